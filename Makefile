@@ -1,0 +1,49 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`.
+# Everything runs in .venv, which is made once and refreshed only when pyproject.toml changes.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench chaos wheel clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: .venv/.ready  ## make .venv with everything but the benchmark's peers
+
+.venv/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headgate needs Python 3.11 or newer; try: make PYTHON=python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "setting up .venv ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,test,check]'
+	@touch $@
+
+.venv/.bench: .venv/.ready
+	@echo "installing the peers ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+demo: .venv/.ready  ## a mock API with a hidden quota, and the limiter that finds it
+	@$(BIN)/headgate demo
+
+test: check  ## everything that must hold: lint, types, layers, tests, coverage
+	@$(BIN)/python -m pytest -m "not chaos" --cov --cov-report=term
+
+check: .venv/.ready  ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+chaos: .venv/.ready  ## the long and hostile suites: a million inputs, a million keys
+	@$(BIN)/python -m pytest -m chaos
+
+bench: .venv/.bench  ## us beside thirteen peers in one run; rewrites bench/RESULTS.md
+	@$(BIN)/python -m bench
+
+wheel: .venv/.ready  ## build the wheel into dist/
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+
+clean:  ## remove everything that was made
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -1,0 +1,83 @@
+"""``python -m bench``: measure, print, and (for a whole run) write ``bench/RESULTS.md``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from .apart import NoFiguresError, run_apart
+from .behaviours import BEHAVIOURS, MEMORY, Behaviour
+from .costs import CostRow, label, results_of
+from .measure import interleave
+from .operations import COSTS
+from .render import markdown, show
+from .report import BehaviourResult, Report
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+ROUNDS = 15
+QUICK_ROUNDS = 5
+
+Row = TypeVar("Row", CostRow, Behaviour)
+
+
+def main() -> None:
+    arguments = _arguments()
+    started_at = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"[{time.monotonic() - started_at:5.1f} s] {line}", file=sys.stderr, flush=True)
+
+    def try_out(behaviours: list[Behaviour]) -> list[BehaviourResult]:
+        return [_tried(behaviour, arguments.quick, say) for behaviour in behaviours]
+
+    def chosen(rows: Iterable[Row]) -> list[Row]:
+        return [row for row in rows if arguments.only in (None, row.name)]
+
+    report = Report(
+        command=" ".join(["python -m bench", *sys.argv[1:]]), rounds=QUICK_ROUNDS if arguments.quick else ROUNDS
+    )
+    costs = tuple(chosen(COSTS))
+    if costs:
+        contenders = {label(row, contender): contender for row in costs for contender in row.contenders}
+        report.costs = results_of(costs, interleave(contenders, report.rounds, say))
+    report.memory = try_out(chosen(MEMORY))
+    report.behaviours = try_out(chosen(BEHAVIOURS))
+
+    show(report)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report.as_json(), indent=2, allow_nan=False) + "\n")
+    if not arguments.quick and arguments.only is None:
+        RESULTS.write_text(markdown(report))
+        say(f"wrote {RESULTS}")
+    sys.stdout.flush()
+    os._exit(0)  # peers leave threads behind that nobody needs to wait for
+
+
+def _tried(behaviour: Behaviour, quick: bool, say: Callable[[str], None]) -> BehaviourResult:
+    result = BehaviourResult(behaviour)
+    for contender in behaviour.contenders:
+        say(f"{behaviour.name}: {contender}")
+        try:
+            result.figures[contender] = run_apart(behaviour, contender, quick=quick)
+        except NoFiguresError as why:
+            result.figures[contender] = str(why)
+    return result
+
+
+def _arguments() -> argparse.Namespace:
+    names = [*(row.name for row in COSTS), *(row.name for row in MEMORY + BEHAVIOURS)]
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Headgate beside its peers.")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and shorter tests; writes no RESULTS.md")
+    parser.add_argument("--only", choices=names, metavar="NAME", help=f"one row: {', '.join(names)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The behaviour table: what is tried, on whom, and what Headgate must do.
+
+Peers are tried where the test can be put to them: a waiting call for pacing, a cost for heavy
+requests, keys for the fresh key. A peer's figures are shown, not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from . import circuits, memory, pacing
+from .contenders import ours
+from .pacing import Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """One row. ``peers`` run beside ``contender``, which is Headgate in some form."""
+
+    name: str
+    title: str
+    measure: Callable[[str, bool], Figures]
+    peers: tuple[str, ...]
+    mark: str
+    holds: Callable[[Figures], bool]
+    describe: Callable[[Figures], str]
+    contender: str = ours.NAME
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        return (*self.peers, self.contender)
+
+
+def _milliseconds(wait: float) -> str:
+    return "never, in the time given" if wait == pacing.FOREVER else f"{wait * 1e3:,.0f} ms"
+
+
+def _holds_within(most: float, figures: Figures) -> bool:
+    return figures["bytes"] <= most
+
+
+MEMORY_NOTES = (
+    f"traced bytes for {memory.KEYS:,} keys, the key's string not counted; Headgate's keys have made "
+    f"{memory.CALLS_PER_KEY} calls each, a peer's one; no peer learns anything about its keys.",
+)
+BEHAVIOUR_NOTES = (
+    "every test on every contender ran in a process of its own, under a time limit.",
+    "pyrate keeps its default buffer of 50 ms; throttled uses GCRA; botocore's burst is always one second of the "
+    "rate, from empty; hyx and limits have no waiting call and are polled every millisecond.",
+)
+
+MEMORY = tuple(
+    Behaviour(
+        name=name,
+        title=title,
+        measure=memory.bytes_per_key,
+        peers=peers,
+        contender=contender,
+        mark=f"<= {most:,} B",
+        holds=partial(_holds_within, most),
+        describe=lambda figures: f"{figures['bytes']:,.0f} B",
+    )
+    for name, title, contender, most, peers in (
+        ("memory-idle", "a key idle for 10 s", ours.NAME, 1024, ("limits", "pyrate", "steindamm")),
+        ("memory-aimd", "an active key, `aimd`", f"{ours.NAME} aimd", 4096, ()),
+        ("memory-adaptive", "an active key, `adaptive`", f"{ours.NAME} adaptive", 16384, ()),
+    )
+)
+
+BEHAVIOURS = (
+    Behaviour(
+        name="threads",
+        title="8 threads, 200/s asked, burst 1",
+        measure=pacing.eight_threads,
+        peers=("botocore", "pyrate", "steindamm", "throttled"),
+        mark="99 to 101 %, Jain >= 0.99, at most 26 in any 100 ms",
+        holds=lambda it: 0.99 <= it["share"] <= 1.01 and it["jain"] >= 0.99 and it["densest"] <= 26,
+        describe=lambda it: f"{it['share']:.1%}, Jain {it['jain']:.3f}, at most {it['densest']:.0f} in 100 ms",
+    ),
+    Behaviour(
+        name="waiters",
+        title="1,000 asyncio waiters at 500/s",
+        measure=pacing.thousand_waiters,
+        peers=("aiolimiter", "hyx", "steindamm", "throttled"),
+        mark="<= 200 us of CPU a grant, nobody displaced",
+        holds=lambda it: it["granted"] == 1000 and it["cpu_us"] <= 200 and it["displaced"] == 0,
+        describe=lambda it: (
+            f"{it['cpu_us']:,.0f} us a grant, worst displaced by {it['displaced']:.0f}"
+            + ("" if it["granted"] == 1000 else f", only {it['granted']:.0f} granted in 4 s")
+        ),
+    ),
+    Behaviour(
+        name="accuracy",
+        title="1000/s asked, burst 1, one task",
+        measure=pacing.accuracy,
+        peers=("aiolimiter", "hyx", "pyrate", "steindamm", "throttled"),
+        mark="within 0.5 %",
+        holds=lambda it: abs(it["error"]) <= 0.005,
+        describe=lambda it: f"{it['error']:+.2%}",
+    ),
+    Behaviour(
+        name="stall",
+        title="the loop hangs for 300 ms at 1000/s",
+        measure=pacing.stalled_loop,
+        peers=("aiolimiter", "hyx", "steindamm"),
+        mark="at most 31 grants ahead of the pace (30 ms of the rate, and 1)",
+        holds=lambda it: it["ahead"] <= 31,
+        describe=lambda it: f"{it['ahead']:.0f} ahead",
+    ),
+    Behaviour(
+        name="cancel",
+        title="200 waiters cancelled at 100/s, then one more",
+        measure=pacing.cancelled_waiters,
+        peers=("aiolimiter", "pyrate", "steindamm", "throttled"),
+        mark="waits < 20 ms (10 is the pace)",
+        holds=lambda it: it["waited"] < 0.02,
+        describe=lambda it: _milliseconds(it["waited"]),
+    ),
+    Behaviour(
+        name="heavy",
+        title="a request of 10 among 20 callers of 1, at 100/s, burst 10",
+        measure=pacing.heavy_among_light,
+        peers=("aiolimiter", "pyrate", "steindamm", "throttled"),
+        mark="in its turn: overtaken by none, within 50 ms of the ideal",
+        holds=lambda it: it["overtakers"] == 0 and it["waited"] <= it["ideal"] + 0.05,
+        describe=lambda it: f"{_milliseconds(it['waited'])}, overtaken by {it['overtakers']:.0f}",
+    ),
+    Behaviour(
+        name="half-open",
+        title="100 callers at half-open",
+        measure=circuits.crowd_at_half_open,
+        peers=("aiobreaker", "hyx", "purgatory"),
+        mark="1 call",
+        holds=lambda it: it["calls"] == 1,
+        describe=lambda it: f"{it['calls']:.0f} calls" if it["calls"] != 1 else "1 call",
+    ),
+    Behaviour(
+        name="breaker-threads",
+        title="8 threads through a breaker, 50 ms a call",
+        measure=circuits.eight_threads_through,
+        peers=("aiobreaker", "purgatory", "pybreaker"),
+        mark="< 100 ms together: no lock held over user code",
+        holds=lambda it: it["took"] < 0.1,
+        describe=lambda it: _milliseconds(it["took"]),
+    ),
+    Behaviour(
+        name="fresh-key",
+        title="unused key B while key A waits 2 s",
+        measure=pacing.fresh_key,
+        peers=("pyrate", "steindamm", "throttled"),
+        mark="0 (< 10 ms)",
+        holds=lambda it: it["waited"] < 0.01,
+        describe=lambda it: _milliseconds(it["waited"]),
+    ),
+    Behaviour(
+        name="clock",
+        title="wall clock back 1 h at 100/s",
+        measure=pacing.clock_set_back,
+        peers=("botocore", "limits", "pyrate", "throttled"),
+        mark="no effect: 97 to 103 % of the rate in the second after it",
+        holds=lambda it: 0.97 <= it["after"] <= 1.03,
+        describe=lambda it: f"{it['before']:.0%} before, {it['after']:.0%} after",
+    ),
+    Behaviour(
+        name="cost",
+        title="cost 4000 of 1 M/min beside cost 1",
+        measure=pacing.heavy_cost,
+        peers=("limits", "pyrate", "throttled"),
+        mark="O(1): at most 1.5 times the time of cost 1, < 1 KB a call",
+        holds=lambda it: it["heavy_us"] <= 1.5 * it["light_us"] and it["bytes"] < 1024,
+        describe=lambda it: f"{it['heavy_us']:,.1f} us beside {it['light_us']:,.1f}, {it['bytes']:,.0f} B a call",
+    ),
+    Behaviour(
+        name="polled",
+        title="breaker called every 50 ms while open for 0.3 s",
+        measure=circuits.polled_while_open,
+        peers=("aiobreaker", "purgatory", "pybreaker"),
+        mark="recovers within 0.3 to 0.4 s",
+        holds=lambda it: 0.3 <= it["recovered"] <= 0.4,
+        describe=lambda it: _milliseconds(it["recovered"]),
+    ),
+)

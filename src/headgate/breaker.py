@@ -1,0 +1,142 @@
+"""A circuit breaker around any function: the state machine of ``core.breaker`` with a clock and a lock.
+
+    breaker = CircuitBreaker("search")
+    breaker.call(fetch, url)                  # or: await breaker.call_async(fetch, url)
+
+The lock is held while deciding, never while the function runs, and a healthy call does not
+even take it. Half-open lets exactly ``half_open_probes`` calls through at a time; everybody else is
+refused at once with ``CircuitOpenError``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+from . import wire
+from .clock import Clock, SystemClock
+from .core.breaker import Breaker, BreakerPolicy
+from .core.decision import CircuitState, Outcome
+from .errors import CircuitOpenError, ConfigError, Refused
+
+P = ParamSpec("P")
+R = TypeVar("R")
+CLOSED = CircuitState.CLOSED
+
+
+class CircuitBreaker:
+    """Stops calling what keeps failing, and finds out by itself when it is well again.
+
+    ``classify`` says what an exception means; by default timeouts, connection errors, 5xx and whatever else
+    the function raises count as failures, while 429 and other 4xx answers and refusals do not.
+    """
+
+    def __init__(
+        self,
+        name: str = "circuit",
+        *,
+        failure_threshold: int = 5,
+        recovery_timeout: float = 30.0,
+        half_open_probes: int = 1,
+        successes_to_close: int = 1,
+        error_rate_threshold: float | None = None,
+        min_samples: int = 10,
+        window: float = 30.0,
+        classify: Callable[[Exception], Outcome] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        try:
+            policy = BreakerPolicy(
+                failures_to_trip=failure_threshold,
+                error_rate_to_trip=error_rate_threshold,
+                calls_to_judge=min_samples,
+                window=window,
+                window_bucket=window / 15,
+                cool_off=recovery_timeout,
+                half_open_probes=half_open_probes,
+                successes_to_close=successes_to_close,
+            )
+        except (TypeError, ValueError) as wrong:
+            raise ConfigError(f"CircuitBreaker({name!r}): {wrong}") from None
+        self._core = Breaker(policy)
+        self._classify = failure_of if classify is None else classify
+        self._now = (SystemClock() if clock is None else clock).now
+        self._lock = threading.Lock()
+        self._newest = 1
+        """The number that calls get now: one for all while closed, one for each probe."""
+
+    @property
+    def state(self) -> CircuitState:
+        """The state an onlooker sees. Looking uses up no probe."""
+        with self._lock:
+            return self._core.state_at(self._now())
+
+    def is_available(self) -> bool:
+        """Whether a call would be let through now. Asking uses up no probe."""
+        with self._lock:
+            return self._core.refusal(self._now()) is None
+
+    def call(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function if the circuit lets it, and learn from how that ends."""
+        core = self._core
+        number = self._newest if core.state is CLOSED else self._probe()
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            self._failed(number, error)
+            raise
+        if core.failures or core.state is not CLOSED or core.counts is not None:
+            self._ended(number, Outcome.OK)
+        return result
+
+    async def call_async(self, func: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The same for a coroutine function."""
+        core = self._core
+        number = self._newest if core.state is CLOSED else self._probe()
+        try:
+            result = await func(*args, **kwargs)
+        except BaseException as error:
+            self._failed(number, error)
+            raise
+        if core.failures or core.state is not CLOSED or core.counts is not None:
+            self._ended(number, Outcome.OK)
+        return result
+
+    def _probe(self) -> int:
+        now = self._now()
+        with self._lock:
+            refusal = self._core.refusal(now)
+            if refusal is not None:
+                retry_after = None if refusal.retry_at is None else max(0.0, refusal.retry_at - now)
+                raise CircuitOpenError(self.name, refusal.reason, retry_after)
+            if self._core.state is not CLOSED:
+                self._newest += 1
+                self._core.admit(self._newest, now)
+            return self._newest
+
+    def _failed(self, number: int, error: BaseException) -> None:
+        if isinstance(error, Exception) and not isinstance(error, Refused):
+            self._ended(number, self._classify(error))
+        else:  # cancelled, interrupted, or never sent: says nothing about the target
+            with self._lock:
+                self._core.give_back(number)
+
+    def _ended(self, number: int, outcome: Outcome) -> None:
+        now = self._now()
+        with self._lock:
+            if self._core.record(number, outcome, now, self._newest):
+                self._newest += 1
+
+    def __repr__(self) -> str:
+        return f"<CircuitBreaker {self.name!r} {self.state.value}>"
+
+
+def failure_of(error: Exception) -> Outcome:
+    """What an exception says about the target: its answer's status if it has one; an unknown error is a failure."""
+    response = wire.response_of(error)
+    if response is not None:
+        return wire.outcome_of_status(wire.facts_of(response)[0])
+    outcome = wire.outcome_of_exception(error)
+    return Outcome.TRANSIENT if outcome is Outcome.INVALID else outcome

@@ -1,0 +1,211 @@
+"""``headgate demo``: a mock API with a hidden quota, and the limiter that finds it.
+
+    this process                         another process
+    workers -> limiter -> HTTP  ------>  headgate mock  (quota drawn from the seed)
+       |                                    |
+       +-- what was learned     truth ------+--> the screen, the score, the picture
+
+The API runs in a process of its own: the client cannot see its quota, and neither
+side's work shows up in the other's latencies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import click
+
+from headgate.config import RateLimitConfig
+from headgate.limiter import AdaptiveRateLimiter
+from headgate.sim.api import MockPlan
+from headgate.sim.notation import Outage, Rate, Step
+from headgate.sim.score import draw, judge
+from headgate.sim.trial import Trial
+
+from . import DONE, FAILED, STOPPED, CommandFailed
+from .demo_report import Reporter, reporter_for
+from .examples import ExampleCommand
+from .running import run_async
+
+SAMPLE_EVERY = 0.1
+START_WITHIN = 20.0
+"""Seconds the mock API may take to come up."""
+PATIENCE = 3.0
+"""A run that takes so many times its planned length is given up."""
+SEARCH = 3.0
+"""Seconds of full quota that are set aside for finding it, and half of that for coming back after the outage."""
+OPEN_FOR = 1.0
+"""How long the breaker stays open; the default of 15 s would outlast the whole outage."""
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        ("headgate demo", "half a minute, 3,000 calls; writes headgate-demo.svg"),
+        ("headgate demo --seed 7", "another hidden quota"),
+        ("headgate demo --seconds 10 --calls 500 --workers 16", "shorter and smaller"),
+        ("headgate demo --json --no-picture | tail -n 1", "only the score, for a program"),
+    ],
+)
+@click.option(
+    "--calls",
+    type=click.IntRange(20, 1_000_000),
+    metavar="N",
+    default=3000,
+    show_default=True,
+    help="Calls to get done.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=48,
+    show_default=True,
+    help="Workers that send them.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 3600),
+    metavar="S",
+    default=28.0,
+    show_default=True,
+    help="About how long it takes; the hidden quota is made to fit.",
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Draws the hidden quota, its change and the outage."
+)
+@click.option(
+    "-o",
+    "--output",
+    "picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="headgate-demo.svg",
+    show_default=True,
+    help="Where the picture goes (SVG).",
+)
+@click.option("--no-picture", is_flag=True, help="Write no picture.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line a second and one at the end.")
+def command(calls: int, workers: int, seconds: float, seed: int, picture: Path, no_picture: bool, as_json: bool) -> int:
+    """Find a hidden, changing quota, live in the terminal.
+
+    Starts a mock API whose quota nobody tells the client, halves it on the way and takes the API down for a moment;
+    sends calls through the limiter from many workers, and shows what it learns, when it waits, and why. Needs no
+    key and no network. Ctrl-C stops it and still prints the score.
+    """
+    if not no_picture and not picture.absolute().parent.is_dir():
+        raise click.UsageError(f"there is no directory {picture.absolute().parent} to write the picture into.")
+    return run_async(demonstrate(calls, workers, seconds, seed, None if no_picture else picture, as_json=as_json))
+
+
+async def demonstrate(
+    calls: int, workers: int, seconds: float, seed: int, picture: Path | None, *, as_json: bool
+) -> int:
+    plan = hidden_plan(seed, calls, seconds)
+    limiter = AdaptiveRateLimiter(RateLimitConfig(open_state_duration=OPEN_FOR), rng=random.Random(seed))
+    async with mock_process(plan, seed) as url:
+        trial = Trial(limiter, url, calls, workers)
+        with reporter_for(trial, plan, seconds, as_json=as_json) as reporter:
+            interrupted = await run_and_watch(trial, reporter, PATIENCE * seconds)
+        score = judge(trial, plan, await fetch_truth(url))
+    if picture is not None:
+        write_picture(picture, draw(trial, plan, score).to_svg())
+    reporter.conclude(score, plan, picture)
+    if interrupted:
+        return STOPPED
+    return DONE if score.is_sound and score.done == calls else FAILED
+
+
+def hidden_plan(seed: int, calls: int, seconds: float) -> MockPlan:
+    """A quota that lets about ``calls`` through in ``seconds``, drops on the way, and fails for a moment."""
+    draws = random.Random(seed)
+    factor = round(draws.uniform(0.4, 0.6), 2)
+    step_at = seconds * draws.uniform(0.38, 0.44)
+    outage_at = seconds * draws.uniform(0.64, 0.70)
+    outage = seconds * 0.09
+    searching = min(SEARCH, step_at / 2)
+    full_time = step_at - searching + factor * (seconds - step_at - outage - searching / 2)
+    rate = Rate(round(calls / full_time, 1))
+    return MockPlan(
+        rate=rate,
+        burst=max(1, round(rate.amount / 10)),
+        steps=(Step(factor, round(step_at, 2)),),
+        outages=(Outage(round(outage_at, 2), round(outage, 2)),),
+    )
+
+
+def mock_options(plan: MockPlan, seed: int) -> list[str]:
+    """The options with which ``headgate mock`` serves ``plan``."""
+    options = ["--rate", str(plan.rate), "--burst", f"{plan.burst:g}", "--seed", str(seed)]
+    for step in plan.steps:
+        options += ["--step", str(step)]
+    for outage in plan.outages:
+        options += ["--outage", str(outage)]
+    return options
+
+
+@asynccontextmanager
+async def mock_process(plan: MockPlan, seed: int) -> AsyncIterator[str]:
+    """``headgate mock`` in a process of its own; it ends with its standard input, however this process ends."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "headgate", "mock", *mock_options(plan, seed), "--json", "--stop-with-stdin",
+        stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        try:
+            async with asyncio.timeout(START_WITHIN):
+                first_line = await process.stdout.readline()
+            url = str(json.loads(first_line)["url"])
+        except (TimeoutError, ValueError):
+            process.kill()
+            told = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
+            raise CommandFailed(f"the mock API did not start: {told[-1] if told else 'it said nothing'}.") from None
+        yield url
+    finally:
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(START_WITHIN):
+                await process.communicate()
+        except TimeoutError:
+            process.kill()
+
+
+def write_picture(path: Path, svg: str) -> None:
+    try:
+        path.write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"cannot write {path} ({error.strerror}); choose another file with -o.") from None
+
+
+async def fetch_truth(url: str) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/_truth") as response:
+        truth: dict[str, Any] = await response.json()
+        return truth
+
+
+async def run_and_watch(trial: Trial, reporter: Reporter, longest: float) -> bool:
+    """Run the trial with an onlooker; True if a Ctrl-C stopped it."""
+    work = asyncio.create_task(trial.run())
+    interrupted = False
+    while not work.done():
+        if trial.elapsed > longest:
+            trial.stop()
+        try:
+            await asyncio.wait([work], timeout=SAMPLE_EVERY)
+        except asyncio.CancelledError:
+            interrupted = True
+            trial.stop()
+        reporter.show(trial, trial.observe())
+    await work
+    return interrupted

@@ -1,0 +1,23 @@
+"""Help pages that teach: a command with a block of examples, written as typed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+class ExampleCommand(click.Command):
+    """A command whose help ends in examples: ``(what you type, what it does)``, in the order to try them."""
+
+    def __init__(self, *args: Any, examples: list[tuple[str, str]], **kwargs: Any) -> None:
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            for typed, does in self.examples:
+                formatter.write_text(f"# {does}")
+                formatter.write(f"{' ' * formatter.current_indent}{typed}\n")
+        super().format_options(context, formatter)

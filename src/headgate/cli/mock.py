@@ -1,0 +1,156 @@
+"""``headgate mock``: serve a rate-limited API on loopback until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from contextlib import suppress
+
+import click
+
+from headgate.sim.api import MockPlan
+from headgate.sim.dialects import DIALECTS
+from headgate.sim.notation import Outage, Rate, Step, read_duration, read_outage, read_rate, read_step
+from headgate.sim.quota import ALGORITHMS
+from headgate.sim.server import MockServer
+
+from . import DONE, CommandFailed
+from .examples import ExampleCommand
+from .notation import Notation
+from .running import run_async
+
+RATE = Notation("N/TIME", read_rate)
+DURATION = Notation("TIME", read_duration)
+STEP = Notation("FACTOR@TIME", read_step)
+OUTAGE = Notation("TIME+TIME", read_outage)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        ("headgate mock", "50 calls a second on a free port; the address is printed"),
+        ("headgate mock --rate 600/min --headers openai --port 8080", "speak of limits as OpenAI does"),
+        ("headgate mock --rate 100/s --step 0.5@10s --outage 20s+3s", "half the quota after 10 s, an outage at 20 s"),
+        ("headgate mock --algorithm concurrency --at-once 8", "count calls at a time instead of calls per second"),
+        ("curl -i http://127.0.0.1:8080/v1/anything", "a call"),
+        ("curl http://127.0.0.1:8080/_truth", "the true quota and counters, for people who watch"),
+    ],
+)
+@click.option("--rate", type=RATE, default="50/s", show_default=True, help="The quota: 50/s, 600/min, 200/10s.")
+@click.option(
+    "--algorithm",
+    type=click.Choice(ALGORITHMS),
+    default="bucket",
+    show_default=True,
+    help="How calls are counted: a token bucket, fixed windows, a sliding log, or calls at a time.",
+)
+@click.option("--burst", type=float, metavar="N", help="What a bucket holds when full.  [default: N of --rate]")
+@click.option(
+    "--at-once", type=int, default=16, metavar="N", show_default=True, help="The limit of --algorithm concurrency."
+)
+@click.option(
+    "--headers",
+    "dialect",
+    type=click.Choice(list(DIALECTS)),
+    default="none",
+    show_default=True,
+    help="How limits are told: which vendor's header fields and error bodies.",
+)
+@click.option(
+    "--latency", type=DURATION, default="40ms", show_default=True, help="Time an answer takes, give or take a quarter."
+)
+@click.option(
+    "--step", "steps", type=STEP, multiple=True, help="Change the quota: 0.5@10s is half from second 10 on. Repeatable."
+)
+@click.option(
+    "--outage",
+    "outages",
+    type=OUTAGE,
+    multiple=True,
+    help="Fail: 12s+3s answers 503 for 3 s from second 12 on. Repeatable.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen on; only this machine, unless given."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="The port; 0 takes a free one."
+)
+@click.option("--seed", type=int, help="Repeat the same service times.")
+@click.option(
+    "--stop-with-stdin", is_flag=True, help="Stop when standard input closes, for programs that start this one."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the address and the final counters as JSON lines.")
+def command(
+    rate: Rate,
+    algorithm: str,
+    burst: float | None,
+    at_once: int,
+    dialect: str,
+    latency: float,
+    steps: tuple[Step, ...],
+    outages: tuple[Outage, ...],
+    host: str,
+    port: int,
+    seed: int | None,
+    stop_with_stdin: bool,
+    as_json: bool,
+) -> int:
+    """Serve a rate-limited API to practise on.
+
+    Every path under /v1/ is the API and answers small JSON. Calls over the quota get 429, in the words of a real
+    vendor if you like. Times in --step and --outage count from the first call.
+    """
+    try:
+        plan = MockPlan(
+            rate=rate, algorithm=algorithm, burst=burst, at_once=at_once, latency=latency, steps=steps, outages=outages
+        )
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    return run_async(serve(plan, dialect, host, port, seed, stop_with_stdin=stop_with_stdin, as_json=as_json))
+
+
+async def serve(
+    plan: MockPlan, dialect: str, host: str, port: int, seed: int | None, *, stop_with_stdin: bool, as_json: bool
+) -> int:
+    server = MockServer(plan, dialect=dialect, host=host, port=port, seed=seed)
+    try:
+        async with server:
+            announce(server, as_json)
+            with suppress(asyncio.CancelledError):  # Ctrl-C is how a server is meant to end
+                await (stdin_closed() if stop_with_stdin else asyncio.Event().wait())
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        told = error.strerror or str(error)
+        raise CommandFailed(f"cannot listen on {host}:{port} ({told}); choose another --port, or 0.") from None
+    truth = server.truth()
+    counts = "{asked} calls: {answered} answered, {rate_limited} rate limited, {down_answers} failed.".format(**truth)
+    click.echo(json.dumps(truth) if as_json else f"\n{counts}")
+    return DONE
+
+
+def announce(server: MockServer, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"url": server.url}))
+    else:
+        click.echo(f"mock API on {server.url}/v1/anything  (Ctrl-C stops it)")
+        click.echo(f"the truth at {server.url}/_truth")
+    sys.stdout.flush()
+
+
+async def stdin_closed() -> bool:
+    """Wait for the end of standard input, on a thread that does not hold up the end of the process."""
+    loop, closed = asyncio.get_running_loop(), asyncio.Event()
+
+    def read_to_end() -> None:
+        with suppress(OSError):
+            while os.read(0, 65536):
+                pass
+        with suppress(RuntimeError):  # the loop is gone already
+            loop.call_soon_threadsafe(closed.set)
+
+    threading.Thread(target=read_to_end, daemon=True).start()
+    return await closed.wait()

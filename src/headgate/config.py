@@ -1,0 +1,227 @@
+"""How a limiter behaves: every setting with its default, its range and its reason.
+
+A config is frozen and checked when it is made; what is wrong is said by field, value and range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from math import inf
+from typing import Any
+
+from .core.breaker import BreakerPolicy
+from .core.bucket import Quota, parse_quota
+from .core.control.adaptive import Adaptive, AdaptivePolicy
+from .core.control.aimd import Aimd, AimdPolicy
+from .core.control.fixed import Fixed
+from .core.control.gradient import Gradient, GradientPolicy
+from .core.control.protocol import Controller
+from .core.gate import GatePolicy
+from .errors import ConfigError
+
+Strategy = Callable[["RateLimitConfig"], Controller]
+"""Makes the controller of one key. A ``Controller`` subclass that takes the config is one."""
+
+MOST_OVERRIDES = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitConfig:
+    """Settings of an ``AdaptiveRateLimiter``. The defaults suit an API of which nothing is known."""
+
+    enabled: bool = True
+    """False lets everything through and learns nothing."""
+    strategy: str | Strategy = "adaptive"
+    """adaptive, aimd, gradient, fixed, leaky, or a function that makes a ``Controller`` from this config."""
+
+    initial_rps: float = 2.0
+    """Calls a second to begin with. A known limit on requests takes its place."""
+    min_rps: float = 0.01
+    """The learned pace never falls below this. Limits, floors and open circuits still win."""
+    max_rps: float | None = None
+    token_bucket_capacity: float = 4.0
+    """Calls that may start at once after a rest."""
+
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """Limits that are known, by dimension: ``{"requests": "500/min", "tokens": "200000/min"}``."""
+    burst: Mapping[str, float] = field(default_factory=dict)
+    """How much of a known limit may go at once; by default ``token_bucket_capacity`` requests, a tenth of others."""
+
+    aimd_increase: float = 0.25
+    aimd_decrease: float = 0.5
+    latency_target: float = 1.0
+    latency_degrade_factor: float = 2.0
+
+    error_rate_threshold: float = 0.4
+    min_samples_to_trip: int = 10
+    consecutive_fail_threshold: int = 5
+    open_state_duration: float = 15.0
+    half_open_probes: int = 1
+    successes_to_close: int = 1
+
+    retry_base_delay: float = 0.2
+    retry_max_delay: float = 5.0
+    retry_max_attempts: int = 3
+
+    stats_window: float = 30.0
+    stats_bucket: float = 2.0
+    domain_state_ttl: float = 120.0
+    """Keys that were not used for this long are forgotten."""
+    max_keys: int = 100_000
+    group_subdomains: bool = False
+    """Whether a.example.com and b.example.com share one key."""
+    overrides: Mapping[str, RateLimitConfig] = field(default_factory=dict)
+    """Other settings for keys or patterns, ``{"*.example.com": RateLimitConfig(...)}``; the first match counts."""
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            _check(self, name, lambda value: 0 < value < inf, "a finite number above 0")
+        for name in _COUNTS:
+            _check(self, name, lambda value: isinstance(value, int) and value >= 1, "a whole number, 1 or more")
+        least, base, window = self.min_rps, self.retry_base_delay, self.stats_window
+        _check(self, "max_rps", lambda most: most is None or most >= least, f"None or at least min_rps ({least:g})")
+        _check(self, "token_bucket_capacity", lambda size: size >= 1, "1 or more, or no call would ever fit")
+        _check(self, "aimd_decrease", lambda factor: 0 < factor < 1, "between 0 and 1")
+        _check(self, "latency_degrade_factor", lambda factor: 1 <= factor < inf, "a finite number, 1 or more")
+        _check(self, "error_rate_threshold", lambda share: 0 < share <= 1, "above 0 and at most 1")
+        _check(self, "stats_bucket", lambda width: width <= window, f"at most stats_window ({window:g})")
+        _check(self, "retry_max_delay", lambda most: base <= most < inf, f"at least retry_base_delay ({base:g})")
+        _check(
+            self, "overrides", lambda patterns: len(patterns) <= MOST_OVERRIDES, f"at most {MOST_OVERRIDES} patterns"
+        )
+        _check(
+            self,
+            "strategy",
+            lambda strategy: callable(strategy) or strategy in _STRATEGIES,
+            f"one of {', '.join(_STRATEGIES)}, or a function that makes a Controller",
+        )
+        self.quotas()
+
+    def for_key(self, key: str) -> RateLimitConfig:
+        """The settings of this key: the exact override, the first pattern that matches, or these."""
+        if not self.overrides:
+            return self
+        exact = self.overrides.get(key)
+        if exact is not None:
+            return exact
+        return next((config for pattern, config in self.overrides.items() if fnmatchcase(key, pattern)), self)
+
+    def quotas(self) -> dict[str, Quota]:
+        """The known limits, each with its burst."""
+        for dimension in self.burst:
+            if dimension not in self.limits:
+                given = ", ".join(self.limits) or "none given"
+                raise ConfigError(f"burst[{dimension!r}] must belong to one of limits ({given})")
+        return {dimension: self._quota(dimension, text) for dimension, text in self.limits.items()}
+
+    def _quota(self, dimension: str, text: str) -> Quota:
+        try:
+            amount, window = parse_quota(text)
+            burst = amount / 10
+            if dimension == "requests":
+                if amount < 1:  # "0.5/s" is one call in two seconds
+                    amount, window = 1.0, window / amount
+                burst = max(1.0, min(self.token_bucket_capacity, amount / 2))  # half of a small limit must refill
+            return Quota(amount=amount, window=window, burst=self.burst.get(dimension, burst))
+        except ValueError as wrong:
+            raise ConfigError(f"limits[{dimension!r}]: {wrong}") from None
+
+    def starting_rate(self) -> float:
+        known = self.quotas().get("requests")
+        rate = self.initial_rps if known is None else known.amount / known.window
+        return min(max(rate, self.min_rps), inf if self.max_rps is None else self.max_rps)
+
+    def gate_policy(self) -> GatePolicy:
+        strategy = self.strategy
+        return GatePolicy(
+            controller=_STRATEGIES[strategy](self) if isinstance(strategy, str) else lambda: strategy(self),
+            burst=1.0 if self.strategy == "leaky" else self.token_bucket_capacity,
+            least=self.min_rps,
+            most=inf if self.max_rps is None else self.max_rps,
+            breaker=BreakerPolicy(
+                failures_to_trip=self.consecutive_fail_threshold,
+                error_rate_to_trip=self.error_rate_threshold,
+                calls_to_judge=self.min_samples_to_trip,
+                window=self.stats_window,
+                window_bucket=self.stats_bucket,
+                cool_off=self.open_state_duration,
+                half_open_probes=self.half_open_probes,
+                successes_to_close=self.successes_to_close,
+            ),
+            quotas=self.quotas(),
+        )
+
+
+Factory = Callable[[], Controller]
+
+
+def _bounds(config: RateLimitConfig) -> dict[str, float]:
+    most = inf if config.max_rps is None else config.max_rps
+    return {"initial": config.starting_rate(), "least": config.min_rps, "most": most}
+
+
+def _adaptive(config: RateLimitConfig) -> Factory:
+    policy = AdaptivePolicy(**_bounds(config))
+    return lambda: Adaptive(policy)
+
+
+def _aimd(config: RateLimitConfig) -> Factory:
+    policy = AimdPolicy(
+        **_bounds(config),
+        increase=config.aimd_increase,
+        decrease=config.aimd_decrease,
+        latency_target=config.latency_target,
+        degrade_factor=config.latency_degrade_factor,
+    )
+    return lambda: Aimd(policy)
+
+
+def _gradient(config: RateLimitConfig) -> Factory:
+    policy = GradientPolicy(**_bounds(config))
+    return lambda: Gradient(policy)
+
+
+def _fixed(config: RateLimitConfig) -> Factory:
+    rate = config.starting_rate()
+    return lambda: Fixed(rate)
+
+
+_STRATEGIES: dict[str, Callable[[RateLimitConfig], Factory]] = {
+    "adaptive": _adaptive,
+    "aimd": _aimd,
+    "gradient": _gradient,
+    "fixed": _fixed,
+    "leaky": _fixed,
+}
+_POSITIVE = (
+    "initial_rps",
+    "min_rps",
+    "token_bucket_capacity",
+    "aimd_increase",
+    "latency_target",
+    "open_state_duration",
+    "retry_base_delay",
+    "stats_window",
+    "stats_bucket",
+    "domain_state_ttl",
+)
+_COUNTS = (
+    "min_samples_to_trip",
+    "consecutive_fail_threshold",
+    "half_open_probes",
+    "successes_to_close",
+    "retry_max_attempts",
+    "max_keys",
+)
+
+
+def _check(config: RateLimitConfig, name: str, holds: Callable[[Any], bool], range_: str) -> None:
+    value = getattr(config, name)
+    try:
+        fine = holds(value)
+    except TypeError:
+        fine = False
+    if not fine:
+        raise ConfigError(f"{name}={value!r} must be {range_}")

@@ -1,0 +1,210 @@
+"""Limits that are known: "500 requests and 200,000 tokens a minute", held in every window.
+
+A bucket of size ``burst`` that refills at ``(amount - burst) / window`` lets through at
+most ``amount`` in *any* window, not only in those that start on the minute:
+
+    amount |          . . . . . . . .  what any window may hold
+           |      .
+     burst |  .    <- at once, from a full bucket
+           +--------------------------> window
+
+A cost above the burst waits for a full bucket and leaves it in debt; because the bucket
+alone has forgotten what it let through before it was full, such a cost also looks
+at what was really spent in the last window. So does every cost where the burst is the
+whole amount: then the window alone decides. A cost above ``amount`` can never fit.
+
+Every operation is O(1) in the cost: a request of 100,000 tokens costs what one of 1 does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .decision import LONGEST_WAIT, NEVER
+
+CATCH_UP = 0.025
+"""A waiter served late (a busy loop, a slow timer) costs the key nothing, up to this many seconds."""
+CATCH_UP_SHARE = 0.003
+"""... and, under a known limit, up to this share of its window; the refill makes room for it."""
+SLICES = 16
+"""In how many slices of a window spending is remembered."""
+ROUNDING = 1e-9
+"""What floating point may be off by, in units of the bucket."""
+
+_UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0}
+_UNITS |= {"h": 3600.0, "hr": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}
+_QUOTA = re.compile(
+    r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*(?:/|per)\s*([0-9]+(?:\.[0-9]+)?)?\s*([a-z]+)\s*", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """So much in any such window, at most ``burst`` of it at once."""
+
+    amount: float
+    window: float
+    burst: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.amount < float("inf"):
+            raise ValueError(f"amount={self.amount!r} must be a finite number above 0")
+        if not 0 < self.window <= LONGEST_WAIT:
+            raise ValueError(f"window={self.window!r} must be above 0 s and at most 31 days")
+        if not 0 < self.burst <= self.amount:
+            raise ValueError(f"burst={self.burst!r} must be above 0 and at most the limit, {self.amount:g}")
+
+    @property
+    def catch_up(self) -> float:
+        return min(CATCH_UP, CATCH_UP_SHARE * self.window)
+
+    @property
+    def all_at_once(self) -> bool:
+        return self.burst == self.amount
+
+    @property
+    def refill(self) -> float:
+        """What comes back a second, so that no window ever holds more than ``amount``."""
+        return (self.amount - (0.0 if self.all_at_once else self.burst)) / (self.window + self.catch_up)
+
+
+def parse_quota(text: str) -> tuple[float, float]:
+    """``"500/min"``, ``"200_000 per day"`` or ``"100/10s"`` as (amount, window in seconds)."""
+    match = _QUOTA.fullmatch(text) if len(text) <= 64 else None
+    unit = match and (_UNITS.get(match[3].lower()) or _UNITS.get(match[3].lower().removesuffix("s")))
+    if not match or not unit:
+        raise ValueError(f"{text[:64]!r} is not a limit; write it like '500/min', '10/s', '200000/day' or '100/10s'")
+    return float(match[1].replace("_", "").replace(",", "")), float(match[2] or 1) * unit
+
+
+class Bucket:
+    """One dimension of a key's known limits."""
+
+    __slots__ = ("filled_at", "level", "quota", "refill", "spent")
+
+    def __init__(self, quota: Quota) -> None:
+        self.quota = quota
+        self.refill = quota.refill
+        self.level = quota.burst
+        self.filled_at = NEVER
+        self.spent: deque[list[float]] = deque(maxlen=SLICES + 2)
+        """Slices of the last window, oldest first: when each began, when it was last added to, how much."""
+
+    def fill(self, now: float, waited_for: bool) -> float:
+        """The level now. While somebody waits, being served late is made up for."""
+        if now > self.filled_at:
+            brim = self.quota.burst
+            if waited_for:
+                brim += self.refill * self.quota.catch_up
+            if self.level < brim:
+                self.level = min(brim, self.level + self.refill * (now - max(self.filled_at, now - LONGEST_WAIT)))
+            elif not waited_for:
+                self.level = brim
+            self.filled_at = now
+        return self.level
+
+    def ready_at(self, amount: float, now: float, waited_for: bool, ahead: float = 0.0) -> float:
+        """The instant at which ``amount`` may be taken, once ``ahead`` was; ``now`` or sooner means at once."""
+        if self.quota.all_at_once:
+            return self._window_free_at(ahead + amount, now)
+        missing = ahead + min(amount, self.quota.burst) - self.fill(now, waited_for)
+        ready_at = now + missing / self.refill if missing > ROUNDING * self.quota.burst else now
+        return max(ready_at, self._window_free_at(amount, now)) if amount > self.quota.burst else ready_at
+
+    def take(self, amount: float, now: float) -> None:
+        self.level -= amount
+        spent = self.spent
+        if spent and now < spent[-1][0] + self.quota.window / SLICES:
+            spent[-1][1] = max(now, spent[-1][1])
+            spent[-1][2] += amount
+        else:
+            spent.append([now, now, amount])
+
+    def give_back(self, amount: float) -> None:
+        """Refund what was not used (or, below 0, charge what was used beyond it)."""
+        self.level = min(self.quota.burst, self.level + amount)
+        if self.spent:
+            self.spent[-1][2] = max(0.0, self.spent[-1][2] - amount)
+
+    def full_at(self, now: float) -> float:
+        missing = self.quota.burst - self.fill(now, False)
+        return now + missing / self.refill if missing > ROUNDING * self.quota.burst else now
+
+    def _window_free_at(self, amount: float, now: float) -> float:
+        """When what was spent in the last window leaves room for ``amount``."""
+        spent, window = self.spent, self.quota.window
+        while spent and spent[0][1] + window <= now:
+            spent.popleft()
+        over = sum(slice_[2] for slice_ in spent) + amount - self.quota.amount
+        free_at = now
+        for _, last_at, slice_amount in spent:
+            if over <= ROUNDING * self.quota.amount:
+                break
+            over -= slice_amount
+            free_at = max(free_at, last_at + window)
+        return free_at
+
+
+class Buckets:
+    """All known limits of one key: a call is let through under all of them or under none."""
+
+    __slots__ = ("by_dimension",)
+
+    def __init__(self, quotas: Mapping[str, Quota]) -> None:
+        self.by_dimension = {dimension: Bucket(quota) for dimension, quota in quotas.items()}
+
+    def never_fits(self, cost: Mapping[str, float]) -> str | None:
+        """The dimension under which this cost could not pass in any window, if there is one."""
+        for dimension, bucket in self.by_dimension.items():
+            if cost.get(dimension, 0.0) > bucket.quota.amount:
+                return dimension
+        return None
+
+    def ready_at(
+        self, cost: Mapping[str, float], now: float, waited_for: bool, ahead: Mapping[str, float]
+    ) -> tuple[float, str]:
+        """When the cost may be taken, and the dimension that decides it."""
+        latest, decides = now, ""
+        for dimension, bucket in self.by_dimension.items():
+            amount = cost.get(dimension, 0.0)
+            if amount > 0:
+                at = bucket.ready_at(amount, now, waited_for, ahead.get(dimension, 0.0))
+                if at > latest:
+                    latest, decides = at, dimension
+        return latest, decides
+
+    def take(self, cost: Mapping[str, float], now: float) -> None:
+        for dimension, bucket in self.by_dimension.items():
+            amount = cost.get(dimension, 0.0)
+            if amount > 0:
+                bucket.take(amount, now)
+
+    def refund(self, cost: Mapping[str, float]) -> None:
+        for dimension, bucket in self.by_dimension.items():
+            if cost.get(dimension):
+                bucket.give_back(cost[dimension])
+
+    def settle(self, reserved: Mapping[str, float], real: Mapping[str, float]) -> None:
+        """Replace an estimate by what was really used; dimensions left out of ``real`` stand as reserved."""
+        for dimension, bucket in self.by_dimension.items():
+            if dimension in real:
+                bucket.give_back(reserved.get(dimension, 0.0) - real[dimension])
+
+    def full_at(self, now: float) -> float:
+        return max(bucket.full_at(now) for bucket in self.by_dimension.values())
+
+    def to_state(self) -> tuple[Any, ...]:
+        return tuple(
+            (name, bucket.level, bucket.filled_at, tuple(tuple(slice_) for slice_ in bucket.spent))
+            for name, bucket in self.by_dimension.items()
+        )
+
+    def load_state(self, state: tuple[Any, ...]) -> None:
+        for name, level, filled_at, spent in state:
+            bucket = self.by_dimension[name]
+            bucket.level, bucket.filled_at = level, filled_at
+            bucket.spent.extend(list(slice_) for slice_ in spent)

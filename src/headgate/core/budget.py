@@ -1,0 +1,83 @@
+"""What a call may still spend: its time, and other people's patience.
+
+A ``Deadline`` bounds one call: waiting, attempts and backoff all come out of it. A
+``RetryBudget`` bounds all retries of failures together, because retries that each
+look reasonable make an outage worse when everybody makes them. Sending again after
+a 429 is paced by the gate and stands outside this budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from .decision import UNKNOWN
+from .window import SlidingCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The instant at which a call must have ended. Without an instant there is always time."""
+
+    at: float = UNKNOWN
+
+    def __post_init__(self) -> None:
+        if self.at != self.at:
+            raise ValueError(f"at={self.at!r} must be an instant")
+
+    def remaining(self, now: float) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.at - now)
+
+    def spent(self, now: float) -> bool:
+        return now >= self.at
+
+    def fits(self, wait: float, now: float) -> bool:
+        """Whether anything is left after waiting: a wait that ends with the deadline leaves no time for the call."""
+        return now + wait < self.at
+
+
+class RetryBudget:
+    """Lets retries of failures through up to a share of the calls, and always a few.
+
+    A retry may start if fewer than ``floor`` are out, or if retries, both those that are
+    out and those of the last ``window`` seconds, stay within ``share`` of the first
+    sendings of that time. Retries earn nothing: only first sendings do.
+    """
+
+    __slots__ = ("_recent", "floor", "in_flight", "share")
+
+    def __init__(self, share: float = 0.2, floor: int = 3, window: float = 30.0) -> None:
+        if not (isfinite(share) and share >= 0.0):
+            raise ValueError(f"share={share!r} must be a number within [0, inf)")
+        if floor < 0:
+            raise ValueError(f"floor={floor!r} must be 0 or more")
+        self.share = share
+        self.floor = floor
+        self.in_flight = 0
+        """Retries that were taken and have not ended."""
+        self._recent = SlidingCounts(window, window / 15)
+
+    def called(self, now: float) -> None:
+        """A call was sent for the first time."""
+        self._recent.add(False, now)
+
+    def take(self, now: float) -> bool:
+        """Ask for one retry. If it is granted, ``ended`` must follow once, however it ends."""
+        if not self.allows(now):
+            return False
+        self.in_flight += 1
+        self._recent.add(True, now)
+        return True
+
+    def ended(self) -> None:
+        """A retry that was taken is over."""
+        self.in_flight = max(0, self.in_flight - 1)
+
+    def allows(self, now: float) -> bool:
+        """Whether ``take`` would grant one now; asking takes nothing."""
+        if self.in_flight < self.floor:
+            return True
+        retries = self._recent.errors(now)
+        first = self._recent.total(now) - retries
+        return max(self.in_flight, retries) + 1 <= self.share * first

@@ -1,0 +1,53 @@
+"""Come back gently: after a pause everybody passes the same short ramp.
+
+    1.0 |            ........
+        |       .
+        | .                     share of the pace that may be used
+        +------------------> time since the pause ended
+
+The ramp fits the pause. Under a second, pacing alone is enough; after an outage it takes
+a share of the outage's length, since what comes back after ten seconds is more fragile
+than what hiccuped for one. It ends at the full pace, without a cliff.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .decision import NEVER
+
+SHORTEST_PAUSE = 1.0
+"""A pause below this needs no ramp."""
+MOST_OF_AN_OUTAGE = 15.0
+"""An outage longer than this is treated as one of this length."""
+
+
+@dataclass(slots=True)
+class Comeback:
+    starts_at: float = NEVER
+    lasts: float = 0.0
+    least: float = 1.0
+
+    @property
+    def ends_at(self) -> float:
+        return self.starts_at + self.lasts
+
+    def share(self, now: float) -> float:
+        """Which share of the pace may be used now, within (0, 1]."""
+        if now >= self.ends_at:
+            return 1.0
+        return self.least + (1.0 - self.least) * max(0.0, now - self.starts_at) / self.lasts
+
+
+def after_outage(down: float, now: float) -> Comeback:
+    """The circuit closed after ``down`` seconds: start at a quarter to nearly all of the pace, by its length."""
+    if down < SHORTEST_PAUSE:
+        return Comeback()
+    return Comeback(now, 0.4 * min(down, MOST_OF_AN_OUTAGE), max(0.25, 1.0 - 0.05 * down))
+
+
+def after_pause(pause: float, until: float) -> Comeback:
+    """The server asked for a pause that ends at ``until``: half of the pace at first, for a tenth of the pause."""
+    if pause < SHORTEST_PAUSE:
+        return Comeback()
+    return Comeback(until, min(0.1 * pause, 3.0), 0.5)

@@ -1,0 +1,113 @@
+"""Nothing gets in any more: hold still, probe with one call, and learn from how long it lasted.
+
+    refused ----> hold ----> one probe ----+-- refused: hold longer
+                    ^                      |
+                    +----------------------+-- let in, or no refusal in time: go on
+
+A refusal comes back within a round trip and an answer may take long, so a probe that was
+not refused in time was let in. A short block is an empty bucket. A long one is a window
+that had to turn: from its length follows how far back the server counts. Two long blocks
+of equal length are no windows, whose rest varies, but a penalty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+
+from .growth import Curve
+from .room import Room
+
+SHORTEST_HOLD = 0.2
+LONGEST_HOLD = 8.0
+"""Seconds between two probes at most, unless the server asks for more."""
+
+PROBE_GRACE = 0.02
+"""Seconds added to three round trips before a silent probe counts as let in."""
+
+PLAIN = 20.0
+"""Calls accepted just before a block that make it worth a lesson, unless it was very long."""
+
+VERY_LONG = 10.0
+
+
+class Block(Room):
+    __slots__ = (
+        "began_at",
+        "began_seq",
+        "holds",
+        "last_length",
+        "probe_at",
+        "probe_seq",
+        "refused_at",
+        "reopened_at",
+        "reopened_seq",
+        "told",
+    )
+
+    def __init__(self, opened_at: float = 0.0) -> None:
+        self.began_at = 0.0
+        """When the last call before the silence was sent, and refused."""
+        self.began_seq = 0
+        self.refused_at = 0.0
+        """When the last refused probe was sent."""
+        self.holds = 0
+        """Probes refused."""
+        self.told = False
+        """The server itself said how long (a Retry-After of seconds)."""
+        self.probe_seq = 0
+        """The call that probes, 0 while none is out."""
+        self.probe_at = 0.0
+        self.reopened_at = opened_at
+        """When the last long block ended; before the first, when the key began."""
+        self.reopened_seq = 0
+        self.last_length = 0.0
+        """The proven length of the last long block; 0 before the first."""
+
+    def enter(self, seq: int, sent_at: float, told: bool, now: float, window: float) -> None:
+        self.probe_seq = self.holds = 0
+        self.told, self.refused_at = told, sent_at
+        if not (self.last_length and now - self.reopened_at < 0.8 * window):
+            self.began_at, self.began_seq = sent_at, seq  # else the old window is not over: the same block goes on
+
+    def probe(self, seq: int, now: float) -> None:
+        self.probe_seq, self.probe_at = seq, now
+
+    def probe_refused(self, sent_at: float) -> None:
+        self.probe_seq, self.refused_at = 0, sent_at
+        self.holds += 1
+
+    def hold(self, now: float, trip: float, curve: Curve) -> float:
+        """Seconds until the next probe, where the server does not ask for more."""
+        slow = 2.0 / curve.sought_from if curve.sought_from else 0.0
+        wanted = max(SHORTEST_HOLD, 2.0 * trip, 0.5 * (now - self.began_at), 0.02 * curve.window, slow)
+        return min(wanted, LONGEST_HOLD)
+
+    @property
+    def length(self) -> float:
+        return self.probe_at - self.began_at
+
+    def is_lesson(self, accepted: Callable[[float, float], float]) -> bool:
+        """Whether the block that just ended was long enough, and its cause plain enough, to teach."""
+        length = self.length
+        proven = (length > 1.0 and (self.holds >= 1 or self.told)) or (length > 0.4 and self.holds >= 2)
+        return proven and (length > VERY_LONG or accepted(self.began_at - 2.0 * length, self.began_at) >= PLAIN)
+
+    def teach(self, curve: Curve, calls: float, accepted: Callable[[float, float], float]) -> tuple[float, bool]:
+        """Learn window and penalty; ``calls`` were accepted since the last lesson. Returns the quota, and if first."""
+        length, first = self.length, not self.last_length
+        proven = length - 1.0 if self.told else self.refused_at - self.began_at
+        span = max(self.probe_at - self.reopened_at, 1e-3)
+        quota = calls / span
+        if first and length < 0.5 * span:  # the slow start pulls the average down
+            quota = sqrt(quota * max(quota, accepted(self.began_at - length, self.began_at) / length))
+        curve.penalty = 0.0
+        if not first and length >= 2.0 and abs(proven - self.last_length) < 0.15 * length:
+            since = max(self.began_at - length / 2.0, self.reopened_at)
+            if self.began_at - since > 0.1 * length:
+                quota = max(quota, 0.92 * accepted(since, self.began_at) / (self.began_at - since))
+            curve.penalty = length
+        curve.window = max(0.97 * curve.window, proven, min(span, 1.6 * proven))
+        self.last_length = max(proven, 1e-9)
+        self.reopened_at, self.reopened_seq = self.probe_at, self.probe_seq
+        return quota, first

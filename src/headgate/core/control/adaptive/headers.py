@@ -1,0 +1,189 @@
+"""Follow what the server's headers say is left, as long as they prove right.
+
+    a window   (``reset`` counts down)            spread what is left over the time that is left
+    a bucket   (``reset`` follows the fill level) settle at half full: faster above, slower below
+    a short window (refills in one jump)          an even pace just below its limit
+
+Which one it is shows in how remaining and reset move. What we sent after the answer that
+carried the header is taken off what it said remains. Budgets of other kinds (tokens), and
+windows too long to spread over, only stop us when they are empty.
+
+Headers that do not describe what refuses us, or are too coarse to steer by, are left alone
+for two minutes. Nothing in a header is believed for longer than a minute without a call
+to confirm it: a header, unlike Retry-After, is no order to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+
+from ...decision import NEVER
+from ...signal import Limit
+from .room import Room
+from .sendlog import SendLog
+
+MUTED = 120.0
+"""Seconds that headers which proved wrong are left alone."""
+
+PATIENCE = 5.0
+"""Refusals under a header's pace before it is wrong; each answer forgives one percent."""
+
+SMALLEST_LIMIT = 20.0
+"""Below this, whole calls are too coarse to steer by."""
+
+LONGEST_SPREAD = 3600.0
+"""Seconds: a longer window (a day's) is not spread over, it only stops us when it is empty."""
+
+LONGEST_BELIEF = 60.0
+"""Seconds to wait for an empty budget before one call asks again."""
+
+SHORT = 5.0
+"""Seconds below which a window cannot be told from a bucket by its reset, which is in whole seconds."""
+
+SLOWEST = 0.02
+"""Calls a second to go on with, so that the next header comes at all."""
+
+
+class HeaderLaw(Room):
+    __slots__ = (
+        "bucket_gain",
+        "counts_down",
+        "empty_until",
+        "fill_count",
+        "fill_sum",
+        "gain_at",
+        "heard_at",
+        "jumps",
+        "limit",
+        "muted_until",
+        "remaining",
+        "reset_at",
+        "seq",
+        "steered",
+        "trim",
+        "trimmed_at",
+        "window",
+        "wrong",
+    )
+
+    def __init__(self) -> None:
+        self.muted_until = NEVER
+        self._forget()
+
+    def _forget(self) -> None:
+        self.seq = 0
+        """The newest call whose answer carried a header; 0 before the first."""
+        self.limit = self.remaining = self.window = self.reset_at = self.heard_at = 0.0
+        self.empty_until = NEVER
+        self.counts_down = 0.5
+        """How surely this is a window: 0 to 1, undecided at a half."""
+        self.jumps = 0.0
+        """How surely a short one refills in one jump."""
+        self.trim, self.trimmed_at = 0.95, NEVER
+        self.bucket_gain, self.gain_at, self.fill_sum, self.fill_count = 1.0, 0.0, 0.0, 0
+        self.wrong = 0.0
+        self.steered = False
+
+    # -- listening ------------------------------------------------------------------------------
+
+    def read(self, limits: Iterable[Limit], seq: int, usual_latency: float, trip: float, now: float) -> bool:
+        """Take an answer's limits. False: they are of no use, and are left alone from now on."""
+        if now < self.muted_until or seq < self.seq:
+            return True
+        main, self.empty_until = None, NEVER
+        for limit in limits:
+            reset, remaining = limit.reset, limit.remaining
+            if reset is None or remaining is None:
+                continue
+            if limit.dimension != "requests" or max(reset, limit.window or 0.0) > LONGEST_SPREAD or not limit.limit:
+                if remaining <= 0.0:
+                    self.empty_until = max(self.empty_until, now + min(reset, LONGEST_BELIEF))
+            elif main is None or _per_second(limit) < _per_second(main):
+                main = limit
+        return main is None or self._follow(main, seq, usual_latency, trip, now)
+
+    def _follow(self, told: Limit, seq: int, usual_latency: float, trip: float, now: float) -> bool:
+        limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
+        first = not self.seq
+        reset_at = now - 0.5 * trip + reset
+        if first:
+            self.reset_at, self.window, self.gain_at = now + reset, max(reset, 1.0), now
+        window = self.window = told.window or max(self.window, reset)
+        if limit < SMALLEST_LIMIT or SHORT * 2.0 > window < 2.0 * usual_latency:
+            self.mute(now)
+            return False
+        if window >= SHORT:
+            as_bucket = abs(reset - (limit - remaining) * window / limit) / window
+            as_window = 0.0 if abs(reset_at - self.reset_at) < 1.5 else 1.0
+            self.counts_down += 0.1 * ((as_window < min(as_bucket, 0.5)) - self.counts_down)
+        else:
+            self.counts_down = 0.0
+            if not first:
+                refilled = 1.5 * limit / window * (now - self.heard_at)
+                jumped = remaining - self.remaining > 0.4 * limit + refilled
+                self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.01)
+        same = reset_at - self.reset_at < 1.5 and now < self.reset_at
+        self.reset_at = min(reset_at, self.reset_at) if same else reset_at
+        self.seq, self.heard_at, self.remaining, self.limit = seq, now, remaining, max(limit, remaining)
+        self.wrong *= 0.99
+        self._tune_bucket(now, usual_latency)
+        return True
+
+    def _tune_bucket(self, now: float, usual_latency: float) -> None:
+        """A window in whole seconds misstates a bucket's rate: correct it by where the fill level settles."""
+        self.fill_sum += self.remaining / self.limit
+        self.fill_count += 1
+        if self.fill_count >= 4 and now - self.gain_at > max(0.5, usual_latency):
+            fill = self.fill_sum / self.fill_count
+            if fill > 0.6:
+                self.bucket_gain = min(200.0, self.bucket_gain * 1.1)
+            elif fill < 0.3:
+                self.bucket_gain = max(0.05, self.bucket_gain / 1.1)
+            self.fill_sum, self.fill_count, self.gain_at = 0.0, 0, now
+
+    # -- steering -------------------------------------------------------------------------------
+
+    def steers(self, depth: int, now: float) -> bool:
+        """Whether there is a header to go by: one that is fresh, or whose calls are still out."""
+        return self.seq > 0 and (depth > 0 or now - self.heard_at <= max(2.0, 2.0 * self.window))
+
+    def pace(self, seq: int, log: SendLog, now: float) -> tuple[float, float]:
+        """Calls a second, and the instant before which nothing is left. ``seq`` is the last call sent."""
+        self.steered = True
+        limit, window = self.limit, self.window
+        remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
+        if self.counts_down > 0.5:
+            if left <= 0.0:  # it has turned since: count what we sent in the new one
+                left += ceil((1e-9 - left) / window) * window
+                remaining = limit - (seq - log.seq_at(now + left - window))
+            if remaining < 1.0:
+                return self._at_least(limit / window), now + min(left, LONGEST_BELIEF) + 0.01
+            return self._at_least(remaining / max(left, 0.2)), NEVER
+        if self.jumps >= 2.0:
+            self.trim = min(0.97, self.trim + 0.005 * min(max(0.0, now - self.trimmed_at), 1.0))
+            self.trimmed_at = now
+            return self._at_least(limit / window * self.trim), NEVER
+        fill = max(0.0, remaining) / limit
+        return self._at_least(limit / window * self.bucket_gain * min(4.0, (2.0 * fill) ** 2)), NEVER
+
+    @staticmethod
+    def _at_least(rate: float) -> float:
+        return max(rate, SLOWEST)
+
+    def refused(self, now: float) -> bool:
+        """A call was refused under this law. False: once too often, it is left alone from now on."""
+        self.wrong += 1.0
+        self.trim = max(0.05, 0.93 * self.trim)
+        if self.wrong > PATIENCE:
+            self.mute(now)
+            return False
+        return True
+
+    def mute(self, now: float) -> None:
+        self._forget()
+        self.muted_until = now + MUTED
+
+
+def _per_second(limit: Limit) -> float:
+    return (limit.limit or 0.0) / max(limit.window or limit.reset or 1.0, 1e-3)

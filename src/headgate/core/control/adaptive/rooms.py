@@ -1,0 +1,129 @@
+"""The kinds of limit a server can have, asked in order of what is surest.
+
+headers.py       the server says what is left: follow it while it proves right
+concurrency.py   always refused at one depth: hold the depth, leave the pace free
+seeker.py        refused at some pace: measure the quota and hold it
+delay.py         served, but slower and slower: hold less in flight
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from ...signal import Limit
+from ...ticket import Ticket
+from .concurrency import ConcurrencyCap, Verdict
+from .delay import DelayWatch
+from .growth import SWING, WIDE_SWING
+from .headers import HeaderLaw
+from .room import Room
+from .seeker import Phase, QuotaSeeker
+
+CAPPED_HEADROOM = 4.0
+"""At a cap on calls in flight the pace is this many times what gets done, so that it does not limit."""
+
+SHORTEST_REST = 0.1
+"""Seconds of rest after a refusal that the headers had not foreseen."""
+
+
+class Rooms(Room):
+    __slots__ = ("concurrency", "delay", "law", "seeker")
+
+    def __init__(self, initial: float = 1.0, pace: float = 1.0, opened_at: float = 0.0) -> None:
+        self.seeker = QuotaSeeker(initial, pace, opened_at)
+        self.law = HeaderLaw()
+        self.concurrency = ConcurrencyCap()
+        self.delay = DelayWatch()
+
+    @property
+    def blocked(self) -> bool:
+        return self.seeker.phase is Phase.BLOCK
+
+    @property
+    def searching(self) -> bool:
+        """Whether the pace is moving fast."""
+        return self.seeker.phase is not Phase.CRUISE
+
+    def advance(self, dt: float, seq: int, depth: int, wanted: bool, now: float) -> None:
+        """``dt`` seconds passed; ``wanted`` says that somebody waited for the pace meanwhile."""
+        self.seeker.books.sends.mark(now, seq)
+        if self.concurrency.on:
+            self.concurrency.grow(dt, depth, seq)
+        elif wanted:
+            self.seeker.grow(dt, now, seq)
+
+    def verdict(self, seq: int, depth: int, now: float) -> tuple[float, float, float]:
+        """The pace, the instant before which nothing starts, and the calls in flight at most."""
+        seeker, law, concurrency, delay = self.seeker, self.law, self.concurrency, self.delay
+        pace, hold, cap = seeker.pace, max(seeker.floor_until, seeker.probe_until), delay.cap
+        if not self.blocked:
+            hold = max(hold, law.empty_until)
+            if law.steers(depth, now):
+                pace, empty_until = law.pace(seq, seeker.books.sends, now)
+                hold = max(hold, empty_until)
+                seeker.pace = pace
+        if concurrency.on:
+            cap = min(cap, concurrency.cap)
+            pace = max(pace, CAPPED_HEADROOM * delay.throughput)
+        return pace, hold, cap
+
+    def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], now: float) -> None:
+        steered = self.law.steered
+        useful = self.law.read(limits, ticket.seq, self.delay.mean, self.seeker.trip, now)
+        if steered and not useful:
+            self._go_on_blind(WIDE_SWING, ticket.gate.seq, now)
+
+    def served(self, ticket: Ticket, latency: float, done: int, now: float) -> bool:
+        """A sampled call was served, the ``done``-th. True if that may have changed the verdict."""
+        delay, seeker, latest = self.delay, self.seeker, ticket.gate.seq
+        median = delay.sample(ticket.seq, latest, latency, done, now)
+        if median is None:
+            return False
+        free = not self.concurrency.on and not self.blocked
+        overload = delay.judge(median, ticket.depth + 1, done, free, self.searching, now)
+        delay.begin(latest, done, now)
+        if overload is not None:
+            seeker.go_on_from(overload, SWING, latest)
+        return True
+
+    def refused(self, ticket: Ticket, latency: float, floor: float, deepest: int, now: float) -> float:
+        """Find the room whose refusal this is. ``floor`` is the Retry-After, or 0. Returns the slots to skip."""
+        latest, seeker, law, concurrency = ticket.gate.seq, self.seeker, self.law, self.concurrency
+        seeker.note(ticket, latency)
+        if self.blocked:
+            return seeker.refused_blocked(ticket, floor, now)
+        if law.seq:
+            if law.refused(now):
+                seeker.hold(now + (floor or max(SHORTEST_REST, 2.0 * seeker.trip)), now)
+                return 0.0
+            self._go_on_blind(WIDE_SWING, latest, now)
+        verdict = Verdict.NOT_MINE
+        if concurrency.on:
+            throughput = seeker.books.lately(seeker.pace, now)
+            verdict = concurrency.refused(ticket.seq, latest, throughput, seeker.curve.cost, now)
+            if verdict is Verdict.LET_GO:
+                self._go_on_blind(SWING, latest, now)
+        elif not seeker.curve.window and ticket.seq > seeker.cut_seq:
+            verdict = concurrency.suspect(ticket.depth, deepest, seeker.curve.exact, latest, now)
+            if verdict is Verdict.MINE:
+                seeker.cruise_from(latest)
+        return 0.0 if verdict is Verdict.MINE else seeker.refused(ticket, floor, now)
+
+    def _go_on_blind(self, swing: float, latest: int, now: float) -> None:
+        """A rule that led has proved wrong: go on from what got through lately."""
+        if not self.blocked:
+            self.seeker.go_on_from(self.seeker.books.lately(self.seeker.pace, now), swing, latest)
+
+    def why(self) -> str:
+        if self.blocked:
+            return "waiting for a window to reopen" if self.seeker.curve.window else "waiting until a probe is let in"
+        if self.law.steered:
+            return "following the server's headers"
+        if self.concurrency.on:
+            return f"keeping to {self.concurrency.cap} calls at a time"
+        if self.delay.cap < inf:
+            return f"keeping to {self.delay.cap:.0f} calls at a time since answers got slow"
+        if self.searching:
+            return "looking for the limit"
+        quota = self.seeker.curve.quota
+        return f"holding the measured {quota:.{1 if quota >= 1.0 else 3}f}/s"

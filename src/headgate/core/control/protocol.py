@@ -1,0 +1,59 @@
+"""What every rate controller is: an opinion on the pace, and nothing else.
+
+A controller never waits and owns no queue. It watches calls leave and answers come
+back, and keeps three numbers up to date that its gate enforces:
+
+    rate         calls a second that may start
+    hold_until   nothing starts before this instant
+    cap          calls that may be in flight at once
+
+Times are instants on the caller's clock. A ticket carries its ordinal (``seq``, the
+gate's first call is 1), so "sent before the last cut" is an exact question even when
+many calls leave in the same instant.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ..decision import NEVER, UNKNOWN
+from ..signal import Signal
+from ..ticket import Ticket
+
+
+class Controller:
+    """A strategy for one key. Subclass it and write ``on_answer``; the rest has defaults."""
+
+    __slots__ = ()
+
+    watches_sends: ClassVar[bool] = False
+    """Whether the gate calls ``on_send`` and ``on_wait``; most strategies learn from answers alone."""
+
+    rate: float
+    hold_until: float = NEVER
+    cap: float = UNKNOWN
+
+    def on_send(self, ticket: Ticket, now: float) -> None:
+        """A call leaves now. ``ticket.depth`` others are in flight."""
+
+    def on_wait(self, now: float) -> None:
+        """Somebody has to wait for the pace (not for a hold, a cap or a configured limit)."""
+
+    def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
+        """An answer came in. Returns how many slots to let pass before the next call starts (mostly 0).
+
+        ``ticket.gate.seq`` is the ordinal of the last call that has left: an answer whose
+        ``ticket.seq`` is not above that number at the last cut belongs to the era before it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define on_answer")
+
+    def why(self) -> str:
+        """What the controller is doing, to follow "paced at 12.0 calls/s, "."""
+        return "by a strategy of your own"
+
+    def to_state(self) -> tuple[Any, ...] | None:
+        """Everything learned, as plain numbers, strings and tuples; None if it cannot be put away."""
+        return None
+
+    def load_state(self, state: tuple[Any, ...]) -> None:
+        """Go on from ``to_state()``."""

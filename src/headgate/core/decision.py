@@ -1,0 +1,86 @@
+"""The words every decision is made of: outcomes, states, and the three answers.
+
+A question to the core gets one of three answers: a ticket (go), a ``Wait`` (not
+yet; ask again at ``until``) or a ``Refuse`` (do not wait for this). Each carries
+its reason, so that "why is it waiting" can always be said in one sentence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+LONGEST_WAIT = 31 * 86400.0
+"""The one bound on any wait, told from outside or read from a store: 31 days."""
+
+NEVER = float("-inf")
+"""An instant before every other: what has not happened yet."""
+
+UNKNOWN = float("inf")
+"""More than any number: no ceiling, no end."""
+
+
+class Outcome(Enum):
+    """How a call ended, and what that means. The table is the spec's, row by row."""
+
+    #                  value            retried  attempt  breaker
+    OK = ("ok", False, True, False)
+    RATE_LIMITED = ("rate_limited", True, False, False)
+    QUOTA_EXHAUSTED = ("quota_exhausted", True, False, False)
+    OVERLOADED = ("overloaded", True, True, True)
+    TRANSIENT = ("transient", True, True, True)
+    AUTH = ("auth", True, False, False)
+    KEY_DEAD = ("key_dead", True, False, False)
+    TOO_LARGE = ("too_large", False, True, False)
+    INVALID = ("invalid", False, True, False)
+    ABANDONED = ("abandoned", False, False, False)
+
+    retried: bool
+    """May be sent again (for quota, auth and dead keys: only with another credential)."""
+    uses_attempt: bool
+    """Counts towards ``max_attempts``."""
+    counts_against_target: bool
+    """Says that the other side is sick: feeds the breaker."""
+
+    def __new__(cls, label: str, retried: bool, uses_attempt: bool, counts: bool) -> Self:
+        member = object.__new__(cls)
+        member._value_ = label
+        member.retried = retried
+        member.uses_attempt = uses_attempt
+        member.counts_against_target = counts
+        return member
+
+    @property
+    def needs_other_credential(self) -> bool:
+        return self in (Outcome.QUOTA_EXHAUSTED, Outcome.AUTH, Outcome.KEY_DEAD)
+
+
+class CircuitState(Enum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not yet: ask again at ``until``."""
+
+    until: float
+    code: str
+    """What decides: floor, hold, pace, depth, or the name of a limit's dimension."""
+    reason: str
+
+    @property
+    def is_forecast(self) -> bool:
+        """Whether ``until`` says when the turn comes; a wait for depth ends with somebody's answer instead."""
+        return self.code != "depth"
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """No: waiting is pointless or not worth it. ``retry_at`` says when it may be, if that is known."""
+
+    code: str
+    reason: str
+    retry_at: float | None = None

@@ -1,0 +1,49 @@
+"""What an answer says about its limits, whoever sent it and in whatever dialect.
+
+``wire`` makes signals out of status, headers and body; controllers and gates read
+them. Times are seconds from the moment the answer came in, never instants, so a
+signal means the same on every clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .decision import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One budget the server speaks of. What it did not say is ``None``."""
+
+    dimension: str = "requests"
+    """What is counted: requests, tokens, input-tokens, output-tokens, concurrency, content-bytes, ..."""
+    limit: float | None = None
+    """How much fits into one window."""
+    remaining: float | None = None
+    reset: float | None = None
+    """Seconds until it is whole again, within [0, 31 days]."""
+    window: float | None = None
+    """Seconds that ``limit`` is counted over."""
+    name: str = ""
+    """The server's own name for this budget (a policy, a bucket, a resource)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One answer, normalised."""
+
+    outcome: Outcome
+    retry_after: float | None = None
+    """A floor: nothing under this scope starts sooner, in seconds within [0, 31 days]."""
+    limits: tuple[Limit, ...] = ()
+    scope: str | None = None
+    """Who must rest, where the server says so: a model, a bucket, ``global``, ``credential``, ..."""
+    dialect: str = ""
+    """Which dialect was recognised, for people."""
+    reason: str = ""
+    """The server's own code for what happened (``insufficient_quota``), bounded, for people."""
+
+
+SILENT = {outcome: Signal(outcome=outcome) for outcome in Outcome}
+"""The signals of answers that said nothing but how they ended."""

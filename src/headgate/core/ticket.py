@@ -1,0 +1,29 @@
+"""Leave to make one call: what a gate hands out and takes back.
+
+A ticket says when the call was sent, as which call of its gate and beside how many
+others. The answer brings it back, so whoever judges an answer can judge it by what was
+true when the call was *sent*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Ticket:
+    """Most calls cost one request and do not wait; those that do carry a ``LongTicket``."""
+
+    __slots__ = ("depth", "gate", "sent_at", "seq")
+
+    cost: float | Mapping[str, float] = 1
+    waited: float = 0.0
+    """Seconds between asking and being let through."""
+
+    def __init__(self, gate: Any, seq: int, sent_at: float, depth: int) -> None:
+        self.gate = gate
+        self.seq = seq
+        """Ordinal among the gate's calls, from 1."""
+        self.sent_at = sent_at
+        self.depth = depth
+        """Calls that were in flight when this one left; set where the controller watches sends."""

@@ -1,0 +1,200 @@
+"""The keys of a limiter: found in one look-up, put away when idle, forgotten when old.
+
+    in use ──10 s without a call──> packed (under 1 KB) ──ttl──> forgotten
+       ^────────── next call ──────────┘
+
+Both maps are kept in the order of last use, so looking for what to put away starts at its
+oldest end and costs nothing where there is nothing to do. There is no background
+thread: opening a key and reporting an answer each do a little of the tidying.
+
+A key with a permit out, a waiter, a circuit that is not closed, a bucket that is not
+full or a not-before is never forgotten: forgetting it would let calls through that it holds back.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..config import RateLimitConfig
+from ..core.decision import CircuitState
+from ..core.gate import Gate, GatePolicy
+from ..core.signal import Signal
+from ..core.ticket import Ticket
+from ..errors import ConfigError, TooManyKeysError
+from ..wire.urls import group_key, host_key
+from .permit import Permit
+
+if TYPE_CHECKING:
+    from .limiter import AdaptiveRateLimiter
+    from .line import Line
+
+PACK_AFTER = 10.0
+"""Seconds without a call after which a key is packed."""
+LONGEST_KEY = 1024
+TIDY_STEPS = 64
+"""Keys that one tidying may put away or forget."""
+TIDY_EVERY = 0.01
+"""Seconds between two tidyings while there is work; a hundred times that when there is none."""
+
+
+class KeyGate(Gate):
+    """The gate of one key, with its name, its limiter and the line in front of it."""
+
+    __slots__ = ("key", "limiter", "line", "used_at")
+
+    def __init__(self, key: str, limiter: AdaptiveRateLimiter, policy: GatePolicy, now: float) -> None:
+        super().__init__(policy, Permit)
+        self.key = key
+        self.used_at = now
+        """When it was opened, or a call of it last ended."""
+        self.limiter = limiter
+        self.line: Line | None = None
+
+    if TYPE_CHECKING:  # its tickets are permits
+
+        def ask_plainly(self, now: float) -> Permit | None: ...
+        def admit(self, now: float, cost: float | Mapping[str, float] = 1) -> Permit: ...
+
+
+class OpenGate(KeyGate):
+    """The gate of a key whose limiting is switched off: it opens for everybody and learns nothing."""
+
+    __slots__ = ()
+
+    def objection(self, *_: object) -> None:
+        return None
+
+    def _learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
+        self.answers += 1
+
+
+class Packed(NamedTuple):
+    used_at: float
+    idle_from: float
+    state: bytes
+
+
+class Keys:
+    def __init__(self, config: RateLimitConfig, limiter: AdaptiveRateLimiter) -> None:
+        self.config = config
+        self.limiter = limiter
+        self.gates: OrderedDict[str, KeyGate] = OrderedDict()
+        self.packed: OrderedDict[str, Packed] = OrderedDict()
+        self.forgotten = 0
+        """Calls that were let through under keys since forgotten."""
+        self._packed_calls = 0
+        self.tidy_at = 0.0
+        self._policies: dict[int, GatePolicy] = {}
+
+    def __len__(self) -> int:
+        return len(self.gates) + len(self.packed)
+
+    def open(self, key: str, now: float) -> KeyGate:
+        """The gate of a key, made or unpacked if need be."""
+        name = key_name(key, self.config.group_subdomains)
+        gate = self.gates.get(name)
+        if gate is None:
+            packed = self.packed.pop(name, None)
+            if packed is None and len(self) >= self.config.max_keys:
+                self._make_room(name, now)
+            gate = self.gates[name] = self._make(name, packed, now)
+            if packed is not None:
+                self._packed_calls -= gate.seq
+            self.tidy(now, 2)
+        else:
+            self.touch(gate, now)
+        return gate
+
+    def touch(self, gate: KeyGate, now: float) -> None:
+        """A call has ended: the key was used just now."""
+        gate.used_at = now
+        if gate.key in self.gates:
+            self.gates.move_to_end(gate.key)
+
+    def calls(self) -> int:
+        """Calls let through so far, under whatever key."""
+        return self.forgotten + sum(gate.seq for gate in self.gates.values()) + self._packed_calls
+
+    def newest(self, most: int, now: float) -> list[KeyGate]:
+        """The keys used last, packed ones included, newest first."""
+        gates = [gate for gate, _ in zip(reversed(self.gates.values()), range(most), strict=False)]
+        for name, packed in reversed(self.packed.items()):
+            if len(gates) >= most:
+                break
+            gates.append(self._make(name, packed, now))
+        return gates
+
+    def tidy(self, now: float, steps: int = TIDY_STEPS) -> None:
+        """Pack what was idle for a while and forget what was for long, a few keys at a time."""
+        busy = self._pack_idle(now, steps) or self._forget_old(now, steps)
+        self.tidy_at = now + (TIDY_EVERY if busy else 100 * TIDY_EVERY)
+
+    def _pack_idle(self, now: float, steps: int) -> bool:
+        for _ in range(steps):
+            oldest = next(iter(self.gates.values()), None)
+            if oldest is None or oldest.used_at + PACK_AFTER > now:
+                return False
+            closed = oldest.breaker.state is CircuitState.CLOSED
+            state = oldest.to_state() if closed and not oldest.waited_for else None
+            if state is None:
+                self.gates.move_to_end(oldest.key)
+            else:
+                idle_from = oldest.idle_from(now)
+                del self.gates[oldest.key]
+                self._packed_calls += oldest.seq
+                self.packed[oldest.key] = Packed(oldest.used_at, idle_from, marshal.dumps(state))
+        return True
+
+    def _forget_old(self, now: float, steps: int) -> bool:
+        for _ in range(steps):
+            name = next(iter(self.packed), None)
+            if name is None or self.packed[name].used_at + self.config.domain_state_ttl > now:
+                return False
+            if self.packed[name].idle_from > now:
+                self.packed.move_to_end(name)
+            else:
+                self._forget(name, now)
+        return True
+
+    def _make_room(self, name: str, now: float) -> None:
+        """Forget the key that was not used for longest, of those that hold nothing back."""
+        for candidate, packed in self.packed.items():
+            if packed.idle_from <= now:
+                return self._forget(candidate, now)
+        for gate in self.gates.values():
+            if not gate.waited_for and gate.idle_from(now) <= now:
+                return self._forget(gate.key, now)
+        raise TooManyKeysError(
+            name, f"all of max_keys={self.config.max_keys} keys are in use; raise max_keys or group keys together"
+        )
+
+    def _forget(self, name: str, now: float) -> None:
+        gate = self.gates.pop(name, None)
+        if gate is None:
+            gate = self._make(name, self.packed.pop(name), now)
+            self._packed_calls -= gate.seq
+        self.forgotten += gate.seq
+        self.limiter.note("key_evicted", gate, now, "not used for a while")
+
+    def _make(self, name: str, packed: Packed | None, now: float) -> KeyGate:
+        config = self.config.for_key(name)
+        policy = self._policies.get(id(config))
+        if policy is None:
+            policy = self._policies[id(config)] = config.gate_policy()
+        gate = (KeyGate if config.enabled else OpenGate)(name, self.limiter, policy, now)
+        if packed is not None:
+            gate.load_state(marshal.loads(packed.state), now)  # noqa: S302 - written by this very object
+        return gate
+
+
+@lru_cache(maxsize=65_536)
+def key_name(key: str, grouped: bool) -> str:
+    """What a key is filed under: hosts in one spelling, everything else as it is."""
+    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
+        raise ConfigError(f"key={str(key)[:40]!r} must be a string of 1 to {LONGEST_KEY} characters")
+    host = host_key(key)
+    return group_key(host) if grouped else host

@@ -1,0 +1,242 @@
+"""Those who wait for a key: first come, first served, with one timer for the head of the line.
+
+A waiter is a thread or a task. Whoever holds the limiter's lock may serve a line: it
+grants to the head while nothing objects, then sets the timer of the new head and goes. The
+timer runs where that head lives, in its own thread or on its own event loop, so a limiter
+needs no thread and is bound to no loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from ..core.decision import UNKNOWN
+from ..errors import Refused
+
+if TYPE_CHECKING:
+    from .keys import KeyGate
+    from .limiter import AdaptiveRateLimiter
+    from .permit import Permit
+
+MOST_WAITING = 100_000
+"""Callers that may wait for one key."""
+GONE_BEFORE_SWEEP = 64
+"""Cancelled waiters that may stand in a line before it is swept."""
+
+
+class Waiter:
+    """One caller in line, perhaps in several lines at once."""
+
+    __slots__ = ("asked_at", "cost", "gates", "give_up_at", "limiter", "permit", "refusal", "settled")
+
+    def __init__(
+        self,
+        limiter: AdaptiveRateLimiter,
+        gates: list[KeyGate],
+        cost: float | Mapping[str, float],
+        asked_at: float,
+        give_up_at: float,
+    ) -> None:
+        self.limiter = limiter
+        self.gates = gates
+        self.cost = cost
+        self.asked_at = asked_at
+        self.give_up_at = give_up_at
+        self.permit: Permit | None = None
+        self.refusal: Refused | None = None
+        self.settled = False
+        """Granted, refused or gone: no longer in line."""
+
+    def settle(self, permit: Permit | None, refusal: Refused | None) -> None:
+        self.permit, self.refusal, self.settled = permit, refusal, True
+        self.wake()
+
+    def outcome(self) -> Permit:
+        """What the wait ended with."""
+        if self.permit is None:
+            assert self.refusal is not None
+            raise self.refusal
+        return self.permit
+
+    def wake(self) -> None:
+        raise NotImplementedError
+
+    def arm(self, wake_at: float) -> None:
+        """Call ``limiter.tick(self)`` at that instant, instead of any set before."""
+        raise NotImplementedError
+
+    def is_up(self) -> None:
+        """The waiter runs again, for whatever reason; what it was armed for is over."""
+
+    def is_dead(self) -> bool:
+        """Nobody will ever wake up here."""
+        return False
+
+
+class ThreadWaiter(Waiter):
+    """A thread, asleep on a lock of its own."""
+
+    __slots__ = ("bell", "rung", "thread", "wake_at")
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.thread = threading.get_ident()
+        self.bell = threading.Lock()
+        self.bell.acquire()
+        self.rung = False
+        self.wake_at = self.give_up_at
+
+    def wake(self) -> None:
+        if not self.rung and threading.get_ident() != self.thread:
+            self.rung = True
+            self.bell.release()
+
+    def arm(self, wake_at: float) -> None:
+        self.wake_at = min(wake_at, self.give_up_at)
+        self.wake()
+
+    def is_up(self) -> None:
+        self.wake_at = self.give_up_at
+        if self.rung:
+            self.rung = False
+            self.bell.acquire(blocking=False)  # if it rang after the time was up
+
+    def sleep(self) -> None:
+        """Wait for the bell or the time to get up, whichever comes first."""
+        clock = self.limiter.clock
+        wait = self.wake_at - clock.now()
+        if wait == UNKNOWN:
+            self.bell.acquire()
+        elif not getattr(clock, "follows_loop", False):
+            clock.sleep(max(0.0, wait))
+        elif wait > 0:
+            self.bell.acquire(timeout=min(wait, threading.TIMEOUT_MAX))
+
+
+class TaskWaiter(Waiter):
+    """A task, awaiting a future of its own loop."""
+
+    __slots__ = ("future", "loop", "thread", "timer", "wake_at")
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        self.future: asyncio.Future[None] = self.loop.create_future()
+        self.timer: _Timer | None = None
+        self.wake_at = self.give_up_at
+
+    def wake(self) -> None:
+        self._on_loop(self._wake)
+
+    def arm(self, wake_at: float) -> None:
+        self.wake_at = min(wake_at, self.give_up_at)
+        self._on_loop(self._arm)
+
+    def is_dead(self) -> bool:
+        return self.loop.is_closed()
+
+    def disarm(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _on_loop(self, act: Callable[[], None]) -> None:
+        if threading.get_ident() == self.thread:
+            act()
+        elif not self.loop.is_closed():
+            try:
+                self.loop.call_soon_threadsafe(act)
+            except RuntimeError:  # closed just now: the line finds out when it looks again
+                return
+
+    def _wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def _arm(self) -> None:
+        self.disarm()
+        if self.settled:
+            return
+        clock = self.limiter.clock
+        wait = max(0.0, self.wake_at - clock.now())
+        if getattr(clock, "follows_loop", False):
+            self.timer = self.loop.call_later(wait, self.limiter.tick, self)
+        else:
+            self.timer = self.loop.create_task(self._sleep_then_tick(clock.sleep_async(wait)))
+
+    async def _sleep_then_tick(self, nap: Awaitable[None]) -> None:
+        await nap
+        self.timer = None
+        self.limiter.tick(self)
+
+
+class _Timer(Protocol):
+    def cancel(self) -> object: ...
+
+
+class Line:
+    """The waiters of one key, and what they will take together."""
+
+    __slots__ = ("costs", "gone", "impatient", "rate", "requests", "shut_until", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: deque[Waiter] = deque()
+        self.gone = 0
+        self.requests = 0.0
+        """Calls' worth of pace that everybody in line will take."""
+        self.costs: dict[str, float] = {}
+        """... and what they will take of each known limit."""
+        self.impatient = 0
+        """How many have a time by which they give up; their forecasts are looked after."""
+        self.rate, self.shut_until = 0.0, UNKNOWN
+        """What the forecasts were based on."""
+
+    def __len__(self) -> int:
+        return len(self.waiters) - self.gone
+
+    def join(self, waiter: Waiter) -> None:
+        self.waiters.append(waiter)
+        self._count(waiter, 1)
+
+    def head(self) -> Waiter | None:
+        """The first who still waits."""
+        waiters = self.waiters
+        while waiters:
+            if not waiters[0].settled:
+                if not waiters[0].is_dead():
+                    return waiters[0]
+                waiters[0].settled = True
+                self.leave(waiters[0])
+            waiters.popleft()
+            self.gone -= 1
+        return None
+
+    def leave(self, waiter: Waiter) -> None:
+        """Take note that a waiter has settled; it goes from the line when its turn comes, or in a sweep."""
+        self._count(waiter, -1)
+        self.gone += 1
+        if self.gone > GONE_BEFORE_SWEEP and self.gone > len(self.waiters) // 2:
+            self.waiters = deque(other for other in self.waiters if not other.settled)
+            self.gone = 0
+
+    def has_worsened(self, rate: float, shut_until: float) -> bool:
+        """Whether forecasts made before may no longer hold."""
+        worse = self.impatient > 0 and (rate < 0.999 * self.rate or shut_until > self.shut_until)
+        self.rate, self.shut_until = rate, shut_until
+        return worse
+
+    def _count(self, waiter: Waiter, sign: int) -> None:
+        cost = waiter.cost
+        if isinstance(cost, Mapping):
+            for dimension, amount in cost.items():
+                self.costs[dimension] = self.costs.get(dimension, 0.0) + sign * amount
+            self.requests += sign * cost.get("requests", 1)
+        else:
+            self.costs["requests"] = self.costs.get("requests", 0.0) + sign * cost
+            self.requests += sign * cost
+        self.impatient += sign * (waiter.give_up_at != UNKNOWN)

@@ -1,0 +1,159 @@
+"""A permit: leave to make one call now, which ends exactly once.
+
+    report(...)   the answer came in: teaches
+    release()     sent, outcome unknown: what it took stays taken, nothing is learned
+    abandon()     nothing was sent: everything goes back
+
+Leaving its ``with`` block without any of these releases it; an exception that leaves the
+block is classified and reported. Ending twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from .. import wire
+from ..core.decision import LONGEST_WAIT, Outcome
+from ..core.signal import SILENT, Signal
+from ..core.ticket import Ticket
+from ..errors import Refused
+
+if TYPE_CHECKING:
+    from .keys import KeyGate
+
+Headers = Mapping[str, str] | Iterable[tuple[str, str]]
+
+_OK = SILENT[Outcome.OK]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """How a call ended, for those who pass it to ``AdaptiveRateLimiter.feedback``."""
+
+    status_code: int | None = None
+    latency: float = 0.0
+    err: BaseException | None = None
+    retry_after: float | None = None
+    headers: Headers | None = None
+
+
+class Permit(Ticket):
+    __slots__ = ()
+    gate: KeyGate
+    others: tuple[Permit, ...] = ()
+    """The permits of the other keys this call counts under."""
+
+    @property
+    def key(self) -> str:
+        return self.gate.key
+
+    def report(
+        self,
+        answer: object = None,
+        *,
+        status_code: int | None = None,
+        latency: float | None = None,
+        headers: Headers | None = None,
+        body: bytes | str | Mapping[str, object] | None = None,
+        retry_after: float | None = None,
+        cost: float | Mapping[str, float] | None = None,
+    ) -> Outcome:
+        """Say how the call ended, so that the next ones can be paced by it. Returns what it counts as.
+
+        ``answer`` is a response (of httpx2, aiohttp, requests or alike) or an exception;
+        without one, give ``status_code`` and whatever else is known. ``latency`` defaults to the
+        time since the permit was given. ``cost`` is what the call really cost.
+        """
+        limiter = self.gate.limiter
+        if status_code == 200 and answer is None and headers is None and body is None and retry_after is None:
+            signal = _OK
+        else:
+            signal = signal_of(answer, status_code, headers, body, retry_after, limiter.clock.wall())
+        limiter.end(self, signal, latency, cost)
+        return signal.outcome
+
+    def release(self) -> None:
+        """The call was sent, its outcome is not known and never will be."""
+        self.gate.limiter.drop(self, sent=True)
+
+    def abandon(self) -> None:
+        """The call was not sent after all."""
+        self.gate.limiter.drop(self, sent=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or not isinstance(error, Exception):  # cancelled or interrupted: it may have been sent
+            self.release()
+        elif isinstance(error, Refused):
+            self.abandon()
+        else:
+            self.report(error)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<Permit {self.seq} of {self.gate.key!r}>"
+
+
+class LongPermit(Permit):
+    """A permit that took longer to get: it waited, costs more than one request, or counts under several keys."""
+
+    __slots__ = ("cost", "others", "waited")
+
+    def __init__(
+        self, short: Permit, waited: float, cost: float | Mapping[str, float], others: Sequence[Permit]
+    ) -> None:
+        super().__init__(short.gate, short.seq, short.sent_at, short.depth)
+        self.waited = waited
+        self.cost = cost
+        self.others = tuple(others)
+
+
+def signal_of(
+    answer: object,
+    status_code: int | None,
+    headers: Headers | None,
+    body: Any,
+    retry_after: float | None,
+    wall: float,
+) -> Signal:
+    """What was learned from a response, an exception or the bare facts, as one signal."""
+    if isinstance(answer, Signal):
+        signal = answer
+    elif isinstance(answer, BaseException):
+        response = wire.response_of(answer)
+        signal = SILENT[wire.outcome_of_exception(answer)] if response is None else _read(response, wall)
+    elif answer is not None:
+        signal = _read(answer, wall)
+    elif status_code is not None:
+        signal = wire.read(status_code, headers, body, wall=wall)
+    else:
+        raise TypeError("report() needs a response, an exception or status_code=")
+    if retry_after is not None and retry_after > 0:
+        signal = Signal(
+            outcome=signal.outcome,
+            retry_after=min(max(retry_after, signal.retry_after or 0.0), LONGEST_WAIT),
+            limits=signal.limits,
+            scope=signal.scope,
+            dialect=signal.dialect,
+            reason=signal.reason,
+        )
+    return signal
+
+
+def _read(response: object, wall: float) -> Signal:
+    status, headers, body = wire.facts_of(response)
+    return wire.read(status, headers, body, wall=wall)

@@ -1,0 +1,174 @@
+"""A rate-limited API without its sockets: what it lets through, refuses, and knows to be true.
+
+    first call            --step 0.5@10s      --outage 12s+3s
+    |  quota: all of it   |  half of it       |  503  |  half of it ...
+    0 s                   10 s                12 s    15 s
+
+Everything is counted from the first call, so that a client that takes its time to
+start meets the same weather as one that does not. Pure: ``now`` and the random
+draw are arguments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+from typing import Any
+
+from .notation import LONGEST_DURATION, Outage, Rate, Step
+from .quota import Quota, Standing, make_quota
+
+MOST_IDS = 1_000_000
+"""How many ``Idempotency-Key`` values are remembered; later ones are answered but not counted."""
+MOST_CHANGES = 1_000
+"""How many steps and outages a plan may hold."""
+LATENCY_SPREAD = 0.25
+"""Service times are spread evenly within this share around the configured latency."""
+
+
+DEFAULT_RATE = Rate(50.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockPlan:
+    """What the API allows, how fast it is, and what happens to it when."""
+
+    rate: Rate = DEFAULT_RATE
+    algorithm: str = "bucket"
+    burst: float | None = None
+    """What a bucket holds when full; ``None`` is the rate's whole amount."""
+    at_once: int = 16
+    latency: float = 0.04
+    steps: tuple[Step, ...] = ()
+    outages: tuple[Outage, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.latency <= 3600:
+            raise ValueError(f"latency must be within 0 and 1 h, not {self.latency:g} s")
+        if len(self.steps) + len(self.outages) > MOST_CHANGES:
+            raise ValueError(f"at most {MOST_CHANGES} steps and outages fit into one plan")
+        object.__setattr__(self, "steps", tuple(sorted(self.steps, key=lambda step: step.at)))
+        self.make_quota()
+
+    def make_quota(self) -> Quota:
+        burst = max(1.0, self.rate.amount) if self.burst is None else self.burst
+        return make_quota(self.algorithm, rate=self.rate, burst=burst, at_once=self.at_once)
+
+    def factor_at(self, elapsed: float) -> float:
+        return next((step.factor for step in reversed(self.steps) if step.at <= elapsed), 1.0)
+
+    def is_down_at(self, elapsed: float) -> bool:
+        return any(outage.at <= elapsed < outage.until for outage in self.outages)
+
+    def rate_at(self, elapsed: float) -> float | None:
+        """Calls per second that are truly allowed; ``None`` where only simultaneous calls are counted."""
+        if self.is_down_at(elapsed):
+            return 0.0
+        return None if self.algorithm == "concurrency" else self.rate.per_second * self.factor_at(elapsed)
+
+    def allowed_between(self, start: float, end: float) -> float | None:
+        """How many calls the quota refills from ``start`` to ``end``, without any burst."""
+        edges = {start, end}
+        edges.update(step.at for step in self.steps)
+        edges.update(edge for outage in self.outages for edge in (outage.at, outage.until))
+        total = 0.0
+        for left, right in pairwise(sorted(edge for edge in edges if start <= edge <= end)):
+            rate = self.rate_at(left)
+            if rate is None:
+                return None
+            total += rate * (right - left)
+        return total
+
+
+class Verdict(Enum):
+    ADMITTED = "admitted"
+    RATE_LIMITED = "rate_limited"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What happens to one call, and what the API may tell about its quota."""
+
+    verdict: Verdict
+    standing: Standing
+    service_time: float = 0.0
+
+
+@dataclass(slots=True)
+class MockApi:
+    plan: MockPlan
+    quota: Quota = field(init=False)
+    started_at: float | None = None
+    steps_taken: int = 0
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    answered: int = 0
+    in_flight: int = 0
+    most_in_flight: int = 0
+    times_done: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.quota = self.plan.make_quota()
+
+    def begin(self, now: float, draw: float) -> Ruling:
+        """Rule on a call that arrives ``now``; an admitted one must be followed by ``end``. ``draw`` is in [0, 1)."""
+        if self.started_at is None:
+            self.started_at = now
+        elapsed = self._catch_up(now)
+        if self.plan.is_down_at(elapsed):
+            verdict = Verdict.DOWN
+        else:
+            verdict = Verdict.ADMITTED if self.quota.take(elapsed) else Verdict.RATE_LIMITED
+        self.verdicts[verdict] += 1
+        if verdict is not Verdict.ADMITTED:
+            return Ruling(verdict, self.quota.standing(elapsed))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        service_time = self.plan.latency * (1 + LATENCY_SPREAD * (2 * draw - 1))
+        return Ruling(verdict, self.quota.standing(elapsed), service_time)
+
+    def end(self, now: float, *, answered: bool, item_id: str = "") -> None:
+        """An admitted call is over: ``answered``, or the caller hung up before."""
+        self.in_flight -= 1
+        self.quota.end(self.elapsed(now))
+        self.answered += answered
+        if answered and item_id and (item_id in self.times_done or len(self.times_done) < MOST_IDS):
+            self.times_done[item_id] = self.times_done.get(item_id, 0) + 1
+
+    def elapsed(self, now: float) -> float:
+        return 0.0 if self.started_at is None else min(max(0.0, now - self.started_at), LONGEST_DURATION)
+
+    def truth(self, now: float) -> dict[str, Any]:
+        """What only the server knows, for people who watch."""
+        elapsed = self._catch_up(now)
+        standing = self.quota.standing(elapsed)
+        return {
+            "elapsed": round(elapsed, 3),
+            "algorithm": self.plan.algorithm,
+            "down": self.plan.is_down_at(elapsed),
+            "quota_per_second": self.plan.rate_at(elapsed),
+            "limit": standing.limit,
+            "remaining": round(standing.remaining, 3),
+            "allowed_so_far": self.plan.allowed_between(0.0, elapsed),
+            "asked": self.verdicts.total(),
+            "admitted": self.verdicts[Verdict.ADMITTED],
+            "rate_limited": self.verdicts[Verdict.RATE_LIMITED],
+            "down_answers": self.verdicts[Verdict.DOWN],
+            "answered": self.answered,
+            "in_flight": self.in_flight,
+            "most_in_flight": self.most_in_flight,
+            "ids_done": len(self.times_done),
+            "ids_done_twice": sum(times > 1 for times in self.times_done.values()),
+        }
+
+    def _catch_up(self, now: float) -> float:
+        """Take every step that fell due, at its own instant, and say how long it has been."""
+        elapsed = self.elapsed(now)
+        for step in self.plan.steps[self.steps_taken :]:
+            if step.at > elapsed:
+                break
+            self.quota.scale(step.factor, step.at)
+            self.steps_taken += 1
+        return elapsed

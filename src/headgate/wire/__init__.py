@@ -1,0 +1,18 @@
+"""The wire: what servers say about their limits, in any dialect, as one normalised signal.
+
+Everything here is pure. Text and the time it came in go in, facts come out, and no input
+from outside, however hostile, raises or costs more than a bounded amount of work.
+
+    read(status, headers, body, wall=...)   one answer as a Signal
+    retry_after(value, wall=...)            one Retry-After value in seconds
+    outcome_of_status, outcome_of_exception how a call ended
+    facts_of, response_of                   what httpx, aiohttp and requests hand over
+    urls, redaction, explain                keys for hosts, secrets out of text, words for people
+"""
+
+from .reading import read
+from .responses import facts_of, response_of
+from .status import outcome_of_exception, outcome_of_status
+from .times import retry_after
+
+__all__ = ["facts_of", "outcome_of_exception", "outcome_of_status", "read", "response_of", "retry_after"]

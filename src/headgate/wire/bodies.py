@@ -1,0 +1,110 @@
+"""Open a body far enough to see whether it complains, within bounds.
+
+A body is bytes, text or JSON already parsed. It may be a page of HTML, a stream of
+server-sent events whose last one is the error, a million brackets deep, or half a
+gigabyte; every one of those is looked at within the bounds below or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+LONGEST_BODY = 262_144
+"""Bytes of a body that are parsed as JSON; errors are far smaller."""
+LOOK = 4096
+"""Bytes at either end of a good answer in which a hidden error is looked for."""
+MOST_LOOKS = 8
+"""Places in which the word "error" is looked at more closely."""
+LONGEST_GAP = 32
+"""Bytes between the word "error" and what it holds."""
+MOST_ENTRIES = 16
+"""Entries of any list inside a body that are looked at."""
+
+Json = Mapping[str, Any]
+
+_ERROR = r'"errors?"\s{0,8}:\s{0,8}[{"\[]'
+
+
+def may_complain(body: object) -> bool:
+    """A cheap look at the body of a good answer: may an error hide in it, or a budget?"""
+    if isinstance(body, str):
+        return any(_may_complain(end, '"error', _ERROR, "throttleStatus") for end in _ends(body))
+    if isinstance(body, bytes | bytearray):
+        return any(_may_complain(end, b'"error', _ERROR.encode(), b"throttleStatus") for end in _ends(body))
+    if isinstance(body, Mapping):
+        return any(key in body for key in ("error", "errors", "extensions", "choices")) or body.get("ok") is False
+    return False
+
+
+def open_body(body: object) -> Json | None:
+    """The JSON object a body holds, or the one its event stream ends with; None when there is none."""
+    if isinstance(body, Mapping):
+        return body
+    if isinstance(body, list):
+        return first_object(body)
+    if isinstance(body, bytes | bytearray):
+        body = bytes(body if len(body) <= LONGEST_BODY else body[-LOOK:]).decode("utf-8", "replace")
+    if not isinstance(body, str):
+        return None
+    text = (body if len(body) <= LONGEST_BODY else body[-LOOK:]).strip().removeprefix("\ufeff")
+    if text[:1] in ("{", "["):
+        return _json(text)
+    return _event(text)
+
+
+def objects(value: object) -> Iterator[Json]:
+    """The objects in a list, at most ``MOST_ENTRIES``; nothing when it is no list."""
+    if isinstance(value, list | tuple):
+        for entry in islice(value, MOST_ENTRIES):
+            if isinstance(entry, Mapping):
+                yield entry
+
+
+def first_object(value: object) -> Json | None:
+    return next(objects(value), None)
+
+
+def _ends(body: Any) -> tuple[Any, ...]:
+    return (body,) if len(body) <= 2 * LOOK else (body[:LOOK], body[-LOOK:])
+
+
+def _may_complain(text: Any, word: Any, pattern: Any, budget: Any) -> bool:
+    """``"error": null`` is in many good answers, so the word alone says nothing."""
+    if budget in text:
+        return True
+    at = -1
+    for _ in range(MOST_LOOKS):
+        at = text.find(word, at + 1)
+        if at < 0:
+            return False
+        if re.match(pattern, text[at : at + LONGEST_GAP]):
+            return True
+    return True
+
+
+def _event(text: str) -> Json | None:
+    """The last error event of a stream, else the last data line with an error inside."""
+    at = max(text.rfind("event: error"), text.rfind("event:error"))
+    if at < 0:
+        at = max((match.start() for match in islice(re.finditer(_ERROR, text), MOST_LOOKS)), default=-1)
+        at = text.rfind("\n", 0, at) + 1 if at >= 0 else -1
+    data = text.find("data:", at) if at >= 0 else -1
+    if data < 0:
+        return None
+    end = text.find("\n", data)
+    return _json(text[data + 5 : end if end >= 0 else len(text)].strip())
+
+
+def _json(text: str) -> Json | None:
+    import json  # not loaded for answers that say all in their headers
+
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # no JSON, an endless number, or a tower of brackets
+        return None
+    if isinstance(value, dict):
+        return value
+    return first_object(value)

@@ -1,0 +1,194 @@
+"""Say in plain sentences what an answer says about its limits, and what Headgate would make of it.
+
+429: too many calls for now (rate_limit_exceeded).
+The words are those of OpenAI.
+30,000 tokens a minute ("TPM"), 14,468 left.
+It asks for a pause of 374 ms.
+Headgate would start nothing more for gpt-4o within 374 ms, slow down once, and then send ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from ..core.decision import Outcome
+from ..core.signal import Limit, Signal
+from .reading import read
+from .redaction import redact
+from .status import outcome_of_status
+
+SPEAKERS = {
+    "openai": "OpenAI",
+    "azure-openai": "Azure OpenAI",
+    "anthropic": "Anthropic",
+    "gemini": "Google Gemini",
+    "google": "Google",
+    "google-search": "Google Programmable Search",
+    "mistral": "Mistral",
+    "groq": "Groq",
+    "openrouter": "OpenRouter",
+    "tavily": "Tavily",
+    "perplexity": "Perplexity",
+    "semantic-scholar": "Semantic Scholar",
+    "github": "GitHub",
+    "gitlab": "GitLab",
+    "reddit": "Reddit",
+    "slack": "Slack",
+    "discord": "Discord",
+    "shopify": "Shopify",
+    "stripe": "Stripe",
+    "cloudflare": "Cloudflare",
+    "ietf": "the IETF's RateLimit fields",
+    "x-ratelimit": "the customary X-RateLimit headers",
+    "rfc9110": "plain HTTP",
+}
+
+_HAPPENED = {
+    Outcome.OK: "the call went through",
+    Outcome.RATE_LIMITED: "too many calls for now",
+    Outcome.QUOTA_EXHAUSTED: "a quota is used up",
+    Outcome.OVERLOADED: "the server has more to do than it can",
+    Outcome.TRANSIENT: "the server failed, or no whole answer came",
+    Outcome.AUTH: "the credential was not accepted",
+    Outcome.KEY_DEAD: "the credential is dead, no money or account is behind it",
+    Outcome.TOO_LARGE: "the call is larger than the limit and can never pass",
+    Outcome.INVALID: "the server does not accept this call",
+}
+
+_WINDOWS = {1.0: "a second", 60.0: "a minute", 3600.0: "an hour", 86400.0: "a day"}
+_UNITS = ((86400, "day"), (3600, "h"), (60, "min"), (1, "s"))
+_COUNTED = {
+    "requests": ("request", "requests"),
+    "tokens": ("token", "tokens"),
+    "input-tokens": ("input token", "input tokens"),
+    "output-tokens": ("output token", "output tokens"),
+    "content-bytes": ("byte", "bytes"),
+    "concurrency": ("call at a time", "calls at a time"),
+    "cost": ("point of query cost", "points of query cost"),
+}
+
+
+def explain(
+    status: int,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] | None = None,
+    body: bytes | str | Mapping[str, object] | None = None,
+    *,
+    wall: float,
+    url: str | None = None,
+) -> list[str]:
+    """What one answer says, sentence by sentence. Shows no secret and, like ``read``, never raises."""
+    signal = read(status, headers, body, wall=wall, url=url)
+    sentences = [_happened(status, signal)]
+    if signal.dialect:
+        sentences.append(f"The words are those of {SPEAKERS.get(signal.dialect, signal.dialect)}.")
+    sentences += [_of_limit(limit) for limit in signal.limits]
+    if signal.retry_after is not None:
+        sentences.append(_of_pause(signal, signal.retry_after))
+    sentences.append(_what_headgate_does(signal))
+    return [redact(sentence) for sentence in sentences]
+
+
+def in_words(seconds: float) -> str:
+    """A span of time as people say it: 12 ms, 7.7 s, 3 min, 16 min 18 s, 5 h 12 min, 3 days."""
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    whole = round(seconds)
+    (larger, name), (smaller, smaller_name) = next(pair for pair in pairwise(_UNITS) if whole >= pair[0][0])
+    count, rest = divmod(whole, larger)
+    unit = f"{name}s" if name == "day" and count != 1 else name
+    return f"{count} {unit} {rest // smaller} {smaller_name}" if rest >= smaller else f"{count} {unit}"
+
+
+def _happened(status: object, signal: Signal) -> str:
+    happened, reason = _HAPPENED.get(signal.outcome, signal.outcome.value), signal.reason
+    code = f" ({reason})" if reason and reason != str(status) else ""
+    if status == 0:
+        return f"No answer: {happened}{code}."
+    if signal.outcome is not Outcome.OK and outcome_of_status(status) is Outcome.OK:
+        return f"{status}, yet the body holds an error: {happened}{code}."
+    return f"{status}: {happened}{code}."
+
+
+def _of_limit(limit: Limit) -> str:
+    name = f' ("{limit.name}")' if limit.name else ""
+    state = [part for part in (_left(limit), _whole_again(limit)) if part]
+    if limit.limit is None:
+        what = _counted(None, limit.dimension)
+        return f"{what[0].upper()}{what[1:]}{name}: {', '.join(state) or 'limited, it does not say how'}."
+    allowed = f"{_counted(limit.limit, limit.dimension)}{_per(limit)}{name}"
+    return f"{', '.join([allowed, *state])}." if state else f"At most {allowed}."
+
+
+def _left(limit: Limit) -> str:
+    if limit.remaining is None:
+        return ""
+    return "none left" if limit.remaining < 1 else f"{_number(limit.remaining)} left"
+
+
+def _whole_again(limit: Limit) -> str:
+    if limit.reset is None:
+        return ""
+    return f"whole again in {in_words(limit.reset)}" if limit.reset else "whole again at once"
+
+
+def _counted(amount: float | None, dimension: str) -> str:
+    one, many = _COUNTED.get(dimension, (dimension or "unit", dimension or "units"))
+    return many if amount is None else f"{_number(amount)} {one if amount == 1 else many}"
+
+
+def _per(limit: Limit) -> str:
+    if limit.dimension == "concurrency":
+        return ""
+    if limit.window is None:
+        return " in a window it does not name"
+    return f" {_WINDOWS[limit.window]}" if limit.window in _WINDOWS else f" every {in_words(limit.window)}"
+
+
+def _of_pause(signal: Signal, seconds: float) -> str:
+    if seconds == 0.0:
+        return "It asks for no pause."
+    if signal.outcome is Outcome.QUOTA_EXHAUSTED:
+        return f"It will be good again in {in_words(seconds)}."
+    return f"It asks for a pause of {in_words(seconds)}."
+
+
+def _what_headgate_does(signal: Signal) -> str:
+    pause = signal.retry_after
+    whom = f" for {signal.scope}" if signal.scope else ""
+    match signal.outcome:
+        case Outcome.OK if signal.limits:
+            return "Headgate would pace the next calls by these numbers, so that none is refused."
+        case Outcome.OK:
+            return (
+                "It says nothing about limits, so Headgate would find the rate by itself, "
+                "from which calls pass and how long they take."
+            )
+        case Outcome.RATE_LIMITED if pause:
+            return (
+                f"Headgate would start nothing more{whom} within {in_words(pause)}, slow down once, "
+                "and then send the call again; this uses up no attempt."
+            )
+        case Outcome.RATE_LIMITED:
+            return (
+                f"Headgate would slow down once{whom}, try again after a moment, "
+                "and send the call again; this uses up no attempt."
+            )
+        case Outcome.QUOTA_EXHAUSTED:
+            until = f"for {in_words(pause)}" if pause else "until somebody says when it is good again"
+            return f"Headgate would rest this credential{whom} {until} and go on with another."
+        case Outcome.OVERLOADED | Outcome.TRANSIENT:
+            wait = f"wait at least {in_words(pause)}" if pause else "back off"
+            return f"Headgate would {wait} and try again; failures in a row open the circuit."
+        case Outcome.AUTH | Outcome.KEY_DEAD:
+            return "Headgate would retire this credential and go on with another."
+        case Outcome.TOO_LARGE:
+            return "Headgate would not send it again: it has to be made smaller."
+        case _:
+            return "Headgate would not send it again: another try would end the same way."
+
+
+def _number(amount: float) -> str:
+    return f"{amount:,.0f}" if amount == int(amount) else f"{amount:,.2f}"

@@ -1,0 +1,163 @@
+"""Turn what headers say of each budget into a ``Limit``, by each dialect's own meaning of the words."""
+
+from __future__ import annotations
+
+from ..core.decision import LONGEST_WAIT
+from ..core.signal import Limit
+from .arrival import Arrival
+from .fields import LARGEST_COUNT, LONGEST_BUDGET_NAME, quotas, structured_limits
+from .headers import Budget, Spoken
+from .speakers import implied_window
+from .times import number
+
+MOST_LIMITS = 16
+"""Budgets one answer may speak of."""
+
+WINDOWS = {
+    # What vendors document and do not say in the headers.
+    ("openai", "requests"): 60.0,
+    ("openai", "tokens"): 60.0,
+    ("groq", "requests"): 86400.0,
+    ("groq", "tokens"): 60.0,
+    ("anthropic", "requests"): 60.0,
+    ("anthropic", "tokens"): 60.0,
+    ("anthropic", "input-tokens"): 60.0,
+    ("anthropic", "output-tokens"): 60.0,
+    ("reddit", ""): 600.0,
+    ("github", ""): 3600.0,
+}
+_GITHUB_MINUTE_RESOURCES = frozenset(("search", "code_search"))
+_NAMES = ("x-ratelimit-bucket", "x-ratelimit-resource", "ratelimit-name")
+
+
+def limits_of(spoken: Spoken, dialect: str, arrival: Arrival) -> list[Limit]:
+    """Every budget the headers speak of; none when the answer comes out of a cache, for its numbers are old."""
+    marks = spoken.marks
+    if "age" in marks and number(marks["age"]):
+        return []
+    found: list[Limit] = []
+    for budget in spoken.budgets.values():
+        allowed = budget.parts.get("limit", "")
+        if "," in allowed or ";" in allowed:
+            found.extend(_listed(budget, spoken, dialect, arrival))
+        else:
+            limit = _limit(budget, spoken, dialect, arrival)
+            if limit is not None:
+                found.append(limit)
+        if len(found) >= MOST_LIMITS:
+            break
+    if "ratelimit" in marks or "ratelimit-policy" in marks:
+        found += structured_limits(marks.get("ratelimit"), marks.get("ratelimit-policy"))
+    if "x-shopify-shop-api-call-limit" in marks:
+        found += _used_of_limit(marks["x-shopify-shop-api-call-limit"])
+    return found[:MOST_LIMITS]
+
+
+def _limit(budget: Budget, spoken: Spoken, dialect: str, arrival: Arrival) -> Limit | None:
+    parts = budget.parts
+    limit = _count(parts.get("limit"))
+    remaining = _lowest(parts.get("remaining"))
+    if limit is None and remaining is None:
+        return None
+    if limit is None and remaining is not None and "used" in parts:
+        used = _count(parts["used"])
+        limit = None if used is None else used + remaining
+    reset = _reset(parts, arrival)
+    return Limit(
+        dimension=budget.meaning.dimension,
+        limit=limit,
+        remaining=remaining,
+        reset=_renewal(budget) if dialect == "azure-openai" and remaining == 0 and not reset else reset,
+        window=_window(budget, spoken, dialect, limit, remaining, reset),
+        name=_name(budget, spoken),
+    )
+
+
+def _listed(budget: Budget, spoken: Spoken, dialect: str, arrival: Arrival) -> list[Limit]:
+    """``100, 100;window=60, 10000;window=86400``: what is left and the reset speak of the first."""
+    pairs = quotas(budget.parts["limit"])
+    if not pairs:
+        return []
+    first, window = pairs[0]
+    window = window or next((each for limit, each in pairs if limit == first and each), None)
+    others = {(limit, each) for limit, each in pairs if each and (limit, each) != (first, window)}
+    name = _name(budget, spoken)
+    mine = Limit(
+        dimension=budget.meaning.dimension,
+        limit=first,
+        remaining=_lowest(budget.parts.get("remaining")),
+        reset=_reset(budget.parts, arrival),
+        window=window or _window(budget, spoken, dialect, None, None, None),
+        name=name,
+    )
+    return [mine] + [
+        Limit(dimension=mine.dimension, limit=limit, window=each, name=name) for limit, each in sorted(others)
+    ]
+
+
+def _reset(parts: dict[str, str], arrival: Arrival) -> float | None:
+    """``reset-after`` needs no clock, so it goes before the same news as an instant."""
+    text = parts.get("reset_after") or parts.get("reset")
+    if text:
+        return arrival.until(text)
+    text = parts.get("reset_after_ms") or parts.get("reset_ms")
+    return arrival.until(text, milliseconds=True) if text else None
+
+
+def _window(
+    budget: Budget,
+    spoken: Spoken,
+    dialect: str,
+    limit: float | None,
+    remaining: float | None,
+    reset: float | None,
+) -> float | None:
+    if budget.meaning.window is not None:
+        return budget.meaning.window
+    if "renewal" in budget.parts:
+        return _renewal(budget)
+    what = budget.meaning.budget
+    if what == "requests" and dialect in ("openai", "groq"):
+        implied = implied_window(limit, remaining, reset)
+        if implied is not None:
+            return implied
+    if dialect == "github" and spoken.marks.get("x-ratelimit-resource") in _GITHUB_MINUTE_RESOURCES:
+        return 60.0
+    window = WINDOWS.get((dialect, what))
+    # A budget that takes longer to be whole than its window is counted over something else.
+    return None if window is not None and reset is not None and reset > window else window
+
+
+def _renewal(budget: Budget) -> float | None:
+    seconds = number(budget.parts.get("renewal", ""))
+    return min(seconds, LONGEST_WAIT) if seconds else None
+
+
+def _name(budget: Budget, spoken: Spoken) -> str:
+    """The server's own name, where it is more than what is counted."""
+    meaning = budget.meaning
+    if meaning.budget == "":
+        for mark in _NAMES:
+            if mark in spoken.marks:
+                return spoken.marks[mark][:LONGEST_BUDGET_NAME]
+    return "" if meaning.budget == meaning.dimension else meaning.budget[:LONGEST_BUDGET_NAME]
+
+
+def _used_of_limit(text: str) -> list[Limit]:
+    """Shopify: ``32/40``."""
+    used, _, limit = text.partition("/")
+    spent, whole = _count(used), _count(limit)
+    if spent is None or not whole:
+        return []
+    return [Limit(limit=whole, remaining=max(0.0, whole - spent), name="shop")]
+
+
+def _count(text: str | None) -> float | None:
+    found = number(text) if text else None
+    return LARGEST_COUNT if found is not None and found > LARGEST_COUNT else found
+
+
+def _lowest(text: str | None) -> float | None:
+    if text is None or "," not in text:
+        return _count(text)
+    return min((count for piece in text.split(",") if (count := _count(piece)) is not None), default=None)

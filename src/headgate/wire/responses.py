@@ -1,0 +1,52 @@
+"""Status, headers and body of an answer, from whichever library it came.
+
+httpx, aiohttp and requests agree on nothing but that a response has a status and
+headers. They are told apart by what they have, never by importing them, and a body is
+taken only if it is already here: reading an answer must not start a download.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_BODIES = ("_content", "_body")
+"""Where httpx and requests (first) and aiohttp (second) keep a body once it is read."""
+
+
+def facts_of(response: object) -> tuple[int, Any, bytes | str | None]:
+    """The answer's status, headers and loaded body (None when it was not read)."""
+    status = _status(response)
+    if status is None:
+        raise TypeError(
+            f"a response must have an integer status_code (httpx, requests) or status (aiohttp); "
+            f"{type(response).__name__} has neither"
+        )
+    return status, getattr(response, "headers", None), _loaded_body(response)
+
+
+def response_of(exc: BaseException) -> Any | None:
+    """The answer an exception carries, or None.
+
+    httpx, requests and the openai and anthropic clients keep it in ``response``; aiohttp's
+    ``ClientResponseError`` and urllib's ``HTTPError`` have status and headers themselves.
+    """
+    response = getattr(exc, "response", None)
+    if _status(response) is not None:
+        return response
+    return exc if _status(exc) is not None and hasattr(exc, "headers") else None
+
+
+def _status(response: object) -> int | None:
+    for name in ("status_code", "status"):
+        status = getattr(response, name, None)
+        if isinstance(status, int) and not isinstance(status, bool):
+            return int(status)
+    return None
+
+
+def _loaded_body(response: object) -> bytes | str | None:
+    for name in _BODIES:
+        body = getattr(response, name, None)
+        if isinstance(body, bytes | str):
+            return body
+    return None

@@ -1,0 +1,97 @@
+"""The demo, small: real processes and sockets, so these few tests take real seconds."""
+
+import asyncio
+import io
+import json
+import signal
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from headgate.cli.demo import hidden_plan, mock_options
+from headgate.cli.demo_live import LiveScreen
+from headgate.sim.trial import Sample, Trial
+
+SMALL = ["--calls", "40", "--seconds", "2", "--workers", "8"]
+
+
+def test_it_runs_to_the_end_loses_nothing_and_draws_a_picture(headgate, tmp_path):
+    picture = tmp_path / "run.svg"
+    result = headgate("demo", *SMALL, "--json", "-o", picture)
+    assert result.code == 0, result.err
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert {"at", "learned", "quota", "done", "rate_limited", "breaker", "waiting", "reason"} <= set(lines[0])
+    end = lines[-1]
+    assert end["sound"] is True
+    summary = end["summary"]
+    assert (summary["done"], summary["lost"], summary["done_twice"], summary["left"]) == (40, 0, 0, 0)
+    assert any(line["reason"] for line in lines[:-1])
+    ElementTree.parse(picture)
+
+
+def test_without_a_terminal_it_prints_plain_lines(headgate, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = headgate("demo", *SMALL, "--no-picture", "--seed", "2")
+    assert result.code == 0, result.err
+    assert "\x1b" not in result.out
+    assert "learned" in result.out.splitlines()[1]
+    assert "none lost, none done twice" in result.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_gives_the_score_so_far_and_exit_code_4(headgate_process, tmp_path):
+    process = headgate_process("demo", "--calls", "5000", "--seconds", "60", "--json", cwd=tmp_path)
+    while json.loads(process.stdout.readline())["done"] == 0:
+        pass
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=15)
+    assert process.returncode == 4, err
+    end = json.loads(out.splitlines()[-1])
+    assert end["sound"] is True
+    assert end["summary"]["left"] == 5000 - end["summary"]["done"] > 0
+    assert (tmp_path / "headgate-demo.svg").exists()
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(("calls", "seconds"), [(3000, 28.0), (20, 1.0), (200, 3.0)])
+def test_the_hidden_quota_fits_the_time_it_has(seed, calls, seconds):
+    plan = hidden_plan(seed, calls, seconds)
+    assert plan == hidden_plan(seed, calls, seconds)
+    assert plan.allowed_between(0.0, seconds) > calls
+    assert 0 < plan.steps[0].at < plan.outages[0].at < plan.outages[0].until < seconds
+    assert "--step" in mock_options(plan, seed)
+
+
+def watched_trial():
+    trial = Trial(limiter=None, url="http://127.0.0.1:1", calls=3000, workers=48, began_at=0.0, ended_at=14.0)
+    trial.samples = [Sample(n / 10, min(170.0, 2.0 + n), "closed", "", 40, 5 * n) for n in range(140)]
+    trial.samples.append(Sample(14.0, 80.0, "half_open", "circuit half open; waiting for the probe's answer", 47, 700))
+    trial.done_at = [n / 50 for n in range(700)]
+    trial.refused_at = [9.0, 13.0]
+    trial.statuses.update({200: 700, 429: 2, 503: 5})
+    return trial
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 18), (80, 24), (120, 40), (200, 60)])
+def test_the_screen_fits_its_window_and_says_why_it_waits(width, height):
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    trial = watched_trial()
+    console.print(LiveScreen(console, hidden_plan(1, 3000, 28.0), 28.0).screen(trial, trial.samples[-1]))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for word in ("learned rate", "true quota", "429s", "half-open", "circuit half open", "700 of 3,000"):
+        assert word in text
+
+
+def test_a_mock_that_cannot_start_is_one_sentence(headgate, monkeypatch):
+    async def no_child(*_, **__):
+        return await start("/bin/sh", "-c", "echo it broke >&2; exit 1", **__)
+
+    start = asyncio.create_subprocess_exec
+    monkeypatch.setattr("asyncio.create_subprocess_exec", no_child)
+    result = headgate("demo", *SMALL, "--no-picture")
+    assert result.code == 3
+    assert result.err == "headgate: the mock API did not start: it broke.\n"

@@ -1,0 +1,80 @@
+"""What goes wrong is told in one sentence on stderr, with the exit code that belongs to it."""
+
+import pytest
+
+import headgate.cli as cli
+
+
+def assert_one_sentence(result):
+    assert result.out == ""
+    assert result.err.startswith("headgate: ")
+    assert result.err.count("\n") == 1
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("dmeo", "demo"), ("mok", "mock"), ("limit", "limits")])
+def test_a_mistyped_command_is_met_with_the_nearest_name(headgate, typed, meant):
+    result = headgate(typed)
+    assert_one_sentence(result)
+    assert result.code == 2
+    assert f'did you mean "{meant}"?' in result.err
+
+
+def test_a_command_like_no_other_is_met_with_all_of_them(headgate):
+    result = headgate("xyzzy")
+    assert_one_sentence(result)
+    assert result.code == 2
+    assert all(name in result.err for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["mock", "--rate", "fast"], "50/s"),
+        (["mock", "--rate", "0/s"], "more than 0"),
+        (["mock", "--step", "10s"], "0.5@10s"),
+        (["mock", "--outage", "10s"], "12s+3s"),
+        (["mock", "--latency", "long"], "40ms"),
+        (["mock", "--algorithm", "guess"], "bucket"),
+        (["mock", "--headers", "klingon"], "openai"),
+        (["mock", "--burst", "0"], "burst"),
+        (["mock", "--port", "70000"], "65535"),
+        (["mock", "--nonsense"], "--nonsense"),
+        (["demo", "--calls", "1"], "20"),
+        (["demo", "-o", "/no/such/directory/p.svg"], "directory"),
+        (["limits"], "URL"),
+        (["limits", "api.example.com"], "https://"),
+        (["limits", "ftp://example.com"], "https://"),
+        (["limits", "http://"], "https://"),
+        (["limits", "http://[::1"], "https://"),
+        (["limits", "http://example.com:99999/"], "https://"),
+        (["limits", "http://127.0.0.1:1/", "-H", "no colon"], "Name: value"),
+        (["limits", "http://127.0.0.1:1/", "--bearer-env", "HEADGATE_NO_SUCH_NAME"], "HEADGATE_NO_SUCH_NAME"),
+        (["limits", "http://127.0.0.1:1/", "-X", "BAD METHOD"], "method"),
+        (["limits", "http://127.0.0.1:1/", "--timeout", "0"], "timeout"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_right(headgate, arguments, word):
+    result = headgate(*arguments)
+    assert_one_sentence(result)
+    assert result.code == 2
+    assert word in result.err
+    assert "--help" in result.err
+
+
+def test_ctrl_c_anywhere_is_exit_code_4(headgate, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.group, "invoke", interrupt)
+    result = headgate("demo")
+    assert result.code == 4
+    assert result.err.strip() == "headgate: stopped."
+
+
+def test_a_reader_who_leaves_is_no_error(headgate_process):
+    process = headgate_process("--help")
+    process.stdout.close()
+    process.stdout = None
+    assert process.wait(20) == 0
+    assert "Traceback" not in process.stderr.read()

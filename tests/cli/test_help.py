@@ -1,0 +1,84 @@
+"""Every command and every option is documented, by words and by example."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from headgate.cli import COMMANDS, group
+from headgate.cli.examples import ExampleCommand
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def commands():
+    context = click.Context(group)
+    return [(name, group.get_command(context, name)) for name in group.list_commands(context)]
+
+
+@pytest.mark.parametrize(("name", "command"), commands())
+def test_every_option_has_a_help_text(name, command):
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"headgate {name} {parameter.opts[-1]}"
+
+
+@pytest.mark.parametrize(("name", "command"), commands())
+def test_every_command_teaches_by_examples_that_are_real(name, command):
+    assert isinstance(command, ExampleCommand)
+    assert len(command.examples) >= 2
+    own = [typed for typed, _ in command.examples if typed.startswith(f"headgate {name}")]
+    assert own
+    known = {option for parameter in command.params for option in parameter.opts}
+    for typed in own:
+        for word in typed.partition("|")[0].split():
+            assert not word.startswith("--") or word in known, f"{typed!r} uses {word}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_page_shows_its_examples(headgate, name):
+    page = headgate(name, "--help")
+    assert page.code == 0
+    assert "Examples:" in page.out
+    assert "Options:" in page.out
+    assert page.err == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_readme_speaks_of_every_command(name):
+    assert f"headgate {name}" in README.read_text(encoding="utf-8")
+
+
+def test_the_first_page_says_where_to_start(headgate):
+    page = headgate("--help")
+    assert page.code == 0
+    assert page.out.index("Start here:") < page.out.index("See it work:")
+    for name, entry in COMMANDS.items():
+        assert name in page.out
+        assert entry.summary in page.out
+    assert headgate().out == page.out
+
+
+def test_the_version_is_told(headgate):
+    assert headgate("--version").out.startswith("headgate ")
+
+
+def test_the_first_page_imports_nothing_heavy():
+    code = (
+        "import sys; from headgate.cli import run; run(['--help']); "
+        "heavy = {'aiohttp', 'rich', 'yarl', 'headgate.sim', 'headgate.cli.demo'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_pipe_gets_no_colours():
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    for arguments in (["--help"], ["demo", "--help"], ["nonsense"]):
+        command = [sys.executable, "-m", "headgate", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
+        assert "\x1b" not in done.stdout + done.stderr

@@ -1,0 +1,58 @@
+"""The mock as a process: it says where it is, answers, and ends cleanly."""
+
+import json
+import signal
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+
+
+def get(url):
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.status, dict(response.headers), json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), json.load(error)
+
+
+def test_it_prints_its_address_serves_and_ends_with_ctrl_c(headgate_process):
+    process = headgate_process("mock", "--rate", "2/min", "--headers", "retry-after", "--latency", "0ms")
+    url = process.stdout.readline().split()[3]
+    assert url.startswith("http://127.0.0.1:")
+    statuses = [get(url)[0] for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    assert get(url)[1]["Retry-After"] == "30"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert "4 calls: 2 answered, 2 rate limited, 0 failed." in out
+    assert err == ""
+
+
+def test_it_ends_with_its_standard_input_and_speaks_json(headgate_process):
+    process = headgate_process("mock", "--json", "--stop-with-stdin", "--outage", "0s+1h")
+    url = json.loads(process.stdout.readline())["url"]
+    assert get(f"{url}/v1/x")[0] == 503
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert json.loads(out)["down_answers"] == 1
+    assert err == ""
+
+
+def test_a_taken_port_is_one_sentence_and_exit_code_3(headgate):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = headgate("mock", "--port", taken.getsockname()[1])
+    assert result.code == 3
+    assert result.err.count("\n") == 1
+    assert "another --port" in result.err
+
+
+@pytest.mark.parametrize("algorithm", ["bucket", "window", "log", "concurrency"])
+def test_every_algorithm_can_be_served(headgate_process, algorithm):
+    process = headgate_process("mock", "--json", "--stop-with-stdin", "--algorithm", algorithm)
+    url = json.loads(process.stdout.readline())["url"]
+    assert get(f"{url}/v1/x")[0] == 200
+    assert get(f"{url}/_truth")[2]["algorithm"] == algorithm

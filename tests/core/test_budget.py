@@ -1,0 +1,176 @@
+"""Deadlines and the retry budget."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headgate.core.budget import Deadline, RetryBudget
+
+
+def test_what_remains_of_a_deadline_is_never_negative() -> None:
+    deadline = Deadline(10.0)
+    assert [deadline.remaining(now) for now in (4.0, 10.0, 12.0)] == [6.0, 0.0, 0.0]
+
+
+def test_a_deadline_is_spent_at_its_instant() -> None:
+    assert [Deadline(10.0).spent(now) for now in (9.99, 10.0, 11.0)] == [False, True, True]
+
+
+def test_a_wait_fits_only_if_time_is_left_after_it() -> None:
+    assert [Deadline(10.0).fits(wait, 4.0) for wait in (0.0, 5.9, 6.0, 7.0)] == [True, True, False, False]
+
+
+def test_nothing_fits_a_spent_deadline() -> None:
+    assert not Deadline(10.0).fits(0.0, 10.0)
+
+
+def test_without_an_instant_there_is_always_time() -> None:
+    deadline = Deadline()
+    assert deadline.fits(1e9, 0.0)
+    assert deadline.remaining(5.0) == inf
+
+
+def test_nan_is_no_instant() -> None:
+    with pytest.raises(ValueError, match="at=nan must be an instant"):
+        Deadline(nan)
+
+
+def test_a_few_retries_are_always_allowed() -> None:
+    budget = RetryBudget()
+    assert [budget.take(0.0) for _ in range(5)] == [True, True, True, False, False]
+
+
+def test_a_retry_that_ended_makes_room() -> None:
+    budget = RetryBudget()
+    assert all(budget.take(0.0) for _ in range(3))
+    budget.ended()
+    assert budget.take(0.0)
+
+
+def test_beyond_the_few_retries_are_a_fifth_of_the_calls() -> None:
+    budget = RetryBudget()
+    for _ in range(100):
+        budget.called(0.0)
+    assert sum(budget.take(0.0) for _ in range(100)) == 20
+
+
+def test_quick_retries_do_not_slip_through_by_ending_quickly() -> None:
+    budget = RetryBudget(floor=0)
+    for _ in range(100):
+        budget.called(0.0)
+    granted = 0
+    for _ in range(100):
+        if budget.take(0.0):
+            granted += 1
+            budget.ended()
+    assert granted == 20
+
+
+def test_retries_earn_no_retries() -> None:
+    budget = RetryBudget(share=1.0, floor=1)
+    budget.called(0.0)
+    assert [budget.take(0.0) for _ in range(3)] == [True, False, False]
+
+
+def test_calls_of_long_ago_earn_nothing() -> None:
+    budget = RetryBudget(window=30.0)
+    for _ in range(100):
+        budget.called(0.0)
+    assert sum(budget.take(31.0) for _ in range(100)) == 3
+
+
+def test_retries_still_out_count_after_the_window() -> None:
+    budget = RetryBudget(window=30.0)
+    for _ in range(100):
+        budget.called(0.0)
+    assert sum(budget.take(0.0) for _ in range(20)) == 20
+    for _ in range(100):
+        budget.called(60.0)
+    assert not budget.take(60.0)
+
+
+def test_no_share_and_no_floor_mean_no_retries() -> None:
+    budget = RetryBudget(share=0.0, floor=0)
+    budget.called(0.0)
+    assert not budget.take(0.0)
+
+
+def test_asking_takes_nothing() -> None:
+    budget = RetryBudget(floor=1)
+    assert all(budget.allows(0.0) for _ in range(5))
+    assert budget.in_flight == 0
+
+
+def test_an_end_too_many_gives_nothing_away() -> None:
+    budget = RetryBudget(floor=1)
+    budget.ended()
+    assert [budget.take(0.0), budget.take(0.0)] == [True, False]
+
+
+@pytest.mark.parametrize("share", [-0.1, nan, inf])
+def test_a_share_out_of_range_is_named(share: float) -> None:
+    with pytest.raises(ValueError, match=r"share=.* must be a number within \[0, inf\)"):
+        RetryBudget(share=share)
+
+
+def test_a_floor_out_of_range_is_named() -> None:
+    with pytest.raises(ValueError, match="floor=-1 must be 0 or more"):
+        RetryBudget(floor=-1)
+
+
+class AgainstALedger(RuleBasedStateMachine):
+    """Whatever is asked in whatever order, retries stay within the share or the few."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budget = RetryBudget(share=0.2, floor=3, window=30.0)
+        self.now = 1000.0
+        self.first: list[float] = []
+        self.retries: list[float] = []
+        self.out = 0
+
+    def recent(self, instants: list[float], seconds: float) -> int:
+        return sum(self.now - at < seconds for at in instants)
+
+    @rule(step=st.floats(0.0, 10.0))
+    def time_passes(self, step: float) -> None:
+        self.now += step
+
+    @rule(calls=st.integers(1, 60))
+    def calls_are_sent(self, calls: int) -> None:
+        for _ in range(calls):
+            self.budget.called(self.now)
+            self.first.append(self.now)
+
+    @rule()
+    def a_retry_is_asked_for(self) -> None:
+        # The window's edge is a bucket wide: within it either answer is right.
+        spent_at_most = max(self.out, self.recent(self.retries, 30.0)) + 1
+        spent_at_least = max(self.out, self.recent(self.retries, 28.0 - 1e-6)) + 1
+        granted = self.budget.take(self.now)
+        if granted:
+            assert self.out < 3 or spent_at_least <= 0.2 * self.recent(self.first, 30.0 + 1e-6)
+            self.retries.append(self.now)
+            self.out += 1
+        else:
+            assert self.out >= 3
+            assert spent_at_most > 0.2 * self.recent(self.first, 28.0 - 1e-6)
+
+    @precondition(lambda self: self.out)
+    @rule()
+    def a_retry_ends(self) -> None:
+        self.budget.ended()
+        self.out -= 1
+
+    @invariant()
+    def all_that_are_out_are_known(self) -> None:
+        assert self.budget.in_flight == self.out
+
+
+AgainstALedger.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None, derandomize=True)
+TestAgainstALedger = AgainstALedger.TestCase

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 import time
@@ -20,14 +21,15 @@ from .render import markdown, show
 from .report import BehaviourResult, Report
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-ROUNDS = 15
-QUICK_ROUNDS = 5
+ROUNDS, SAMPLE = 15, 0.1
+QUICK_ROUNDS, QUICK_SAMPLE = 5, 0.02
 
 Row = TypeVar("Row", CostRow, Behaviour)
 
 
 def main() -> None:
     arguments = _arguments()
+    logging.getLogger("headgate").setLevel(logging.ERROR)  # it would warn of rows that acquire and never report
     started_at = time.monotonic()
 
     def say(line: str) -> None:
@@ -39,13 +41,12 @@ def main() -> None:
     def chosen(rows: Iterable[Row]) -> list[Row]:
         return [row for row in rows if arguments.only in (None, row.name)]
 
-    report = Report(
-        command=" ".join(["python -m bench", *sys.argv[1:]]), rounds=QUICK_ROUNDS if arguments.quick else ROUNDS
-    )
+    rounds, sample = (QUICK_ROUNDS, QUICK_SAMPLE) if arguments.quick else (ROUNDS, SAMPLE)
+    report = Report(command=" ".join(["python -m bench", *sys.argv[1:]]), rounds=rounds)
     costs = tuple(chosen(COSTS))
     if costs:
         contenders = {label(row, contender): contender for row in costs for contender in row.contenders}
-        report.costs = results_of(costs, interleave(contenders, report.rounds, say))
+        report.costs = results_of(costs, interleave(contenders, rounds, sample, say))
     report.memory = try_out(chosen(MEMORY))
     report.behaviours = try_out(chosen(BEHAVIOURS))
 

@@ -88,7 +88,7 @@ BEHAVIOURS = (
         holds=lambda it: it["granted"] == 1000 and it["cpu_us"] <= 200 and it["displaced"] == 0,
         describe=lambda it: (
             f"{it['cpu_us']:,.0f} us a grant, worst displaced by {it['displaced']:.0f}"
-            + ("" if it["granted"] == 1000 else f", only {it['granted']:.0f} granted in 4 s")
+            + ("" if it["granted"] == 1000 else f", only {it['granted']:.0f} granted in 3 s")
         ),
     ),
     Behaviour(
@@ -159,7 +159,7 @@ BEHAVIOURS = (
         title="wall clock back 1 h at 100/s",
         measure=pacing.clock_set_back,
         peers=("botocore", "limits", "pyrate", "throttled"),
-        mark="no effect: 97 to 103 % of the rate in the second after it",
+        mark="no effect: 97 to 103 % of the rate after it",
         holds=lambda it: 0.97 <= it["after"] <= 1.03,
         describe=lambda it: f"{it['before']:.0%} before, {it['after']:.0%} after",
     ),

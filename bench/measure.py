@@ -2,7 +2,8 @@
 
 A round measures every contender once; each round starts one contender further on; what counts
 is each contender's minimum over the rounds. The statement is compiled into the timing loop
-itself, as ``timeit`` does, so no wrapper is measured along with it.
+itself, as ``timeit`` does, so no wrapper is measured along with it. The clock is the processor time
+of the whole process: helper threads of a peer count, other programs on the machine do not.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ Names = Mapping[str, object]
 T = TypeVar("T")
 
 ONE_KEY = ("api",)
-SAMPLE = 0.05
-"""Seconds one sample takes at least: long beside the clock's grain, the scheduler's, and a peer's own timers."""
 MOST_CALLS = 1 << 24
 """Calls one sample makes at most, however little each of them costs."""
 
@@ -56,19 +55,19 @@ class Contender:
 class Sampler:
     """A contender that is built, warmed up and ready to be timed again and again."""
 
-    def __init__(self, contender: Contender) -> None:
+    def __init__(self, contender: Contender, lasts: float) -> None:
         self._event_loop = asyncio.new_event_loop()
         self._keys: Iterator[str] = cycle(contender.keys)
         built = contender.build()
         names = self._finish(built) if inspect.isawaitable(built) else built
-        scope: dict[str, Any] = {**names, "clock": time.perf_counter, "islice": islice}
+        scope: dict[str, Any] = {**names, "clock": time.process_time, "islice": islice}
         kind = "async def" if contender.is_async else "def"
         exec(LOOP.format(kind=kind, statement=contender.statement), scope)
         self._loop: Callable[[Iterator[str], int], float | Awaitable[float]] = scope["loop"]
         self._run(len(contender.keys))
         self._calls = 1
-        while self._calls < MOST_CALLS and (took := self._run(self._calls)) < SAMPLE:
-            self._calls = min(MOST_CALLS, max(2 * self._calls, int(self._calls * 1.1 * SAMPLE / max(took, 1e-6))))
+        while self._calls < MOST_CALLS and (took := self._run(self._calls)) < lasts:
+            self._calls = min(MOST_CALLS, max(2 * self._calls, int(self._calls * 1.1 * lasts / max(took, 1e-6))))
 
     def sample(self) -> float:
         """Nanoseconds per call."""
@@ -85,12 +84,17 @@ class Sampler:
         return self._event_loop.run_until_complete(finish())
 
 
-def interleave(contenders: Mapping[str, Contender], rounds: int, say: Callable[[str], None]) -> dict[str, float]:
-    """Each contender's lowest cost in nanoseconds over the rounds, by the mapping's own keys."""
+def interleave(
+    contenders: Mapping[str, Contender], rounds: int, sample: float, say: Callable[[str], None]
+) -> dict[str, float]:
+    """Each contender's lowest cost in nanoseconds over the rounds, by the mapping's own keys.
+
+    A sample takes at least so many seconds: long beside the grain of the clock and of the scheduler.
+    """
     samplers: dict[str, Sampler] = {}
     for place, (label, contender) in enumerate(contenders.items(), 1):
         say(f"preparing {place}/{len(contenders)}: {label}")
-        samplers[label] = Sampler(contender)
+        samplers[label] = Sampler(contender, sample)
     lowest = dict.fromkeys(samplers, float("inf"))
     labels = list(samplers)
     gc.collect()

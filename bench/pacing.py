@@ -25,7 +25,7 @@ FOREVER = float("inf")
 
 def eight_threads(contender: str, quick: bool) -> Figures:
     """Eight threads share 200/s with a burst of 1: the rate, the fairness, the bunching."""
-    rate, threads, lasts = 200, 8, 2.0 if quick else 5.0
+    rate, threads, lasts = 200, 8, 1.0 if quick else 5.0
     acquire = SYNC_LIMITERS[contender](rate, 1)
     grants: list[list[float]] = [[] for _ in range(threads)]
     together = threading.Barrier(threads + 1)
@@ -58,7 +58,7 @@ def most_within(instants: Sequence[float], span: float) -> int:
 
 def thousand_waiters(contender: str, quick: bool) -> Figures:
     """A thousand tasks wait at 500/s: processor time per grant, and how far the unluckiest fell back."""
-    waiters, rate, patience = 1000, 500, 4.0
+    waiters, rate, patience = 1000, 500, 3.0
 
     async def run() -> Figures:
         acquire = ASYNC_LIMITERS[contender](rate, 1)
@@ -97,7 +97,7 @@ async def _take_for(acquire: AsyncAcquire, lasts: float) -> list[float]:
 
 def accuracy(contender: str, quick: bool) -> Figures:
     """One task asks for 1000/s with a burst of 1: how far off is the rate it gets?"""
-    rate, lasts = 1000, 2.0 if quick else 5.0
+    rate, lasts = 1000, 1.0 if quick else 5.0
 
     async def run() -> Figures:
         grants = await _take_for(ASYNC_LIMITERS[contender](rate, 1), lasts)
@@ -172,7 +172,7 @@ def heavy_among_light(contender: str, quick: bool) -> Figures:
         tasks = [asyncio.create_task(keep_asking()) for _ in range(light_tasks)]
         await asyncio.sleep(0.3)
         heavy_asked_at = time.perf_counter()
-        waited = await _wait_for(acquire, "api", heavy, patience=3.0)
+        waited = await _wait_for(acquire, "api", heavy, patience=1.5 if quick else 3.0)
         heavy_granted_at = heavy_asked_at + waited
         for task in tasks:
             task.cancel()
@@ -197,8 +197,8 @@ def fresh_key(contender: str, quick: bool) -> Figures:
 
 
 def clock_set_back(contender: str, quick: bool) -> Figures:
-    """The wall clock goes back an hour in mid-run: what of 100/s is granted in the second after it?"""
-    rate, warm_up, lasts = 100, 0.2, 1.0
+    """The wall clock goes back an hour in mid-run: what of 100/s is granted after it?"""
+    rate, warm_up, lasts = 100, 0.2, 0.5 if quick else 1.0
     offset = 0.0
     true_time = time.time
     time.time = lambda: true_time() - offset  # before the contender is imported: it may keep a reference

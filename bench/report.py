@@ -96,8 +96,8 @@ class Report:
             f"{platform.python_implementation()} {platform.python_version()}, {platform.system()} "
             f"{platform.machine()}, {os.cpu_count()} cores; headgate {version('headgate')}.",
             f"Peers: {', '.join(f'{name} {version(name)}' for name in PEERS)}.",
-            f"Costs are minima over {self.rounds} interleaved rounds and are judged as ratios to the best peer of the "
-            "same run; the nanoseconds themselves do not carry over to other machines.",
+            f"Costs are processor time, minima over {self.rounds} interleaved rounds, judged as ratios to the best "
+            "peer of the same run; the nanoseconds themselves do not carry over to other machines.",
         ]
 
     def summary(self) -> str:

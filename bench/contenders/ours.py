@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -65,13 +66,18 @@ class SteppedClock:
 
 
 def used_keys(keys: Sequence[str], strategy: str, calls: int, idle: float = 0.0) -> object:
-    """A limiter on which every key has made so many calls, one a second, and then rested while another went on."""
+    """A limiter on which every key has made so many calls, about one a second, and then rested while another went on.
+
+    No two calls are alike: what is learned of a key must not be small only because nothing ever varied.
+    """
     clock = SteppedClock()
+    rng = random.Random(7)
     gate = limiter(HUGE, HUGE, strategy, clock=clock)
     for _ in range(calls):
         for key in keys:
-            gate.acquire(key).report(status_code=200, latency=0.1)
-        clock.at += 1.0
+            permit = gate.acquire(key)
+            clock.at += rng.expovariate(len(keys))
+            permit.report(status_code=200, latency=rng.lognormvariate(-1.0, 0.5))
     for _ in range(round(idle * 100)):
         gate.acquire("other.example").report(status_code=200, latency=0.1)
         clock.at += 0.01

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Protocol
 
@@ -33,4 +32,8 @@ class SystemClock:
     now = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
     sleep = staticmethod(time.sleep)
-    sleep_async = staticmethod(asyncio.sleep)
+
+    async def sleep_async(self, seconds: float) -> None:
+        import asyncio  # here, because a program without an event loop should not load one
+
+        await asyncio.sleep(seconds)

@@ -13,7 +13,6 @@ from typing import Any
 
 from .core.breaker import BreakerPolicy
 from .core.bucket import Quota, parse_quota
-from .core.control.adaptive import Adaptive, AdaptivePolicy
 from .core.control.aimd import Aimd, AimdPolicy
 from .core.control.fixed import Fixed
 from .core.control.gradient import Gradient, GradientPolicy
@@ -163,6 +162,8 @@ def _bounds(config: RateLimitConfig) -> dict[str, float]:
 
 
 def _adaptive(config: RateLimitConfig) -> Factory:
+    from .core.control.adaptive import Adaptive, AdaptivePolicy  # here: a tenth of what `import headgate` may take
+
     policy = AdaptivePolicy(**_bounds(config))
     return lambda: Adaptive(policy)
 

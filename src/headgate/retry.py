@@ -10,7 +10,6 @@ limited does not use up an attempt; it has a count of its own.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -93,6 +92,8 @@ class _TimeIsUp(Exception):  # noqa: N818 - never leaves this file
 
 
 async def _within(seconds: float, func: Callable[[], Awaitable[R]]) -> R:
+    import asyncio  # here, because a program without an event loop should not load one
+
     try:
         async with asyncio.timeout(max(0.0, seconds)) as scope:
             return await func()

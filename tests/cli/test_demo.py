@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import signal
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +12,8 @@ from rich.console import Console
 
 from headgate.cli.demo import hidden_plan, mock_options
 from headgate.cli.demo_live import LiveScreen
+from headgate.cli.demo_report import LiveReport
+from headgate.sim.score import judge
 from headgate.sim.trial import Sample, Trial
 
 SMALL = ["--calls", "40", "--seconds", "2", "--workers", "8"]
@@ -84,6 +87,21 @@ def test_the_screen_fits_its_window_and_says_why_it_waits(width, height):
     text = "\n".join(lines)
     for word in ("learned rate", "true quota", "429s", "half-open", "circuit half open", "700 of 3,000"):
         assert word in text
+
+
+def test_a_terminal_keeps_the_last_screen_and_the_score():
+    console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
+    trial, plan = watched_trial(), hidden_plan(1, 3000, 28.0)
+    trial.times_done.update(range(700))
+    trial.stopped = True
+    score = judge(trial, plan, {"ids_done": 700, "ids_done_twice": 0})
+    with LiveReport(console, plan, 28.0) as report:
+        report.show(trial, trial.samples[-1])
+    report.conclude(score, plan, Path("run.svg"))
+    text = console.file.getvalue()
+    for word in ("learned rate", "2,300 left", "none lost, none done twice", "goodput", "run.svg", "change followed"):
+        assert word in text
+    assert "outage" not in text.partition("goodput")[2]  # it was stopped before
 
 
 def test_a_mock_that_cannot_start_is_one_sentence(headgate, monkeypatch):

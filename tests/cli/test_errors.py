@@ -72,6 +72,21 @@ def test_ctrl_c_anywhere_is_exit_code_4(headgate, monkeypatch):
     assert result.err.strip() == "headgate: stopped."
 
 
+def test_a_bug_of_ours_is_a_sentence_too_and_shows_no_key(headgate, monkeypatch):
+    def break_down(*_, **__):
+        raise RuntimeError("Authorization: Bearer abcdefgh12345678")
+
+    monkeypatch.setattr(cli.group, "invoke", break_down)
+    result = headgate("demo")
+    assert_one_sentence(result)
+    assert result.code == 3
+    assert "HEADGATE_DEBUG=1" in result.err
+    assert "abcdefgh" not in result.err
+    monkeypatch.setenv("HEADGATE_DEBUG", "1")
+    with pytest.raises(RuntimeError):
+        headgate("demo")
+
+
 def test_a_reader_who_leaves_is_no_error(headgate_process):
     process = headgate_process("--help")
     process.stdout.close()

@@ -42,6 +42,14 @@ def test_it_ends_with_its_standard_input_and_speaks_json(headgate_process):
     assert err == ""
 
 
+@pytest.mark.parametrize(("extra", "word"), [([], "Ctrl-C stops it"), (["--json"], '"url"')])
+def test_with_nothing_on_its_standard_input_it_ends_at_once(headgate, monkeypatch, extra, word):
+    monkeypatch.setattr("os.read", lambda *_: b"")
+    result = headgate("mock", "--stop-with-stdin", *extra)
+    assert result.code == 0
+    assert word in result.out
+
+
 def test_a_taken_port_is_one_sentence_and_exit_code_3(headgate):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = headgate("mock", "--port", taken.getsockname()[1])

@@ -99,7 +99,7 @@ def test_a_bucket_that_is_no_binary_fraction_still_fits_exactly() -> None:
 
 
 def test_counts_saturate_instead_of_overflowing() -> None:
-    counts = SlidingCounts.from_state((102.0, 2**40, 2**40), WINDOW, BUCKET)
+    counts = SlidingCounts.from_state((102.0, 2**40, 2**40, b""), WINDOW, BUCKET)
     counts.add(True, 103.0)
     assert counts.total(103.0) == counts.errors(103.0) == MOST_PER_BUCKET + 1
 
@@ -124,8 +124,8 @@ def test_what_was_set_aside_still_leaves_in_its_order() -> None:
     assert [fetched.errors(138.0 + 2.0 * i) for i in (0, 11, 12, 13, 14)] == [3, 3, 3, 2, 1]
 
 
-@pytest.mark.parametrize("state", [(1.0,), (1.0, 2), (1.0, 2, 1, 0, 0)])
-def test_a_state_of_another_shape_is_refused(state: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("state", [(1.0, 2, 1, bytes(8)), (1.0, 2, 1, bytes(4 * 30))])
+def test_a_state_of_another_shape_is_refused(state: tuple[float, int, int, bytes]) -> None:
     with pytest.raises(ValueError, match=r"no state of window=30.0, bucket=2.0"):
         SlidingCounts.from_state(state)
 

@@ -36,6 +36,15 @@ def test_a_change_is_followed_from_its_own_instant():
     assert time_to_find(late, PLAN, 10.0, float("inf")) == pytest.approx(1.2)
 
 
+def test_a_quota_found_only_after_it_changed_is_not_the_first_one():
+    trial = finished_trial(100)
+    trial.samples = [sample(n / 10, 50.0) for n in range(200)]
+    score = judge(trial, PLAN, {"ids_done": 100, "ids_done_twice": 0})
+    assert score.found_after is None
+    assert score.followed_after == 0.0
+    assert score.goodput_once_found == pytest.approx(50 / 400)
+
+
 def test_breaker_spans_join_open_and_half_open():
     states = ["closed", "open", "half_open", "open", "closed", "open"]
     assert breaker_spans([sample(float(at), 1.0, state) for at, state in enumerate(states)]) == [(1.0, 4.0), (5.0, 5.0)]

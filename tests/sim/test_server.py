@@ -97,10 +97,14 @@ def test_anthropic_resets_are_instants():
     assert body["error"]["type"] == "rate_limit_error"
 
 
-def test_github_resets_are_epoch_seconds():
+def test_github_speaks_of_an_hour_and_resets_are_epoch_seconds():
     before = time.time()
     (_, first, _), (_, headers, body) = refusal_in("github")
-    assert (first["x-ratelimit-remaining"], first["x-ratelimit-used"]) == ("1", "1")
+    assert (first["x-ratelimit-limit"], first["x-ratelimit-remaining"], first["x-ratelimit-used"]) == (
+        "120",
+        "119",
+        "1",
+    )
     assert headers["x-ratelimit-remaining"] == "0"
     assert before + 60 <= int(headers["x-ratelimit-reset"]) <= time.time() + 61
     assert "rate limit exceeded" in body["message"]

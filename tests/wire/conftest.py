@@ -86,8 +86,8 @@ ANSWERS: dict[str, tuple[int, dict[str, str], object]] = {
         {
             "error": {
                 "code": "429",
-                "message": "Requests to the ChatCompletions_Create Operation under Azure OpenAI API have exceeded token "
-                "rate limit of your current OpenAI S0 pricing tier. Please retry after 6 seconds.",
+                "message": "Requests to the ChatCompletions_Create Operation under Azure OpenAI API have exceeded "
+                "token rate limit of your current OpenAI S0 pricing tier. Please retry after 6 seconds.",
             }
         },
     ),

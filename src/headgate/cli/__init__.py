@@ -15,6 +15,7 @@ and one row in ``COMMANDS``.
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -117,6 +118,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return STOPPED
     except SystemExit:  # click's word for a reader who has gone (`headgate ... | head`): nothing is left to say
         return DONE
+    except Exception as error:
+        if os.environ.get("HEADGATE_DEBUG"):
+            raise
+        from headgate.wire.redaction import redact
+
+        told = redact(f"{type(error).__name__}: {error}")
+        complain(f"this should not have happened ({told}); please report it. HEADGATE_DEBUG=1 shows where it was.")
+        return FAILED
 
 
 def as_sentence(text: str) -> str:

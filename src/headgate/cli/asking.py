@@ -115,7 +115,8 @@ def _why(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
         return "does not speak TLS as expected"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"refuses the connection ({error.os_error.strerror or type(error.os_error).__name__})"
+        refused = isinstance(error.os_error, ConnectionRefusedError)
+        return "refuses the connection" if refused else f"cannot be reached ({type(error.os_error).__name__})"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "hung up without an answer"
     return f"gave no usable answer ({type(error).__name__})"

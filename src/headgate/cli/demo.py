@@ -16,7 +16,7 @@ import json
 import random
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +168,7 @@ async def mock_process(plan: MockPlan, seed: int) -> AsyncIterator[str]:
                 first_line = await process.stdout.readline()
             url = str(json.loads(first_line)["url"])
         except (TimeoutError, ValueError):
-            process.kill()
+            put_down(process)
             told = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
             raise CommandFailed(f"the mock API did not start: {told[-1] if told else 'it said nothing'}.") from None
         yield url
@@ -178,7 +178,12 @@ async def mock_process(plan: MockPlan, seed: int) -> AsyncIterator[str]:
             async with asyncio.timeout(START_WITHIN):
                 await process.communicate()
         except TimeoutError:
-            process.kill()
+            put_down(process)
+
+
+def put_down(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):  # it may have ended by itself
+        process.kill()
 
 
 def write_picture(path: Path, svg: str) -> None:

@@ -26,8 +26,8 @@ from .running import run_async
 SECRET_NAMES = re.compile(r"authorization|cookie|key|token|secret", re.IGNORECASE)
 SHORTEST_SECRET = 4
 """A shorter value from the environment is not searched for in what is printed: it would hide half of the words."""
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_HEADER = re.compile(rf"({_TOKEN}):[ \t]*([^\r\n\0]*)")
+_HTTP_WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_HEADER = re.compile(rf"({_HTTP_WORD}):[ \t]*([^\r\n\0]*)")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Z_][A-Z0-9_]*))")
 
 
@@ -82,7 +82,7 @@ def command(
     """
     if timeout <= 0:
         raise click.UsageError("--timeout must be longer than 0; write 10s or 500ms.")
-    if method is not None and not re.fullmatch(_TOKEN, method):
+    if method is not None and not re.fullmatch(_HTTP_WORD, method):
         raise click.UsageError(f"{redact(method)!r} is not an HTTP method; write GET, POST or alike.")
     secrets: list[str] = []
     headers = [read_header(line, secrets) for line in lines]
@@ -101,7 +101,7 @@ def command(
     try:
         answer = run_async(ask(question))
     except NoAnswerError as error:
-        site = question.url.host
+        site = f"{question.url.host}:{question.url.port}"
         raise CommandFailed(hide(f"{site} {error}; check the address and the network, then try again.")) from None
     click.echo(hide(json.dumps(as_fields(answer)) if as_json else in_words(question, answer)))
     return DONE

@@ -90,8 +90,7 @@ class Breaker:
             return None
         if len(self.probes) < self.policy.half_open_probes or self._lost(now):
             return None
-        free_at = min(self.probes.values()) + self.policy.cool_off
-        return Refuse("probe_in_flight", "circuit half open; waiting for the probe's answer", free_at)
+        return Refuse("probe_in_flight", "circuit half open; waiting for the probe's answer")
 
     def admit(self, number: int, now: float) -> None:
         """Let a call pass that was not refused. Takes a probe slot unless closed."""

@@ -8,8 +8,8 @@ A gate is pure: it takes ``now`` and a random draw, and answers with a ticket, a
 or a ``Refuse``. Who waits, and how, is the limiter's affair. A wait is one wait, the longest
 of all that object, never their sum.
 
-The pace is a bucket of ``burst`` calls refilled at ``rate``. Nothing accrues while the gate
-is shut, so what was held back is never made up for in a rush.
+The pace is a bucket of ``burst`` calls refilled at ``rate``. While the gate is shut one call at
+most accrues, so what was held back is never made up for in a rush.
 """
 
 from __future__ import annotations
@@ -206,9 +206,11 @@ class Gate:
 
     def _brim(self, tokens: float) -> float:
         """Overflow is lost, except what a waiter was served late by; unused, that melts as fast as it came."""
-        if self.waited_for:
+        if not self.waited_for:
+            return max(self.burst, 2.0 * self.tokens - tokens)
+        if self.tokens < 1.0:
             return min(tokens, self.burst + CATCH_UP * self.rate)
-        return max(self.burst, 2.0 * self.tokens - tokens)
+        return max(self.burst, self.tokens)
 
     # ------------------------------------------------------------------ ending
 
@@ -282,9 +284,11 @@ class Gate:
         easy_from = controller.hold_until
         if self.not_before > easy_from:
             easy_from = self.not_before
-        if easy_from > now:  # shut: nothing accrues, and one call at most is ready at the end
-            self.tokens = min(self.level(now), 1.0)
-            self.filled_at = easy_from
+        if easy_from > now:  # shut: what accrues until the end is one call at most
+            if self.filled_at != easy_from:
+                tokens = self.level(now)
+                self.tokens = min(tokens + max(0.0, easy_from - max(now, self.filled_at)) * self.rate, 1.0)
+                self.filled_at = easy_from
         elif self.filled_at > now:
             self.filled_at = now
         if self.comeback is not _NO_COMEBACK:

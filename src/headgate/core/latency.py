@@ -54,15 +54,17 @@ class Latency:
         ranked = sorted(self._samples)
         return ranked[(95 * len(ranked) + 99) // 100 - 1] if ranked else 0.0
 
-    def to_state(self) -> tuple[float, ...]:
-        """Flat and small, for setting an idle key aside: empty if there was no answer yet."""
-        return (self.ewma, self.count, *self._samples) if self.count else ()
+    def to_state(self) -> tuple[float, int, bytes] | tuple[()]:
+        """Small, for setting an idle key aside: empty if there was no answer yet."""
+        return () if not self.count else (self.ewma, self.count, self._samples.tobytes())
 
     @classmethod
-    def from_state(cls, state: tuple[float, ...]) -> Latency:
+    def from_state(cls, state: tuple[float, int, bytes] | tuple[()]) -> Latency:
         latency = cls()
         if state:
-            if not 1 <= len(state) - 2 == min(state[1], MOST_SAMPLES):
-                raise ValueError(f"{len(state)} numbers are no state of a latency with 1 to {MOST_SAMPLES} samples")
-            latency.ewma, latency.count, latency._samples = state[0], int(state[1]), array("f", state[2:])
+            samples = array("f")
+            samples.frombytes(state[2])
+            if not 1 <= len(samples) == min(state[1], MOST_SAMPLES):
+                raise ValueError(f"{len(samples)} samples are no state of a latency with 1 to {MOST_SAMPLES}")
+            latency.ewma, latency.count, latency._samples = state[0], state[1], samples
         return latency

@@ -87,26 +87,27 @@ class SlidingCounts:
         total = self.total(now)
         return (self._older_errors + self._errors) / total if total else 0.0
 
-    def to_state(self) -> tuple[float, ...]:
-        """Flat and small, for setting an idle key aside: empty if nothing is counted."""
+    def to_state(self) -> tuple[float, int, int, bytes] | tuple[()]:
+        """Small, for setting an idle key aside: empty if nothing is counted."""
         if not (self._total or self._older_total):
             return ()
-        newest = (self._turns_at, self._total, self._errors)
-        if self._ring is None:
-            return newest
-        return (*newest, *self._ring[self._oldest :], *self._ring[: self._oldest])
+        ring = b"" if self._ring is None else (self._ring[self._oldest :] + self._ring[: self._oldest]).tobytes()
+        return (self._turns_at, self._total, self._errors, ring)
 
     @classmethod
-    def from_state(cls, state: tuple[float, ...], window: float = 30.0, bucket: float = 2.0) -> SlidingCounts:
+    def from_state(
+        cls, state: tuple[float, int, int, bytes] | tuple[()], window: float = 30.0, bucket: float = 2.0
+    ) -> SlidingCounts:
         """The counts that ``to_state`` took down under the same window and bucket, on the same clock."""
         counts = cls(window, bucket)
         if not state:
             return counts
-        ring = array("I", [min(max(int(count), 0), MOST_PER_BUCKET) for count in state[3:]])
-        if len(state) < 3 or len(ring) not in (0, 2 * counts._older_buckets()):
-            raise ValueError(f"{len(state)} numbers are no state of window={window!r}, bucket={bucket!r}")
-        counts._turns_at, counts._total, counts._errors = state[0], int(state[1]), int(state[2])
-        if ring:
+        counts._turns_at, counts._total, counts._errors, packed = state
+        if packed:
+            ring = array("I")
+            ring.frombytes(packed)
+            if len(ring) != 2 * counts._older_buckets():
+                raise ValueError(f"{len(ring)} numbers are no state of window={window!r}, bucket={bucket!r}")
             counts._ring = ring
             counts._older_total, counts._older_errors = sum(ring[::2]), sum(ring[1::2])
         return counts

@@ -14,10 +14,12 @@ full or a not-before is never forgotten: forgetting it would let calls through t
 from __future__ import annotations
 
 import marshal
+import struct
+import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..config import RateLimitConfig
 from ..core.decision import CircuitState
@@ -72,10 +74,21 @@ class OpenGate(KeyGate):
         self.answers += 1
 
 
-class Packed(NamedTuple):
-    used_at: float
-    idle_from: float
-    state: bytes
+_TIMES = struct.Struct("dd")
+
+
+def pack(gate: KeyGate, now: float) -> bytes | None:
+    """A gate as one small string that begins with two instants, ``used_at`` and ``idle_from``; None if it is in use."""
+    gate.controller.rest()
+    state = gate.to_state()
+    if state is None:
+        return None
+    return _TIMES.pack(gate.used_at, gate.idle_from(now)) + zlib.compress(marshal.dumps(state), 1)
+
+
+def unpack(gate: KeyGate, packed: bytes, now: float) -> None:
+    state = marshal.loads(zlib.decompress(packed[_TIMES.size :]))  # noqa: S302 - written by this very process
+    gate.load_state(state, now)
 
 
 class Keys:
@@ -83,7 +96,7 @@ class Keys:
         self.config = config
         self.limiter = limiter
         self.gates: OrderedDict[str, KeyGate] = OrderedDict()
-        self.packed: OrderedDict[str, Packed] = OrderedDict()
+        self.packed: OrderedDict[str, bytes] = OrderedDict()
         self.forgotten = 0
         """Calls that were let through under keys since forgotten."""
         self._packed_calls = 0
@@ -139,22 +152,24 @@ class Keys:
             if oldest is None or oldest.used_at + PACK_AFTER > now:
                 return False
             closed = oldest.breaker.state is CircuitState.CLOSED
-            state = oldest.to_state() if closed and not oldest.waited_for else None
-            if state is None:
+            packed = pack(oldest, now) if closed and not oldest.out and not oldest.waited_for else None
+            if packed is None:
                 self.gates.move_to_end(oldest.key)
             else:
-                idle_from = oldest.idle_from(now)
                 del self.gates[oldest.key]
                 self._packed_calls += oldest.seq
-                self.packed[oldest.key] = Packed(oldest.used_at, idle_from, marshal.dumps(state))
+                self.packed[oldest.key] = packed
         return True
 
     def _forget_old(self, now: float, steps: int) -> bool:
         for _ in range(steps):
             name = next(iter(self.packed), None)
-            if name is None or self.packed[name].used_at + self.config.domain_state_ttl > now:
+            if name is None:
                 return False
-            if self.packed[name].idle_from > now:
+            used_at, idle_from = _TIMES.unpack_from(self.packed[name])
+            if used_at + self.config.domain_state_ttl > now:
+                return False
+            if idle_from > now:
                 self.packed.move_to_end(name)
             else:
                 self._forget(name, now)
@@ -163,7 +178,7 @@ class Keys:
     def _make_room(self, name: str, now: float) -> None:
         """Forget the key that was not used for longest, of those that hold nothing back."""
         for candidate, packed in self.packed.items():
-            if packed.idle_from <= now:
+            if _TIMES.unpack_from(packed)[1] <= now:
                 return self._forget(candidate, now)
         for gate in self.gates.values():
             if not gate.waited_for and gate.idle_from(now) <= now:
@@ -180,18 +195,18 @@ class Keys:
         self.forgotten += gate.seq
         self.limiter.note("key_evicted", gate, now, "not used for a while")
 
-    def _make(self, name: str, packed: Packed | None, now: float) -> KeyGate:
+    def _make(self, name: str, packed: bytes | None, now: float) -> KeyGate:
         config = self.config.for_key(name)
         policy = self._policies.get(id(config))
         if policy is None:
             policy = self._policies[id(config)] = config.gate_policy()
         gate = (KeyGate if config.enabled else OpenGate)(name, self.limiter, policy, now)
         if packed is not None:
-            gate.load_state(marshal.loads(packed.state), now)  # noqa: S302 - written by this very object
+            unpack(gate, packed, now)
         return gate
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4096)
 def key_name(key: str, grouped: bool) -> str:
     """What a key is filed under: hosts in one spelling, everything else as it is."""
     if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:

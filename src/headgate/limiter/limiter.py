@@ -99,6 +99,8 @@ class AdaptiveRateLimiter:
             if permit is not None:
                 return permit
         waiter = self._line_up(ThreadWaiter, key, cost, max_wait, deadline_at, also)
+        if isinstance(waiter, Permit):
+            return waiter
         try:
             while not waiter.settled:
                 waiter.sleep()
@@ -129,7 +131,9 @@ class AdaptiveRateLimiter:
                 return permit
         return await self._wait_async(self._line_up(TaskWaiter, key, cost, max_wait, deadline_at, also))
 
-    async def _wait_async(self, waiter: TaskWaiter) -> Permit:
+    async def _wait_async(self, waiter: TaskWaiter | Permit) -> Permit:
+        if isinstance(waiter, Permit):
+            return waiter
         try:
             if not waiter.settled:
                 await waiter.future
@@ -277,8 +281,8 @@ class AdaptiveRateLimiter:
         max_wait: float | None,
         deadline_at: float | None,
         also: Iterable[str],
-    ) -> _W:
-        """Take a place in line, unless the answer is known at once."""
+    ) -> _W | Permit:
+        """A permit if there is nobody to wait for and nothing to wait for, else a place in line."""
         now = self._now()
         give_up_at = UNKNOWN if deadline_at is None else deadline_at
         if max_wait is not None:
@@ -287,39 +291,53 @@ class AdaptiveRateLimiter:
             give_up_at = min(give_up_at, now + max_wait)
         with self._lock:
             gates = self._open(key, also, cost, now)
-            waiter = kind(self, gates, cost, now, give_up_at)
-            gate, decision = self._forecast(gates, cost, now)
-            if isinstance(decision, Refuse):
-                waiter.settle(None, self._refusal(gate, decision, now))
+            decider: KeyGate
+            decision: Permit | Wait | Refuse
+            if any(gate.waited_for for gate in gates):
+                decider, decision = self._forecast(gates, cost, now)
+            elif now > give_up_at:
+                decider, decision = gates[0], Wait(now, "", "its deadline has passed")
+            else:
+                decider, decision = self._admit(gates, now, now, cost)
+            place: _W | Permit | Refused
+            if isinstance(decision, Permit):
+                place = decision
+            elif isinstance(decision, Refuse):
+                place = self._refusal(decider, decision, now)
             elif now > give_up_at or (decision.is_forecast and decision.until > give_up_at + INSTANT):
                 wait = max(0.0, decision.until - now) if decision.is_forecast else None
-                waiter.settle(None, WaitTooLongError(gate.key, f"the wait would be too long: {decision.reason}", wait))
+                place = WaitTooLongError(decider.key, f"the wait would be too long: {decision.reason}", wait)
             else:
+                place = kind(self, gates, cost, now, give_up_at)
                 for gate in gates:
-                    if gate.line is None:
-                        gate.line = Line()
-                    gate.line.join(waiter)
-                    if not gate.waited_for:
-                        gate.waited_for = True
-                        gate.follow(now)
+                    self._join(gate, place, now)
                 if give_up_at != UNKNOWN:
-                    waiter.arm(give_up_at)
+                    place.arm(give_up_at)
                 self._serve(gates[0], now)
-            if waiter.refusal is not None:
+            if isinstance(place, Refused):
                 self._denied += 1
-                self.note("refused", gate, now, waiter.refusal.reason)
+                self.note("refused", decider, now, place.reason)
         for gate in gates:
             if gate.seq >= gate.check_at:
                 self._look_after(gate, now)
         self._flush()
-        return waiter
+        if isinstance(place, Refused):
+            raise place
+        return place
+
+    def _join(self, gate: KeyGate, waiter: Waiter, now: float) -> None:
+        if gate.line is None:
+            gate.line = Line()
+            gate.waited_for = True
+            gate.follow(now)
+        gate.line.join(waiter)
 
     def _forecast(self, gates: list[KeyGate], cost: Cost, now: float) -> tuple[KeyGate, Wait | Refuse]:
         """When the turn of somebody who lines up now would come, and which key decides that."""
         latest, decides = Wait(now, "", ""), gates[0]
         for gate in gates:
             line = gate.line
-            if line is None or not len(line):
+            if line is None:
                 decision = gate.objection(now, cost)
             elif len(line) >= MOST_WAITING:
                 return gate, Refuse("line_full", f"{MOST_WAITING} callers are waiting already")
@@ -355,7 +373,8 @@ class AdaptiveRateLimiter:
                 else:
                     self._settle(head, decision, None)
                 to_serve.extend(other for other in head.gates if other is not gate)
-            if head is None and gate.waited_for:
+            if head is None:
+                gate.line = None
                 gate.waited_for = False
                 gate.follow(now)
 
@@ -390,6 +409,8 @@ class AdaptiveRateLimiter:
             longest[0].ask(now, cost)  # so that its controller knows that somebody waits
             return longest
         first, *others = [gate.admit(now, cost) for gate in gates]
+        if not others and cost == 1 and now == asked_at:
+            return gates[0], first
         return gates[0], LongPermit(first, now - asked_at, cost, others)
 
     def _settle(self, waiter: Waiter, permit: Permit | None, refusal: Refused | None) -> None:

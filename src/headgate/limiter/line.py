@@ -8,16 +8,17 @@ needs no thread and is bound to no loop.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.decision import UNKNOWN
 from ..errors import Refused
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .keys import KeyGate
     from .limiter import AdaptiveRateLimiter
     from .permit import Permit
@@ -123,6 +124,8 @@ class TaskWaiter(Waiter):
     __slots__ = ("future", "loop", "thread", "timer", "wake_at")
 
     def __init__(self, *args: object) -> None:
+        import asyncio  # here, because a program without an event loop should not load one
+
         super().__init__(*args)  # type: ignore[arg-type]
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
@@ -167,10 +170,10 @@ class TaskWaiter(Waiter):
         if getattr(clock, "follows_loop", False):
             self.timer = self.loop.call_later(wait, self.limiter.tick, self)
         else:
-            self.timer = self.loop.create_task(self._sleep_then_tick(clock.sleep_async(wait)))
+            self.timer = self.loop.create_task(self._sleep_then_tick(wait))
 
-    async def _sleep_then_tick(self, nap: Awaitable[None]) -> None:
-        await nap
+    async def _sleep_then_tick(self, seconds: float) -> None:
+        await self.limiter.clock.sleep_async(seconds)
         self.timer = None
         self.limiter.tick(self)
 

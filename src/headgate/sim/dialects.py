@@ -7,10 +7,11 @@
 | ietf        | RateLimit, RateLimit-Policy           | and Retry-After         | 503       |
 | openai      | x-ratelimit-*-requests, per minute    | the wait in words       | 503       |
 | anthropic   | anthropic-ratelimit-*, per minute     | and retry-after         | 529       |
-| github      | x-ratelimit-*, reset as an epoch      | the same, remaining 0   | 503       |
+| github      | x-ratelimit-*, per hour, epoch resets | the same, remaining 0   | 503       |
 
-OpenAI and Anthropic always speak of a minute, so a quota of 50/s is announced as
-3000; what is then left of a smaller burst they do not say, as in real life.
+OpenAI and Anthropic always speak of a minute and GitHub of an hour, so a quota of 50/s
+is announced as 3000 or 180000; what is then left of a smaller burst they do not say,
+as in real life.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 from .quota import Standing
 
-MINUTE = 60.0
+MINUTE, HOUR = 60.0, 3600.0
 RETRY_WHEN_UNKNOWN = 1.0
 """What a server that cannot know tells its callers to wait."""
 
@@ -57,9 +58,9 @@ def go_duration(seconds: float) -> str:
     return f"{minutes:.0f}m{rest:g}s" if minutes else f"{rest:g}s"
 
 
-def per_minute(standing: Standing) -> tuple[int, int, int]:
-    """Limit, remaining and used, told for a minute whatever window the quota is counted over."""
-    scale = MINUTE / standing.window if standing.window else 1.0
+def told_per(period: float, standing: Standing) -> tuple[int, int, int]:
+    """Limit, remaining and used, told for ``period`` seconds whatever window the quota is counted over."""
+    scale = period / standing.window if standing.window else 1.0
     limit = int(standing.limit * scale)
     if standing.retry != 0:
         return limit, 0, limit
@@ -81,7 +82,7 @@ def ietf_fields(standing: Standing, wall: float) -> dict[str, str]:
 
 
 def openai_fields(standing: Standing, wall: float) -> dict[str, str]:
-    limit, remaining, _ = per_minute(standing)
+    limit, remaining, _ = told_per(MINUTE, standing)
     return {
         "x-ratelimit-limit-requests": str(limit),
         "x-ratelimit-remaining-requests": str(remaining),
@@ -90,7 +91,7 @@ def openai_fields(standing: Standing, wall: float) -> dict[str, str]:
 
 
 def anthropic_fields(standing: Standing, wall: float) -> dict[str, str]:
-    limit, remaining, _ = per_minute(standing)
+    limit, remaining, _ = told_per(MINUTE, standing)
     reset = datetime.fromtimestamp(math.ceil(wall + (standing.reset or 0.0)), UTC)
     return {
         "anthropic-ratelimit-requests-limit": str(limit),
@@ -100,11 +101,11 @@ def anthropic_fields(standing: Standing, wall: float) -> dict[str, str]:
 
 
 def github_fields(standing: Standing, wall: float) -> dict[str, str]:
-    remaining = 0 if standing.retry != 0 else int(standing.remaining)
+    limit, remaining, used = told_per(HOUR, standing)
     return {
-        "x-ratelimit-limit": str(int(standing.limit)),
+        "x-ratelimit-limit": str(limit),
         "x-ratelimit-remaining": str(remaining),
-        "x-ratelimit-used": str(max(0, int(standing.limit) - remaining)),
+        "x-ratelimit-used": str(used),
         "x-ratelimit-reset": str(math.ceil(wall + (standing.reset or 0.0))),
         "x-ratelimit-resource": "core",
     }
@@ -130,7 +131,7 @@ def refuse_as_ietf(standing: Standing) -> Reply:
 
 
 def refuse_as_openai(standing: Standing) -> Reply:
-    limit, _, used = per_minute(standing)
+    limit, _, used = told_per(MINUTE, standing)
     wait = go_duration(RETRY_WHEN_UNKNOWN if standing.retry is None else standing.retry)
     message = (
         f"Rate limit reached for mock-model in organization org-mock on requests per min (RPM): "
@@ -140,7 +141,7 @@ def refuse_as_openai(standing: Standing) -> Reply:
 
 
 def refuse_as_anthropic(standing: Standing) -> Reply:
-    limit, _, _ = per_minute(standing)
+    limit, _, _ = told_per(MINUTE, standing)
     message = f"This request would exceed your organization's rate limit of {limit:,} requests per minute."
     body = {"type": "error", "error": {"type": "rate_limit_error", "message": message}, "request_id": "req_mock"}
     return Reply(429, body, {"retry-after": str(whole_seconds(standing.retry))})

@@ -30,10 +30,10 @@ LARGEST_COUNT = 1e15
 Parameters = Mapping[str, object]
 Member = tuple[object, Parameters]
 
-_PARAMETER = r""";[ ]*([a-z*][a-z0-9_.*-]*)=(?:(\d{1,15})|"([^"\\]*)")"""
+_PARAMETER = r""";[ ]*([a-z*][a-z0-9_.*-]*)=(?:(\d{1,15})|"([ !#-\[\]-~]*)")"""
 _MEMBER = (
-    r"""[ \t]*(?:"([^"\\]*)"|([a-z*][a-z0-9_.*-]*)(?:=(\d{1,15}))?|(\d{1,15}))"""  # "name", name, name=5 or 5
-    r"""((?:;[ ]*[a-z*][a-z0-9_.*-]*=(?:\d{1,15}|"[^"\\]*"))*)[ \t]*(,|$)"""
+    r"""[ \t]*(?:"([ !#-\[\]-~]*)"|([a-z*][a-z0-9_.*-]*)(?:=(\d{1,15}))?|(\d{1,15}))"""  # "name", name, name=5 or 5
+    r"""((?:;[ ]*[a-z*][a-z0-9_.*-]*=(?:\d{1,15}|"[ !#-\[\]-~]*"))*)[ \t]*(,|$)"""
 )
 _UNITS = {"requests": "requests", "content-bytes": "content-bytes", "concurrent-requests": "concurrency"}
 
@@ -100,7 +100,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _parsed(text: str) -> list[Member]:
     import http_sf  # a rare guest, and slow to arrive
 
-    data = text.encode("ascii", "replace")
+    data = text.encode("utf-8", "replace")
     for kind in ("list", "dictionary"):
         try:
             found = http_sf.parse(data, tltype=kind)

@@ -105,8 +105,8 @@ def _pairs(headers: Any) -> Iterable[tuple[str | bytes, object]]:
     if type(raw) is list:
         return raw
     items = getattr(headers, "items", None)
-    pairs: Iterable[tuple[str | bytes, object]] = items() if callable(items) else headers
-    return pairs
+    pairs = items() if callable(items) else headers
+    return pairs if isinstance(pairs, Iterable) else ()
 
 
 def _text(value: object) -> str:

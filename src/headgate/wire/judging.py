@@ -20,6 +20,7 @@ from .redaction import redact
 from .speakers import by_convention, by_headers, by_pace
 from .status import outcome_of_status
 from .vendors import complaint_about_good_answer, complaint_of
+from .vocabulary import OUTCOME_OF
 
 SECONDARY_LIMIT_PAUSE = 60.0
 """GitHub's own advice where it refuses and says nothing: at least a minute."""
@@ -90,13 +91,14 @@ def _judged(
         if stripe_reason.endswith("concurrency"):
             limits.append(Limit(dimension="concurrency", remaining=0.0, name=stripe_reason))
     limited = outcome in _LIMITED
+    reason = complaint.reason or stripe_reason
     return Signal(
         outcome=outcome,
         retry_after=_floor(outcome, hints, complaint, limits, dialect) if outcome in _RESTING else None,
         limits=tuple(limits[:MOST_LIMITS]),
         scope=_scope(spoken, complaint, dialect, stripe_reason, bool(spent)) if limited else None,
         dialect=dialect,
-        reason=redact(complaint.reason or stripe_reason),
+        reason=reason if reason in OUTCOME_OF else redact(reason),
     )
 
 

@@ -28,6 +28,8 @@ from .urls import host_key
 LONGEST_URL = 2048
 """Characters of an address that may tell who is speaking."""
 
+_NOTHING_TO_SAY = SILENT[Outcome.OK]
+
 
 def read(
     status: int,
@@ -55,7 +57,7 @@ def read_strictly(status: object, headers: object, body: object, wall: object, u
     spoken = listen(headers, idly=fine)
     listen_to_body = body is not None and (not fine or may_complain(body))
     if fine and not spoken.speaks and not listen_to_body:
-        return SILENT[outcome]
+        return _NOTHING_TO_SAY
     arrival = Arrival(wall, spoken.marks.get("date"))
     at_home = by_host(host_key(url)) if isinstance(url, str) and len(url) <= LONGEST_URL else ""
     if not fine or listen_to_body:
@@ -67,5 +69,5 @@ def read_strictly(status: object, headers: object, body: object, wall: object, u
     dialect = at_home or by_headers(spoken) or by_convention(spoken)
     limits = limits_of(spoken, dialect, arrival)
     if not limits:
-        return SILENT[outcome]
+        return _NOTHING_TO_SAY
     return Signal(outcome=outcome, limits=tuple(limits), dialect=at_home or by_pace(dialect, limits))

@@ -14,7 +14,7 @@ LONGEST_TEXT = 65_536
 HIDDEN = "***"
 
 _NAMES = (
-    r"(?:[a-z]{1,16}[_-])?(?:api[_-]?key|(?:access|auth|refresh|id|session)[_-]?token|(?:client|app)[_-]?secret|"
+    r"(?:[a-z]{1,16}[_-]){0,3}(?:api[_-]?key|(?:access|auth|refresh|id|session)[_-]?token|(?:client|app)[_-]?secret|"
     r"subscription[_-]?(?:key|token)|(?:secret|access|private)[_-]?(?:access[_-]?)?key|"
     r"secret|passwd|password|token|signature|sig)"
 )

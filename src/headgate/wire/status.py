@@ -4,7 +4,7 @@
     429       rate_limited       402            key_dead      503 529         overloaded
     432 433   quota_exhausted    413            too_large     other 4xx       invalid
 
-0 stands for no answer at all. A body may correct a status (see ``reading``): money that
+0 stands for no answer at all. A body may correct a status (see ``judging``): money that
 comes back with time makes a 402 a quota, and Google sends its quotas as 403. A number
 that is no status says nothing about the server and teaches nothing: invalid.
 """

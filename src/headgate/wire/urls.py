@@ -14,8 +14,8 @@ LONGEST_URL = 8192
 """Characters; a longer text is a name of its own and stays as it is."""
 LONGEST_HOST = 253
 
-_DEFAULT_PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443"}
-_URL = r"(?ai)([a-z][a-z0-9+.-]{0,31})://([^/?#\\]*)"
+_DEFAULT_PORTS = ("80", "443")
+_URL = r"(?ai)[a-z][a-z0-9+.-]{0,31}://([^/?#\\]*)"
 _LOCATION = r"(?ai)(?:([^\s/?#@:\[\]\\]+)|\[([0-9a-f:.]{2,64})(?:%[^\]]{1,32})?\])(?::(\d{0,5}))?"
 _IPV4 = r"(?a)\d{1,3}(?:\.\d{1,3}){3}"
 _TOP_LEVEL = r"[^\W\d_]{2,63}|xn--[a-z0-9-]{1,59}"
@@ -30,10 +30,7 @@ def host_key(text: str) -> str:
     if len(text) > LONGEST_URL:
         return text
     url = re.match(_URL, text)
-    if url is not None:
-        scheme, location = url[1].lower(), url[2].rpartition("@")[2]
-    else:
-        scheme, location = "", text.strip()
+    location = text.strip() if url is None else url[1].rpartition("@")[2]
     found = re.fullmatch(_LOCATION, location)
     if found is None:
         return location.lower() or text if url is not None else text
@@ -41,8 +38,7 @@ def host_key(text: str) -> str:
     host = f"[{_shortest(ipv6)}]" if ipv6 else _canonical(name)
     if url is None and not ipv6 and not _looks_like_host(host):
         return text
-    default = port == _DEFAULT_PORTS.get(scheme) if scheme else port in ("80", "443")
-    return f"{host}:{int(port)}" if port and not default else host
+    return f"{host}:{int(port)}" if port and port not in _DEFAULT_PORTS else host
 
 
 def group_key(host: str) -> str:

@@ -51,6 +51,9 @@ class Controller:
         """What the controller is doing, to follow "paced at 12.0 calls/s, "."""
         return "by a strategy of your own"
 
+    def rest(self) -> None:
+        """Nothing was sent for a while: let go of details that matter only in the heat, before being put away."""
+
     def to_state(self) -> tuple[Any, ...] | None:
         """Everything learned, as plain numbers, strings and tuples; None if it cannot be put away."""
         return None

@@ -27,9 +27,7 @@ def complaint_about_good_answer(body: Json, arrival: Arrival) -> Complaint | Non
 
     OpenRouter also reports an upstream failure inside the choice that should have been filled.
     """
-    for reader in _READERS_OF_GOOD_ANSWERS:
-        found = reader(body, arrival)
-        if found is not None:
-            return found
     choice = first_object(body.get("choices"))
-    return chat(choice, arrival) if choice is not None else None
+    found = [reader(body, arrival) for reader in _READERS_OF_GOOD_ANSWERS]
+    found.append(chat(choice, arrival) if choice is not None else None)
+    return next((each for each in found if each and (each.outcome or each.status or each.limits)), None)

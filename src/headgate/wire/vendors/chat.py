@@ -40,7 +40,7 @@ _TRY_AGAIN = re.compile(
 _UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 _COUNTED = {"T": "tokens", "R": "requests", "I": "input-tokens", "O": "output-tokens"}
 _WINDOWS = {"S": 1.0, "M": 60.0, "H": 3600.0, "D": 86400.0}
-_LIMIT_CODES = frozenset(("rate_limit_exceeded", "tokens", "requests", "429"))
+_LIMIT_CODES = ("rate_limit_exceeded", "tokens", "requests", "429")
 _OPENROUTER_LIMIT = "Rate limit exceeded: "
 
 

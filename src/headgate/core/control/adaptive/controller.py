@@ -103,7 +103,7 @@ class Adaptive(Controller):
         if signal.limits:
             rooms = self._rooms(now)
             rooms.read_headers(ticket, signal.limits, now)
-            self._publish(rooms, ticket, now)
+            self._publish(rooms, ticket.gate.seq, ticket.depth, now)
         if signal.outcome is not Outcome.OK:
             return self._not_served(ticket, signal, latency, now)
         self.done += 1
@@ -112,16 +112,21 @@ class Adaptive(Controller):
         if rooms is None:
             return 0.0
         if not ticket.seq % rooms.delay.every and rooms.served(ticket, latency, self.done, now):
-            self._publish(rooms, ticket, now)
+            self._publish(rooms, ticket.gate.seq, ticket.depth, now)
         probe = rooms.seeker.block.probe_seq
         if probe and probe <= ticket.seq:
             skip = rooms.seeker.resume(ticket.gate.seq)
-            self._publish(rooms, ticket, now)
+            self._publish(rooms, ticket.gate.seq, ticket.depth, now)
             return skip
         return 0.0
 
     def why(self) -> str:
         return "looking for the limit" if self.rooms is None else self.rooms.why()
+
+    def rest(self) -> None:
+        if self.rooms is not None:
+            self.rooms.seeker.books.sends.rest()
+            self.rooms.seeker.books.refusals.rest()
 
     def to_state(self) -> tuple[Any, ...]:
         own = tuple(getattr(self, name) for name in self.__slots__ if name not in ("policy", "rooms"))
@@ -154,14 +159,11 @@ class Adaptive(Controller):
             rooms.delay.begin(seq, self.done, now)
         if rooms is not None:
             rooms.advance(max(dt, 0.0), seq, depth, wanted, now)
-            self._follow(rooms, seq, depth, now)
+            self._publish(rooms, seq, depth, now)
         elif wanted:
             self.rate = self._within(doubled(self.rate, dt, max(DOUBLING, 1.0 / self.rate), seq, self.policy.initial))
 
-    def _publish(self, rooms: Rooms, ticket: Ticket, now: float) -> None:
-        self._follow(rooms, ticket.gate.seq, ticket.depth, now)
-
-    def _follow(self, rooms: Rooms, seq: int, depth: int, now: float) -> None:
+    def _publish(self, rooms: Rooms, seq: int, depth: int, now: float) -> None:
         """Publish what the rooms say, and decide when to look again."""
         pace, hold, self.cap = rooms.verdict(seq, depth, now)
         self.rate = self._within(pace)
@@ -201,7 +203,7 @@ class Adaptive(Controller):
             if floor > 0.0:
                 rooms.seeker.hold(now + floor, now)
         rooms.delay.drop(ticket.seq)
-        self._publish(rooms, ticket, now)
+        self._publish(rooms, ticket.gate.seq, ticket.depth, now)
         return skip
 
 

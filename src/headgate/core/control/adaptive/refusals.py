@@ -16,6 +16,9 @@ from .room import Room
 RUNS = 32
 """Bursts of refusals told apart; at one refusal every few seconds, minutes of history in 1 KB."""
 
+RESTING_RUNS = 3
+"""... and of a key that rests."""
+
 
 class Refusals(Room):
     __slots__ = ("counts", "firsts", "lasts")
@@ -60,6 +63,11 @@ class Refusals(Room):
         if at < 0 or seq > self.lasts[at] or self.counts[at] < self.lasts[at] - self.firsts[at] + 1:
             return 0
         return seq - self.firsts[at] + 1
+
+    def rest(self) -> None:
+        """Keep a sketch: the latest runs, and all older ones as a single one."""
+        while len(self.firsts) > RESTING_RUNS:
+            self._join(0)
 
     def _join(self, at: int) -> None:
         """Make run ``at`` and the next one a single run."""

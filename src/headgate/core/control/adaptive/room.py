@@ -16,7 +16,7 @@ class Room:
     __slots__: tuple[str, ...] = ()
 
     def to_state(self) -> tuple[Any, ...]:
-        """Every field as plain numbers, strings and tuples."""
+        """Every field as plain numbers, strings, bytes and tuples."""
         return tuple(_plain(getattr(self, name)) for name in self.__slots__)
 
     def load_state(self, state: tuple[Any, ...]) -> None:
@@ -26,7 +26,9 @@ class Room:
             if isinstance(mine, Room):
                 mine.load_state(value)
             elif isinstance(mine, array):
-                setattr(self, name, array(mine.typecode, value))
+                mine = array(mine.typecode)
+                mine.frombytes(value)
+                setattr(self, name, mine)
             elif isinstance(mine, Enum):
                 setattr(self, name, type(mine)(value))
             else:
@@ -37,5 +39,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Room):
         return value.to_state()
     if isinstance(value, array):
-        return tuple(value)
+        return value.tobytes()
     return value.value if isinstance(value, Enum) else value

@@ -18,6 +18,9 @@ from .room import Room
 MARKS = 128
 """At most this many marks: 2 KB, and back to yesterday at the density below."""
 
+RESTING_MARKS = 6
+"""How many of them are worth keeping of a key that rests."""
+
 FINEST = 0.05
 """Seconds between two marks at least."""
 
@@ -58,6 +61,11 @@ class SendLog(Room):
             return ordinals[-1]
         start, low = instants[after - 1], ordinals[after - 1]
         return low + (ordinals[after] - low) * (instant - start) / (instants[after] - start)
+
+    def rest(self) -> None:
+        """Keep a sketch: the newest mark and a few of the others."""
+        step = max(1, len(self.instants) // RESTING_MARKS)
+        self.instants, self.ordinals = self.instants[::-step][::-1], self.ordinals[::-step][::-1]
 
     def _thin(self, now: float) -> None:
         """Drop the marks that are closer together than their age deserves; then, if need be, the oldest."""

@@ -1,0 +1,1 @@
+"""Rate controllers: one protocol, and the strategies behind it."""

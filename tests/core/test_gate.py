@@ -1,0 +1,835 @@
+"""Gate: one key's circuit, floors, limits, pace and depth under any order of questions and answers."""
+
+from __future__ import annotations
+
+import copy
+import marshal
+from collections.abc import Callable, Mapping
+from math import inf, isfinite, nan
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headgate.core.breaker import BreakerPolicy
+from headgate.core.bucket import CATCH_UP, Quota
+from headgate.core.control.adaptive import Adaptive, AdaptivePolicy
+from headgate.core.control.aimd import Aimd, AimdPolicy
+from headgate.core.control.fixed import Fixed
+from headgate.core.control.gradient import Gradient, GradientPolicy
+from headgate.core.control.protocol import Controller
+from headgate.core.decision import LONGEST_WAIT, CircuitState, Outcome, Refuse, Wait
+from headgate.core.gate import CHECK_EVERY, INSTANT, LOST_AFTER, MOST_OUT, Gate, GatePolicy
+from headgate.core.signal import SILENT, Limit, Signal
+from headgate.core.ticket import Ticket
+
+OK, REFUSED, FAILED = SILENT[Outcome.OK], SILENT[Outcome.RATE_LIMITED], SILENT[Outcome.TRANSIENT]
+HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.TRANSIENT)
+"""Outcomes whose Retry-After is a floor."""
+
+CONTROLLERS: dict[str, Callable[[float], Controller]] = {
+    "fixed": Fixed,
+    "aimd": lambda rate: Aimd(AimdPolicy(initial=rate)),
+    "gradient": lambda rate: Gradient(GradientPolicy(initial=rate)),
+    "adaptive": lambda rate: Adaptive(AdaptivePolicy(initial=rate)),
+}
+everywhere = pytest.mark.parametrize("name", CONTROLLERS)
+
+
+def gate_of(name: str = "fixed", rate: float = 10.0, **policy: object) -> Gate:
+    return Gate(GatePolicy(controller=lambda: CONTROLLERS[name](rate), **policy))
+
+
+def told(seconds: float, outcome: Outcome = Outcome.RATE_LIMITED) -> Signal:
+    return Signal(outcome=outcome, retry_after=seconds)
+
+
+class CostlyTicket(Ticket):
+    """A ticket that knows what it cost, as a caller with costs keeps it."""
+
+    __slots__ = ("cost",)
+
+    def __init__(self, ticket: Ticket, cost: float | Mapping[str, float]) -> None:
+        super().__init__(ticket.gate, ticket.seq, ticket.sent_at, ticket.depth)
+        self.cost = cost
+
+
+def sent_within(gate: Gate, start: float, seconds: float, step: float = 0.001) -> list[float]:
+    """When the calls of a busy caller start, all of them answered at once."""
+    sent = []
+    for tick in range(round(seconds / step)):
+        now = start + tick * step
+        while isinstance(ticket := gate.ask(now), Ticket):
+            gate.report(ticket, OK, 0.01, now, 0.0)
+            sent.append(now)
+    return sent
+
+
+def trip(gate: Gate, now: float = 0.0) -> None:
+    while gate.breaker.state is not CircuitState.OPEN:
+        gate.report(gate.admit(now), FAILED, 0.1, now, 0.0)
+
+
+# ---------------------------------------------------------------------- pace
+
+
+@everywhere
+def test_a_fresh_gate_lets_its_burst_through_and_then_paces(name: str) -> None:
+    gate = gate_of(name, 10.0, burst=3.0)
+    asked = [gate.ask(0.0) for _ in range(4)]
+    assert [isinstance(answer, Ticket) for answer in asked] == [True, True, True, False]
+    assert asked[3].code == "pace"
+    assert asked[3].until == pytest.approx(0.1)
+
+
+@everywhere
+def test_tickets_are_numbered_from_1_in_the_order_of_leaving(name: str) -> None:
+    gate = gate_of(name, burst=4.0)
+    assert [gate.ask(0.0).seq for _ in range(4)] == [1, 2, 3, 4]
+
+
+def test_a_cost_above_the_burst_waits_for_a_full_one_and_leaves_debt() -> None:
+    gate = gate_of(rate=1.0, burst=4.0)
+    assert isinstance(gate.ask(0.0, 6), Ticket)
+    assert gate.ask(0.0).until == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("least", [0.5, 5.0])
+def test_the_least_rate_floors_the_learned_pace(least: float) -> None:
+    gate = Gate(GatePolicy(controller=lambda: Aimd(AimdPolicy(initial=8.0, least=1e-6)), least=least))
+    for step in range(30):
+        gate.report(gate.admit(step), REFUSED, 0.1, step + 0.5, 0.0)
+    assert gate.rate == least
+
+
+def test_the_least_rate_shortens_no_floor() -> None:
+    gate = gate_of(rate=50.0, least=50.0)
+    gate.report(gate.ask(0.0), told(30.0), 0.0, 0.0, 0.0)
+    assert gate.ask(29.9).until == 30.0
+
+
+def test_the_least_rate_lifts_no_known_limit() -> None:
+    gate = gate_of(rate=50.0, least=50.0, quotas={"requests": Quota(amount=2, window=60, burst=1)})
+    assert len(sent_within(gate, 0.0, 60.0, 0.05)) <= 2
+
+
+def test_the_least_rate_opens_no_circuit() -> None:
+    gate = gate_of(rate=50.0, least=50.0)
+    trip(gate)
+    assert isinstance(gate.ask(29.9), Refuse)
+
+
+def test_the_most_is_above_every_controller() -> None:
+    assert gate_of(rate=500.0, most=20.0).rate == 20.0
+
+
+@pytest.mark.parametrize("rate", [0.0, -3.0, nan])
+def test_a_controller_that_says_no_rate_gets_the_least(rate: float) -> None:
+    gate = gate_of(rate=rate, least=0.5)
+    assert gate.rate == 0.5
+    assert len(sent_within(gate, 0.0, 20.0, 0.01)) == 4 + 9
+
+
+def test_a_controller_without_a_limit_lets_everything_through_and_stays_sane() -> None:
+    gate = gate_of(rate=inf)
+    for now in (0.0, 0.0, 0.0, 1.0, 1.0):
+        for _ in range(20):
+            assert isinstance(gate.ask_plainly(now) or gate.ask(now), Ticket)
+            assert not gate.tokens != gate.tokens
+
+
+@pytest.mark.parametrize("burst", [1.0, 4.0])
+@everywhere
+def test_clock_readings_that_overtake_each_other_give_nothing_away(name: str, burst: float) -> None:
+    """Threads read the clock before they take their turn, so readings arrive a little out of order."""
+    gate, sent = gate_of("fixed" if name == "fixed" else name, 10.0, burst=burst, most=10.0), 0
+    for tick in range(2000):
+        now = tick * 0.005
+        ticket = gate.ask(now)
+        if isinstance(ticket, Ticket):
+            sent += 1
+            gate.report(ticket, OK, 0.001, now - 0.004, 0.0)
+        gate.teach(OK, 0.001, now - 0.004, 0.0)
+    assert sent <= burst + 10.0 * 10.0 + 1
+
+
+# ---------------------------------------------------------------------- floors
+
+
+@everywhere
+def test_a_floor_is_never_undercut(name: str) -> None:
+    gate = gate_of(name, 1000.0, burst=8.0)
+    gate.report(gate.ask(0.0), told(60.0), 0.1, 10.0, 0.0)
+    for now in (10.0, 40.0, 69.9, 69.999):
+        wait = gate.ask(now)
+        assert isinstance(wait, Wait)
+        assert wait.until >= 70.0
+        assert gate.ask_plainly(now) is None
+    assert isinstance(gate.ask(wait.until), Ticket)
+
+
+@pytest.mark.parametrize("outcome", HEEDED)
+def test_every_refusal_with_a_retry_after_sets_a_floor(outcome: Outcome) -> None:
+    gate = gate_of(rate=1000.0)
+    gate.report(gate.ask(0.0), told(5.0, outcome), 0.1, 0.0, 0.0)
+    assert gate.ask(0.1).until == 5.0
+    assert gate.shut_until() == 5.0
+
+
+def test_jitter_only_adds_to_a_floor() -> None:
+    for draw in (0.0, 0.3, 0.999):
+        gate = gate_of(rate=1000.0)
+        gate.report(gate.ask(0.0), told(10.0), 0.1, 0.0, draw)
+        assert 10.0 <= gate.not_before <= 11.0
+
+
+@pytest.mark.parametrize(("second", "until"), [(3.0, 31.0), (29.0, 31.0), (40.0, 42.0)])
+def test_a_longer_floor_extends_and_a_shorter_one_shortens_nothing(second: float, until: float) -> None:
+    gate = gate_of(rate=1000.0)
+    first, joiner = gate.ask(0.0), gate.ask(0.0)
+    gate.report(first, told(30.0), 0.1, 1.0, 0.0)
+    gate.report(joiner, told(second), 0.1, 2.0, 0.0)
+    assert gate.not_before == until
+
+
+@pytest.mark.parametrize("retry_after", [inf, 1e12, LONGEST_WAIT])
+def test_no_floor_is_longer_than_31_days(retry_after: float) -> None:
+    gate = gate_of(rate=1000.0)
+    gate.report(gate.ask(0.0), told(retry_after), 0.1, 100.0, 0.999)
+    assert gate.ask(100.0).until == 100.0 + LONGEST_WAIT
+
+
+@pytest.mark.parametrize("retry_after", [nan, -5.0, 0.0])
+def test_a_floor_that_is_no_time_holds_nothing(retry_after: float) -> None:
+    gate = gate_of(rate=1000.0)
+    gate.report(gate.ask(0.0), told(retry_after), 0.1, 1.0, 0.5)
+    assert isinstance(gate.ask(1.0), Ticket)
+
+
+@pytest.mark.parametrize("pause", [0.5, 5.0, 60.0])
+def test_after_a_floor_exactly_one_call_is_ready_and_the_rest_are_paced(pause: float) -> None:
+    gate = gate_of(rate=10.0, burst=8.0)
+    gate.report(gate.ask(0.0), told(pause), 0.0, 0.0, 0.0)
+    sent = sent_within(gate, pause, 1.0)
+    assert sent[0] == pause
+    assert sent[1] >= pause + 0.1 - 2 * INSTANT
+    assert len(sent) <= 11
+
+
+def test_calls_abandoned_inside_a_floor_start_no_rush_after_it() -> None:
+    gate = gate_of(rate=10.0, burst=4.0)
+    refused, *never_sent = [gate.ask(0.0) for _ in range(4)]
+    gate.report(refused, told(30.0), 0.1, 0.1, 0.0)
+    for ticket in never_sent:
+        gate.abandon(ticket)
+    assert sum(isinstance(gate.ask(30.1), Ticket) for _ in range(4)) == 1
+
+
+def test_after_a_long_floor_the_pace_comes_back_over_a_ramp() -> None:
+    gate = gate_of(rate=100.0, burst=1.0)
+    gate.report(gate.ask(0.0), told(20.0), 0.0, 0.0, 0.0)
+    sent = sent_within(gate, 20.0, 4.0)
+    by_second = [sum(20.0 + n <= at < 21.0 + n for at in sent) for n in range(4)]
+    assert 50 <= by_second[0] < by_second[1] < by_second[3] <= 101
+
+
+def test_a_joiner_that_extends_a_long_floor_a_little_keeps_its_ramp() -> None:
+    gate = gate_of(rate=100.0, burst=2.0)
+    first, joiner = gate.ask(0.0), gate.ask(0.0)
+    gate.report(first, told(30.0), 0.0, 0.0, 0.0)
+    gate.report(joiner, told(0.9), 0.0, 29.5, 0.0)
+    assert len(sent_within(gate, 30.4, 0.5)) <= 35
+
+
+def test_a_short_floor_does_not_end_the_ramp_after_an_outage() -> None:
+    gate = gate_of(rate=100.0, burst=1.0, breaker=BreakerPolicy(failures_to_trip=2, cool_off=20.0))
+    trip(gate)
+    gate.report(gate.ask(20.0), OK, 0.1, 20.0, 0.0)
+    before = gate.rate
+    gate.report(gate.admit(20.5), told(0.2), 0.0, 20.5, 0.0)
+    assert len(sent_within(gate, 20.7, 0.5)) <= 0.5 * 2 * before
+
+
+def test_after_an_outage_the_pace_comes_back_over_a_ramp() -> None:
+    gate = gate_of(rate=100.0, burst=4.0, breaker=BreakerPolicy(failures_to_trip=2, cool_off=20.0))
+    trip(gate)
+    gate.report(gate.ask(20.0), OK, 0.1, 20.0, 0.0)
+    sent = sent_within(gate, 20.0, 8.0, 0.002)
+    by_second = [sum(20.0 + n <= at < 21.0 + n for at in sent) for n in range(8)]
+    assert by_second[0] <= 36
+    assert by_second == sorted(by_second)
+    assert 95 <= by_second[7] <= 101
+
+
+# ---------------------------------------------------------------------- known limits
+
+
+def test_a_known_limit_decides_and_is_named() -> None:
+    quotas = {"requests": Quota(amount=60, window=60, burst=2), "tokens": Quota(amount=1000, window=60, burst=100)}
+    gate = gate_of(rate=1000.0, burst=100.0, quotas=quotas)
+    assert isinstance(gate.ask(0.0, {"requests": 1, "tokens": 100}), Ticket)
+    wait = gate.ask(0.0, {"requests": 1, "tokens": 90})
+    assert wait.code == "tokens"
+    assert "1,000 tokens per 60 s" in wait.reason
+
+
+@pytest.mark.parametrize("cost", [1, {"requests": 1, "tokens": 5}, {"tokens": 5}])
+def test_every_call_is_a_request_whatever_else_it_costs(cost: float | dict[str, float]) -> None:
+    quotas = {"requests": Quota(amount=10, window=60, burst=4), "tokens": Quota(amount=1e6, window=60, burst=1e5)}
+    gate = gate_of(rate=1000.0, burst=100.0, quotas=quotas)
+    assert sum(isinstance(gate.ask(tick * 0.1, cost), Ticket) for tick in range(600)) <= 10
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 20.0), st.integers(1, 12), st.floats(0.0, 1.0), st.booleans()), min_size=5, max_size=40
+    ),
+    st.sampled_from([1.0, 3.0, 12.0]),
+)
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_no_window_ever_holds_more_than_a_known_limit(script: list, burst: float) -> None:
+    gate = gate_of(rate=1000.0, burst=100.0, quotas={"requests": Quota(amount=12, window=10, burst=burst)})
+    now, sent = 0.0, []
+    for idle, cost, late, waited_for in script:
+        now += idle if idle > 10.0 else 0.0
+        gate.waited_for = waited_for
+        gate.follow(now)
+        for _ in range(3):
+            answer = gate.ask(now, cost)
+            if isinstance(answer, Ticket):
+                sent.append((now, cost))
+                gate.report(answer, OK, 0.1, now, 0.0)
+                break
+            now = answer.until + late * 0.1
+        else:
+            raise AssertionError(answer)
+    for start, _ in sent:
+        assert sum(cost for at, cost in sent if start <= at < start + 10.0) <= 12
+
+
+def test_settling_charges_what_a_call_really_cost() -> None:
+    gate = gate_of(quotas={"tokens": Quota(amount=1000, window=10, burst=100)})
+    cost = {"requests": 1, "tokens": 60}
+    ticket = CostlyTicket(gate.ask(0.0, cost), cost)
+    gate.settle(ticket, {"tokens": 10})
+    assert isinstance(gate.ask(0.0, {"requests": 1, "tokens": 90}), Ticket)
+
+
+# ---------------------------------------------------------------------- ending
+
+
+def test_ending_twice_is_harmless() -> None:
+    for first in ("report", "release", "abandon"):
+        gate = gate_of(rate=1.0)
+        ticket = gate.ask(0.0)
+        assert end(gate, ticket, first)
+        tokens, answers, state = gate.tokens, gate.answers, gate.breaker.to_state()
+        assert not any(end(gate, ticket, again) for again in ("report", "release", "abandon"))
+        assert (gate.tokens, gate.answers, gate.breaker.to_state()) == (tokens, answers, state)
+        assert not gate.out
+
+
+def end(gate: Gate, ticket: Ticket, how: str) -> bool:
+    if how == "report":
+        return gate.report(ticket, FAILED, 0.1, 0.0, 0.0)
+    return gate.release(ticket) if how == "release" else gate.abandon(ticket)
+
+
+def test_a_released_call_stays_paid_for_and_teaches_nothing() -> None:
+    gate = gate_of("aimd", 1.0, burst=2.0, quotas={"requests": Quota(amount=10, window=100, burst=5)})
+    ticket = gate.ask(0.0)
+    before = gate.controller.to_state(), gate.latency.to_state(), gate.breaker.to_state(), gate.answers
+    gate.release(ticket)
+    assert (gate.controller.to_state(), gate.latency.to_state(), gate.breaker.to_state(), gate.answers) == before
+    assert gate.tokens == 1.0
+    assert gate.buckets.by_dimension["requests"].level == 4.0
+
+
+@everywhere
+def test_an_abandoned_call_gives_everything_back(name: str) -> None:
+    gate = gate_of(name, 1.0, burst=2.0, quotas={"requests": Quota(amount=10, window=100, burst=5)})
+    gate.abandon(gate.ask(0.0))
+    assert gate.tokens == 2.0
+    assert gate.buckets.by_dimension["requests"].level == 5.0
+    assert [isinstance(gate.ask(0.0), Ticket) for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize("cost", [1, 3, {"requests": 2, "tokens": 70}])
+def test_an_abandoned_call_of_any_cost_gives_everything_back(cost: float | dict[str, float]) -> None:
+    quotas = {"requests": Quota(amount=50, window=100, burst=5), "tokens": Quota(amount=1000, window=100, burst=100)}
+    gate = gate_of(rate=1.0, burst=8.0, quotas=quotas)
+    gate.abandon(gate.ask(0.0, cost))
+    levels = [bucket.level for bucket in gate.buckets.by_dimension.values()]
+    assert (gate.tokens, levels) == (8.0, [5.0, 100.0])
+
+
+def test_abandoning_takes_nothing_away_from_what_a_late_waiter_is_owed() -> None:
+    gate = gate_of(rate=1000.0, burst=1.0)
+    gate.ask(0.0)
+    gate.waited_for = True
+    gate.follow(0.0)
+    ticket = gate.ask(0.02)
+    before = gate.tokens
+    assert before > 10.0
+    gate.abandon(ticket)
+    assert gate.tokens >= before
+
+
+def test_an_abandoned_probe_gives_its_slot_back() -> None:
+    for give_back in (Gate.abandon, Gate.release):
+        gate = gate_of(rate=1000.0)
+        trip(gate)
+        give_back(gate, gate.ask(30.0))
+        assert isinstance(gate.ask(30.1), Ticket)
+
+
+# ---------------------------------------------------------------------- refusals by the server
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.2])
+@pytest.mark.parametrize("name", ["aimd", "gradient", "adaptive"])
+def test_four_429s_of_one_burst_are_one_cut(name: str, latency: float) -> None:
+    gate = gate_of(name, 8.0, burst=4.0)
+    burst = [gate.ask(1.0) for _ in range(4)]
+    rates = []
+    for ticket in burst:
+        gate.report(ticket, REFUSED, latency, 1.0 + latency, 0.0)
+        rates.append(gate.controller.rate)
+    assert rates[0] < 8.0
+    assert rates == [rates[0]] * 4
+
+
+@pytest.mark.parametrize("ask", [Gate.ask, Gate.ask_plainly])
+def test_four_429s_of_one_burst_told_after_release_are_one_cut(ask: Callable) -> None:
+    gate = gate_of("aimd", 8.0, burst=4.0)
+    for number in range(4):
+        gate.release(ask(gate, 1.0 + number / 100))
+    for number in range(4):
+        gate.teach(REFUSED, 0.1, 1.1 + number / 100, 0.0)
+    assert gate.controller.rate == 4.0
+
+
+def test_four_429s_of_a_burst_that_took_no_tickets_are_one_cut() -> None:
+    gate = gate_of("aimd", 8.0)
+    for number in range(4):
+        gate.teach(REFUSED, 0.1, 1.1 + number / 100, 0.0)
+    assert gate.controller.rate == 4.0
+
+
+def test_answers_without_tickets_sent_after_the_cut_cut_again() -> None:
+    gate = gate_of("aimd", 8.0)
+    gate.teach(REFUSED, 0.1, 1.1, 0.0)
+    gate.teach(REFUSED, 0.1, 2.1, 0.0)
+    assert gate.controller.rate == 2.0
+
+
+@everywhere
+def test_a_429_never_trips_the_breaker(name: str) -> None:
+    gate = gate_of(name, breaker=BreakerPolicy(failures_to_trip=1, error_rate_to_trip=0.01, calls_to_judge=1))
+    for step in range(200):
+        gate.report(gate.admit(step), REFUSED, 0.1, step + 0.1, 0.0)
+        assert gate.breaker.state is CircuitState.CLOSED
+
+
+@pytest.mark.parametrize("name", ["aimd", "gradient", "adaptive"])
+def test_a_429_changes_the_very_next_admission(name: str) -> None:
+    gate = gate_of(name, 10.0, burst=4.0)
+    ticket = gate.ask(0.0)
+    gate.report(ticket, REFUSED, 0.05, 0.05, 0.0)
+    assert isinstance(gate.ask(0.05), Wait)
+    assert gate.ask_plainly(0.05) is None
+
+
+def test_a_broken_key_leaves_its_neighbour_alone() -> None:
+    policy = GatePolicy(controller=lambda: Aimd(AimdPolicy(initial=8.0)))
+    broken, healthy = Gate(policy), Gate(policy)
+    untouched = healthy.to_state()
+    trip(broken)
+    broken.teach(told(300.0), 0.1, 0.1, 0.0)
+    assert healthy.to_state() == untouched
+    assert isinstance(healthy.ask(0.2), Ticket)
+
+
+# ---------------------------------------------------------------------- answers without tickets
+
+
+def test_an_answer_belongs_to_the_oldest_call_that_can_have_got_it() -> None:
+    gate = gate_of(rate=1000.0)
+    first, second, third = (gate.ask(now) for now in (0.0, 1.0, 2.0))
+    gate.teach(OK, 1.5, 3.0, 0.0)
+    assert list(gate.out) == [second.seq, third.seq]
+    assert not gate.release(first)
+
+
+def test_an_answer_older_than_every_call_out_ends_none() -> None:
+    gate = gate_of(rate=1000.0)
+    ticket = gate.ask(1.0)
+    gate.teach(OK, 2.5, 3.0, 0.0)
+    assert list(gate.out) == [ticket.seq]
+    assert gate.answers == 1
+
+
+@pytest.mark.parametrize("signal", [OK, FAILED])
+def test_an_answer_from_before_the_outage_neither_closes_nor_reopens_it(signal: Signal) -> None:
+    gate = gate_of(rate=1000.0)
+    trip(gate)
+    gate.ask(30.0)
+    gate.teach(signal, 15.0, 31.0, 0.0)
+    assert gate.breaker.state is CircuitState.HALF_OPEN
+    assert isinstance(gate.ask(31.0), Refuse)
+
+
+def test_failures_of_calls_that_took_no_tickets_open_the_circuit_too() -> None:
+    gate = gate_of(rate=1000.0)
+    for step in range(5):
+        gate.teach(FAILED, 0.1, 1.0 + step, 0.0)
+    assert isinstance(gate.ask(5.1), Refuse)
+
+
+# ---------------------------------------------------------------------- depth
+
+
+class Capped(Fixed):
+    """A pace without end, and so many calls at a time."""
+
+    __slots__ = ("cap",)
+
+    def __init__(self, cap: float) -> None:
+        super().__init__(1000.0)
+        self.cap = cap
+
+
+def test_at_the_cap_a_call_waits_for_an_answer() -> None:
+    gate = Gate(GatePolicy(controller=lambda: Capped(2), burst=10.0))
+    first, _second = gate.ask(0.0), gate.ask(0.0)
+    wait = gate.ask(0.0)
+    assert (wait.code, wait.is_forecast) == ("depth", False)
+    assert gate.ask_plainly(0.0) is None
+    gate.report(first, OK, 0.1, 0.1, 0.0)
+    assert isinstance(gate.ask(0.1), Ticket)
+
+
+def test_calls_never_ended_stop_counting_after_a_while() -> None:
+    gate = Gate(GatePolicy(controller=lambda: Capped(2), burst=10.0))
+    gate.ask(0.0)
+    gate.ask(5.0)
+    wait = gate.ask(10.0)
+    assert wait.until == LOST_AFTER
+    assert isinstance(gate.ask(wait.until), Ticket)
+
+
+def test_at_the_cap_a_floor_is_still_told() -> None:
+    gate = Gate(GatePolicy(controller=lambda: Capped(2), burst=10.0))
+    ended, _out, _out = gate.ask(0.0), gate.ask(0.0), gate.teach(OK, 1.0, 0.0, 0.0)
+    gate.report(ended, told(3600.0), 0.1, 1.0, 0.0)
+    gate.out[99] = 0.5
+    wait = gate.ask(1.0)
+    assert wait.is_forecast
+    assert wait.until == 3601.0
+
+
+def test_a_cap_below_one_lets_one_call_through_or_waits_but_never_raises() -> None:
+    gate = Gate(GatePolicy(controller=lambda: Capped(0), burst=10.0))
+    assert isinstance(gate.ask(0.0), Wait | Ticket)
+
+
+def test_permits_never_ended_are_bounded_where_the_owner_looks_after_them() -> None:
+    gate, most = gate_of(rate=1e6, burst=1e6), 0
+    gate.teach(OK, 0.0, 0.0, 0.0)
+    for step in range(1, MOST_OUT + 3 * CHECK_EVERY):
+        if step % 1000 == 0:
+            gate.teach(OK, 0.0, step - 0.5, 0.0)
+        if gate.ask_plainly(float(step)) is None:
+            gate.let_go(float(step))
+        most = max(most, len(gate.out))
+    assert most <= MOST_OUT + CHECK_EVERY
+
+
+# ---------------------------------------------------------------------- looking
+
+
+@everywhere
+def test_why_is_empty_when_a_call_may_start_and_a_sentence_when_not(name: str) -> None:
+    gate = gate_of(name, 2.0, burst=1.0)
+    assert gate.why(0.0) == ""
+    gate.ask(0.0)
+    assert gate.why(0.0).startswith("paced at 2 calls/s")
+    gate.teach(told(30.0), 0.0, 0.5, 0.0)
+    assert "30.0 s to go" in gate.why(0.5)
+    trip(gate, 0.5)
+    assert "circuit open" in gate.why(0.5)
+
+
+def test_looking_takes_nothing() -> None:
+    gate = gate_of(rate=1.0, burst=1.0)
+    trip(gate)
+    for _ in range(5):
+        gate.why(30.0)
+        gate.idle_from(30.0)
+        gate.shut_until()
+    assert isinstance(gate.ask(35.0), Ticket)
+
+
+def test_a_gate_is_idle_once_forgetting_it_would_free_nothing() -> None:
+    gate = gate_of(rate=1.0, burst=4.0, quotas={"requests": Quota(amount=10, window=100, burst=4)})
+    assert gate.idle_from(0.0) == 0.0
+    ticket = gate.ask(0.0)
+    assert gate.idle_from(0.0) == inf
+    gate.report(ticket, told(500.0), 0.1, 1.0, 0.0)
+    assert gate.idle_from(1.0) >= 501.0
+    trip(gate, 1.0)
+    assert gate.idle_from(1e6) == inf
+
+
+def test_a_gate_with_a_permit_out_cannot_be_put_away() -> None:
+    gate = gate_of()
+    ticket = gate.ask(0.0)
+    assert gate.to_state() is None
+    gate.release(ticket)
+    assert gate.to_state() is not None
+
+
+# ---------------------------------------------------------------------- two gates side by side
+
+outcomes = st.one_of(st.just(Outcome.OK), st.sampled_from([Outcome.RATE_LIMITED, Outcome.TRANSIENT, *Outcome]))
+budgets = st.builds(
+    Limit,
+    dimension=st.sampled_from(["requests", "tokens"]),
+    limit=st.sampled_from([None, 0.0, 1.0, 50.0, 600.0]),
+    remaining=st.sampled_from([None, 0.0, 1.0, 30.0]),
+    reset=st.sampled_from([None, 0.0, 0.5, 10.0, 60.0, 86400.0]),
+    window=st.sampled_from([None, 1.0, 60.0]),
+)
+signals = st.builds(
+    Signal,
+    outcome=outcomes,
+    retry_after=st.sampled_from([None, None, None, 0.0, 0.1, 1.0, 2.5, 30.0]),
+    limits=st.one_of(st.just(()), st.just(()), st.lists(budgets, max_size=2).map(tuple)),
+)
+steps = st.sampled_from([0.0, 0.001, 0.02, 0.1, 0.5, 2.0, 11.0])
+script_of_calls = st.lists(st.tuples(steps, signals, st.sampled_from([0.0, 0.05, 0.4, 3.0]), st.booleans()), max_size=40)
+policies = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(list(CONTROLLERS)),
+        "rate": st.sampled_from([0.2, 2.0, 50.0]),
+        "burst": st.sampled_from([1.0, 4.0]),
+        "most": st.sampled_from([inf, 20.0]),
+        "breaker": st.builds(
+            BreakerPolicy,
+            failures_to_trip=st.integers(1, 4),
+            cool_off=st.just(3.0),
+            error_rate_to_trip=st.sampled_from([None, 0.5]),
+        ),
+    }
+)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two gates gave the same answer."""
+    if isinstance(one, Ticket) or isinstance(other, Ticket):
+        return isinstance(one, Ticket) and isinstance(other, Ticket) and one.seq == other.seq
+    if isinstance(one, Wait) and isinstance(other, Wait):
+        return one.code == other.code and one.until == pytest.approx(other.until, abs=1e-6)
+    return one == other
+
+
+def play(gates: list[Gate], asks: list[Callable], script: list, now: float) -> float:
+    """The same calls through both gates, which must agree on each of them. All calls have ended after it."""
+    out: list[tuple[list[Ticket], Signal, float]] = []
+    for step, signal, latency, ends in script:
+        now += step
+        answers = [ask(gate, now) for gate, ask in zip(gates, asks, strict=True)]
+        assert same(*answers), (now, answers)
+        if isinstance(answers[0], Ticket):
+            out.append((answers, signal, latency))
+        if ends and out:
+            tickets, signal, latency = out.pop(0)
+            for gate, ticket in zip(gates, tickets, strict=True):
+                gate.report(ticket, signal, latency, now, 0.5)
+        assert gates[0].rate == pytest.approx(gates[1].rate)
+    for tickets, _, _ in out:
+        for gate, ticket in zip(gates, tickets, strict=True):
+            gate.release(ticket)
+    return now
+
+
+def plainly_first(gate: Gate, now: float) -> Ticket | Wait | Refuse:
+    return gate.ask_plainly(now) or gate.ask(now)
+
+
+@given(policies, script_of_calls)
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_the_short_way_and_the_long_way_agree(policy: dict, script: list) -> None:
+    play([gate_of(**policy), gate_of(**policy)], [plainly_first, Gate.ask], script, 1000.0)
+
+
+@given(policies, script_of_calls, st.sampled_from([0.0, 0.3, 1.5, 10.0]), script_of_calls)
+@settings(derandomize=True, deadline=None, max_examples=80)
+def test_a_gate_put_away_and_taken_out_goes_on_the_same_way(
+    policy: dict, before: list, idle: float, after: list
+) -> None:
+    original, twin, taken_out = gate_of(**policy), gate_of(**policy), gate_of(**policy)
+    now = play([original, twin], [plainly_first, plainly_first], before, 1000.0) + idle
+    taken_out.load_state(marshal.loads(marshal.dumps(original.to_state())), now)
+    play([original, taken_out], [plainly_first, plainly_first], after, now)
+
+
+def test_a_gate_taken_out_during_its_ramp_has_gained_nothing() -> None:
+    def at_the_end_of_a_floor() -> Gate:
+        gate = gate_of(rate=1.0, burst=8.0)
+        gate.report(gate.ask(0.0), told(30.0), 0.0, 0.0, 0.0)
+        gate.report(gate.ask(30.0), OK, 0.1, 30.0, 0.0)
+        return gate
+
+    original, taken_out = at_the_end_of_a_floor(), gate_of(rate=1.0, burst=8.0)
+    taken_out.load_state(original.to_state(), 32.0)
+    assert taken_out.level(32.0) == pytest.approx(original.level(32.0))
+
+
+# ---------------------------------------------------------------------- any order of events
+
+
+class AnyCaller(RuleBasedStateMachine):
+    """Whoever asks and whatever comes back: the gate keeps its promises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.floor = -inf
+        self.out: list[Ticket] = []
+        self.probes: list[Ticket] = []
+        """Calls let through half-open."""
+        self.ended: list[Ticket] = []
+
+    @initialize(
+        policy=policies,
+        probes=st.integers(1, 2),
+        limits=st.sampled_from([{}, {"requests": (20, 10.0, 4)}, {"requests": (6, 2.0, 6), "tokens": (100, 5.0, 10)}]),
+    )
+    def start(self, policy: dict, probes: int, limits: dict[str, tuple[float, float, float]]) -> None:
+        quotas = {name: Quota(amount=n, window=window, burst=burst) for name, (n, window, burst) in limits.items()}
+        breaker = BreakerPolicy(failures_to_trip=3, cool_off=3.0, half_open_probes=probes, error_rate_to_trip=0.5)
+        self.gate = gate_of(**{**policy, "breaker": breaker}, quotas=quotas)
+
+    @rule(step=steps)
+    def time_passes(self, step: float) -> None:
+        self.now += step
+
+    @rule(cost=st.sampled_from([1, 1, 1, 3, {"requests": 1, "tokens": 40}]), plainly=st.booleans(), tries=st.integers(1, 4))
+    def ask(self, cost: float | Mapping[str, float], plainly: bool, tries: int) -> None:
+        for _ in range(tries):
+            seen = self.gate.breaker.state_at(self.now)
+            answer = self.gate.ask_plainly(self.now) if plainly and cost == 1 else None
+            answer = self.gate.ask(self.now, cost) if answer is None else answer
+            if isinstance(answer, Ticket):
+                self.let_through(answer, cost, seen)
+            else:
+                self.held_back(answer, cost, seen)
+
+    def let_through(self, ticket: Ticket, cost: float | Mapping[str, float], seen: CircuitState) -> None:
+        assert seen is not CircuitState.OPEN
+        assert self.now >= self.floor - INSTANT
+        assert ticket.sent_at == self.now
+        ticket = CostlyTicket(ticket, cost) if cost != 1 else ticket
+        if seen is CircuitState.HALF_OPEN:
+            policy = self.gate.policy.breaker
+            self.probes = [probe for probe in self.probes if self.now < probe.sent_at + policy.cool_off]
+            self.probes.append(ticket)
+            assert len(self.probes) <= policy.half_open_probes
+        self.out.append(ticket)
+
+    def held_back(self, answer: Wait | Refuse, cost: float | Mapping[str, float], seen: CircuitState) -> None:
+        assert answer.reason.strip()
+        assert "\n" not in answer.reason
+        if isinstance(answer, Refuse):
+            assert seen is not CircuitState.CLOSED
+            assert answer.retry_at is None or answer.retry_at > self.now
+            return
+        assert self.now < answer.until < inf
+        assert not answer.is_forecast or answer.until >= self.floor
+        # If nothing happens but the time told passing by, the call starts.
+        later = copy.deepcopy(self.gate, {id(self.gate.policy): self.gate.policy})
+        assert isinstance(later.ask(answer.until, cost), Ticket), (answer, later.ask(answer.until, cost))
+
+    def forget(self, ticket: Ticket) -> None:
+        self.probes = [probe for probe in self.probes if probe.seq != ticket.seq]
+        self.ended.append(ticket)
+
+    def heard(self, signal: Signal) -> None:
+        if signal.outcome in HEEDED and signal.retry_after is not None:
+            self.floor = max(self.floor, self.now + signal.retry_after)
+
+    @precondition(lambda self: self.out)
+    @rule(which=st.integers(0, 50), signal=signals, draw=st.floats(0.0, 0.999))
+    def report(self, which: int, signal: Signal, draw: float) -> None:
+        ticket = self.out.pop(which % len(self.out))
+        assert self.gate.report(ticket, signal, self.now - ticket.sent_at, self.now, draw)
+        self.forget(ticket)
+        self.heard(signal)
+
+    @precondition(lambda self: self.out)
+    @rule(signal=signals)
+    def report_all(self, signal: Signal) -> None:
+        while self.out:
+            self.report(0, signal, 0.0)
+
+    @precondition(lambda self: self.out)
+    @rule(which=st.integers(0, 50))
+    def release(self, which: int) -> None:
+        ticket = self.out.pop(which % len(self.out))
+        tokens = self.gate.tokens
+        assert self.gate.release(ticket)
+        assert self.gate.tokens == tokens
+        self.forget(ticket)
+
+    @precondition(lambda self: self.out)
+    @rule(which=st.integers(0, 50))
+    def abandon(self, which: int) -> None:
+        ticket = self.out.pop(which % len(self.out))
+        cost = ticket.cost if isinstance(ticket.cost, int) else ticket.cost["requests"]
+        before = self.gate.tokens
+        assert self.gate.abandon(ticket)
+        assert before <= self.gate.tokens <= before + cost
+        self.forget(ticket)
+
+    @precondition(lambda self: self.ended)
+    @rule(which=st.integers(0, 50), signal=signals)
+    def end_again(self, which: int, signal: Signal) -> None:
+        ticket = self.ended[which % len(self.ended)]
+        tokens, answers = self.gate.tokens, self.gate.answers
+        assert not self.gate.report(ticket, signal, 0.1, self.now, 0.0)
+        assert not self.gate.release(ticket)
+        assert not self.gate.abandon(ticket)
+        assert (self.gate.tokens, self.gate.answers) == (tokens, answers)
+
+    @rule(signal=signals, latency=st.sampled_from([0.0, 0.1, 1.0, 5.0]))
+    def teach(self, signal: Signal, latency: float) -> None:
+        mine = next((t for t in self.out if t.sent_at <= self.now - latency + INSTANT), None)
+        self.gate.teach(signal, latency, self.now, 0.0)
+        if mine is not None:
+            self.out.remove(mine)
+            self.forget(mine)
+        self.heard(signal)
+
+    @rule(waited_for=st.booleans())
+    def line_forms_or_goes(self, waited_for: bool) -> None:
+        self.gate.waited_for = waited_for
+        self.gate.follow(self.now)
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        if not hasattr(self, "gate"):
+            return
+        gate = self.gate
+        assert len(gate.out) == len(self.out)
+        assert isfinite(gate.tokens)
+        assert isfinite(gate.rate)
+        assert 0.0 < gate.rate <= gate.policy.most
+        assert gate.tokens <= gate.burst + CATCH_UP * max(gate.rate, gate.controller.rate, 100.0)
+        assert gate.waited_for or gate.level(self.now) <= gate.burst + CATCH_UP * 100.0
+        assert (gate.why(self.now) == "") == (gate.objection(self.now) is None)
+
+
+TestAnyCaller = AnyCaller.TestCase
+TestAnyCaller.settings = settings(derandomize=True, deadline=None, max_examples=60, stateful_step_count=40)

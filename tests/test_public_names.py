@@ -1,0 +1,115 @@
+"""What ``import headgate`` offers: these names, each with a word of explanation, and nothing else."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import types
+
+import pytest
+
+import headgate
+
+LIMITING = {"AdaptiveRateLimiter", "RateLimitConfig", "Permit", "Feedback", "LimiterSnapshot", "KeySnapshot", "Event"}
+RESILIENCE = {"CircuitBreaker", "CircuitState", "RecoveryRateLimiter", "retry_with_backoff", "async_retry_with_backoff"}
+EXTENDING = {"Clock", "SystemClock", "Controller", "Outcome", "Signal", "Limit"}
+ERRORS = {
+    "HeadgateError",
+    "ConfigError",
+    "Refused",
+    "CircuitOpenError",
+    "WaitTooLongError",
+    "TimeBudgetExceededError",
+    "TooManyKeysError",
+    "CostTooLargeError",
+}
+PROMISED = LIMITING | RESILIENCE | EXTENDING | ERRORS
+
+everything = pytest.mark.parametrize("name", sorted(PROMISED))
+
+
+def test_the_list_is_what_is_promised() -> None:
+    assert set(headgate.__all__) == PROMISED | {"__version__"}
+
+
+def test_the_list_is_in_order_and_without_repetition() -> None:
+    assert list(headgate.__all__) == sorted(set(headgate.__all__))
+
+
+def test_nothing_else_lies_around() -> None:
+    others = {
+        name
+        for name, value in vars(headgate).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert others <= PROMISED
+
+
+def test_a_star_import_gives_all_of_them() -> None:
+    namespace: dict[str, object] = {}
+    exec("from headgate import *", namespace)
+    assert set(namespace) >= PROMISED
+
+
+@everything
+def test_each_can_be_imported(name: str) -> None:
+    assert inspect.isclass(getattr(headgate, name)) or inspect.isfunction(getattr(headgate, name))
+
+
+@everything
+def test_each_is_explained_in_words_of_its_own(name: str) -> None:
+    thing = getattr(headgate, name)
+    words = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
+    assert words, f"{name} has no docstring"
+    assert not words.startswith(f"{name}("), f"{name} has only the signature that dataclasses write"
+
+
+@everything
+def test_each_method_people_call_is_annotated(name: str) -> None:
+    thing = getattr(headgate, name)
+    functions = [thing] if inspect.isfunction(thing) else [f for f in vars(thing).values() if inspect.isfunction(f)]
+    for function in functions:
+        if not function.__name__.startswith("_"):
+            assert "return" in function.__annotations__, f"{name}.{function.__name__} does not say what it returns"
+
+
+def test_the_version_is_a_version() -> None:
+    parts = headgate.__version__.split(".")
+    assert len(parts) == 3
+    assert all(part[0].isdigit() for part in parts)
+
+
+def test_the_states_of_a_circuit_are_the_promised_three() -> None:
+    assert [state.name for state in headgate.CircuitState] == ["CLOSED", "OPEN", "HALF_OPEN"]
+
+
+def test_the_outcomes_are_the_promised_ten() -> None:
+    values = "ok rate_limited quota_exhausted overloaded transient auth key_dead too_large invalid abandoned"
+    assert issubclass(headgate.Outcome, enum.Enum)
+    assert [outcome.value for outcome in headgate.Outcome] == values.split()
+
+
+@pytest.mark.parametrize(
+    ("names", "retried", "uses_attempt", "counts"),
+    [
+        ("RATE_LIMITED", True, False, False),
+        ("OVERLOADED TRANSIENT", True, True, True),
+        ("TOO_LARGE INVALID", False, True, False),
+        ("ABANDONED", False, False, False),
+    ],
+)
+def test_an_outcome_means_what_the_table_says(names: str, retried: bool, uses_attempt: bool, counts: bool) -> None:
+    for name in names.split():
+        outcome = headgate.Outcome[name]
+        assert (outcome.retried, outcome.uses_attempt, outcome.counts_against_target) == (
+            retried,
+            uses_attempt,
+            counts,
+        )
+
+
+@pytest.mark.parametrize("name", ["QUOTA_EXHAUSTED", "AUTH", "KEY_DEAD"])
+def test_what_another_credential_may_cure_costs_no_attempt_and_blames_nobody(name: str) -> None:
+    outcome = headgate.Outcome[name]
+    assert outcome.needs_other_credential
+    assert (outcome.uses_attempt, outcome.counts_against_target) == (False, False)

@@ -48,7 +48,7 @@ def take_when_ready(bucket: Bucket, amount: float, now: float, late: float, wait
     """Ask, wait as told (and a little longer), take. The instant at which it was taken."""
     for _ in range(MOST_WAITS):
         ready_at = bucket.ready_at(amount, now, waited_for)
-        if ready_at <= now + 1e-9 * max(1.0, abs(now)):
+        if ready_at <= now:
             bucket.take(amount, now)
             return now
         now = ready_at + late

@@ -26,7 +26,7 @@ from typing import Any
 
 from .decision import LONGEST_WAIT, NEVER
 
-CATCH_UP = 0.025
+CATCH_UP = 0.028
 """A waiter served late (a busy loop, a slow timer) costs the key nothing, up to this many seconds."""
 CATCH_UP_SHARE = 0.003
 """... and, under a known limit, up to this share of its window; the refill makes room for it."""

@@ -69,6 +69,7 @@ class Gate:
         "easy_from",
         "filled_at",
         "last_sent_at",
+        "late_until",
         "latency",
         "not_before",
         "out",
@@ -104,6 +105,8 @@ class Gate:
         """Calls whose tickets have not ended, oldest first: their ordinals, and when they were sent."""
         self.waited_for = False
         """Whether somebody stands in line: then being late is made up for."""
+        self.late_until = NEVER
+        """... and until when it still is, after the last one was served."""
         self.rate = policy.least
         self.easy_from = NEVER
         """From this instant on nothing but the pace can object; ``ask_plainly`` is enough then."""
@@ -119,7 +122,7 @@ class Gate:
             return None
         burst = self.burst
         if tokens > burst:
-            tokens = burst if self.tokens <= burst else self._brim(tokens)
+            tokens = self._brim(tokens, now) if now < self.late_until else burst
         self.tokens = tokens - 1.0
         self.filled_at = now
         self.seq = seq
@@ -168,7 +171,8 @@ class Gate:
         requests = _requests(cost)
         if self.buckets is not None:
             costs = cost if isinstance(cost, Mapping) else {"requests": requests}
-            fits_at, dimension = self.buckets.ready_at(costs, now, self.waited_for, costs_ahead)
+            late_counts = self.waited_for or now < self.late_until
+            fits_at, dimension = self.buckets.ready_at(costs, now, late_counts, costs_ahead)
             if fits_at > at:
                 at, decides = fits_at, dimension
         missing = ahead + min(requests, self.burst) - self.level(now)
@@ -200,17 +204,21 @@ class Gate:
         """Calls the pace would let start at once. Below 0 is debt."""
         if now > self.filled_at:
             tokens = self.tokens + (now - max(self.filled_at, now - LONGEST_WAIT)) * self.rate
-            self.tokens = tokens if tokens <= self.burst else self._brim(tokens)
+            self.tokens = tokens if tokens <= self.burst else self._brim(tokens, now)
             self.filled_at = now
         return self.tokens
 
-    def _brim(self, tokens: float) -> float:
-        """Overflow is lost, except what a waiter was served late by; unused, that melts as fast as it came."""
-        if not self.waited_for:
-            return max(self.burst, 2.0 * self.tokens - tokens)
-        if self.tokens < 1.0:
+    def _brim(self, tokens: float, now: float) -> float:
+        """Overflow is lost, except what somebody in line is, or was a moment ago, served late by."""
+        if now < self.late_until or (self.waited_for and self.tokens < 1.0):
             return min(tokens, self.burst + CATCH_UP * self.rate)
-        return max(self.burst, self.tokens)
+        return self.burst
+
+    def end_of_line(self, now: float) -> None:
+        """The last waiter was served. If it comes right back, it has not lost what it was late by."""
+        self.waited_for = False
+        self.late_until = now + CATCH_UP
+        self.follow(now)
 
     # ------------------------------------------------------------------ ending
 

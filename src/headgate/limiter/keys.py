@@ -18,7 +18,6 @@ import struct
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..config import RateLimitConfig
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 PACK_AFTER = 10.0
 """Seconds without a call after which a key is packed."""
 LONGEST_KEY = 1024
+MOST_ALIASES = 4096
+"""Other spellings of keys that are remembered."""
 TIDY_STEPS = 64
 """Keys that one tidying may put away or forget."""
 TIDY_EVERY = 0.01
@@ -101,6 +102,7 @@ class Keys:
         """Calls that were let through under keys since forgotten."""
         self._packed_calls = 0
         self.tidy_at = 0.0
+        self._aliases: dict[str, str] = {}
         self._policies: dict[int, GatePolicy] = {}
 
     def __len__(self) -> int:
@@ -108,7 +110,7 @@ class Keys:
 
     def open(self, key: str, now: float) -> KeyGate:
         """The gate of a key, made or unpacked if need be."""
-        name = key_name(key, self.config.group_subdomains)
+        name = self._aliases.get(key) or self._name(key)
         gate = self.gates.get(name)
         if gate is None:
             packed = self.packed.pop(name, None)
@@ -123,14 +125,26 @@ class Keys:
         return gate
 
     def touch(self, gate: KeyGate, now: float) -> None:
-        """A call has ended: the key was used just now."""
+        """The key was used just now."""
         gate.used_at = now
-        if gate.key in self.gates:
-            self.gates.move_to_end(gate.key)
+        self.gates.move_to_end(gate.key)
 
     def calls(self) -> int:
         """Calls let through so far, under whatever key."""
         return self.forgotten + sum(gate.seq for gate in self.gates.values()) + self._packed_calls
+
+    def _name(self, key: str) -> str:
+        """What a key is filed under: hosts in one spelling, everything else as it is."""
+        if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
+            raise ConfigError(f"key={str(key)[:40]!r} must be a string of 1 to {LONGEST_KEY} characters")
+        name = host_key(key)
+        if self.config.group_subdomains:
+            name = group_key(name)
+        if name != key:
+            if len(self._aliases) >= MOST_ALIASES:
+                self._aliases.clear()
+            self._aliases[key] = name
+        return name
 
     def newest(self, most: int, now: float) -> list[KeyGate]:
         """The keys used last, packed ones included, newest first."""
@@ -204,12 +218,3 @@ class Keys:
         if packed is not None:
             unpack(gate, packed, now)
         return gate
-
-
-@lru_cache(maxsize=4096)
-def key_name(key: str, grouped: bool) -> str:
-    """What a key is filed under: hosts in one spelling, everything else as it is."""
-    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
-        raise ConfigError(f"key={str(key)[:40]!r} must be a string of 1 to {LONGEST_KEY} characters")
-    host = host_key(key)
-    return group_key(host) if grouped else host

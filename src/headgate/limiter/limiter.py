@@ -19,7 +19,7 @@ from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
 from ..core.decision import UNKNOWN, CircuitState, Outcome, Refuse, Wait
 from ..core.gate import INSTANT
-from ..core.signal import Signal
+from ..core.signal import SILENT, Signal
 from ..errors import CircuitOpenError, ConfigError, CostTooLargeError, Refused, WaitTooLongError
 from ..events import Event
 from .keys import KeyGate, Keys
@@ -36,6 +36,7 @@ MOST_DIMENSIONS = 32
 MOST_ALSO = 16
 NOT_LET_THROUGH = "not let through within the time allowed"
 _AGAIN = (Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.TRANSIENT)
+_OK = SILENT[Outcome.OK]
 _W = TypeVar("_W", ThreadWaiter, TaskWaiter)
 
 
@@ -68,7 +69,6 @@ class AdaptiveRateLimiter:
         self._keys = Keys(self.config, self)
         self._gates = self._keys.gates
         self._find = self._gates.get
-        self._touch = self._keys.touch
         self._waited = self._denied = self._again = 0
         self._warned = False
 
@@ -179,14 +179,16 @@ class AdaptiveRateLimiter:
             if permit.others:
                 permit = self._named_by(signal, permit, now)
             gate = permit.gate
-            before = self._look(gate)
+            before = None if self._on_event is None else self._look(gate)
             if gate.report(permit, signal, latency, now, draw):
-                if signal.outcome in _AGAIN:
-                    self._again += 1
+                gate.used_at = now
+                self._gates.move_to_end(gate.key)
+                if signal is not _OK:
+                    self._again += signal.outcome in _AGAIN
                 if cost is not None:
                     gate.settle(permit, cost if isinstance(cost, Mapping) else {"requests": cost})
-                self._note_changes(gate, before, now)
-            self._touch(gate, now)
+                if before is not None:
+                    self._note_changes(gate, before, now)
             if gate.waited_for:
                 self._serve(gate, now)
             if now >= self._keys.tidy_at:
@@ -221,11 +223,8 @@ class AdaptiveRateLimiter:
 
     def _give_back(self, permit: Permit, sent: bool, now: float) -> None:
         for one in (permit, *permit.others):
-            if sent:
-                one.gate.release(one)
-            else:
-                one.gate.abandon(one)
-            self._touch(one.gate, now)
+            if one.gate.release(one) if sent else one.gate.abandon(one):
+                self._keys.touch(one.gate, now)
             self._serve(one.gate, now)
 
     def _named_by(self, signal: Signal, permit: Permit, now: float) -> Permit:
@@ -375,8 +374,7 @@ class AdaptiveRateLimiter:
                 to_serve.extend(other for other in head.gates if other is not gate)
             if head is None:
                 gate.line = None
-                gate.waited_for = False
-                gate.follow(now)
+                gate.end_of_line(now)
 
     def _keep_promises(self, gate: KeyGate, line: Line, now: float) -> None:
         """If the forecast has worsened, tell those who would now wait too long, at once."""
@@ -469,12 +467,10 @@ class AdaptiveRateLimiter:
             state = gate.breaker.state_at(now).value
             self._events.append(Event(at=now, kind=kind, key=gate.key, reason=reason, rate=gate.rate, state=state))
 
-    def _look(self, gate: KeyGate) -> tuple[float, CircuitState, float] | None:
-        return None if self._on_event is None else (gate.rate, gate.breaker.state, gate.shut_until())
+    def _look(self, gate: KeyGate) -> tuple[float, CircuitState, float]:
+        return (gate.rate, gate.breaker.state, gate.shut_until())
 
-    def _note_changes(self, gate: KeyGate, before: tuple[float, CircuitState, float] | None, now: float) -> None:
-        if before is None:
-            return
+    def _note_changes(self, gate: KeyGate, before: tuple[float, CircuitState, float], now: float) -> None:
         rate, state, shut_until = before
         if gate.breaker.state is not state:
             self.note("circuit_changed", gate, now, f"{state.value} to {gate.breaker.state.value}")

@@ -110,7 +110,7 @@ class TestTrippingByFailuresInARow:
 
     def test_a_rate_limit_counts_as_one_by_its_bare_status(self, breaker: CircuitBreaker) -> None:
         error = RuntimeError("too many requests")
-        error.status_code = 429  # type: ignore[attr-defined]
+        error.status_code = 429
         fail(breaker, error, 20)
         assert breaker.state is CLOSED
 
@@ -159,9 +159,12 @@ class TestTrippingByErrorRate:
         self.mix(breaker, "x")
         assert breaker.state is CLOSED
 
-    def test_it_is_judged_afresh_after_it_closed(self, breaker: CircuitBreaker, clock: VirtualClock) -> None:
+    def test_it_is_judged_afresh_after_it_closed(self, clock: VirtualClock) -> None:
+        breaker = CircuitBreaker(
+            failure_threshold=1000, error_rate_threshold=0.5, min_samples=10, recovery_timeout=1.0, clock=clock
+        )
         self.mix(breaker, ".....xxxxx")
-        clock.advance(30.0)
+        clock.advance(1.0)
         breaker.call(healthy)
         self.mix(breaker, "xxxxxxxxx")
         assert breaker.state is CLOSED
@@ -291,6 +294,19 @@ class TestHalfOpen:
 class TestLateAnswers:
     """Calls sent in one era, answered in another."""
 
+    @pytest.mark.parametrize("late", [None, ConnectionError()], ids=repr)
+    def test_of_two_probes_the_one_that_fails_decides(self, clock: VirtualClock, late: Exception | None) -> None:
+        breaker = CircuitBreaker(half_open_probes=2, clock=clock)
+        trip(breaker)
+        clock.advance(30.0)
+
+        def other_probe_fails() -> None:
+            fail(breaker, ConnectionError())
+            clock.advance(10.0)
+
+        self.answered_late(breaker, other_probe_fails, late)
+        assert (breaker.state, refusal_of(breaker).retry_after) == (OPEN, 20.0)
+
     def answered_late(self, breaker: CircuitBreaker, meanwhile: Callable[[], object], error: Exception | None) -> None:
         def slow() -> None:
             meanwhile()
@@ -379,6 +395,6 @@ class TestSettings:
     )
     def test_a_bad_one_is_refused_by_its_own_name(self, name: str, value: object) -> None:
         with pytest.raises(ConfigError) as caught:
-            CircuitBreaker("search", **{name: value})  # type: ignore[arg-type]
+            CircuitBreaker("search", **{name: value})
         assert "search" in str(caught.value)
         assert f"{name}={value!r} must be " in str(caught.value)

@@ -116,7 +116,7 @@ class TestManyThreads:
 
 class TestManyTasks:
     def tripped(self, clock: LoopClock, **settings: float) -> CircuitBreaker:
-        breaker = CircuitBreaker("search", clock=clock, **settings)  # type: ignore[arg-type]
+        breaker = CircuitBreaker("search", clock=clock, **settings)
         trip(breaker)
         return breaker
 

@@ -47,7 +47,7 @@ STRATEGIES = ["adaptive", "aimd", "gradient", "fixed", "leaky"]
 
 def complaint(**settings: object) -> str:
     with pytest.raises(ConfigError) as caught:
-        RateLimitConfig(**settings)  # type: ignore[arg-type]
+        RateLimitConfig(**settings)
     return str(caught.value)
 
 
@@ -109,7 +109,7 @@ class TestBadValues:
 
     def test_settings_are_given_by_name(self) -> None:
         with pytest.raises(TypeError):
-            RateLimitConfig(True)  # type: ignore[misc]
+            RateLimitConfig(True)
 
 
 class TestLimits:

@@ -29,7 +29,7 @@ HEAVY = {"asyncio", "concurrent", "ctypes", "email", "http", "multiprocessing", 
 
 
 def run(*command: str | Path, **options: object) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

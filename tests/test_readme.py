@@ -20,7 +20,7 @@ from headgate.sim.server import MockServer
 README = Path(__file__).parents[1] / "README.md"
 
 
-@pytest.fixture()
+@pytest.fixture
 def mock_api() -> Iterator[str]:
     """A mock API on loopback, served from a thread of its own."""
     ready, loop = threading.Event(), asyncio.new_event_loop()
@@ -61,6 +61,6 @@ def test_the_readme_names_every_setting_with_its_default() -> None:
 def test_the_architecture_speaks_of_every_room() -> None:
     text = (README.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
     package = Path(headgate.__file__).parent
-    rooms = [path for path in package.rglob("*.py") if not path.name.startswith("_")]
-    missing = [path.name for path in rooms if path.name not in text and path.parent.name + "/" not in text]
+    rooms = [path.relative_to(package) for path in package.rglob("*.py") if not path.name.startswith("_")]
+    missing = [room for room in rooms if room.name not in text and not any(f"{part}/" in text for part in room.parts[:-1])]
     assert not missing

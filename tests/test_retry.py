@@ -72,7 +72,7 @@ def play_sync(*answers: object, **options: object) -> Script:
     script, clock = Script(*answers), VirtualClock()
     options.setdefault("rng", random.Random(7))
     try:
-        script.got = retry_with_backoff(lambda: script(clock), clock=clock, **options)  # type: ignore[arg-type]
+        script.got = retry_with_backoff(lambda: script(clock), clock=clock, **options)
     except BaseException as error:
         script.got = error
     return script
@@ -87,7 +87,7 @@ def play_async(*answers: object, **options: object) -> Script:
             return script(clock)
 
         try:
-            script.got = await async_retry_with_backoff(func, clock=clock, **options)  # type: ignore[arg-type]
+            script.got = await async_retry_with_backoff(func, clock=clock, **options)
         except BaseException as error:
             script.got = error
 
@@ -97,9 +97,9 @@ def play_async(*answers: object, **options: object) -> Script:
 
 both_forms = pytest.mark.parametrize("play", [play_sync, play_async], ids=["sync", "async"])
 PASSING = [HttpError(status) for status in (408, 500, 502, 503, 504, 529)]
-PASSING += [TimeoutError(), ConnectionResetError(), OSError("unreachable")]  # type: ignore[list-item]
+PASSING += [TimeoutError(), ConnectionResetError(), OSError("unreachable")]
 LASTING = [HttpError(status) for status in (400, 401, 402, 403, 404, 413, 422, 432)]
-LASTING += [ValueError("a slip of ours"), FileNotFoundError()]  # type: ignore[list-item]
+LASTING += [ValueError("a slip of ours"), FileNotFoundError()]
 
 
 @both_forms

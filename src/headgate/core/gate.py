@@ -320,7 +320,7 @@ class Gate:
     def let_go(self, now: float) -> int:
         """Stop counting permits that were never ended. Returns how many are out."""
         out = self.out
-        if len(out) == self.seq > MOST_OUT:  # not one of them was ever ended
+        if len(out) >= CHECK_EVERY and next(iter(out)) == self.seq - len(out) + 1:  # not one of them has ended
             out.clear()
         lost: list[int] = []
         for seq, sent_at in out.items():

@@ -77,7 +77,7 @@ class TestWheel:
         text = zipfile.ZipFile(wheel).read(f"headgate-{__version__}.dist-info/METADATA").decode()
         metadata = message_from_string(text)
         required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
-        assert sorted(line.split(">")[0] for line in required) == ["aiohttp", "click", "http-sf", "rich"]
+        assert sorted(line.split(">")[0] for line in required) == ["aiohttp", "click", "http-sf", "rich", "yarl"]
         assert {"all", "speed", "test"} <= set(metadata.get_all("Provides-Extra", []))
         assert metadata["Requires-Python"] == ">=3.11"
         assert metadata["License-Expression"] == "Apache-2.0"

@@ -62,5 +62,7 @@ def test_the_architecture_speaks_of_every_room() -> None:
     text = (README.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
     package = Path(headgate.__file__).parent
     rooms = [path.relative_to(package) for path in package.rglob("*.py") if not path.name.startswith("_")]
-    missing = [room for room in rooms if room.name not in text and not any(f"{part}/" in text for part in room.parts[:-1])]
+    missing = [
+        room for room in rooms if room.name not in text and not any(f"{part}/" in text for part in room.parts[:-1])
+    ]
     assert not missing

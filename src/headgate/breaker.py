@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import ParamSpec, TypeVar
 
 from . import wire
@@ -47,19 +48,33 @@ class CircuitBreaker:
         clock: Clock | None = None,
     ) -> None:
         self.name = name
-        try:
-            policy = BreakerPolicy(
-                failures_to_trip=failure_threshold,
-                error_rate_to_trip=error_rate_threshold,
-                calls_to_judge=min_samples,
-                window=window,
-                window_bucket=window / 15,
-                cool_off=recovery_timeout,
-                half_open_probes=half_open_probes,
-                successes_to_close=successes_to_close,
-            )
-        except (TypeError, ValueError) as wrong:
-            raise ConfigError(f"CircuitBreaker({name!r}): {wrong}") from None
+        for field, count in (
+            ("failure_threshold", failure_threshold),
+            ("half_open_probes", half_open_probes),
+            ("successes_to_close", successes_to_close),
+            ("min_samples", min_samples),
+        ):
+            _must_be(isinstance(count, int) and count >= 1, name, field, count, "a whole number, 1 or more")
+        for field, seconds in (("recovery_timeout", recovery_timeout), ("window", window)):
+            _must_be(_within(seconds, inf), name, field, seconds, "a finite number of seconds above 0")
+        share = error_rate_threshold
+        _must_be(
+            share is None or share == 1 or _within(share, 1),
+            name,
+            "error_rate_threshold",
+            share,
+            "None, or above 0 and at most 1",
+        )
+        policy = BreakerPolicy(
+            failures_to_trip=failure_threshold,
+            error_rate_to_trip=error_rate_threshold,
+            calls_to_judge=min_samples,
+            window=window,
+            window_bucket=window / 15,
+            cool_off=recovery_timeout,
+            half_open_probes=half_open_probes,
+            successes_to_close=successes_to_close,
+        )
         self._core = Breaker(policy)
         self._classify = failure_of if classify is None else classify
         self._now = (SystemClock() if clock is None else clock).now
@@ -117,11 +132,12 @@ class CircuitBreaker:
             return self._newest
 
     def _failed(self, number: int, error: BaseException) -> None:
-        if isinstance(error, Exception) and not isinstance(error, Refused):
-            self._ended(number, self._classify(error))
-        else:  # cancelled, interrupted, or never sent: says nothing about the target
-            with self._lock:
-                self._core.give_back(number)
+        outcome = Outcome.ABANDONED  # cancelled, interrupted, never sent or unclear: says nothing about the target
+        try:
+            if isinstance(error, Exception) and not isinstance(error, Refused):
+                outcome = self._classify(error)
+        finally:
+            self._ended(number, outcome)
 
     def _ended(self, number: int, outcome: Outcome) -> None:
         now = self._now()
@@ -131,6 +147,15 @@ class CircuitBreaker:
 
     def __repr__(self) -> str:
         return f"<CircuitBreaker {self.name!r} {self.state.value}>"
+
+
+def _within(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and 0 < value < most
+
+
+def _must_be(fine: bool, name: str, field: str, value: object, range_: str) -> None:
+    if not fine:
+        raise ConfigError(f"CircuitBreaker({name!r}): {field}={value!r} must be {range_}")
 
 
 def failure_of(error: Exception) -> Outcome:

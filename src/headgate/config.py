@@ -18,12 +18,16 @@ from .core.control.fixed import Fixed
 from .core.control.gradient import Gradient, GradientPolicy
 from .core.control.protocol import Controller
 from .core.gate import GatePolicy
+from .core.window import MOST_BUCKETS
 from .errors import ConfigError
+from .wire.urls import host_key
 
 Strategy = Callable[["RateLimitConfig"], Controller]
 """Makes the controller of one key. A ``Controller`` subclass that takes the config is one."""
 
 MOST_OVERRIDES = 10_000
+LONGEST_VALUE = 200
+"""Characters of a wrong value that are worth showing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,11 @@ class RateLimitConfig:
     """Other settings for keys or patterns, ``{"*.example.com": RateLimitConfig(...)}``; the first match counts."""
 
     def __post_init__(self) -> None:
+        for name in ("enabled", "group_subdomains"):
+            _check(self, name, lambda value: isinstance(value, bool), "True or False")
+        for name in ("limits", "burst", "overrides"):
+            _check(self, name, lambda value: isinstance(value, Mapping), "a mapping, such as a dict")
+            object.__setattr__(self, name, dict(getattr(self, name)))  # the caller's own may change
         for name in _POSITIVE:
             _check(self, name, lambda value: 0 < value < inf, "a finite number above 0")
         for name in _COUNTS:
@@ -85,11 +94,20 @@ class RateLimitConfig:
         _check(self, "aimd_decrease", lambda factor: 0 < factor < 1, "between 0 and 1")
         _check(self, "latency_degrade_factor", lambda factor: 1 <= factor < inf, "a finite number, 1 or more")
         _check(self, "error_rate_threshold", lambda share: 0 < share <= 1, "above 0 and at most 1")
-        _check(self, "stats_bucket", lambda width: width <= window, f"at most stats_window ({window:g})")
+        _check(
+            self,
+            "stats_bucket",
+            lambda width: window / MOST_BUCKETS <= width <= window,
+            f"at most stats_window ({window:g}) and at least a {MOST_BUCKETS}th of it",
+        )
         _check(self, "retry_max_delay", lambda most: base <= most < inf, f"at least retry_base_delay ({base:g})")
         _check(
             self, "overrides", lambda patterns: len(patterns) <= MOST_OVERRIDES, f"at most {MOST_OVERRIDES} patterns"
         )
+        for key, override in self.overrides.items():
+            if not isinstance(override, RateLimitConfig):
+                raise ConfigError(f"overrides[{key!r}]={override!r} must be a RateLimitConfig")
+        object.__setattr__(self, "overrides", {host_key(key): override for key, override in self.overrides.items()})
         _check(
             self,
             "strategy",
@@ -116,14 +134,21 @@ class RateLimitConfig:
         return {dimension: self._quota(dimension, text) for dimension, text in self.limits.items()}
 
     def _quota(self, dimension: str, text: str) -> Quota:
+        if not isinstance(text, str):
+            raise ConfigError(f"limits[{dimension!r}]={text!r} must be a text like '500/min'")
         try:
             amount, window = parse_quota(text)
             burst = amount / 10
             if dimension == "requests":
-                if amount < 1:  # "0.5/s" is one call in two seconds
+                if 0 < amount < 1:  # "0.5/s" is one call in two seconds
                     amount, window = 1.0, window / amount
-                burst = max(1.0, min(self.token_bucket_capacity, amount / 2))  # half of a small limit must refill
-            return Quota(amount=amount, window=window, burst=self.burst.get(dimension, burst))
+                burst = self.token_bucket_capacity
+                if burst >= amount:  # a small limit must leave something to refill
+                    burst = max(1.0, amount / 2)
+            burst = self.burst.get(dimension, burst)
+            if not isinstance(burst, int | float):
+                raise ValueError(f"burst={burst!r} must be above 0 and at most the limit, {amount:g}")
+            return Quota(amount=amount, window=window, burst=burst)
         except ValueError as wrong:
             raise ConfigError(f"limits[{dimension!r}]: {wrong}") from None
 
@@ -225,4 +250,4 @@ def _check(config: RateLimitConfig, name: str, holds: Callable[[Any], bool], ran
     except TypeError:
         fine = False
     if not fine:
-        raise ConfigError(f"{name}={value!r} must be {range_}")
+        raise ConfigError(f"{name}={repr(value)[:LONGEST_VALUE]} must be {range_}")

@@ -26,7 +26,7 @@ class Refused(HeadgateError):  # noqa: N818 - a family, not an error of anyone's
         super().__init__(f"{key}: {reason}{hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.key, self.reason, self.retry_after))
+        return (type(self), (self.key, self.reason, self.retry_after), vars(self))
 
 
 class CircuitOpenError(Refused):
@@ -55,17 +55,13 @@ class TimeBudgetExceededError(Refused):
         self.elapsed = elapsed
         self.attempts = attempts
 
-    def __reduce__(self) -> tuple[object, ...]:
-        state = {"elapsed": self.elapsed, "attempts": self.attempts}
-        return (type(self), (self.key, self.reason, self.retry_after), state)
-
 
 def _span(seconds: float) -> str:
     if seconds < 1:
         return f"{1000 * seconds:.0f} ms"
     return (
         f"{seconds:.1f} s"
-        if seconds < 120
+        if seconds < 600
         else f"{seconds / 60:.0f} min"
         if seconds < 7200
         else f"{seconds / 3600:.1f} h"

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
+    """One thing that happened to one key."""
+
     at: float
     """On the limiter's clock."""
     kind: str

@@ -44,6 +44,7 @@ def retry_with_backoff(
     rng: random.Random = _RANDOM,
 ) -> R:
     """Call ``func`` until it succeeds or may not be tried again. No wait or attempt starts past the budget."""
+    _check(max_attempts, base_delay, max_delay, time_budget)
     course: _Course | None = None
     started_at = 0.0 if time_budget is None else clock.now()
     while True:
@@ -56,6 +57,7 @@ def retry_with_backoff(
                 )
             wait = course.wait_after(error)
         clock.sleep(wait)
+        course.still_in_time()
 
 
 async def async_retry_with_backoff(
@@ -71,6 +73,7 @@ async def async_retry_with_backoff(
     rng: random.Random = _RANDOM,
 ) -> R:
     """The same for a coroutine function; an attempt still running when the budget ends is cancelled."""
+    _check(max_attempts, base_delay, max_delay, time_budget)
     course: _Course | None = None
     started_at = 0.0 if time_budget is None else clock.now()
     while True:
@@ -85,6 +88,27 @@ async def async_retry_with_backoff(
                 )
             wait = course.wait_after(error)
         await clock.sleep_async(wait)
+        course.still_in_time()
+
+
+def _check(max_attempts: int, base_delay: float, max_delay: float, time_budget: float | None) -> None:
+    """Before anything is called: what is wrong should not wait for the first failure to be found."""
+    if not (isinstance(max_attempts, int) and max_attempts >= 1):
+        raise ConfigError(f"max_attempts={max_attempts!r} must be a whole number, 1 or more")
+    try:
+        fine = 0 < base_delay <= max_delay < UNKNOWN
+    except TypeError:
+        fine = False
+    if not fine:
+        raise ConfigError(
+            f"base_delay={base_delay!r} and max_delay={max_delay!r} must be numbers with 0 < base_delay <= max_delay"
+        )
+    try:
+        fine = time_budget is None or time_budget > 0
+    except TypeError:
+        fine = False
+    if not fine:
+        raise ConfigError(f"time_budget={time_budget!r} must be None or a number of seconds above 0")
 
 
 class _TimeIsUp(Exception):  # noqa: N818 - never leaves this file
@@ -118,12 +142,6 @@ class _Course:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        if not max_attempts >= 1:
-            raise ConfigError(f"max_attempts={max_attempts!r} must be 1 or more")
-        if not 0 < base_delay <= max_delay < UNKNOWN:
-            raise ConfigError(f"base_delay={base_delay!r} must be above 0 and at most max_delay={max_delay!r}")
-        if time_budget is not None and not time_budget > 0:
-            raise ConfigError(f"time_budget={time_budget!r} must be above 0 seconds")
         self.name = name
         self.max_attempts = max_attempts
         self.base_delay, self.max_delay = base_delay, max_delay
@@ -152,6 +170,12 @@ class _Course:
         if not self.deadline.fits(wait, now):
             raise self._out_of_time("the next attempt would not fit into the time budget", wait, now) from error
         return wait
+
+    def still_in_time(self) -> None:
+        """A sleep may take longer than asked for; no attempt starts past the budget for that."""
+        now = self.clock.now()
+        if self.deadline.spent(now):
+            raise self._out_of_time("the time budget is spent", None, now)
 
     def _out_of_time(self, reason: str, retry_after: float | None, now: float) -> TimeBudgetExceededError:
         elapsed = now - self.started_at

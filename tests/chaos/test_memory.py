@@ -16,23 +16,19 @@ STATM = Path("/proc/self/statm")
 
 MANY_IDLE = """
 import json
-from headgate import AdaptiveRateLimiter
+from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.sim.virtual import VirtualClock
 
 clock = VirtualClock(1000.0)
-limiter = AdaptiveRateLimiter(clock=clock)
+limiter = AdaptiveRateLimiter(RateLimitConfig(domain_state_ttl=86400.0), clock=clock)
 def resident(): return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
 before = resident()
-for turn in range(10):
-    for number in range(100_000):
-        if turn and number % 100 and turn > 3:
-            continue
-        key = f"host{number}.example.com"
-        limiter.acquire(key).report(status_code=429 if turn == 2 and number % 3 == 0 else 200, latency=0.01 + turn / 100)
-    clock.advance(2.5)
-    for _ in range(2000):
-        clock.advance(0.001)
-        limiter.snapshot(top=0)
+for lot in range(100):  # a thousand keys at a time are busy, with refusals and slow answers, and then rest
+    for turn in range(12):
+        clock.advance(0.5)
+        for number in range(1000 * lot, 1000 * lot + 1000):
+            status, latency = 429 if turn == 7 and number % 3 == 0 else 200, 0.01 + turn * (number % 7) / 1000
+            limiter.acquire(f"host{number}.example.com").report(status_code=status, latency=latency)
 print(json.dumps({"MB": resident() - before, "keys": len(limiter._keys), "active": len(limiter._keys.gates)}))
 """
 

@@ -64,12 +64,12 @@ def bucket_of(amount: float, window: float, burst: float, *, now: float = 0.0) -
 
 def refund(bucket: Bucket, amount: float, taken_at: float) -> None:
     """Give back what was taken at ``taken_at``."""
-    bucket.give_back(amount)
+    bucket.give_back(amount, taken_at)
 
 
 def settle(buckets: Buckets, reserved: dict[str, float], real: dict[str, float], taken_at: float) -> None:
     """Settle what was reserved at ``taken_at``."""
-    buckets.settle(reserved, real)
+    buckets.settle(reserved, real, taken_at)
 
 
 def most_in_any_window(spent: Iterable[tuple[float, float]], window: float) -> float:
@@ -318,7 +318,7 @@ def test_refunding_touches_only_what_was_taken() -> None:
     quota = Quota(amount=100, window=10, burst=10)
     buckets = Buckets({"requests": quota, "tokens": quota})
     buckets.take({"requests": 1.0, "tokens": 5.0}, 0.0)
-    buckets.refund({"tokens": 5.0, "images": 3.0})
+    buckets.refund({"tokens": 5.0, "images": 3.0}, 0.0)
     assert [bucket.level for bucket in buckets.by_dimension.values()] == [9.0, 10.0]
 
 

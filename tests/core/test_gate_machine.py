@@ -309,7 +309,7 @@ class AnyCaller(RuleBasedStateMachine):
         if not hasattr(self, "gate"):
             return
         gate = self.gate
-        assert len(gate.out) == len(self.out)
+        assert gate.in_flight == len(self.out)
         assert isfinite(gate.tokens)
         assert isfinite(gate.rate)
         assert 0.0 < gate.rate <= gate.policy.most

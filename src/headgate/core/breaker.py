@@ -86,7 +86,7 @@ class Breaker:
         if self.state is OPEN:
             ready_at = self.opened_at + self.policy.cool_off
             if now < ready_at:
-                return Refuse("circuit_open", f"circuit open; a probe may go in {ready_at - now:.1f} s", ready_at)
+                return Refuse("circuit_open", "circuit open after too many failures", ready_at)
             return None
         if len(self.probes) < self.policy.half_open_probes or self._lost(now):
             return None

@@ -22,6 +22,7 @@ import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from .decision import LONGEST_WAIT, NEVER
@@ -75,7 +76,9 @@ class Quota:
 def parse_quota(text: str) -> tuple[float, float]:
     """``"500/min"``, ``"200_000 per day"`` or ``"100/10s"`` as (amount, window in seconds)."""
     match = _QUOTA.fullmatch(text) if len(text) <= 64 else None
-    unit = match and (_UNITS.get(match[3].lower()) or _UNITS.get(match[3].lower().removesuffix("s")))
+    unit = match and (
+        _UNITS.get(match[3].lower()) or (len(match[3]) > 2 and _UNITS.get(match[3].lower().removesuffix("s")))
+    )
     if not match or not unit:
         raise ValueError(f"{text[:64]!r} is not a limit; write it like '500/min', '10/s', '200000/day' or '100/10s'")
     return float(match[1].replace("_", "").replace(",", "")), float(match[2] or 1) * unit
@@ -84,13 +87,15 @@ def parse_quota(text: str) -> tuple[float, float]:
 class Bucket:
     """One dimension of a key's known limits."""
 
-    __slots__ = ("filled_at", "level", "quota", "refill", "spent")
+    __slots__ = ("filled_at", "level", "peaks", "quota", "refill", "spent")
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
         self.refill = quota.refill
         self.level = quota.burst
         self.filled_at = NEVER
+        self.peaks: deque[tuple[float, float]] = deque()
+        """How full it was when taken from: instants and falling levels, each the highest since the one before."""
         self.spent: deque[list[float]] = deque(maxlen=SLICES + 2)
         """Slices of the last window, oldest first: when each began, when it was last added to, how much."""
 
@@ -110,12 +115,21 @@ class Bucket:
     def ready_at(self, amount: float, now: float, waited_for: bool, ahead: float = 0.0) -> float:
         """The instant at which ``amount`` may be taken, once ``ahead`` was; ``now`` or sooner means at once."""
         if self.quota.all_at_once:
-            return self._window_free_at(ahead + amount, now)
+            windows_ahead = max(0.0, ceil((ahead + amount) / self.quota.amount - ROUNDING) - 1.0)
+            rest = ahead + amount - windows_ahead * self.quota.amount
+            return self._window_free_at(rest, now) + windows_ahead * self.quota.window
         missing = ahead + min(amount, self.quota.burst) - self.fill(now, waited_for)
         ready_at = now + missing / self.refill if missing > ROUNDING * self.quota.burst else now
         return max(ready_at, self._window_free_at(amount, now)) if amount > self.quota.burst else ready_at
 
     def take(self, amount: float, now: float) -> None:
+        peaks = self.peaks
+        while peaks and peaks[-1][1] <= self.level:
+            peaks.pop()
+        if len(peaks) > SLICES:
+            peaks[-1] = (now, peaks[-1][1])
+        else:
+            peaks.append((now, self.level))
         self.level -= amount
         spent = self.spent
         if spent and now < spent[-1][0] + self.quota.window / SLICES:
@@ -124,11 +138,19 @@ class Bucket:
         else:
             spent.append([now, now, amount])
 
-    def give_back(self, amount: float) -> None:
-        """Refund what was not used (or, below 0, charge what was used beyond it)."""
-        self.level = min(self.quota.burst, self.level + amount)
-        if self.spent:
-            self.spent[-1][2] = max(0.0, self.spent[-1][2] - amount)
+    def give_back(self, amount: float, taken_at: float) -> None:
+        """Refund what was taken then and not used (or, below 0, charge what was used beyond it)."""
+        burst = self.quota.burst
+        if amount < 0.0:
+            self.level += amount
+        else:  # what would have run over since, had it never been taken, does not come back
+            fullest = max((level for at, level in self.peaks if at > taken_at), default=NEVER)
+            self.level = max(self.level, min(burst, self.level + max(0.0, min(amount, burst - fullest))))
+        for slice_ in reversed(self.spent):
+            if slice_[0] <= taken_at:
+                if taken_at <= slice_[1]:
+                    slice_[2] = max(0.0, slice_[2] - amount)
+                break
 
     def full_at(self, now: float) -> float:
         missing = self.quota.burst - self.fill(now, False)
@@ -183,16 +205,16 @@ class Buckets:
             if amount > 0:
                 bucket.take(amount, now)
 
-    def refund(self, cost: Mapping[str, float]) -> None:
+    def refund(self, cost: Mapping[str, float], taken_at: float) -> None:
         for dimension, bucket in self.by_dimension.items():
             if cost.get(dimension):
-                bucket.give_back(cost[dimension])
+                bucket.give_back(cost[dimension], taken_at)
 
-    def settle(self, reserved: Mapping[str, float], real: Mapping[str, float]) -> None:
+    def settle(self, reserved: Mapping[str, float], real: Mapping[str, float], taken_at: float) -> None:
         """Replace an estimate by what was really used; dimensions left out of ``real`` stand as reserved."""
         for dimension, bucket in self.by_dimension.items():
             if dimension in real:
-                bucket.give_back(reserved.get(dimension, 0.0) - real[dimension])
+                bucket.give_back(reserved.get(dimension, 0.0) - real[dimension], taken_at)
 
     def full_at(self, now: float) -> float:
         return max(bucket.full_at(now) for bucket in self.by_dimension.values())

@@ -39,6 +39,15 @@ class Comeback:
         return self.least + (1.0 - self.least) * max(0.0, now - self.starts_at) / self.lasts
 
 
+def gentler(one: Comeback, other: Comeback) -> Comeback:
+    """Where two ramps meet: from the later start, the longer way, and up from no higher than either."""
+    starts_at = max(one.starts_at, other.starts_at)
+    if one.ends_at < starts_at or not one.lasts:
+        return other
+    ends_at = max(one.ends_at, starts_at + other.lasts)
+    return Comeback(starts_at, ends_at - starts_at, min(one.share(starts_at), other.share(starts_at)))
+
+
 def after_outage(down: float, now: float) -> Comeback:
     """The circuit closed after ``down`` seconds: start at a quarter to nearly all of the pace, by its length."""
     if down < SHORTEST_PAUSE:

@@ -57,6 +57,8 @@ class Outcome(Enum):
 
 
 class CircuitState(Enum):
+    """What a circuit does with calls: let them through, refuse them, or try a few."""
+
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"

@@ -22,26 +22,27 @@ from typing import Any
 from .backoff import above
 from .breaker import Breaker, BreakerPolicy
 from .bucket import CATCH_UP, Buckets, Quota
-from .comeback import Comeback, after_outage, after_pause
+from .comeback import Comeback, after_outage, after_pause, gentler
 from .control.protocol import Controller
 from .decision import LONGEST_WAIT, NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait
 from .latency import Latency
 from .signal import Signal
-from .ticket import Ticket
+from .ticket import LongTicket, Ticket
 
 NOTHING: Mapping[str, float] = MappingProxyType({})
 INSTANT = 1e-6
 """Waits below a microsecond are not worth a timer, and may be rounding."""
 LOST_AFTER = 900.0
 """A permit that has not ended after so many seconds no longer counts as a call in flight."""
-MOST_OUT = 10_000
-"""Permits of one key that may be unended; beyond it the oldest count as released."""
 FIRST_CHECK = 20
 CHECK_EVERY = 8192
-"""After so many calls whoever owns the gate should ``let_go`` of permits that were never ended."""
+"""After so many calls whoever owns the gate should ``let_go``. Twice as many permits may be out at most."""
+FASTEST = 1e12
+"""Calls a second; a controller that wants more gets this, so that numbers stay numbers."""
 
 _HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.TRANSIENT)
 _NO_COMEBACK = Comeback()
+_NONE_OUT: dict[int, float] = {}
 _blank = object.__new__
 
 
@@ -71,20 +72,26 @@ class Gate:
         "last_sent_at",
         "late_until",
         "latency",
+        "long_ticket",
         "not_before",
         "out",
+        "out_longer",
         "policy",
         "rate",
         "seq",
+        "shut",
         "ticket",
         "tokens",
         "waited_for",
         "watches_sends",
     )
 
-    def __init__(self, policy: GatePolicy, ticket: type[Ticket] = Ticket) -> None:
+    def __init__(
+        self, policy: GatePolicy, ticket: type[Ticket] = Ticket, long_ticket: type[LongTicket] = LongTicket
+    ) -> None:
         self.policy = policy
         self.ticket = ticket
+        self.long_ticket = long_ticket
         self.controller = policy.controller()
         self.watches_sends = self.controller.watches_sends
         self.breaker = Breaker(policy.breaker)
@@ -103,6 +110,9 @@ class Gate:
         self.check_at = FIRST_CHECK
         self.out: dict[int, float] = {}
         """Calls whose tickets have not ended, oldest first: their ordinals, and when they were sent."""
+        self.out_longer = _NONE_OUT
+        """... and an older lot of them, if there are many."""
+        self.shut = False
         self.waited_for = False
         """Whether somebody stands in line: then being late is made up for."""
         self.late_until = NEVER
@@ -118,30 +128,32 @@ class Gate:
         """The short way for a call of cost 1 with nobody in line; None says to ``ask`` the long way."""
         tokens = self.tokens + (now - self.filled_at) * self.rate
         seq = self.seq + 1
-        if tokens < 1.0 or now < self.easy_from or seq == self.check_at:
+        if tokens < 1.0 or now < self.easy_from or seq >= self.check_at:
             return None
         burst = self.burst
         if tokens > burst:
             tokens = self._brim(tokens, now) if now < self.late_until else burst
         self.tokens = tokens - 1.0
-        self.filled_at = now
+        self.filled_at = self.last_sent_at = now
         self.seq = seq
         ticket = _blank(self.ticket)  # filled in by hand: calling __init__ would cost a tenth of the whole way
         ticket.gate = self
         ticket.seq = seq
         ticket.sent_at = now
         if self.watches_sends:
-            ticket.depth = len(self.out)
+            ticket.depth = len(self.out) + len(self.out_longer)
             self.controller.on_send(ticket, now)
             self.follow(now)
         self.out[seq] = now
         return ticket
 
-    def ask(self, now: float, cost: float | Mapping[str, float] = 1) -> Ticket | Wait | Refuse:
+    def ask(
+        self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None
+    ) -> Ticket | Wait | Refuse:
         """Let one call through, or say until when to wait, or why not at all."""
         objection = self.objection(now, cost)
         if objection is None:
-            return self.admit(now, cost)
+            return self.admit(now, cost, asked_at)
         if objection.code == "pace" and self.watches_sends:
             self.controller.on_wait(now)
         return objection
@@ -158,19 +170,23 @@ class Gate:
         if refusal is not None:
             return refusal
         controller = self.controller
-        if len(self.out) >= controller.cap and self.let_go(now) >= controller.cap:
-            lost_at = next(iter(self.out.values())) + LOST_AFTER
-            return Wait(lost_at, "depth", f"{len(self.out)} calls in flight, as many as the server takes at once")
         at, decides = now, ""
         if self.not_before > at:
             at, decides = self.not_before, "floor"
         if controller.hold_until > at:
             at, decides = controller.hold_until, "hold"
+        cap = max(1.0, controller.cap)
+        if at <= now + INSTANT and self.in_flight >= cap:
+            self._forget_lost(now)
+            depth = self.in_flight
+            if depth >= cap:
+                lost_at = self._oldest()[1] + LOST_AFTER
+                return Wait(lost_at, "depth", f"{depth} calls in flight, as many as the server takes at once")
         if self.comeback is not _NO_COMEBACK:
             self.follow(now)
         requests = _requests(cost)
         if self.buckets is not None:
-            costs = cost if isinstance(cost, Mapping) else {"requests": requests}
+            costs = costs_of(cost)
             late_counts = self.waited_for or now < self.late_until
             fits_at, dimension = self.buckets.ready_at(costs, now, late_counts, costs_ahead)
             if fits_at > at:
@@ -184,15 +200,19 @@ class Gate:
             return None
         return Wait(at, decides, self._sentence(decides, at - now))
 
-    def admit(self, now: float, cost: float | Mapping[str, float] = 1) -> Ticket:
+    def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Ticket:
         """Let a call through that nothing objects to."""
         self.level(now)
         self.last_sent_at = now
         self.tokens -= _requests(cost)
         if self.buckets is not None:
-            self.buckets.take(cost if isinstance(cost, Mapping) else {"requests": cost}, now)
+            self.buckets.take(costs_of(cost), now)
         self.seq += 1
-        ticket = self.ticket(self, self.seq, now, len(self.out))
+        depth, waited = self.in_flight, 0.0 if asked_at is None else now - asked_at
+        if cost == 1 and waited == 0.0:
+            ticket = self.ticket(self, self.seq, now, depth)
+        else:
+            ticket = self.long_ticket(self, self.seq, now, depth, cost, waited)
         self.out[self.seq] = now
         self.breaker.admit(self.seq, now)
         if self.watches_sends:
@@ -224,7 +244,7 @@ class Gate:
 
     def report(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> bool:
         """Take how the call ended and learn from it; False if the ticket had ended already."""
-        if self.out.pop(ticket.seq, None) is None:
+        if self.out.pop(ticket.seq, None) is None and self.out_longer.pop(ticket.seq, None) is None:
             return False
         self._learn(ticket, signal, latency, now, draw)
         return True
@@ -232,18 +252,19 @@ class Gate:
     def teach(self, signal: Signal, latency: float, now: float, draw: float) -> None:
         """Learn from an answer that belongs to the oldest call it can belong to, or to none of ours."""
         sent_at = now - latency
-        oldest = next(iter(self.out.items()), None)
-        if oldest is not None and oldest[1] <= sent_at + INSTANT:
-            self.report(self.ticket(self, *oldest, 0), signal, latency, now, draw)
+        if self.in_flight and self._oldest()[1] <= sent_at + INSTANT:
+            self.report(self.ticket(self, *self._oldest(), 0), signal, latency, now, draw)
             return
         if sent_at > self.last_sent_at + INSTANT:
             self.seq += 1  # a call of somebody else's: the newest we know of
-            self.last_sent_at = sent_at
-        self._learn(self.ticket(self, self.seq, sent_at, 0), signal, latency, now, draw)
+            self.last_sent_at = now
+        closed = self.breaker.state is CircuitState.CLOSED
+        seq = self.seq if closed else self.breaker.era_after  # the newest may be a probe, and this is not its answer
+        self._learn(self.ticket(self, seq, sent_at, 0), signal, latency, now, draw)
 
     def release(self, ticket: Ticket) -> bool:
         """The call was sent and nobody will say how it ended: what it took stays taken, nothing is learned."""
-        if self.out.pop(ticket.seq, None) is None:
+        if self.out.pop(ticket.seq, None) is None and self.out_longer.pop(ticket.seq, None) is None:
             return False
         self.breaker.give_back(ticket.seq)
         return True
@@ -252,16 +273,17 @@ class Gate:
         """Nothing was sent: everything goes back."""
         if not self.release(ticket):
             return False
-        self.tokens = min(self.burst, self.tokens + _requests(ticket.cost))
+        brim = 1.0 if self.shut else self.burst
+        if self.tokens < brim:
+            self.tokens = min(brim, self.tokens + _requests(ticket.cost))
         if self.buckets is not None:
-            self.buckets.refund(ticket.cost if isinstance(ticket.cost, Mapping) else {"requests": ticket.cost})
+            self.buckets.refund(costs_of(ticket.cost), ticket.sent_at)
         return True
 
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         """Charge what the call really cost instead of what was reserved for it."""
         if self.buckets is not None:
-            reserved = ticket.cost if isinstance(ticket.cost, Mapping) else {"requests": ticket.cost}
-            self.buckets.settle(reserved, real)
+            self.buckets.settle(costs_of(ticket.cost), real, ticket.sent_at)
 
     def _learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
         outcome = signal.outcome
@@ -269,7 +291,7 @@ class Gate:
         if outcome is Outcome.OK:
             self.latency.add(latency)
         if self.breaker.record(ticket.seq, outcome, now, self.seq) and self.breaker.state is CircuitState.CLOSED:
-            self.comeback = after_outage(now - self.breaker.sick_since, now)
+            self.comeback = gentler(self.comeback, after_outage(now - self.breaker.sick_since, now))
             self.tokens = min(self.tokens, 1.0)
         skip = self.controller.on_answer(ticket, signal, latency, now)
         if skip > 0.0:
@@ -278,7 +300,7 @@ class Gate:
             until = now + above(signal.retry_after, draw)
             if until > self.not_before:
                 self.not_before = until
-                self.comeback = after_pause(until - now, until)
+                self.comeback = gentler(self.comeback, after_pause(until - now, until))
         self.follow(now)
 
     def follow(self, now: float) -> None:
@@ -289,6 +311,8 @@ class Gate:
             rate = policy.least
         if rate > policy.most:
             rate = policy.most
+        if rate > FASTEST:
+            rate = FASTEST
         easy_from = controller.hold_until
         if self.not_before > easy_from:
             easy_from = self.not_before
@@ -297,8 +321,10 @@ class Gate:
                 tokens = self.level(now)
                 self.tokens = min(tokens + max(0.0, easy_from - max(now, self.filled_at)) * self.rate, 1.0)
                 self.filled_at = easy_from
-        elif self.filled_at > now:
-            self.filled_at = now
+            self.shut = True
+        elif self.shut:
+            self.shut = False
+            self.filled_at = min(self.filled_at, now)
         if self.comeback is not _NO_COMEBACK:
             if now < self.comeback.ends_at:
                 rate *= self.comeback.share(now)
@@ -317,27 +343,38 @@ class Gate:
             self.level(now)
             self.rate = rate
 
-    def let_go(self, now: float) -> int:
-        """Stop counting permits that were never ended. Returns how many are out."""
-        out = self.out
-        if len(out) >= CHECK_EVERY and next(iter(out)) == self.seq - len(out) + 1:  # not one of them has ended
-            out.clear()
-        lost: list[int] = []
-        for seq, sent_at in out.items():
-            if len(out) - len(lost) <= MOST_OUT and now < sent_at + LOST_AFTER:
-                break
-            lost.append(seq)
-        for seq in lost:
-            del out[seq]
+    @property
+    def in_flight(self) -> int:
+        """Calls whose tickets have not ended."""
+        return len(self.out) + len(self.out_longer)
+
+    def let_go(self, now: float) -> None:
+        """Calls that never end must not be counted for ever: where there are too many, the older lot is released."""
+        if len(self.out) > CHECK_EVERY // 2:
+            self.out_longer, self.out = self.out, {}
         self.check_at = self.seq + CHECK_EVERY
-        return len(out)
+        self._forget_lost(now)
+
+    def _forget_lost(self, now: float) -> None:
+        while self.in_flight:
+            seq, sent_at = self._oldest()
+            if now < sent_at + LOST_AFTER:
+                return
+            (self.out_longer or self.out).pop(seq)
+
+    def _oldest(self) -> tuple[int, float]:
+        return next(iter((self.out_longer or self.out).items()))
 
     # ------------------------------------------------------------------ looking
 
     def why(self, now: float) -> str:
         """Why a call would not start now, in one sentence; empty if it would."""
         objection = self.objection(now)
-        return "" if objection is None else objection.reason
+        if objection is None:
+            return ""
+        if isinstance(objection, Refuse) and objection.retry_at is not None:
+            return f"{objection.reason}, {_to_go(objection.retry_at - now)}"
+        return objection.reason
 
     def shut_until(self) -> float:
         """Before this instant nothing starts, whoever asked for it."""
@@ -345,7 +382,7 @@ class Gate:
 
     def idle_from(self, now: float) -> float:
         """From when on forgetting this key would change nothing but what it has learned."""
-        if self.out or self.breaker.state is not CircuitState.CLOSED:
+        if self.in_flight or self.breaker.state is not CircuitState.CLOSED:
             return UNKNOWN
         missing = self.burst - self.level(now)
         full_at = max(now, self.filled_at) + missing / self.rate if missing > INSTANT * self.rate else now
@@ -354,7 +391,7 @@ class Gate:
         return max(full_at, self.shut_until())
 
     def _sentence(self, decides: str, wait: float) -> str:
-        left = f"{wait:.1f} s to go" if wait >= 1 else f"{1000 * wait:.0f} ms to go"
+        left = _to_go(wait)
         if decides == "floor":
             return f"told to wait by the server, {left}"
         if decides == "hold":
@@ -370,10 +407,19 @@ class Gate:
     def to_state(self) -> tuple[Any, ...] | None:
         """All that is known of a key without permits out, as plain values; None if it cannot be put away."""
         learned = self.controller.to_state()
-        if self.out or learned is None:
+        if self.in_flight or learned is None:
             return None
         return (
-            (self.tokens, self.filled_at, self.not_before, self.seq, self.last_sent_at, self.answers),
+            (
+                self.tokens,
+                self.filled_at,
+                self.not_before,
+                self.seq,
+                self.last_sent_at,
+                self.answers,
+                self.rate,
+                self.shut,
+            ),
             (self.comeback.starts_at, self.comeback.lasts, self.comeback.least),
             self.latency.to_state(),
             self.breaker.to_state(),
@@ -384,7 +430,16 @@ class Gate:
     def load_state(self, state: tuple[Any, ...], now: float) -> None:
         """Go on from ``to_state()`` under the same policy."""
         own, comeback, latency, breaker, buckets, learned = state
-        self.tokens, self.filled_at, self.not_before, self.seq, self.last_sent_at, self.answers = own
+        (
+            self.tokens,
+            self.filled_at,
+            self.not_before,
+            self.seq,
+            self.last_sent_at,
+            self.answers,
+            self.rate,
+            self.shut,
+        ) = own
         self.check_at = max(FIRST_CHECK, self.seq + 1)
         if comeback[1]:
             self.comeback = Comeback(*comeback)
@@ -393,10 +448,20 @@ class Gate:
         if self.buckets is not None:
             self.buckets.load_state(buckets)
         self.controller.load_state(learned)
-        self.rate = self.controller.rate
         self.follow(now)
+
+
+def costs_of(cost: float | Mapping[str, float]) -> Mapping[str, float]:
+    """What a call takes of each known limit: at least one request."""
+    if not isinstance(cost, Mapping):
+        return {"requests": cost}
+    return cost if "requests" in cost else {"requests": 1, **cost}
 
 
 def _requests(cost: float | Mapping[str, float]) -> float:
     """How many calls' worth of pace a cost takes."""
     return cost.get("requests", 1) if isinstance(cost, Mapping) else cost
+
+
+def _to_go(wait: float) -> str:
+    return f"{wait:.1f} s to go" if wait >= 1 else f"{max(1.0, 1000 * wait):.0f} ms to go"

@@ -27,3 +27,16 @@ class Ticket:
         self.sent_at = sent_at
         self.depth = depth
         """Calls that were in flight when this one left; set where the controller watches sends."""
+
+
+class LongTicket(Ticket):
+    """The ticket of a call that waited, or that costs something else than one request."""
+
+    __slots__ = ("cost", "waited")
+
+    def __init__(
+        self, gate: Any, seq: int, sent_at: float, depth: int, cost: float | Mapping[str, float], waited: float
+    ) -> None:
+        super().__init__(gate, seq, sent_at, depth)
+        self.cost = cost
+        self.waited = waited

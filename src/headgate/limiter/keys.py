@@ -27,7 +27,7 @@ from ..core.signal import Signal
 from ..core.ticket import Ticket
 from ..errors import ConfigError, TooManyKeysError
 from ..wire.urls import group_key, host_key
-from .permit import Permit
+from .permit import LongPermit, Permit
 
 if TYPE_CHECKING:
     from .limiter import AdaptiveRateLimiter
@@ -50,7 +50,7 @@ class KeyGate(Gate):
     __slots__ = ("key", "limiter", "line", "used_at")
 
     def __init__(self, key: str, limiter: AdaptiveRateLimiter, policy: GatePolicy, now: float) -> None:
-        super().__init__(policy, Permit)
+        super().__init__(policy, Permit, LongPermit)
         self.key = key
         self.used_at = now
         """When it was opened, or a call of it last ended."""
@@ -60,7 +60,7 @@ class KeyGate(Gate):
     if TYPE_CHECKING:  # its tickets are permits
 
         def ask_plainly(self, now: float) -> Permit | None: ...
-        def admit(self, now: float, cost: float | Mapping[str, float] = 1) -> Permit: ...
+        def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Permit: ...
 
 
 class OpenGate(KeyGate):
@@ -75,20 +75,21 @@ class OpenGate(KeyGate):
         self.answers += 1
 
 
-_TIMES = struct.Struct("dd")
+_HEAD = struct.Struct("ddq")
+"""What a packed key must tell without being unpacked: ``used_at``, ``idle_from`` and its calls."""
 
 
 def pack(gate: KeyGate, now: float) -> bytes | None:
-    """A gate as one small string that begins with two instants, ``used_at`` and ``idle_from``; None if it is in use."""
+    """A gate as one small string; None if it is in use."""
     gate.controller.rest()
     state = gate.to_state()
     if state is None:
         return None
-    return _TIMES.pack(gate.used_at, gate.idle_from(now)) + zlib.compress(marshal.dumps(state), 1)
+    return _HEAD.pack(gate.used_at, gate.idle_from(now), gate.seq) + zlib.compress(marshal.dumps(state), 1)
 
 
 def unpack(gate: KeyGate, packed: bytes, now: float) -> None:
-    state = marshal.loads(zlib.decompress(packed[_TIMES.size :]))  # noqa: S302 - written by this very process
+    state = marshal.loads(zlib.decompress(packed[_HEAD.size :]))  # noqa: S302 - written by this very process
     gate.load_state(state, now)
 
 
@@ -166,7 +167,7 @@ class Keys:
             if oldest is None or oldest.used_at + PACK_AFTER > now:
                 return False
             closed = oldest.breaker.state is CircuitState.CLOSED
-            packed = pack(oldest, now) if closed and not oldest.out and not oldest.waited_for else None
+            packed = pack(oldest, now) if closed and not oldest.in_flight and not oldest.waited_for else None
             if packed is None:
                 self.gates.move_to_end(oldest.key)
             else:
@@ -180,7 +181,7 @@ class Keys:
             name = next(iter(self.packed), None)
             if name is None:
                 return False
-            used_at, idle_from = _TIMES.unpack_from(self.packed[name])
+            used_at, idle_from, _ = _HEAD.unpack_from(self.packed[name])
             if used_at + self.config.domain_state_ttl > now:
                 return False
             if idle_from > now:
@@ -192,7 +193,7 @@ class Keys:
     def _make_room(self, name: str, now: float) -> None:
         """Forget the key that was not used for longest, of those that hold nothing back."""
         for candidate, packed in self.packed.items():
-            if _TIMES.unpack_from(packed)[1] <= now:
+            if _HEAD.unpack_from(packed)[1] <= now:
                 return self._forget(candidate, now)
         for gate in self.gates.values():
             if not gate.waited_for and gate.idle_from(now) <= now:
@@ -202,12 +203,18 @@ class Keys:
         )
 
     def _forget(self, name: str, now: float) -> None:
-        gate = self.gates.pop(name, None)
-        if gate is None:
-            gate = self._make(name, self.packed.pop(name), now)
-            self._packed_calls -= gate.seq
-        self.forgotten += gate.seq
-        self.limiter.note("key_evicted", gate, now, "not used for a while")
+        packed = self.packed.pop(name, None)
+        gate: KeyGate | None
+        if packed is None:
+            gate = self.gates.pop(name)
+            calls = gate.seq
+        else:
+            gate = self._make(name, packed, now) if self.limiter.is_watched else None
+            calls = _HEAD.unpack_from(packed)[2]
+            self._packed_calls -= calls
+        self.forgotten += calls
+        if gate is not None:
+            self.limiter.note("key_evicted", gate, now, "not used for a while")
 
     def _make(self, name: str, packed: bytes | None, now: float) -> KeyGate:
         config = self.config.for_key(name)

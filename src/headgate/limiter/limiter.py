@@ -89,11 +89,10 @@ class AdaptiveRateLimiter:
         the call takes of each known limit. With ``also``, the call is let through under all keys or none.
         """
         if cost == 1 and deadline_at is None and not also:  # nearly every call; written out, since a call costs
-            now = self._now()
             self._take_lock()
             try:
                 gate = self._find(key)
-                permit = None if gate is None else gate.ask_plainly(now)
+                permit = None if gate is None else gate.ask_plainly(self._now())
             finally:
                 self._free_lock()
             if permit is not None:
@@ -120,11 +119,10 @@ class AdaptiveRateLimiter:
     ) -> Permit:
         """Wait, in this task, until the call may start. Cancelling the wait takes nothing."""
         if cost == 1 and deadline_at is None and not also:  # as in acquire
-            now = self._now()
             self._take_lock()
             try:
                 gate = self._find(key)
-                permit = None if gate is None else gate.ask_plainly(now)
+                permit = None if gate is None else gate.ask_plainly(self._now())
             finally:
                 self._free_lock()
             if permit is not None:
@@ -146,8 +144,8 @@ class AdaptiveRateLimiter:
 
     def try_acquire(self, key: str, cost: Cost = 1, also: Iterable[str] = ()) -> Permit | None:
         """A permit if the call may start this instant, else None. Never waits, never overtakes anyone."""
-        now = self._now()
         with self._lock:
+            now = self._now()
             gates = self._open(key, also, cost, now)
             if any(gate.waited_for for gate in gates):
                 return None
@@ -170,12 +168,12 @@ class AdaptiveRateLimiter:
 
     def end(self, permit: Permit, signal: Signal, latency: float | None, cost: Cost | None) -> None:
         """Take an answer. Called by ``permit.report``."""
-        now = self._now()
-        if latency is None or not latency >= 0.0:
-            latency = now - permit.sent_at
         draw = 0.0 if signal.retry_after is None else self._rng.random()
         self._take_lock()
         try:
+            now = self._now()  # read under the lock, so that no two decisions see time go back
+            if latency is None or not latency >= 0.0:
+                latency = now - permit.sent_at
             if permit.others:
                 permit = self._named_by(signal, permit, now)
             gate = permit.gate
@@ -200,8 +198,8 @@ class AdaptiveRateLimiter:
 
     def drop(self, permit: Permit, *, sent: bool) -> None:
         """Take a permit back without an outcome. Called by ``permit.release`` and ``permit.abandon``."""
-        now = self._now()
         with self._lock:
+            now = self._now()
             self._give_back(permit, sent, now)
         self._flush()
 
@@ -211,8 +209,8 @@ class AdaptiveRateLimiter:
         signal = signal_of(feedback.err, feedback.status_code, feedback.headers, None, feedback.retry_after, wall)
         latency = feedback.latency if feedback.latency >= 0 else 0.0
         draw = 0.0 if signal.retry_after is None else self._rng.random()
-        now = self._now()
         with self._lock:
+            now = self._now()
             gate = self._keys.open(key, now)
             before = self._look(gate)
             gate.teach(signal, latency, now, draw)
@@ -243,8 +241,8 @@ class AdaptiveRateLimiter:
         """What is going on: totals, and the ``top`` keys that were used last."""
         if not top >= 0:
             raise ConfigError(f"top={top!r} must be 0 or more")
-        now = self._now()
         with self._lock:
+            now = self._now()
             self._keys.tidy(now)
             states = [gate.breaker.state_at(now) for gate in self._gates.values()]
             return LimiterSnapshot(
@@ -261,8 +259,8 @@ class AdaptiveRateLimiter:
 
     def tick(self, waiter: Waiter) -> None:
         """A waiter woke up: serve its lines, and let it go if it can wait no longer."""
-        now = self._now()
         with self._lock:
+            now = self._now()
             waiter.is_up()
             for gate in waiter.gates:
                 self._serve(gate, now)
@@ -282,13 +280,15 @@ class AdaptiveRateLimiter:
         also: Iterable[str],
     ) -> _W | Permit:
         """A permit if there is nobody to wait for and nothing to wait for, else a place in line."""
-        now = self._now()
-        give_up_at = UNKNOWN if deadline_at is None else deadline_at
-        if max_wait is not None:
-            if not max_wait >= 0:
-                raise ConfigError(f"max_wait={max_wait!r} must be a number of seconds, 0 or more")
-            give_up_at = min(give_up_at, now + max_wait)
+        if max_wait is not None and not max_wait >= 0:
+            raise ConfigError(f"max_wait={max_wait!r} must be a number of seconds, 0 or more")
+        if deadline_at is not None and deadline_at != deadline_at:
+            raise ConfigError(f"deadline_at={deadline_at!r} must be an instant on the limiter's clock")
         with self._lock:
+            now = self._now()
+            give_up_at = min(
+                UNKNOWN if deadline_at is None else deadline_at, UNKNOWN if max_wait is None else now + max_wait
+            )
             gates = self._open(key, also, cost, now)
             decider: KeyGate
             decision: Permit | Wait | Refuse
@@ -406,10 +406,11 @@ class AdaptiveRateLimiter:
         if longest is not None:
             longest[0].ask(now, cost)  # so that its controller knows that somebody waits
             return longest
-        first, *others = [gate.admit(now, cost) for gate in gates]
-        if not others and cost == 1 and now == asked_at:
-            return gates[0], first
-        return gates[0], LongPermit(first, now - asked_at, cost, others)
+        permit, *others = [gate.admit(now, cost, asked_at) for gate in gates]
+        if others:
+            permit = LongPermit(permit.gate, permit.seq, now, permit.depth, cost, now - asked_at)
+            permit.others = tuple(others)
+        return gates[0], permit
 
     def _settle(self, waiter: Waiter, permit: Permit | None, refusal: Refused | None) -> None:
         """End a wait."""
@@ -421,8 +422,8 @@ class AdaptiveRateLimiter:
 
     def _step_out(self, waiter: Waiter) -> None:
         """The caller was cancelled or interrupted: nothing stays taken, and nobody behind it is held up."""
-        now = self._now()
         with self._lock:
+            now = self._now()
             if waiter.permit is not None:
                 self._give_back(waiter.permit, False, now)
             elif not waiter.settled:
@@ -460,6 +461,10 @@ class AdaptiveRateLimiter:
         return kind(gate.key, refusal.reason, retry_after)
 
     # ------------------------------------------------------------------ telling
+
+    @property
+    def is_watched(self) -> bool:
+        return self._on_event is not None
 
     def note(self, kind: str, gate: KeyGate, now: float, reason: str) -> None:
         """Remember a fact, to be told once the lock is free."""

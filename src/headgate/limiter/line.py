@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.decision import UNKNOWN
+from ..core.gate import costs_of
 from ..errors import Refused
 
 if TYPE_CHECKING:
@@ -234,12 +235,8 @@ class Line:
         return worse
 
     def _count(self, waiter: Waiter, sign: int) -> None:
-        cost = waiter.cost
-        if isinstance(cost, Mapping):
-            for dimension, amount in cost.items():
-                self.costs[dimension] = self.costs.get(dimension, 0.0) + sign * amount
-            self.requests += sign * cost.get("requests", 1)
-        else:
-            self.costs["requests"] = self.costs.get("requests", 0.0) + sign * cost
-            self.requests += sign * cost
+        costs = costs_of(waiter.cost)
+        for dimension, amount in costs.items():
+            self.costs[dimension] = self.costs.get(dimension, 0.0) + sign * amount
+        self.requests += sign * costs["requests"]
         self.impatient += sign * (waiter.give_up_at != UNKNOWN)

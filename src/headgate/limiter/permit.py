@@ -10,7 +10,7 @@ block is classified and reported. Ending twice is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import wire
 from ..core.decision import LONGEST_WAIT, Outcome
 from ..core.signal import SILENT, Signal
-from ..core.ticket import Ticket
+from ..core.ticket import LongTicket, Ticket
 from ..errors import Refused
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Feedback:
 
 
 class Permit(Ticket):
+    """Leave to make one call now. It ends once: by ``report``, ``release`` or ``abandon``."""
+
     __slots__ = ()
     gate: KeyGate
     others: tuple[Permit, ...] = ()
@@ -108,18 +110,16 @@ class Permit(Ticket):
         return f"<Permit {self.seq} of {self.gate.key!r}>"
 
 
-class LongPermit(Permit):
+class LongPermit(Permit, LongTicket):
     """A permit that took longer to get: it waited, costs more than one request, or counts under several keys."""
 
-    __slots__ = ("cost", "others", "waited")
+    __slots__ = ("others",)
 
     def __init__(
-        self, short: Permit, waited: float, cost: float | Mapping[str, float], others: Sequence[Permit]
+        self, gate: Any, seq: int, sent_at: float, depth: int, cost: float | Mapping[str, float], waited: float
     ) -> None:
-        super().__init__(short.gate, short.seq, short.sent_at, short.depth)
-        self.waited = waited
-        self.cost = cost
-        self.others = tuple(others)
+        LongTicket.__init__(self, gate, seq, sent_at, depth, cost, waited)
+        self.others = ()
 
 
 def signal_of(
@@ -134,7 +134,7 @@ def signal_of(
     if isinstance(answer, Signal):
         signal = answer
     elif isinstance(answer, BaseException):
-        response = wire.response_of(answer)
+        response = wire.response_behind(answer)
         signal = SILENT[wire.outcome_of_exception(answer)] if response is None else _read(response, wall)
     elif answer is not None:
         signal = _read(answer, wall)

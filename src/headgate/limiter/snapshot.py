@@ -9,6 +9,8 @@ from .keys import KeyGate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySnapshot:
+    """One key at one moment."""
+
     key: str
     rate: float
     """Calls a second that may start now."""
@@ -31,6 +33,8 @@ class KeySnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimiterSnapshot:
+    """Totals, and the keys that were used last."""
+
     total: int
     """Calls let through."""
     throttled: int
@@ -58,6 +62,6 @@ def key_snapshot(gate: KeyGate, now: float) -> KeySnapshot:
         consecutive_failures=gate.breaker.failures,
         not_before_ms=max(0.0, 1000.0 * (gate.shut_until() - now)),
         waiters=0 if gate.line is None else len(gate.line),
-        in_flight=len(gate.out),
+        in_flight=gate.in_flight,
         reason=gate.why(now),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
+from math import ulp
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -35,6 +36,8 @@ class VirtualClock:
         self.time += seconds
 
     def sleep(self, seconds: float) -> None:
+        if not seconds >= 0:
+            raise ValueError(f"seconds={seconds!r} must be 0 or more")
         self.advance(seconds)
 
     async def sleep_async(self, seconds: float) -> None:
@@ -71,7 +74,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: LoopClock) -> None:
         super().__init__(_JumpingSelector(clock))
         self._virtual_clock = clock
-        self._clock_resolution = 1e-9
+
+    @property
+    def _clock_resolution(self) -> float:
+        """Timers this close are due; never finer than what an instant this late can tell apart."""
+        return max(1e-9, 2 * ulp(self._virtual_clock.time))
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, _: float) -> None:
+        """asyncio sets that of the machine's clock."""
 
     def time(self) -> float:
         return self._virtual_clock.now()

@@ -12,7 +12,15 @@ from outside, however hostile, raises or costs more than a bounded amount of wor
 
 from .reading import read
 from .responses import facts_of, response_of
-from .status import outcome_of_exception, outcome_of_status
+from .status import outcome_of_exception, outcome_of_status, response_behind
 from .times import retry_after
 
-__all__ = ["facts_of", "outcome_of_exception", "outcome_of_status", "read", "response_of", "retry_after"]
+__all__ = [
+    "facts_of",
+    "outcome_of_exception",
+    "outcome_of_status",
+    "read",
+    "response_behind",
+    "response_of",
+    "retry_after",
+]

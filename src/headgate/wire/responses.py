@@ -33,7 +33,10 @@ def response_of(exc: BaseException) -> Any | None:
     response = getattr(exc, "response", None)
     if _status(response) is not None:
         return response
-    return exc if _status(exc) is not None and hasattr(exc, "headers") else None
+    if hasattr(exc, "headers"):
+        return exc if _status(exc) is not None else None
+    status = getattr(exc, "status_code", None)
+    return exc if isinstance(status, int) and 100 <= status <= 599 else None
 
 
 def _status(response: object) -> int | None:

@@ -97,3 +97,17 @@ def outcome_of_exception(exc: BaseException) -> Outcome:
             return known
         current = current.__cause__
     return Outcome.INVALID
+
+
+def response_behind(exc: BaseException) -> object | None:
+    """The answer of this exception or of the first one along its causes that says anything about the server."""
+    current: BaseException | None = exc
+    for _ in range(MOST_CAUSES):
+        if current is None:
+            return None
+        known = next((_BY_CLASS[name] for cls in type(current).__mro__ if (name := cls.__name__) in _BY_CLASS), None)
+        answer = response_of(current) if known is not Outcome.INVALID else None
+        if answer is not None or known is not None:
+            return answer
+        current = current.__cause__
+    return None

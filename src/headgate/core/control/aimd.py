@@ -39,6 +39,8 @@ class Aimd(Controller):
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
         policy, outcome, seq = self.policy, signal.outcome, ticket.seq
+        if seq <= self.cut_seq:
+            return 0.0
         if outcome is Outcome.OK:
             if latency < policy.latency_target:
                 rate = self.rate + policy.increase

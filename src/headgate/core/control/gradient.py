@@ -56,9 +56,9 @@ class Gradient(Controller):
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
         policy = self.policy
+        if ticket.seq <= self.cut_seq:
+            return 0.0
         if signal.outcome is Outcome.RATE_LIMITED:
-            if ticket.seq <= self.cut_seq:
-                return 0.0
             self.cut_seq = ticket.gate.seq
             self.rate = max(policy.least, self.rate * policy.decrease)
             return 1.0
@@ -70,8 +70,8 @@ class Gradient(Controller):
         # A latency that has fallen is the new usual at once; one that has risen must last to be believed.
         self.usual = min(self.usual + USUAL * (latency - self.usual), max(self.recent, latency))
         gradient = max(0.5, min(1.0, TOLERANCE * self.usual / self.recent))
-        wanted = self.rate * gradient + self.rate**0.5
-        if wanted < self.rate or now - self.paced_at <= STILL_PACED:
+        wanted = self.rate * gradient + min(self.rate**0.5, 0.1 * self.rate)
+        if wanted < self.rate or now - self.paced_at <= max(STILL_PACED, 3.0 / self.rate) + latency:
             self.rate = min(policy.most, max(policy.least, self.rate + STEP * (wanted - self.rate)))
         return 0.0
 

@@ -1,6 +1,7 @@
 """``headgate limits`` against the mock API in every dialect, and against servers that are less kind."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket

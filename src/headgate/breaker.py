@@ -160,8 +160,5 @@ def _must_be(fine: bool, name: str, field: str, value: object, range_: str) -> N
 
 def failure_of(error: Exception) -> Outcome:
     """What an exception says about the target: its answer's status if it has one; an unknown error is a failure."""
-    response = wire.response_of(error)
-    if response is not None:
-        return wire.outcome_of_status(wire.facts_of(response)[0])
     outcome = wire.outcome_of_exception(error)
-    return Outcome.TRANSIENT if outcome is Outcome.INVALID else outcome
+    return Outcome.TRANSIENT if outcome is Outcome.INVALID and wire.response_behind(error) is None else outcome

@@ -10,7 +10,11 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Any object with these four methods can be a limiter's clock."""
+    """Any object with these four methods can be a limiter's clock.
+
+    Two marks may be added. ``runs_loop_timers`` says that event loops keep this clock's time, so that
+    their own timers serve; ``runs_in_real_time`` that a thread may sleep on a lock instead of ``sleep``.
+    """
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -26,9 +30,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real one. Event loops run on it too, so their own timers can be used."""
+    """The real one."""
 
-    follows_loop = True
+    runs_loop_timers = True
+    runs_in_real_time = True
     now = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
     sleep = staticmethod(time.sleep)

@@ -6,6 +6,7 @@ A config is frozen and checked when it is made; what is wrong is said by field, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
@@ -17,7 +18,7 @@ from .core.control.aimd import Aimd, AimdPolicy
 from .core.control.fixed import Fixed
 from .core.control.gradient import Gradient, GradientPolicy
 from .core.control.protocol import Controller
-from .core.gate import GatePolicy
+from .core.gate import FASTEST, GatePolicy
 from .core.window import MOST_BUCKETS
 from .errors import ConfigError
 from .wire.urls import host_key
@@ -26,6 +27,8 @@ Strategy = Callable[["RateLimitConfig"], Controller]
 """Makes the controller of one key. A ``Controller`` subclass that takes the config is one."""
 
 MOST_OVERRIDES = 10_000
+SMALL_LIMIT = 16
+"""Up to so many times ``token_bucket_capacity``, a limit on requests is kept by its window alone."""
 LONGEST_VALUE = 200
 """Characters of a wrong value that are worth showing."""
 
@@ -36,8 +39,8 @@ class RateLimitConfig:
 
     enabled: bool = True
     """False lets everything through and learns nothing."""
-    strategy: str | Strategy = "adaptive"
-    """adaptive, aimd, gradient, fixed, leaky, or a function that makes a ``Controller`` from this config."""
+    strategy: str | Strategy | Controller = "adaptive"
+    """adaptive, aimd, gradient, fixed, leaky, a ``Controller``, or a function that makes one from this config."""
 
     initial_rps: float = 2.0
     """Calls a second to begin with. A known limit on requests takes its place."""
@@ -106,13 +109,13 @@ class RateLimitConfig:
         )
         for key, override in self.overrides.items():
             if not isinstance(override, RateLimitConfig):
-                raise ConfigError(f"overrides[{key!r}]={override!r} must be a RateLimitConfig")
+                raise ConfigError(f"overrides[{host_key(key)!r}]={type(override).__name__} must be a RateLimitConfig")
         object.__setattr__(self, "overrides", {host_key(key): override for key, override in self.overrides.items()})
         _check(
             self,
             "strategy",
-            lambda strategy: callable(strategy) or strategy in _STRATEGIES,
-            f"one of {', '.join(_STRATEGIES)}, or a function that makes a Controller",
+            lambda strategy: callable(strategy) or isinstance(strategy, Controller) or strategy in _STRATEGIES,
+            f"one of {', '.join(_STRATEGIES)}, a Controller, or a function that makes one",
         )
         self.quotas()
 
@@ -135,16 +138,16 @@ class RateLimitConfig:
 
     def _quota(self, dimension: str, text: str) -> Quota:
         if not isinstance(text, str):
-            raise ConfigError(f"limits[{dimension!r}]={text!r} must be a text like '500/min'")
+            raise ConfigError(f"limits[{dimension!r}]={repr(text)[:LONGEST_VALUE]} must be a text like '500/min'")
         try:
             amount, window = parse_quota(text)
             burst = amount / 10
             if dimension == "requests":
                 if 0 < amount < 1:  # "0.5/s" is one call in two seconds
                     amount, window = 1.0, window / amount
-                burst = self.token_bucket_capacity
-                if burst >= amount:  # a small limit must leave something to refill
-                    burst = max(1.0, amount / 2)
+                # Of a small limit a burst would leave too little to refill; there the window alone decides,
+                # exactly, and the pace keeps bursts down.
+                burst = amount if amount <= SMALL_LIMIT * self.token_bucket_capacity else self.token_bucket_capacity
             burst = self.burst.get(dimension, burst)
             if not isinstance(burst, int | float):
                 raise ValueError(f"burst={burst!r} must be above 0 and at most the limit, {amount:g}")
@@ -158,12 +161,11 @@ class RateLimitConfig:
         return min(max(rate, self.min_rps), inf if self.max_rps is None else self.max_rps)
 
     def gate_policy(self) -> GatePolicy:
-        strategy = self.strategy
         return GatePolicy(
-            controller=_STRATEGIES[strategy](self) if isinstance(strategy, str) else lambda: strategy(self),
+            controller=_factory(self.strategy, self),
             burst=1.0 if self.strategy == "leaky" else self.token_bucket_capacity,
             least=self.min_rps,
-            most=inf if self.max_rps is None else self.max_rps,
+            most=FASTEST if self.max_rps is None else min(self.max_rps, FASTEST),
             breaker=BreakerPolicy(
                 failures_to_trip=self.consecutive_fail_threshold,
                 error_rate_to_trip=self.error_rate_threshold,
@@ -179,6 +181,15 @@ class RateLimitConfig:
 
 
 Factory = Callable[[], Controller]
+
+
+def _factory(strategy: str | Strategy | Controller, config: RateLimitConfig) -> Factory:
+    """What makes the controllers of single keys: of an object each key gets a copy."""
+    if isinstance(strategy, str):
+        return _STRATEGIES[strategy](config)
+    if isinstance(strategy, Controller):
+        return lambda: deepcopy(strategy)
+    return lambda: strategy(config)
 
 
 def _bounds(config: RateLimitConfig) -> dict[str, float]:

@@ -6,9 +6,11 @@ in how many seconds it is worth asking again (``retry_after``).
 
 from __future__ import annotations
 
+from .core.words import span
+
 
 class HeadgateError(Exception):
-    """The root of everything Headgate raises."""
+    """The root of what Headgate raises about calls and settings."""
 
 
 class ConfigError(HeadgateError, ValueError):
@@ -22,7 +24,7 @@ class Refused(HeadgateError):  # noqa: N818 - a family, not an error of anyone's
         self.key = key
         self.reason = reason
         self.retry_after = retry_after
-        hint = "" if retry_after is None else f"; try again in {_span(retry_after)}"
+        hint = "" if retry_after is None else f"; try again in {span(retry_after)}"
         super().__init__(f"{key}: {reason}{hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -54,15 +56,3 @@ class TimeBudgetExceededError(Refused):
         super().__init__(key, reason, retry_after)
         self.elapsed = elapsed
         self.attempts = attempts
-
-
-def _span(seconds: float) -> str:
-    if seconds < 1:
-        return f"{1000 * seconds:.0f} ms"
-    return (
-        f"{seconds:.1f} s"
-        if seconds < 600
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )

@@ -322,15 +322,14 @@ def test_refunding_touches_only_what_was_taken() -> None:
     assert [bucket.level for bucket in buckets.by_dimension.values()] == [9.0, 10.0]
 
 
-def test_it_is_full_when_every_dimension_is() -> None:
+def test_it_is_whole_when_every_dimension_is_full_and_its_window_has_passed() -> None:
     buckets = Buckets(
-        {"requests": Quota(amount=60, window=60, burst=2), "tokens": Quota(amount=10, window=60, burst=1)}
+        {"requests": Quota(amount=60, window=60, burst=2), "tokens": Quota(amount=10, window=10, burst=1)}
     )
-    assert buckets.full_at(5.0) == 5.0
+    assert buckets.whole_at(5.0) == 5.0
     buckets.take({"requests": 1.0, "tokens": 1.0}, 5.0)
-    full_at = buckets.full_at(5.0)
-    assert full_at == pytest.approx(5.0 + 1 / buckets.by_dimension["tokens"].refill)
-    assert buckets.full_at(full_at) == pytest.approx(full_at)
+    assert buckets.whole_at(5.0) == 65.0
+    assert buckets.whole_at(65.0) == 65.0
 
 
 # ---------------------------------------------------------------------- clocks, costs, states

@@ -20,7 +20,8 @@ from headgate.core.control.fixed import Fixed
 from headgate.core.control.gradient import Gradient, GradientPolicy
 from headgate.core.control.protocol import Controller
 from headgate.core.decision import CircuitState, Outcome, Refuse, Wait
-from headgate.core.gate import INSTANT, Gate, GatePolicy
+from headgate.core.gate import Gate, GatePolicy
+from headgate.core.pace import INSTANT
 from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.ticket import Ticket
 
@@ -309,7 +310,7 @@ class AnyCaller(RuleBasedStateMachine):
         if not hasattr(self, "gate"):
             return
         gate = self.gate
-        assert gate.in_flight == len(self.out)
+        assert len(gate.flight) == len(self.out)
         assert isfinite(gate.tokens)
         assert isfinite(gate.rate)
         assert 0.0 < gate.rate <= gate.policy.most

@@ -9,7 +9,7 @@ import tracemalloc
 
 import pytest
 
-from headgate import AdaptiveRateLimiter, ConfigError, Event, RateLimitConfig, TooManyKeysError
+from headgate import AdaptiveRateLimiter, ConfigError, Event, Feedback, RateLimitConfig, TooManyKeysError
 from headgate.sim.virtual import LoopClock, VirtualClock, run
 
 
@@ -143,6 +143,7 @@ def test_no_key_goes_that_holds_something_back() -> None:
         call(limiter, "told to wait", 429, retry_after=900)
         for _ in range(4):
             call(limiter, "sick", 500)
+        limiter.feedback("sick", Feedback(status_code=500))
         limiter.acquire("permit out")
         for _ in range(4):
             call(limiter, "in line")
@@ -151,7 +152,9 @@ def test_no_key_goes_that_holds_something_back() -> None:
             await limiter.acquire_async("new")
         await asyncio.sleep(0)
         clock.advance(400)  # buckets are full again; the rest still holds
-        limiter.snapshot()
+        for _ in range(5):
+            limiter.snapshot()
+        assert limiter.snapshot().open_circuits == 1
         assert sorted(known(limiter)) == ["in line", "permit out", "sick", "told to wait"]
         await waiter
 

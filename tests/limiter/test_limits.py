@@ -38,6 +38,23 @@ def test_no_window_ever_holds_more_than_the_limits() -> None:
     assert sum(tokens for at, tokens in sent if at < 400) > 0.85 * 200_000 * 400 / 60
 
 
+@pytest.mark.parametrize(
+    ("limit", "amount", "window"), [("1/s", 1, 1), ("2/min", 2, 60), ("5/s", 5, 1), ("30/min", 30, 60)]
+)
+def test_a_small_limit_is_used_to_the_full_and_never_exceeded(limit: str, amount: int, window: float) -> None:
+    async def main(clock: LoopClock) -> list[float]:
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", limits={"requests": limit}), clock=clock)
+        sent = []
+        while clock.now() < 20 * window:
+            await limiter.acquire_async("api")
+            sent.append(clock.now())
+        return sent
+
+    sent = run(main)
+    assert max(sum(start <= at < start + window for at in sent) for start in sent) <= amount
+    assert len(sent) >= 0.95 * 20 * amount
+
+
 def test_a_known_limit_on_requests_is_where_the_pace_starts() -> None:
     limiter = AdaptiveRateLimiter(
         RateLimitConfig(strategy="fixed", limits={"requests": "600/min"}), clock=VirtualClock()
@@ -92,6 +109,6 @@ def test_why_it_waits_names_the_limit() -> None:
         RateLimitConfig(strategy="fixed", limits={"tokens": "6000/min"}, initial_rps=1e6), clock=VirtualClock()
     )
     limiter.acquire("api", cost={"tokens": 600})
-    with pytest.raises(Exception, match="the known limit of 6,000 tokens per 60 s is used up") as refusal:
+    with pytest.raises(Exception, match=r"held under the known limit of 6,000 tokens per 60\.0 s") as refusal:
         limiter.acquire("api", cost={"tokens": 600}, max_wait=0)
     assert refusal.value.retry_after == pytest.approx(600 / 90, rel=0.01)  # type: ignore[attr-defined]

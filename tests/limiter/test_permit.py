@@ -207,6 +207,6 @@ def test_a_permit_names_its_key_and_nothing_else() -> None:
 def test_permits_that_are_never_ended_are_let_go_in_the_end() -> None:
     config = RateLimitConfig(strategy="fixed", initial_rps=1e9, token_bucket_capacity=1e6)
     limiter, _ = limiter_at(config=config)
-    for _ in range(30_000):
+    for _ in range(100_000):
         limiter.acquire("api")
-    assert limiter.snapshot().keys[0].in_flight <= 20_000
+    assert limiter.snapshot().keys[0].in_flight <= 60_000

@@ -95,6 +95,27 @@ def test_a_listener_may_call_the_limiter() -> None:
     assert run(main) > 0
 
 
+def test_a_listener_that_raises_costs_nobody_a_permit(caplog: pytest.LogCaptureFixture) -> None:
+    def listen(event: Event) -> None:
+        raise RuntimeError("deaf")
+
+    async def main(clock: LoopClock) -> None:
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="aimd"), clock=clock, on_event=listen)
+        for _ in range(3):
+            (await limiter.acquire_async("api")).report(status_code=429)
+        assert limiter.snapshot().keys[0].in_flight == 0
+
+    run(main)
+    assert "a listener failed on rate_changed of api" in caplog.text
+
+
+def test_every_change_of_the_circuit_is_told() -> None:
+    changes = [event.reason for event in events_of_a_run(2)[0] if event.kind == "circuit_changed"]
+    assert changes[0] == "closed to open"
+    assert changes[1] == "open to half_open"
+    assert changes[-1] == "half_open to closed"
+
+
 def test_the_wall_clock_may_jump_by_an_hour() -> None:
     async def main(clock: LoopClock) -> list[float]:
         limiter = AdaptiveRateLimiter(

@@ -308,23 +308,22 @@ def test_threads_and_tasks_stand_in_the_same_line() -> None:
 
 def test_a_thread_waits_for_its_turn_behind_others() -> None:
     """Real time: three threads, and the order in which they asked."""
-    limiter = AdaptiveRateLimiter(fixed(50))
+    limiter = AdaptiveRateLimiter(fixed(20))
     limiter.acquire("api")
-    order: list[int] = []
+    granted: dict[int, int] = {}
 
     def caller(number: int) -> None:
-        limiter.acquire("api")
-        order.append(number)
+        granted[number] = limiter.acquire("api").seq
 
     threads = []
     for number in range(3):
         threads.append(threading.Thread(target=caller, args=(number,)))
         threads[-1].start()
-        while limiter.snapshot().keys[0].waiters <= number and number not in order:
+        while limiter.snapshot().keys[0].waiters + len(granted) <= number:
             time.sleep(0.0005)
     for thread in threads:
         thread.join(timeout=5)
-    assert order == [0, 1, 2]
+    assert [granted[number] for number in range(3)] == [2, 3, 4]
 
 
 def test_a_loop_that_was_closed_blocks_nobody() -> None:

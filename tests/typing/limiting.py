@@ -64,7 +64,7 @@ def configure() -> None:
     RateLimitConfig(strategy=lambda settings: Steady(settings))
     RateLimitConfig(initial_rps="2")  # type: ignore[arg-type]
     RateLimitConfig(limits={"requests": 500})  # type: ignore[dict-item]
-    RateLimitConfig(strategy=Steady(config))  # type: ignore[arg-type]
+    RateLimitConfig(strategy=Steady(config))
     RateLimitConfig(inital_rps=2.0)  # type: ignore[call-arg]
     config.initial_rps = 3.0  # type: ignore[misc]
 

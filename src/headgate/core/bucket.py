@@ -31,7 +31,7 @@ CATCH_UP = 0.028
 """A waiter served late (a busy loop, a slow timer) costs the key nothing, up to this many seconds."""
 CATCH_UP_SHARE = 0.003
 """... and, under a known limit, up to this share of its window; the refill makes room for it."""
-SLICES = 16
+SLICES = 64
 """In how many slices of a window spending is remembered."""
 ROUNDING = 1e-9
 """What floating point may be off by, in units of the bucket."""
@@ -117,6 +117,7 @@ class Bucket:
         if self.quota.all_at_once:
             windows_ahead = max(0.0, ceil((ahead + amount) / self.quota.amount - ROUNDING) - 1.0)
             rest = ahead + amount - windows_ahead * self.quota.amount
+            self.fill(now, waited_for)
             return self._window_free_at(rest, now) + windows_ahead * self.quota.window
         missing = ahead + min(amount, self.quota.burst) - self.fill(now, waited_for)
         ready_at = now + missing / self.refill if missing > ROUNDING * self.quota.burst else now
@@ -152,9 +153,11 @@ class Bucket:
                     slice_[2] = max(0.0, slice_[2] - amount)
                 break
 
-    def full_at(self, now: float) -> float:
+    def whole_at(self, now: float) -> float:
+        """When the bucket is full and the last window empty: nothing is left that a new bucket would not know."""
         missing = self.quota.burst - self.fill(now, False)
-        return now + missing / self.refill if missing > ROUNDING * self.quota.burst else now
+        full_at = now + missing / self.refill if missing > ROUNDING * self.quota.burst else now
+        return max(full_at, self.spent[-1][1] + self.quota.window) if self.spent else full_at
 
     def _window_free_at(self, amount: float, now: float) -> float:
         """When what was spent in the last window leaves room for ``amount``."""
@@ -216,8 +219,8 @@ class Buckets:
             if dimension in real:
                 bucket.give_back(reserved.get(dimension, 0.0) - real[dimension], taken_at)
 
-    def full_at(self, now: float) -> float:
-        return max(bucket.full_at(now) for bucket in self.by_dimension.values())
+    def whole_at(self, now: float) -> float:
+        return max(bucket.whole_at(now) for bucket in self.by_dimension.values())
 
     def to_state(self) -> tuple[Any, ...]:
         return tuple(

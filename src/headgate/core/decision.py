@@ -22,7 +22,7 @@ UNKNOWN = float("inf")
 
 
 class Outcome(Enum):
-    """How a call ended, and what that means. The table is the spec's, row by row."""
+    """How a call ended, and what that means. One row for each."""
 
     #                  value            retried  attempt  breaker
     OK = ("ok", False, True, False)

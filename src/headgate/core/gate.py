@@ -1,15 +1,12 @@
 """All that decides for ONE key whether a call may start: circuit, floors, limits, pace, depth.
 
-    ask ──> circuit open? ──> told to wait? ──> controller holds? ──> known limits ──> pace ──> depth ──> ticket
-             refuse           wait              wait                  wait             wait      wait
+    ask ──> circuit open? ──> told to wait? ──> controller holds? ──> depth ──> known limits ──> pace ──> ticket
+             refuse           wait              wait                  wait      wait             wait
     report(ticket, signal) ──> statistics, circuit, controller, floor ──> the next ask
 
 A gate is pure: it takes ``now`` and a random draw, and answers with a ticket, a ``Wait``
 or a ``Refuse``. Who waits, and how, is the limiter's affair. A wait is one wait, the longest
 of all that object, never their sum.
-
-The pace is a bucket of ``burst`` calls refilled at ``rate``. While the gate is shut one call at
-most accrues, so what was held back is never made up for in a rush.
 """
 
 from __future__ import annotations
@@ -19,30 +16,31 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .backoff import above
 from .breaker import Breaker, BreakerPolicy
 from .bucket import CATCH_UP, Buckets, Quota
 from .comeback import Comeback, after_outage, after_pause, gentler
 from .control.protocol import Controller
-from .decision import LONGEST_WAIT, NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait
+from .cooldown import Cooldown, ExponentialCooldown, FixedCooldown
+from .decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait
+from .flight import LOST_AFTER, Flight
 from .latency import Latency
+from .pace import INSTANT, Pace
 from .signal import Signal
 from .ticket import LongTicket, Ticket
+from .words import span
 
 NOTHING: Mapping[str, float] = MappingProxyType({})
-INSTANT = 1e-6
-"""Waits below a microsecond are not worth a timer, and may be rounding."""
-LOST_AFTER = 900.0
-"""A permit that has not ended after so many seconds no longer counts as a call in flight."""
 FIRST_CHECK = 20
 CHECK_EVERY = 8192
-"""After so many calls whoever owns the gate should ``let_go``. Twice as many permits may be out at most."""
+"""After so many calls whoever owns the gate should ``look_after`` it."""
+USUAL_LATENCY = 0.2
+"""What answers take, as long as nothing is known."""
 FASTEST = 1e12
-"""Calls a second; a controller that wants more gets this, so that numbers stay numbers."""
+"""Calls a second; nobody gets more, so that numbers stay numbers."""
 
+OK = Outcome.OK
 _HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.TRANSIENT)
 _NO_COMEBACK = Comeback()
-_NONE_OUT: dict[int, float] = {}
 _blank = object.__new__
 
 
@@ -53,42 +51,39 @@ class GatePolicy:
     controller: Callable[[], Controller]
     burst: float = 4.0
     least: float = 0.01
-    most: float = UNKNOWN
+    most: float = FASTEST
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    cooldown: FixedCooldown | ExponentialCooldown | None = None
+    """How long to pause after a 429; None is as long as the server says."""
 
 
-class Gate:
+class Gate(Pace):
+    """A gate *is* its pace: the bucket is looked at by every call, so it is not a step away."""
+
     __slots__ = (
         "answers",
         "breaker",
         "buckets",
-        "burst",
         "check_at",
         "comeback",
         "controller",
+        "cooldown",
         "easy_from",
-        "filled_at",
+        "flight",
         "last_sent_at",
-        "late_until",
         "latency",
         "long_ticket",
-        "not_before",
-        "out",
-        "out_longer",
         "policy",
-        "rate",
         "seq",
-        "shut",
         "ticket",
-        "tokens",
-        "waited_for",
         "watches_sends",
     )
 
     def __init__(
         self, policy: GatePolicy, ticket: type[Ticket] = Ticket, long_ticket: type[LongTicket] = LongTicket
     ) -> None:
+        super().__init__(policy.burst, policy.least)
         self.policy = policy
         self.ticket = ticket
         self.long_ticket = long_ticket
@@ -97,10 +92,9 @@ class Gate:
         self.breaker = Breaker(policy.breaker)
         self.buckets = Buckets(policy.quotas) if policy.quotas else None
         self.latency = Latency()
-        self.burst = policy.burst
-        self.tokens = policy.burst
-        self.filled_at = NEVER
-        self.not_before = NEVER
+        self.flight = Flight()
+        self.cooldown: Cooldown | None = None
+        """The pause that was asked for; made when one first is."""
         self.comeback = _NO_COMEBACK
         self.seq = 0
         """Calls let through so far; the ordinal of the last one."""
@@ -108,16 +102,6 @@ class Gate:
         self.answers = 0
         """Calls whose outcome was reported."""
         self.check_at = FIRST_CHECK
-        self.out: dict[int, float] = {}
-        """Calls whose tickets have not ended, oldest first: their ordinals, and when they were sent."""
-        self.out_longer = _NONE_OUT
-        """... and an older lot of them, if there are many."""
-        self.shut = False
-        self.waited_for = False
-        """Whether somebody stands in line: then being late is made up for."""
-        self.late_until = NEVER
-        """... and until when it still is, after the last one was served."""
-        self.rate = policy.least
         self.easy_from = NEVER
         """From this instant on nothing but the pace can object; ``ask_plainly`` is enough then."""
         self.follow(NEVER)
@@ -132,7 +116,7 @@ class Gate:
             return None
         burst = self.burst
         if tokens > burst:
-            tokens = self._brim(tokens, now) if now < self.late_until else burst
+            tokens = self.brim(tokens, now) if now < self.late_until else burst
         self.tokens = tokens - 1.0
         self.filled_at = self.last_sent_at = now
         self.seq = seq
@@ -141,10 +125,10 @@ class Gate:
         ticket.seq = seq
         ticket.sent_at = now
         if self.watches_sends:
-            ticket.depth = len(self.out) + len(self.out_longer)
+            ticket.depth = len(self.flight)
             self.controller.on_send(ticket, now)
             self.follow(now)
-        self.out[seq] = now
+        self.flight.out[seq] = now
         return ticket
 
     def ask(
@@ -154,9 +138,13 @@ class Gate:
         objection = self.objection(now, cost)
         if objection is None:
             return self.admit(now, cost, asked_at)
+        self.note_wait(objection, now)
+        return objection
+
+    def note_wait(self, objection: Wait | Refuse, now: float) -> None:
+        """Somebody waits for this: a controller may want to know that its pace is what holds callers back."""
         if objection.code == "pace" and self.watches_sends:
             self.controller.on_wait(now)
-        return objection
 
     def objection(
         self,
@@ -171,31 +159,26 @@ class Gate:
             return refusal
         controller = self.controller
         at, decides = now, ""
-        if self.not_before > at:
-            at, decides = self.not_before, "floor"
+        if self.cooldown is not None and self.cooldown.until > at:
+            at, decides = self.cooldown.until, "floor"
         if controller.hold_until > at:
             at, decides = controller.hold_until, "hold"
         cap = max(1.0, controller.cap)
-        if at <= now + INSTANT and self.in_flight >= cap:
-            self._forget_lost(now)
-            depth = self.in_flight
-            if depth >= cap:
-                lost_at = self._oldest()[1] + LOST_AFTER
-                return Wait(lost_at, "depth", f"{depth} calls in flight, as many as the server takes at once")
+        if at <= now + INSTANT and len(self.flight) >= cap:
+            self.flight.forget_lost(now)
+            oldest = self.flight.oldest()
+            if oldest is not None and len(self.flight) >= cap:
+                reason = f"{len(self.flight)} calls in flight, as many as the server takes at once"
+                return Wait(oldest[1] + LOST_AFTER, "depth", reason)
         if self.comeback is not _NO_COMEBACK:
             self.follow(now)
-        requests = _requests(cost)
         if self.buckets is not None:
-            costs = costs_of(cost)
-            late_counts = self.waited_for or now < self.late_until
-            fits_at, dimension = self.buckets.ready_at(costs, now, late_counts, costs_ahead)
+            fits_at, dimension = self.buckets.ready_at(costs_of(cost), now, self.is_late(now), costs_ahead)
             if fits_at > at:
                 at, decides = fits_at, dimension
-        missing = ahead + min(requests, self.burst) - self.level(now)
-        if missing > INSTANT * self.rate:
-            paced_at = max(now, self.filled_at) + missing / self.rate
-            if paced_at > at:
-                at, decides = paced_at, "pace"
+        paced_at = self.holds_at(ahead + min(_requests(cost), self.burst), now)
+        if paced_at > at:
+            at, decides = paced_at, "pace"
         if at <= now + INSTANT:
             return None
         return Wait(at, decides, self._sentence(decides, at - now))
@@ -208,34 +191,20 @@ class Gate:
         if self.buckets is not None:
             self.buckets.take(costs_of(cost), now)
         self.seq += 1
-        depth, waited = self.in_flight, 0.0 if asked_at is None else now - asked_at
+        depth, waited = len(self.flight), 0.0 if asked_at is None else now - asked_at
         if cost == 1 and waited == 0.0:
             ticket = self.ticket(self, self.seq, now, depth)
         else:
             ticket = self.long_ticket(self, self.seq, now, depth, cost, waited)
-        self.out[self.seq] = now
-        self.breaker.admit(self.seq, now)
         if self.watches_sends:
             self.controller.on_send(ticket, now)
+        self.flight.out[self.seq] = now
+        self.breaker.admit(self.seq, now)
         self.follow(now)
         return ticket
 
-    def level(self, now: float) -> float:
-        """Calls the pace would let start at once. Below 0 is debt."""
-        if now > self.filled_at:
-            tokens = self.tokens + (now - max(self.filled_at, now - LONGEST_WAIT)) * self.rate
-            self.tokens = tokens if tokens <= self.burst else self._brim(tokens, now)
-            self.filled_at = now
-        return self.tokens
-
-    def _brim(self, tokens: float, now: float) -> float:
-        """Overflow is lost, except what somebody in line is, or was a moment ago, served late by."""
-        if now < self.late_until or (self.waited_for and self.tokens < 1.0):
-            return min(tokens, self.burst + CATCH_UP * self.rate)
-        return self.burst
-
     def end_of_line(self, now: float) -> None:
-        """The last waiter was served. If it comes right back, it has not lost what it was late by."""
+        """The last waiter was served."""
         self.waited_for = False
         self.late_until = now + CATCH_UP
         self.follow(now)
@@ -244,7 +213,7 @@ class Gate:
 
     def report(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> bool:
         """Take how the call ended and learn from it; False if the ticket had ended already."""
-        if self.out.pop(ticket.seq, None) is None and self.out_longer.pop(ticket.seq, None) is None:
+        if not self.flight.land(ticket.seq):
             return False
         self._learn(ticket, signal, latency, now, draw)
         return True
@@ -252,9 +221,12 @@ class Gate:
     def teach(self, signal: Signal, latency: float, now: float, draw: float) -> None:
         """Learn from an answer that belongs to the oldest call it can belong to, or to none of ours."""
         sent_at = now - latency
-        if self.in_flight and self._oldest()[1] <= sent_at + INSTANT:
-            self.report(self.ticket(self, *self._oldest(), 0), signal, latency, now, draw)
+        oldest = self.flight.oldest()
+        if oldest is not None and oldest[1] <= sent_at + INSTANT:
+            self.report(self.ticket(self, *oldest, 0), signal, latency, now, draw)
             return
+        if not latency > 0.0:  # not told when it was sent: about as long ago as answers usually take
+            sent_at = now - (self.latency.ewma or USUAL_LATENCY)
         if sent_at > self.last_sent_at + INSTANT:
             self.seq += 1  # a call of somebody else's: the newest we know of
             self.last_sent_at = now
@@ -264,7 +236,7 @@ class Gate:
 
     def release(self, ticket: Ticket) -> bool:
         """The call was sent and nobody will say how it ended: what it took stays taken, nothing is learned."""
-        if self.out.pop(ticket.seq, None) is None and self.out_longer.pop(ticket.seq, None) is None:
+        if not self.flight.land(ticket.seq):
             return False
         self.breaker.give_back(ticket.seq)
         return True
@@ -273,9 +245,7 @@ class Gate:
         """Nothing was sent: everything goes back."""
         if not self.release(ticket):
             return False
-        brim = 1.0 if self.shut else self.burst
-        if self.tokens < brim:
-            self.tokens = min(brim, self.tokens + _requests(ticket.cost))
+        self.give_back(_requests(ticket.cost))
         if self.buckets is not None:
             self.buckets.refund(costs_of(ticket.cost), ticket.sent_at)
         return True
@@ -288,20 +258,32 @@ class Gate:
     def _learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
         outcome = signal.outcome
         self.answers += 1
-        if outcome is Outcome.OK:
+        if outcome is OK:
             self.latency.add(latency)
+            if self.cooldown is not None:
+                self.cooldown.cleared(ticket.sent_at)
         if self.breaker.record(ticket.seq, outcome, now, self.seq) and self.breaker.state is CircuitState.CLOSED:
             self.comeback = gentler(self.comeback, after_outage(now - self.breaker.sick_since, now))
             self.tokens = min(self.tokens, 1.0)
+        if outcome is not OK and outcome in _HEEDED:
+            self._pause(ticket, signal, now, draw)
         skip = self.controller.on_answer(ticket, signal, latency, now)
-        if skip > 0.0:
+        if skip:
             self.tokens = min(self.level(now), 1.0 - skip)
-        if signal.retry_after is not None and outcome in _HEEDED:
-            until = now + above(signal.retry_after, draw)
-            if until > self.not_before:
-                self.not_before = until
-                self.comeback = gentler(self.comeback, after_pause(until - now, until))
         self.follow(now)
+
+    def _pause(self, ticket: Ticket, signal: Signal, now: float, draw: float) -> None:
+        """Start nothing for as long as the server, or our own cooldown after a 429, asks."""
+        ours = self.policy.cooldown if signal.outcome is Outcome.RATE_LIMITED else None
+        if ours is None and signal.retry_after is None:
+            return
+        if self.cooldown is None:
+            self.cooldown = Cooldown(self.policy.cooldown)
+        before = self.cooldown.until
+        self.cooldown.report(ticket.sent_at, now, signal.retry_after or 0.0, draw)
+        until = self.cooldown.until
+        if until > max(before, now):
+            self.comeback = gentler(self.comeback, after_pause(until - now, until))
 
     def follow(self, now: float) -> None:
         """Bring the pace in line with what the controller, the floor and the ramp say now."""
@@ -311,20 +293,13 @@ class Gate:
             rate = policy.least
         if rate > policy.most:
             rate = policy.most
-        if rate > FASTEST:
-            rate = FASTEST
         easy_from = controller.hold_until
-        if self.not_before > easy_from:
-            easy_from = self.not_before
-        if easy_from > now:  # shut: what accrues until the end is one call at most
-            if self.filled_at != easy_from:
-                tokens = self.level(now)
-                self.tokens = min(tokens + max(0.0, easy_from - max(now, self.filled_at)) * self.rate, 1.0)
-                self.filled_at = easy_from
-            self.shut = True
+        if self.cooldown is not None and self.cooldown.until > easy_from:
+            easy_from = self.cooldown.until
+        if easy_from > now:
+            self.shut_until(easy_from, now)
         elif self.shut:
-            self.shut = False
-            self.filled_at = min(self.filled_at, now)
+            self.reopen(now)
         if self.comeback is not _NO_COMEBACK:
             if now < self.comeback.ends_at:
                 rate *= self.comeback.share(now)
@@ -343,27 +318,10 @@ class Gate:
             self.level(now)
             self.rate = rate
 
-    @property
-    def in_flight(self) -> int:
-        """Calls whose tickets have not ended."""
-        return len(self.out) + len(self.out_longer)
-
-    def let_go(self, now: float) -> None:
-        """Calls that never end must not be counted for ever: where there are too many, the older lot is released."""
-        if len(self.out) > CHECK_EVERY // 2:
-            self.out_longer, self.out = self.out, {}
+    def look_after(self, now: float) -> None:
+        """From time to time: do not count for ever what will never end."""
+        self.flight.let_go(now, self.seq)
         self.check_at = self.seq + CHECK_EVERY
-        self._forget_lost(now)
-
-    def _forget_lost(self, now: float) -> None:
-        while self.in_flight:
-            seq, sent_at = self._oldest()
-            if now < sent_at + LOST_AFTER:
-                return
-            (self.out_longer or self.out).pop(seq)
-
-    def _oldest(self) -> tuple[int, float]:
-        return next(iter((self.out_longer or self.out).items()))
 
     # ------------------------------------------------------------------ looking
 
@@ -373,25 +331,31 @@ class Gate:
         if objection is None:
             return ""
         if isinstance(objection, Refuse) and objection.retry_at is not None:
-            return f"{objection.reason}, {_to_go(objection.retry_at - now)}"
+            return f"{objection.reason}, {span(objection.retry_at - now)} to go"
         return objection.reason
 
-    def shut_until(self) -> float:
+    @property
+    def learned_rate(self) -> float:
+        """The pace as it was learned, without the ramp after a pause."""
+        return min(max(self.controller.rate, self.policy.least), self.policy.most)
+
+    @property
+    def opens_at(self) -> float:
         """Before this instant nothing starts, whoever asked for it."""
-        return max(self.not_before, self.controller.hold_until)
+        told_until = NEVER if self.cooldown is None else self.cooldown.until
+        return max(told_until, self.controller.hold_until)
 
     def idle_from(self, now: float) -> float:
         """From when on forgetting this key would change nothing but what it has learned."""
-        if self.in_flight or self.breaker.state is not CircuitState.CLOSED:
+        if len(self.flight) or self.breaker.state is not CircuitState.CLOSED:
             return UNKNOWN
-        missing = self.burst - self.level(now)
-        full_at = max(now, self.filled_at) + missing / self.rate if missing > INSTANT * self.rate else now
+        full_at = self.holds_at(self.burst, now)
         if self.buckets is not None:
-            full_at = max(full_at, self.buckets.full_at(now))
-        return max(full_at, self.shut_until())
+            full_at = max(full_at, self.buckets.whole_at(now))
+        return max(full_at, self.opens_at)
 
     def _sentence(self, decides: str, wait: float) -> str:
-        left = _to_go(wait)
+        left = f"{span(wait)} to go"
         if decides == "floor":
             return f"told to wait by the server, {left}"
         if decides == "hold":
@@ -400,26 +364,21 @@ class Gate:
             gently = " on the way back from a pause" if self.comeback is not _NO_COMEBACK else ""
             return f"paced at {self.rate:.3g} calls/s{gently}, {self.controller.why()}, {left}"
         quota = self.policy.quotas[decides]
-        return f"the known limit of {quota.amount:,.10g} {decides} per {quota.window:g} s is used up, {left}"
+        return f"held under the known limit of {quota.amount:,.10g} {decides} per {span(quota.window)}, {left}"
 
     # ------------------------------------------------------------------ putting away
 
     def to_state(self) -> tuple[Any, ...] | None:
         """All that is known of a key without permits out, as plain values; None if it cannot be put away."""
         learned = self.controller.to_state()
-        if self.in_flight or learned is None:
+        if len(self.flight) or learned is None:
             return None
+        pause = self.cooldown
         return (
-            (
-                self.tokens,
-                self.filled_at,
-                self.not_before,
-                self.seq,
-                self.last_sent_at,
-                self.answers,
-                self.rate,
-                self.shut,
-            ),
+            (self.tokens, self.filled_at, self.rate, self.shut, self.seq, self.last_sent_at, self.answers),
+            None
+            if pause is None
+            else (pause.until, pause.era, pause.era_started_at, pause.eras_in_a_row, pause.participants),
             (self.comeback.starts_at, self.comeback.lasts, self.comeback.least),
             self.latency.to_state(),
             self.breaker.to_state(),
@@ -429,18 +388,11 @@ class Gate:
 
     def load_state(self, state: tuple[Any, ...], now: float) -> None:
         """Go on from ``to_state()`` under the same policy."""
-        own, comeback, latency, breaker, buckets, learned = state
-        (
-            self.tokens,
-            self.filled_at,
-            self.not_before,
-            self.seq,
-            self.last_sent_at,
-            self.answers,
-            self.rate,
-            self.shut,
-        ) = own
+        own, pause, comeback, latency, breaker, buckets, learned = state
+        self.tokens, self.filled_at, self.rate, self.shut, self.seq, self.last_sent_at, self.answers = own
         self.check_at = max(FIRST_CHECK, self.seq + 1)
+        if pause is not None:
+            self.cooldown = Cooldown(self.policy.cooldown, *pause)
         if comeback[1]:
             self.comeback = Comeback(*comeback)
         self.latency = Latency.from_state(latency)
@@ -461,7 +413,3 @@ def costs_of(cost: float | Mapping[str, float]) -> Mapping[str, float]:
 def _requests(cost: float | Mapping[str, float]) -> float:
     """How many calls' worth of pace a cost takes."""
     return cost.get("requests", 1) if isinstance(cost, Mapping) else cost
-
-
-def _to_go(wait: float) -> str:
-    return f"{wait:.1f} s to go" if wait >= 1 else f"{max(1.0, 1000 * wait):.0f} ms to go"

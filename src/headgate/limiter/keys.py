@@ -18,10 +18,12 @@ import struct
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
+from heapq import nlargest
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..config import RateLimitConfig
-from ..core.decision import CircuitState
+from ..core.decision import UNKNOWN, CircuitState
 from ..core.gate import Gate, GatePolicy
 from ..core.signal import Signal
 from ..core.ticket import Ticket
@@ -30,8 +32,8 @@ from ..wire.urls import group_key, host_key
 from .permit import LongPermit, Permit
 
 if TYPE_CHECKING:
-    from .limiter import AdaptiveRateLimiter
     from .line import Line
+    from .serving import Serving
 
 PACK_AFTER = 10.0
 """Seconds without a call after which a key is packed."""
@@ -40,16 +42,20 @@ MOST_ALIASES = 4096
 """Other spellings of keys that are remembered."""
 TIDY_STEPS = 64
 """Keys that one tidying may put away or forget."""
+OPENING_STEPS = 2
+"""... and those that opening a key does by the way."""
 TIDY_EVERY = 0.01
-"""Seconds between two tidyings while there is work; a hundred times that when there is none."""
+TIDY_SELDOM = 1.0
+"""Seconds between two tidyings, while there is work and when there is none."""
 
 
 class KeyGate(Gate):
     """The gate of one key, with its name, its limiter and the line in front of it."""
 
     __slots__ = ("key", "limiter", "line", "used_at")
+    learns = True
 
-    def __init__(self, key: str, limiter: AdaptiveRateLimiter, policy: GatePolicy, now: float) -> None:
+    def __init__(self, key: str, limiter: Serving, policy: GatePolicy, now: float) -> None:
         super().__init__(policy, Permit, LongPermit)
         self.key = key
         self.used_at = now
@@ -67,9 +73,18 @@ class OpenGate(KeyGate):
     """The gate of a key whose limiting is switched off: it opens for everybody and learns nothing."""
 
     __slots__ = ()
+    learns = False
+
+    def __init__(self, key: str, limiter: Serving, policy: GatePolicy, now: float) -> None:
+        super().__init__(key, limiter, policy, now)
+        self.buckets = None
 
     def objection(self, *_: object) -> None:
         return None
+
+    def follow(self, now: float) -> None:
+        """Whatever was taken, the next call may start too."""
+        self.tokens, self.rate, self.easy_from = self.burst, self.controller.rate, UNKNOWN
 
     def _learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
         self.answers += 1
@@ -94,7 +109,7 @@ def unpack(gate: KeyGate, packed: bytes, now: float) -> None:
 
 
 class Keys:
-    def __init__(self, config: RateLimitConfig, limiter: AdaptiveRateLimiter) -> None:
+    def __init__(self, config: RateLimitConfig, limiter: Serving) -> None:
         self.config = config
         self.limiter = limiter
         self.gates: OrderedDict[str, KeyGate] = OrderedDict()
@@ -114,13 +129,18 @@ class Keys:
         name = self._aliases.get(key) or self._name(key)
         gate = self.gates.get(name)
         if gate is None:
-            packed = self.packed.pop(name, None)
+            packed = self.packed.get(name)
+            if packed is not None:
+                used_at, idle_from, _ = _HEAD.unpack_from(packed)
+                if used_at + self.config.domain_state_ttl <= now and idle_from <= now:
+                    self._forget(name, now)
+                packed = self.packed.pop(name, None)
             if packed is None and len(self) >= self.config.max_keys:
                 self._make_room(name, now)
             gate = self.gates[name] = self._make(name, packed, now)
             if packed is not None:
                 self._packed_calls -= gate.seq
-            self.tidy(now, 2)
+            self.tidy(now, OPENING_STEPS)
         else:
             self.touch(gate, now)
         return gate
@@ -137,7 +157,8 @@ class Keys:
     def _name(self, key: str) -> str:
         """What a key is filed under: hosts in one spelling, everything else as it is."""
         if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
-            raise ConfigError(f"key={str(key)[:40]!r} must be a string of 1 to {LONGEST_KEY} characters")
+            what = f"a string of {len(key)}" if isinstance(key, str) else f"{type(key).__name__}"
+            raise ConfigError(f"key={what} must be a string of 1 to {LONGEST_KEY} characters")  # it may hold a secret
         name = host_key(key)
         if self.config.group_subdomains:
             name = group_key(name)
@@ -149,7 +170,7 @@ class Keys:
 
     def newest(self, most: int, now: float) -> list[KeyGate]:
         """The keys used last, packed ones included, newest first."""
-        gates = [gate for gate, _ in zip(reversed(self.gates.values()), range(most), strict=False)]
+        gates = nlargest(most, reversed(self.gates.values()), key=lambda gate: max(gate.used_at, gate.last_sent_at))
         for name, packed in reversed(self.packed.items()):
             if len(gates) >= most:
                 break
@@ -158,23 +179,28 @@ class Keys:
 
     def tidy(self, now: float, steps: int = TIDY_STEPS) -> None:
         """Pack what was idle for a while and forget what was for long, a few keys at a time."""
-        busy = self._pack_idle(now, steps) or self._forget_old(now, steps)
-        self.tidy_at = now + (TIDY_EVERY if busy else 100 * TIDY_EVERY)
+        packing, forgetting = self._pack_idle(now, steps), self._forget_old(now, steps)
+        self.tidy_at = now + (TIDY_EVERY if packing or forgetting else TIDY_SELDOM)
 
     def _pack_idle(self, now: float, steps: int) -> bool:
-        for _ in range(steps):
-            oldest = next(iter(self.gates.values()), None)
-            if oldest is None or oldest.used_at + PACK_AFTER > now:
+        done = 0
+        for oldest in list(islice(self.gates.values(), steps)):
+            if oldest.used_at + min(PACK_AFTER, self.config.domain_state_ttl) > now:
                 return False
+            if oldest.used_at + self.config.domain_state_ttl <= now and self._is_idle(oldest, now):
+                self._forget(oldest.key, now)
+                done += 1
+                continue
             closed = oldest.breaker.state is CircuitState.CLOSED
-            packed = pack(oldest, now) if closed and not oldest.in_flight and not oldest.waited_for else None
-            if packed is None:
+            packed = pack(oldest, now) if closed and not len(oldest.flight) and not oldest.waited_for else None
+            if packed is None:  # out of the way of those behind it
                 self.gates.move_to_end(oldest.key)
             else:
                 del self.gates[oldest.key]
                 self._packed_calls += oldest.seq
                 self.packed[oldest.key] = packed
-        return True
+                done += 1
+        return done > 0
 
     def _forget_old(self, now: float, steps: int) -> bool:
         for _ in range(steps):
@@ -196,11 +222,14 @@ class Keys:
             if _HEAD.unpack_from(packed)[1] <= now:
                 return self._forget(candidate, now)
         for gate in self.gates.values():
-            if not gate.waited_for and gate.idle_from(now) <= now:
+            if self._is_idle(gate, now):
                 return self._forget(gate.key, now)
         raise TooManyKeysError(
             name, f"all of max_keys={self.config.max_keys} keys are in use; raise max_keys or group keys together"
         )
+
+    def _is_idle(self, gate: KeyGate, now: float) -> bool:
+        return not gate.waited_for and gate.idle_from(now) <= now
 
     def _forget(self, name: str, now: float) -> None:
         packed = self.packed.pop(name, None)
@@ -209,12 +238,12 @@ class Keys:
             gate = self.gates.pop(name)
             calls = gate.seq
         else:
-            gate = self._make(name, packed, now) if self.limiter.is_watched else None
+            gate = self._make(name, packed, now) if self.limiter.tell.is_watched else None
             calls = _HEAD.unpack_from(packed)[2]
             self._packed_calls -= calls
         self.forgotten += calls
         if gate is not None:
-            self.limiter.note("key_evicted", gate, now, "not used for a while")
+            self.limiter.tell.note("key_evicted", gate, now, "not used for a while")
 
     def _make(self, name: str, packed: bytes | None, now: float) -> KeyGate:
         config = self.config.for_key(name)

@@ -15,17 +15,22 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..core.decision import UNKNOWN
 from ..core.gate import costs_of
-from ..errors import Refused
 
 if TYPE_CHECKING:
     import asyncio
 
     from .keys import KeyGate
-    from .limiter import AdaptiveRateLimiter
     from .permit import Permit
+    from .serving import Serving
+
+Cost = float | Mapping[str, float]
 
 MOST_WAITING = 100_000
 """Callers that may wait for one key."""
+LATE = 0.02
+"""A turn that comes so many seconds later than was said is late."""
+TOLERANCE = 0.99
+"""A pace that has fallen by less than this since forecasts were made breaks no promise."""
 GONE_BEFORE_SWEEP = 64
 """Cancelled waiters that may stand in a line before it is swept."""
 
@@ -33,27 +38,33 @@ GONE_BEFORE_SWEEP = 64
 class Waiter:
     """One caller in line, perhaps in several lines at once."""
 
-    __slots__ = ("asked_at", "cost", "gates", "give_up_at", "limiter", "permit", "refusal", "settled")
+    __slots__ = (
+        "asked_at",
+        "cost",
+        "gates",
+        "give_up_at",
+        "limiter",
+        "permit",
+        "refusal",
+        "settled",
+        "thread",
+        "wake_at",
+    )
 
-    def __init__(
-        self,
-        limiter: AdaptiveRateLimiter,
-        gates: list[KeyGate],
-        cost: float | Mapping[str, float],
-        asked_at: float,
-        give_up_at: float,
-    ) -> None:
+    def __init__(self, limiter: Serving, cost: Cost) -> None:
         self.limiter = limiter
-        self.gates = gates
         self.cost = cost
-        self.asked_at = asked_at
-        self.give_up_at = give_up_at
+        self.gates: list[KeyGate] = []
+        """In whose lines it stands."""
+        self.asked_at = 0.0
+        self.give_up_at = self.wake_at = UNKNOWN
+        self.thread = threading.get_ident()
         self.permit: Permit | None = None
-        self.refusal: Refused | None = None
+        self.refusal: Exception | None = None
         self.settled = False
         """Granted, refused or gone: no longer in line."""
 
-    def settle(self, permit: Permit | None, refusal: Refused | None) -> None:
+    def settle(self, permit: Permit | None, refusal: Exception | None) -> None:
         self.permit, self.refusal, self.settled = permit, refusal, True
         self.wake()
 
@@ -71,6 +82,9 @@ class Waiter:
         """Call ``limiter.tick(self)`` at that instant, instead of any set before."""
         raise NotImplementedError
 
+    def watch_time(self) -> None:
+        """Take care that it gives up in time, also while others are ahead of it."""
+
     def is_up(self) -> None:
         """The waiter runs again, for whatever reason; what it was armed for is over."""
 
@@ -82,15 +96,15 @@ class Waiter:
 class ThreadWaiter(Waiter):
     """A thread, asleep on a lock of its own."""
 
-    __slots__ = ("bell", "rung", "thread", "wake_at")
+    __slots__ = ("armed", "bell", "rung")
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
-        self.thread = threading.get_ident()
+    def __init__(self, limiter: Serving, cost: Cost) -> None:
+        super().__init__(limiter, cost)
+        self.armed = False
+        """Whether it stands at the head, so that the time to get up is its turn."""
         self.bell = threading.Lock()
         self.bell.acquire()
         self.rung = False
-        self.wake_at = self.give_up_at
 
     def wake(self) -> None:
         if not self.rung and threading.get_ident() != self.thread:
@@ -98,11 +112,11 @@ class ThreadWaiter(Waiter):
             self.bell.release()
 
     def arm(self, wake_at: float) -> None:
-        self.wake_at = min(wake_at, self.give_up_at)
+        self.armed, self.wake_at = True, min(wake_at, self.give_up_at)
         self.wake()
 
     def is_up(self) -> None:
-        self.wake_at = self.give_up_at
+        self.armed, self.wake_at = False, self.give_up_at
         if self.rung:
             self.rung = False
             self.bell.acquire(blocking=False)  # if it rang after the time was up
@@ -111,9 +125,10 @@ class ThreadWaiter(Waiter):
         """Wait for the bell or the time to get up, whichever comes first."""
         clock = self.limiter.clock
         wait = self.wake_at - clock.now()
-        if wait == UNKNOWN:
+        real = getattr(clock, "runs_in_real_time", False)
+        if wait == UNKNOWN or not (real or self.armed):  # another clock's sleep would not hear the bell
             self.bell.acquire()
-        elif not getattr(clock, "follows_loop", False):
+        elif not real:
             clock.sleep(max(0.0, wait))
         elif wait > 0:
             self.bell.acquire(timeout=min(wait, threading.TIMEOUT_MAX))
@@ -122,17 +137,15 @@ class ThreadWaiter(Waiter):
 class TaskWaiter(Waiter):
     """A task, awaiting a future of its own loop."""
 
-    __slots__ = ("future", "loop", "thread", "timer", "wake_at")
+    __slots__ = ("future", "loop", "timer")
 
-    def __init__(self, *args: object) -> None:
+    def __init__(self, limiter: Serving, cost: Cost) -> None:
         import asyncio  # here, because a program without an event loop should not load one
 
-        super().__init__(*args)  # type: ignore[arg-type]
+        super().__init__(limiter, cost)
         self.loop = asyncio.get_running_loop()
-        self.thread = threading.get_ident()
         self.future: asyncio.Future[None] = self.loop.create_future()
         self.timer: _Timer | None = None
-        self.wake_at = self.give_up_at
 
     def wake(self) -> None:
         self._on_loop(self._wake)
@@ -140,6 +153,10 @@ class TaskWaiter(Waiter):
     def arm(self, wake_at: float) -> None:
         self.wake_at = min(wake_at, self.give_up_at)
         self._on_loop(self._arm)
+
+    def watch_time(self) -> None:
+        if self.give_up_at != UNKNOWN:
+            self.arm(self.give_up_at)
 
     def is_dead(self) -> bool:
         return self.loop.is_closed()
@@ -150,9 +167,11 @@ class TaskWaiter(Waiter):
             self.timer = None
 
     def _on_loop(self, act: Callable[[], None]) -> None:
+        if self.loop.is_closed():
+            return
         if threading.get_ident() == self.thread:
             act()
-        elif not self.loop.is_closed():
+        else:
             try:
                 self.loop.call_soon_threadsafe(act)
             except RuntimeError:  # closed just now: the line finds out when it looks again
@@ -168,7 +187,7 @@ class TaskWaiter(Waiter):
             return
         clock = self.limiter.clock
         wait = max(0.0, self.wake_at - clock.now())
-        if getattr(clock, "follows_loop", False):
+        if getattr(clock, "runs_loop_timers", False):
             self.timer = self.loop.call_later(wait, self.limiter.tick, self)
         else:
             self.timer = self.loop.create_task(self._sleep_then_tick(wait))
@@ -186,7 +205,17 @@ class _Timer(Protocol):
 class Line:
     """The waiters of one key, and what they will take together."""
 
-    __slots__ = ("costs", "gone", "impatient", "rate", "requests", "shut_until", "waiters")
+    __slots__ = (
+        "costs",
+        "forecast_head",
+        "forecast_until",
+        "gone",
+        "impatient",
+        "opens_at",
+        "rate",
+        "requests",
+        "waiters",
+    )
 
     def __init__(self) -> None:
         self.waiters: deque[Waiter] = deque()
@@ -197,7 +226,9 @@ class Line:
         """... and what they will take of each known limit."""
         self.impatient = 0
         """How many have a time by which they give up; their forecasts are looked after."""
-        self.rate, self.shut_until = 0.0, UNKNOWN
+        self.rate, self.opens_at = 0.0, UNKNOWN
+        self.forecast_head: Waiter | None = None
+        self.forecast_until = 0.0
         """What the forecasts were based on."""
 
     def __len__(self) -> int:
@@ -207,15 +238,16 @@ class Line:
         self.waiters.append(waiter)
         self._count(waiter, 1)
 
+    def waiting(self) -> list[Waiter]:
+        """All who still wait, the first one first."""
+        return [waiter for waiter in self.waiters if not waiter.settled]
+
     def head(self) -> Waiter | None:
         """The first who still waits."""
         waiters = self.waiters
         while waiters:
             if not waiters[0].settled:
-                if not waiters[0].is_dead():
-                    return waiters[0]
-                waiters[0].settled = True
-                self.leave(waiters[0])
+                return waiters[0]
             waiters.popleft()
             self.gone -= 1
         return None
@@ -225,14 +257,24 @@ class Line:
         self._count(waiter, -1)
         self.gone += 1
         if self.gone > GONE_BEFORE_SWEEP and self.gone > len(self.waiters) // 2:
-            self.waiters = deque(other for other in self.waiters if not other.settled)
+            self.waiters = deque(self.waiting())
             self.gone = 0
 
-    def has_worsened(self, rate: float, shut_until: float) -> bool:
-        """Whether forecasts made before may no longer hold."""
-        worse = self.impatient > 0 and (rate < 0.999 * self.rate or shut_until > self.shut_until)
-        self.rate, self.shut_until = rate, shut_until
-        return worse
+    def take_forecast(self, head: Waiter, until: float, rate: float, opens_at: float) -> bool:
+        """Take what forecasts are based on now; True if those made before may no longer hold."""
+        later = head is self.forecast_head and until > self.forecast_until + LATE
+        worse = later or rate < TOLERANCE * self.rate or opens_at > self.opens_at
+        if worse or rate > self.rate or opens_at < self.opens_at:
+            self.rate, self.opens_at = rate, opens_at
+        self.forecast_head, self.forecast_until = head, until
+        return worse and self.impatient > 0
+
+    def arm_deputy(self, until: float) -> None:
+        """If the head lives on an event loop, which may hang, somebody who lives elsewhere looks after its turn too."""
+        if len(self.waiters) > 1:
+            head, deputy = self.waiters[0], self.waiters[1]
+            if head.thread != deputy.thread and not deputy.settled and isinstance(head, TaskWaiter):
+                deputy.arm(until + LATE)
 
     def _count(self, waiter: Waiter, sign: int) -> None:
         costs = costs_of(waiter.cost)

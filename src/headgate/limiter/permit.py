@@ -11,7 +11,7 @@ block is classified and reported. Ending twice is harmless.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -66,10 +66,12 @@ class Permit(Ticket):
         """Say how the call ended, so that the next ones can be paced by it. Returns what it counts as.
 
         ``answer`` is a response (of httpx2, aiohttp, requests or alike) or an exception;
-        without one, give ``status_code`` and whatever else is known. ``latency`` defaults to the
-        time since the permit was given. ``cost`` is what the call really cost.
+        without one, give ``status_code`` and whatever else is known; a ``cost`` or a ``latency`` alone means
+        success. ``latency`` defaults to the time since the permit was given. ``cost`` is what the call really cost.
         """
         limiter = self.gate.limiter
+        if status_code is None and answer is None and (cost is not None or latency is not None):
+            status_code = 200  # whoever knows what it cost, or how long it took, has had an answer
         if status_code == 200 and answer is None and headers is None and body is None and retry_after is None:
             signal = _OK
         else:
@@ -91,12 +93,15 @@ class Permit(Ticket):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or not isinstance(error, Exception):  # cancelled or interrupted: it may have been sent
+        if not isinstance(error, Exception):  # none, or cancelled or interrupted: it may have been sent
             self.release()
         elif isinstance(error, Refused):
             self.abandon()
         else:
-            self.report(error)
+            try:
+                self.report(error)
+            except Exception:  # an error that cannot even be looked at must not take the place of itself
+                self.release()
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,14 +148,7 @@ def signal_of(
     else:
         raise TypeError("report() needs a response, an exception or status_code=")
     if retry_after is not None and retry_after > 0:
-        signal = Signal(
-            outcome=signal.outcome,
-            retry_after=min(max(retry_after, signal.retry_after or 0.0), LONGEST_WAIT),
-            limits=signal.limits,
-            scope=signal.scope,
-            dialect=signal.dialect,
-            reason=signal.reason,
-        )
+        signal = replace(signal, retry_after=min(max(retry_after, signal.retry_after or 0.0), LONGEST_WAIT))
     return signal
 
 

@@ -13,7 +13,7 @@ class KeySnapshot:
 
     key: str
     rate: float
-    """Calls a second that may start now."""
+    """The learned pace in calls a second; what holds back more than it stands in ``reason``."""
     tokens: float
     """Calls that may start at once; below 0 is debt."""
     average_latency: float
@@ -53,15 +53,15 @@ def key_snapshot(gate: KeyGate, now: float) -> KeySnapshot:
     counts = gate.breaker.counts
     return KeySnapshot(
         key=gate.key,
-        rate=gate.rate,
+        rate=gate.learned_rate,
         tokens=gate.level(now),
         average_latency=gate.latency.ewma,
         p95_latency=gate.latency.p95(),
         error_rate=0.0 if counts is None else counts.error_rate(now),
         state=gate.breaker.state_at(now).value,
         consecutive_failures=gate.breaker.failures,
-        not_before_ms=max(0.0, 1000.0 * (gate.shut_until() - now)),
+        not_before_ms=max(0.0, 1000.0 * (gate.opens_at - now)),
         waiters=0 if gate.line is None else len(gate.line),
-        in_flight=gate.in_flight,
+        in_flight=len(gate.flight),
         reason=gate.why(now),
     )

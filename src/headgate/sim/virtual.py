@@ -20,8 +20,6 @@ T = TypeVar("T")
 class VirtualClock:
     """A clock that moves only when told to, or when something sleeps on it."""
 
-    follows_loop = False
-
     def __init__(self, start: float = 0.0, wall: float = 1_800_000_000.0) -> None:
         self.time = start
         self._wall_offset = wall - start
@@ -48,7 +46,7 @@ class VirtualClock:
 class LoopClock(VirtualClock):
     """The clock of a virtual loop: its timers are the loop's own."""
 
-    follows_loop = True
+    runs_loop_timers = True
 
     async def sleep_async(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -15,7 +15,7 @@ LONGEST_URL = 8192
 LONGEST_HOST = 253
 
 _DEFAULT_PORTS = ("80", "443")
-_URL = r"(?ai)[a-z][a-z0-9+.-]{0,31}://([^/?#\\]*)"
+_URL = r"(?ai)(?:[a-z][a-z0-9+.-]{0,31}:)?//([^/?#\\]*)"
 _LOCATION = r"(?ai)(?:([^\s/?#@:\[\]\\]+)|\[([0-9a-f:.]{2,64})(?:%[^\]]{1,32})?\])(?::(\d{0,5}))?"
 _IPV4 = r"(?a)\d{1,3}(?:\.\d{1,3}){3}"
 _TOP_LEVEL = r"[^\W\d_]{2,63}|xn--[a-z0-9-]{1,59}"
@@ -26,18 +26,29 @@ _SECOND_LEVELS = frozenset(
 
 
 def host_key(text: str) -> str:
-    """A URL or a host as a limiter's key; any other text unchanged. Never raises."""
+    """A URL or a host as a limiter's key; any other text unchanged. Never raises, never keeps a credential."""
     if len(text) > LONGEST_URL:
         return text
     url = re.match(_URL, text)
-    location = text.strip() if url is None else url[1].rpartition("@")[2]
+    if url is not None:
+        location = url[1].rpartition("@")[2]
+        return _host(location) or location.lower() or text
+    plain = text.strip()
+    first, slash, path = plain.partition("/")
+    user, _, location = first.rpartition("@")
+    host = _host(location if ":" in user else first)
+    if host is None or not (host.startswith("[") or _looks_like_host(host.partition(":")[0])):
+        return text
+    return f"{host}/{path.partition('?')[0]}" if slash else host
+
+
+def _host(location: str) -> str | None:
+    """A host and its port in one spelling; None if it is neither."""
     found = re.fullmatch(_LOCATION, location)
     if found is None:
-        return location.lower() or text if url is not None else text
+        return None
     name, ipv6, port = found.groups()
     host = f"[{_shortest(ipv6)}]" if ipv6 else _canonical(name)
-    if url is None and not ipv6 and not _looks_like_host(host):
-        return text
     return f"{host}:{int(port)}" if port and port not in _DEFAULT_PORTS else host
 
 

@@ -49,7 +49,7 @@ class Aimd(Controller):
             bad = latency >= policy.degrade_factor * policy.latency_target
         else:
             bad = outcome is Outcome.RATE_LIMITED or outcome is Outcome.OVERLOADED
-        if bad and seq > self.cut_seq:
+        if bad:
             self.cut_seq = ticket.gate.seq
             self.rate = max(policy.least, self.rate * policy.decrease)
             return 1.0

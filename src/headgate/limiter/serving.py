@@ -1,0 +1,409 @@
+"""Who waits, in which order, and who is let through: the lines of all keys under one lock.
+
+    nobody waits, nothing objects ──> a permit
+    something objects ──> a place in line ──its turn──> a permit
+                               │ no longer worth waiting
+                               └──> a refusal
+
+Whoever holds the lock may serve a line. That is done when a timer fires, when an answer
+comes in and when a permit is given back: everything that can bring somebody's turn. Nothing
+of the user's runs under the lock; what listeners are told is told after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from math import isfinite
+
+from ..clock import Clock, SystemClock
+from ..config import RateLimitConfig
+from ..core.decision import Outcome, Refuse, Wait
+from ..core.gate import costs_of
+from ..core.pace import INSTANT
+from ..core.signal import SILENT, Signal
+from ..errors import (
+    CircuitOpenError,
+    ConfigError,
+    CostTooLargeError,
+    Refused,
+    TooManyKeysError,
+    WaitTooLongError,
+)
+from ..events import Event
+from .keys import TIDY_STEPS, KeyGate, Keys
+from .line import MOST_WAITING, Line, Waiter
+from .permit import LongPermit, Permit
+from .telling import Telling
+
+log = logging.getLogger("headgate")
+
+Cost = float | Mapping[str, float]
+LONGEST_DECISION = 0.5
+"""Nobody holds the lock for so many seconds, unless it is the one who asks for it."""
+MOST_DIMENSIONS = 32
+MOST_ALSO = 16
+AGAIN = (Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.TRANSIENT)
+_OK = SILENT[Outcome.OK]
+_PARTS = re.compile(r"[/:|\s]")
+
+
+class Serving:
+    """The inside of an ``AdaptiveRateLimiter``."""
+
+    def __init__(
+        self,
+        config: RateLimitConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.config = RateLimitConfig() if config is None else config
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._rng = random.Random() if rng is None else rng
+        self.tell = Telling(on_event)
+        self._lock = threading.Lock()
+        self._take_lock, self._free_lock = self._lock.acquire, self._lock.release
+        self._left_to_do: deque[Callable[[], None]] = deque()
+        self._now = self.clock.now
+        self._keys = Keys(self.config, self)
+        self._gates = self._keys.gates
+        self._find = self._gates.get
+        self._waited = self._denied = self._again = 0
+        self._warned = False
+
+    def tick(self, waiter: Waiter) -> None:
+        """A waiter woke up: serve its lines, and let it go if it can wait no longer."""
+        with self._lock:
+            now = self._now()
+            waiter.is_up()
+            for gate in waiter.gates:
+                self._serve(gate, now)
+            if not waiter.settled and now >= waiter.give_up_at:
+                decider, decision = self._forecast(waiter.gates, waiter.cost, now)
+                retry_after = decision.until - now if isinstance(decision, Wait) and decision.is_forecast else None
+                reason = "not let through within the time allowed"
+                self._settle(waiter, None, WaitTooLongError(decider.key, reason, retry_after), now)
+                for gate in waiter.gates:
+                    self._serve(gate, now)
+        self.tell.flush()
+
+    def _line_up(
+        self, waiter: Waiter, key: str, max_wait: float | None, deadline_at: float | None, also: Iterable[str]
+    ) -> None:
+        """Settle the waiter if the answer is known at once, else give it a place in line."""
+        check_wait("max_wait", max_wait)
+        check_wait("deadline_at", deadline_at, "-inf")
+        check_cost(waiter.cost)
+        keys = check_also(also)
+        with self._lock:
+            now = self._now()
+            waiter.asked_at = now
+            if deadline_at is not None:
+                waiter.give_up_at = deadline_at
+            if max_wait is not None:
+                waiter.give_up_at = min(waiter.give_up_at, now + max_wait)
+            give_up_at = waiter.wake_at = waiter.give_up_at
+            gates = self._open(key, keys, waiter.cost, now)
+            line_free = not any(gate.waited_for for gate in gates)
+            decider, decision = (
+                self._admit(gates, now, now, waiter.cost)
+                if line_free and now <= give_up_at
+                else self._forecast(gates, waiter.cost, now)
+            )
+            refusal: Refused | None = None
+            if isinstance(decision, Permit):
+                waiter.settle(decision, None)
+            elif isinstance(decision, Refuse):
+                refusal = self._refusal(decider, decision, now)
+            elif now > give_up_at:
+                refusal = WaitTooLongError(decider.key, "the deadline has passed already")
+            elif decision.is_forecast and decision.until > give_up_at + INSTANT:
+                reason = f"the wait would be too long: {decision.reason}"
+                refusal = WaitTooLongError(decider.key, reason, decision.until - now)
+            else:
+                waiter.gates = gates
+                for gate in gates:
+                    self._join(gate, waiter, now)
+                waiter.watch_time()
+                self._serve(gates[0], now)
+            if refusal is not None:
+                waiter.settle(None, refusal)
+                self._note_refusal(decider, refusal, now)
+        self._look_after_all(gates, now)
+        self.tell.flush()
+
+    def _join(self, gate: KeyGate, waiter: Waiter, now: float) -> None:
+        if gate.line is None:
+            gate.line = Line()
+            gate.waited_for = True
+            gate.follow(now)
+        gate.line.join(waiter)
+
+    def _forecast(self, gates: list[KeyGate], cost: Cost, now: float) -> tuple[KeyGate, Wait | Refuse]:
+        """When the turn of somebody who lines up now would come, and which key decides that."""
+        latest, decides = Wait(now, "", ""), gates[0]
+        for gate in gates:
+            line = gate.line
+            if line is None:
+                decision = gate.objection(now, cost)
+            elif len(line) >= MOST_WAITING:
+                return gate, Refuse("line_full", f"{MOST_WAITING} callers are waiting already")
+            else:
+                decision = gate.objection(now, cost, line.requests, line.costs)
+            if isinstance(decision, Refuse):
+                return gate, decision
+            if decision is not None and decision.until > latest.until:
+                latest, decides = decision, gate
+        return decides, latest
+
+    def _serve(self, first: KeyGate, now: float) -> None:
+        """Let through whoever's turn has come, and set the timer of the one after."""
+        to_serve = [first]
+        while to_serve:
+            gate = to_serve.pop()
+            line = gate.line
+            if line is None:
+                continue
+            while (head := line.head()) is not None:
+                if head.is_dead():
+                    self._settle(head, None, None, now)
+                    to_serve.extend(other for other in head.gates if other is not gate)
+                    continue
+                if len(head.gates) > 1 and any(
+                    other.line is None or other.line.head() is not head for other in head.gates
+                ):
+                    break
+                try:
+                    decider, decision = self._admit(head.gates, now, head.asked_at, head.cost)
+                except Exception as error:  # a strategy of the user's; it fails this call, not everybody behind it
+                    self._settle(head, None, error, now)
+                else:
+                    if isinstance(decision, Wait):
+                        if line.take_forecast(head, decision.until, gate.rate, gate.opens_at):
+                            to_serve.extend(self._keep_promises(gate, line, now))
+                        if not head.settled:
+                            head.arm(decision.until)
+                            line.arm_deputy(decision.until)
+                            break
+                    elif isinstance(decision, Refuse):
+                        self._settle(head, None, self._refusal(decider, decision, now), now)
+                    else:
+                        self._settle(head, decision, None, now)
+                to_serve.extend(other for other in head.gates if other is not gate)
+            if head is None:
+                gate.line = None
+                gate.end_of_line(now)
+
+    def _keep_promises(self, gate: KeyGate, line: Line, now: float) -> list[KeyGate]:
+        """The forecast has worsened: tell those who would now wait too long, at once. Returns what lines they leave."""
+        left: list[KeyGate] = []
+        ahead = Line()
+        for waiter in line.waiting():
+            wait = gate.objection(now, waiter.cost, ahead.requests, ahead.costs)
+            if isinstance(wait, Wait) and wait.is_forecast and wait.until > waiter.give_up_at + INSTANT:
+                reason = f"the wait has become too long: {wait.reason}"
+                self._settle(waiter, None, WaitTooLongError(gate.key, reason, wait.until - now), now)
+                left.extend(other for other in waiter.gates if other is not gate)
+            else:
+                ahead.join(waiter)
+        return left
+
+    def _admit(
+        self, gates: list[KeyGate], now: float, asked_at: float, cost: Cost
+    ) -> tuple[KeyGate, Permit | Wait | Refuse]:
+        """Let a call through under all of its keys, or say which of them objects most."""
+        longest: tuple[KeyGate, Wait] | None = None
+        for gate in gates:
+            objection = gate.objection(now, cost)
+            if isinstance(objection, Refuse):
+                return gate, objection
+            if objection is not None and (longest is None or objection.until > longest[1].until):
+                longest = gate, objection
+        if longest is not None:
+            longest[0].note_wait(longest[1], now)
+            return longest
+        looks = [self.tell.look(gate) for gate in gates] if self.tell.is_watched else []
+        permit, *others = [gate.admit(now, cost, asked_at) for gate in gates]
+        for gate, before in zip(gates, looks, strict=False):  # an open circuit lets its probe through
+            self.tell.note_changes(gate, before, now)
+        if others:
+            permit = LongPermit(permit.gate, permit.seq, now, permit.depth, cost, now - asked_at)
+            permit.others = tuple(others)
+        return gates[0], permit
+
+    def _settle(self, waiter: Waiter, permit: Permit | None, refusal: Exception | None, now: float) -> None:
+        """End a wait."""
+        waiter.settle(permit, refusal)
+        if isinstance(refusal, Refused):
+            self._note_refusal(waiter.gates[0], refusal, now)
+        for gate in waiter.gates:
+            if gate.line is not None:
+                gate.line.leave(waiter)
+        self._waited += permit is not None and permit.waited > 0
+
+    def _step_out(self, waiter: Waiter) -> None:
+        """The caller was cancelled or interrupted: nothing stays taken, and nobody behind it is held up."""
+
+        def leave() -> None:
+            now = self._now()
+            if waiter.permit is not None:
+                self._give_back(waiter.permit, False, now)
+            elif not waiter.settled:
+                self._settle(waiter, None, None, now)
+            for gate in waiter.gates:
+                self._serve(gate, now)
+
+        self._when_free(leave)
+
+    def _open(self, key: str, also: tuple[str, ...], cost: Cost, now: float) -> list[KeyGate]:
+        """The gates of a call, its own first and the others in sorted order, if the cost can ever fit."""
+        gate = self._keys.open(key, now)
+        more = {other.key: other for other in (self._keys.open(name, now) for name in also) if other is not gate}
+        gates = [gate, *(more[name] for name in sorted(more))]
+        if any(one.key not in self._gates for one in gates):  # the last to be opened took the place of the first
+            raise TooManyKeysError(gate.key, f"max_keys={self.config.max_keys} is too small for so many keys at once")
+        for one in gates:
+            dimension = None if one.buckets is None else one.buckets.never_fits(costs_of(cost))
+            if dimension is not None:
+                amount, limit = costs_of(cost)[dimension], one.policy.quotas[dimension].amount
+                reason = f"cost[{dimension!r}]={amount:,.10g} is above the limit of {limit:,.10g}"
+                raise CostTooLargeError(one.key, f"{reason} and would never fit")
+        return gates
+
+    def _note_refusal(self, gate: KeyGate, refusal: Refused, now: float) -> None:
+        self._denied += 1
+        self.tell.note("refused", gate, now, refusal.reason)
+
+    def _refusal(self, gate: KeyGate, refusal: Refuse, now: float) -> Refused:
+        retry_after = None if refusal.retry_at is None else max(0.0, refusal.retry_at - now)
+        kind = WaitTooLongError if refusal.code == "line_full" else CircuitOpenError
+        return kind(gate.key, refusal.reason, retry_after)
+
+    def end(self, permit: Permit, signal: Signal, latency: float | None, cost: Cost | None) -> None:
+        """Take an answer. Called by ``permit.report``."""
+        if cost is not None:
+            check_cost(cost)
+        draw = 0.0 if signal.retry_after is None else self._rng.random()
+        with self._lock:
+            now = self._now()  # read under the lock, so that no two decisions see time go back
+            if latency is None or not latency >= 0.0:
+                latency = now - permit.sent_at
+            if permit.others:
+                permit = self._named_by(signal, permit, cost, now)
+            gate = permit.gate
+            before = self.tell.look(gate) if self.tell.is_watched else None
+            if gate.report(permit, signal, latency, now, draw):
+                gate.used_at = now
+                self._gates.move_to_end(gate.key)
+                if signal is not _OK:
+                    self._again += signal.outcome in AGAIN
+                if cost is not None:
+                    gate.settle(permit, cost if isinstance(cost, Mapping) else {"requests": cost})
+                if before is not None:
+                    self.tell.note_changes(gate, before, now)
+            if gate.waited_for:
+                self._serve(gate, now)
+            if now >= self._keys.tidy_at:
+                self._tidy(now)
+        if before is not None:
+            self.tell.flush()
+
+    def drop(self, permit: Permit, *, sent: bool) -> None:
+        """Take a permit back without an outcome. Called by ``permit.release`` and ``permit.abandon``."""
+        self._when_free(lambda: self._give_back(permit, sent, self._now()))
+
+    def _when_free(self, act: Callable[[], None]) -> None:
+        """Act under the lock, or leave it to the next who tidies up.
+
+        Garbage collection can end a permit's block at any moment, also in the middle of a decision of this very
+        thread; waiting for the lock would then be for ever.
+        """
+        if not self._lock.acquire(timeout=LONGEST_DECISION):
+            self._left_to_do.append(act)
+            return
+        try:
+            act()
+        finally:
+            self._lock.release()
+        self.tell.flush()
+
+    def _tidy(self, now: float, steps: int = TIDY_STEPS) -> None:
+        while self._left_to_do:
+            self._left_to_do.popleft()()
+        self._keys.tidy(now, steps)
+
+    def _give_back(self, permit: Permit, sent: bool, now: float) -> None:
+        for one in (permit, *permit.others):
+            if one.gate.release(one) if sent else one.gate.abandon(one):
+                self._keys.touch(one.gate, now)
+            self._serve(one.gate, now)
+
+    def _named_by(self, signal: Signal, permit: Permit, cost: Cost | None, now: float) -> Permit:
+        """The permit of the key that the answer speaks of, else the first; the others are released."""
+        permits = (permit, *permit.others)
+        named = next((one for one in permits if signal.scope in _PARTS.split(one.gate.key)), permit)
+        for one in permits:
+            if one is not named and one.gate.release(one):
+                if cost is not None:
+                    one.gate.settle(one, cost if isinstance(cost, Mapping) else {"requests": cost})
+                self._keys.touch(one.gate, now)
+                self._serve(one.gate, now)
+        return named
+
+    def _look_after_all(self, gates: list[KeyGate], now: float) -> None:
+        for gate in gates:
+            if gate.seq >= gate.check_at:
+                self._look_after(gate, now)
+
+    def _look_after(self, gate: KeyGate, now: float) -> None:
+        """Every so many calls: count off permits that were never ended, and say so if nothing is ever reported."""
+        with self._lock:
+            gate.look_after(now)
+            silent = gate.learns and gate.answers == 0 and not self._warned
+            if silent:
+                self._warned = True
+                self.tell.note("cannot_learn", gate, now, f"{gate.seq} permits and no report")
+        if silent:
+            log.warning(
+                "%s: %d permits were given and none was reported, so nothing can be learned; "
+                "call permit.report(response) after each call",
+                gate.key,
+                gate.seq,
+            )
+            self.tell.flush()
+
+
+def check_wait(name: str, value: float | None, least: str = "0") -> None:
+    try:
+        fine = value is None or value >= float(least)
+    except TypeError:
+        fine = False
+    if not fine:
+        raise ConfigError(f"{name}={value!r} must be a number of seconds, {least} or more")
+
+
+def check_also(also: Iterable[str]) -> tuple[str, ...]:
+    keys = tuple(islice(also, MOST_ALSO + 1))
+    if len(keys) > MOST_ALSO or isinstance(also, str):
+        raise ConfigError(f"also={keys!r} must be at most {MOST_ALSO} other keys")
+    return keys
+
+
+def check_cost(cost: Cost) -> None:
+    amounts = list(cost.values()) if isinstance(cost, Mapping) else [cost]
+    try:
+        fine = 0 < len(amounts) <= MOST_DIMENSIONS and all(isfinite(amount) and amount >= 0 for amount in amounts)
+    except TypeError:
+        fine = False
+    if not fine or cost == 0:
+        raise ConfigError(
+            f"cost={repr(cost)[:200]} must be a finite number above 0, or numbers of 0 and more for up to "
+            f"{MOST_DIMENSIONS} dimensions"
+        )

@@ -1,0 +1,94 @@
+"""Ctrl-C and garbage collection may strike at any moment; the limiter must go on."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import threading
+
+import pytest
+
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+
+
+class Struck(Exception):
+    """What the signal handler raises."""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that interrupts")
+def test_a_signal_at_any_moment_leaves_no_lock_held_and_nobody_in_line() -> None:
+    """Real time: half a second of interrupts every few hundred microseconds."""
+    limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=3000, token_bucket_capacity=2))
+    strikes = 0
+
+    def strike(*_: object) -> None:
+        raise Struck
+
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        for _ in range(1500):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0003)
+                while True:
+                    limiter.acquire("api").report(status_code=200, latency=0.001)
+            except Struck:
+                strikes += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    except Struck:
+        strikes += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert strikes > 100
+    assert limiter._lock.acquire(timeout=1)
+    limiter._lock.release()
+    assert limiter.snapshot().keys[0].waiters == 0
+    assert limiter.acquire("api", max_wait=1.0).waited < 1.0
+
+
+def test_a_block_that_is_collected_in_the_middle_of_a_decision_does_not_hang() -> None:
+    """Real time: the half second after which the lock is no longer waited for."""
+    limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=100))
+
+    def block():  # type: ignore[no-untyped-def]
+        with limiter.permit("api"):
+            yield
+
+    cycle = [block()]
+    next(cycle[0])
+    cycle.append(cycle)  # type: ignore[arg-type]
+    del cycle
+    now, collected = limiter._now, []
+
+    def collecting() -> float:
+        if not collected:
+            collected.append(True)
+            gc.collect()
+        return now()
+
+    limiter._now = collecting
+    done = threading.Event()
+
+    def work() -> None:
+        limiter.acquire("api").report(status_code=200)
+        done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert done.wait(10)
+    assert limiter.snapshot().keys[0].in_flight == 0
+
+
+def test_waiters_of_loops_that_were_closed_harm_nobody() -> None:
+    limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=200, token_bucket_capacity=1))
+    limiter.acquire("api")
+    loop = asyncio.new_event_loop()
+    waiters = [loop.create_task(limiter.acquire_async("api", max_wait=60)) for _ in range(3)]
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    limiter.acquire("api").report(status_code=429, retry_after=0.1)
+    assert limiter.acquire("api", max_wait=5).waited < 5
+    for waiter in waiters:
+        waiter._log_destroy_pending = False  # type: ignore[attr-defined]
+        waiter.get_coro().close()

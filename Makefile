@@ -46,4 +46,5 @@ wheel: .venv/.ready  ## build the wheel into dist/
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
 
 clean:  ## remove everything that was made
-	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage headgate-demo*.svg
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

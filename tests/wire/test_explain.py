@@ -27,7 +27,7 @@ def test_a_good_answer_of_openai(answers: dict[str, Any], wall: float) -> None:
         "The words are those of OpenAI.",
         "5,000 requests a minute, 4,999 left, whole again in 12 ms.",
         "160,000 tokens in a window it does not name, 159,976 left, whole again in 6 min.",
-        "Headgate would pace the next calls by these numbers, so that none is refused.",
+        "Headgate would pace the next calls by these numbers, so that none should be refused.",
     ]
 
 
@@ -36,16 +36,15 @@ def test_a_refusal_of_openai(answers: dict[str, Any], wall: float) -> None:
         "429: too many calls for now (rate_limit_exceeded).",
         "The words are those of OpenAI.",
         '30,000 tokens a minute ("TPM"), 14,468 left.',
-        "It asks for a pause of 374 ms.",
-        "Headgate would start nothing more for gpt-4o within 374 ms, slow down once, and then send the call again; "
-        "this uses up no attempt.",
+        "It asks for a pause of 374 ms (gpt-4o).",
+        "Headgate would start nothing more for 374 ms and then go on at a lower pace.",
     ]
 
 
 def test_a_daily_quota(answers: dict[str, Any], wall: float) -> None:
     assert told(answers, "google search 429", wall)[-2:] == [
         "It will be good again in 17 h 30 min.",
-        "Headgate would rest this credential for 17 h 30 min and go on with another.",
+        "Headgate would start nothing more for 17 h 30 min; until then only another credential can help.",
     ]
 
 
@@ -57,9 +56,32 @@ def test_an_error_inside_a_200(answers: dict[str, Any], wall: float) -> None:
 def test_silence() -> None:
     assert explain(200, {}, wall=0) == [
         "200: the call went through.",
-        "It says nothing about limits, so Headgate would find the rate by itself, "
+        "It says nothing about limits: Headgate would find the rate by itself, "
         "from which calls pass and how long they take.",
     ]
+
+
+@pytest.mark.parametrize("header", [{"Retry-After": "banana"}, {"x-ratelimit-remaining": "plenty"}])
+def test_words_about_limits_that_cannot_be_understood_are_not_silence(header: dict[str, str]) -> None:
+    assert explain(200, header, wall=0)[-1].startswith("What it says of limits cannot be understood: Headgate would")
+
+
+def test_a_pause_in_a_good_answer_is_understood_and_no_limit() -> None:
+    assert explain(200, {"Retry-After": "5"}, wall=0)[-1].startswith("It says nothing about limits")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "last"),
+    [
+        (401, {}, "Trying again with this credential would end the same way; use another."),
+        (429, {"Retry-After": "3"}, "Headgate would start nothing more for 3 s and then go on at a lower pace."),
+        (429, {}, "Headgate would go on at a lower pace."),
+        (503, {"Retry-After": "3"}, "Headgate would start nothing more for 3 s and then go on; failures in a row"),
+        (413, {}, "Trying again would end the same way: the call has to be made smaller."),
+    ],
+)
+def test_nothing_is_promised_that_a_limiter_does_not_do(status: int, headers: dict[str, str], last: str) -> None:
+    assert explain(status, headers, wall=0)[-1].startswith(last)
 
 
 def test_policies_bytes_concurrency_and_nothing_left() -> None:
@@ -73,11 +95,11 @@ def test_policies_bytes_concurrency_and_nothing_left() -> None:
     ]
 
 
-def test_every_answer_ends_with_what_headgate_would_do(answers: dict[str, Any], wall: float) -> None:
+def test_every_answer_ends_with_what_comes_next(answers: dict[str, Any], wall: float) -> None:
     for name in answers:
         said = told(answers, name, wall)
         assert all(sentence.endswith(".") for sentence in said), name
-        assert "Headgate would" in said[-1], name
+        assert "Headgate would" in said[-1] or "would end the same way" in said[-1], name
 
 
 @pytest.mark.parametrize("status", [0, 200, 400, 401, 402, 413, 429, 432, 500, 503])

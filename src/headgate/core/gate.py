@@ -364,7 +364,7 @@ class Gate(Pace):
             gently = " on the way back from a pause" if self.comeback is not _NO_COMEBACK else ""
             return f"paced at {self.rate:.3g} calls/s{gently}, {self.controller.why()}, {left}"
         quota = self.policy.quotas[decides]
-        return f"held under the known limit of {quota.amount:,.10g} {decides} per {span(quota.window)}, {left}"
+        return f"held under the known limit of {quota.amount:,.10g} {decides} per {quota.window:g} s, {left}"
 
     # ------------------------------------------------------------------ putting away
 

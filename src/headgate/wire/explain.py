@@ -3,8 +3,8 @@
 429: too many calls for now (rate_limit_exceeded).
 The words are those of OpenAI.
 30,000 tokens a minute ("TPM"), 14,468 left.
-It asks for a pause of 374 ms.
-Headgate would start nothing more for gpt-4o within 374 ms, slow down once, and then send ...
+It asks for a pause of 374 ms (gpt-4o).
+Headgate would start nothing more for 374 ms and then go on at a lower pace.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from itertools import pairwise
 
 from ..core.decision import Outcome
 from ..core.signal import Limit, Signal
+from .arrival import Arrival
+from .headers import listen
 from .reading import read
 from .redaction import redact
 from .status import outcome_of_status
@@ -68,6 +70,8 @@ _COUNTED = {
     "cost": ("point of query cost", "points of query cost"),
 }
 
+_BY_ITSELF = "Headgate would find the rate by itself, from which calls pass and how long they take."
+
 
 def explain(
     status: int,
@@ -85,7 +89,10 @@ def explain(
     sentences += [_of_limit(limit) for limit in signal.limits]
     if signal.retry_after is not None:
         sentences.append(_of_pause(signal, signal.retry_after))
-    sentences.append(_what_headgate_does(signal))
+    if signal.outcome is Outcome.OK and not signal.limits and _is_garbled(headers, wall):
+        sentences.append(f"What it says of limits cannot be understood: {_BY_ITSELF}")
+    else:
+        sentences.append(_what_headgate_does(signal))
     return [redact(sentence) for sentence in sentences]
 
 
@@ -152,42 +159,41 @@ def _of_pause(signal: Signal, seconds: float) -> str:
         return "It asks for no pause."
     if signal.outcome is Outcome.QUOTA_EXHAUSTED:
         return f"It will be good again in {in_words(seconds)}."
-    return f"It asks for a pause of {in_words(seconds)}."
+    whom = f" ({signal.scope})" if signal.scope else ""
+    return f"It asks for a pause of {in_words(seconds)}{whom}."
+
+
+def _is_garbled(headers: object, wall: object) -> bool:
+    """Whether there are headers about limits that hold nothing readable, not even a pause."""
+    try:
+        spoken = listen(headers, idly=True)
+    except Exception:  # a mapping that itself raises
+        return False
+    arrival = Arrival(wall)
+    return spoken.speaks and all(arrival.until(text, milliseconds=is_ms) is None for text, is_ms in spoken.retries)
 
 
 def _what_headgate_does(signal: Signal) -> str:
+    """What a limiter would do by itself, which is to hold calls back; to send one again is its caller's business."""
     pause = signal.retry_after
-    whom = f" for {signal.scope}" if signal.scope else ""
+    rest = f"start nothing more for {in_words(pause)}" if pause else ""
     match signal.outcome:
         case Outcome.OK if signal.limits:
-            return "Headgate would pace the next calls by these numbers, so that none is refused."
+            return "Headgate would pace the next calls by these numbers, so that none should be refused."
         case Outcome.OK:
-            return (
-                "It says nothing about limits, so Headgate would find the rate by itself, "
-                "from which calls pass and how long they take."
-            )
-        case Outcome.RATE_LIMITED if pause:
-            return (
-                f"Headgate would start nothing more{whom} within {in_words(pause)}, slow down once, "
-                "and then send the call again; this uses up no attempt."
-            )
+            return f"It says nothing about limits: {_BY_ITSELF}"
         case Outcome.RATE_LIMITED:
-            return (
-                f"Headgate would slow down once{whom}, try again after a moment, "
-                "and send the call again; this uses up no attempt."
-            )
-        case Outcome.QUOTA_EXHAUSTED:
-            until = f"for {in_words(pause)}" if pause else "until somebody says when it is good again"
-            return f"Headgate would rest this credential{whom} {until} and go on with another."
+            return f"Headgate would {rest + ' and then ' if rest else ''}go on at a lower pace."
+        case Outcome.QUOTA_EXHAUSTED if rest:
+            return f"Headgate would {rest}; until then only another credential can help."
         case Outcome.OVERLOADED | Outcome.TRANSIENT:
-            wait = f"wait at least {in_words(pause)}" if pause else "back off"
-            return f"Headgate would {wait} and try again; failures in a row open the circuit."
-        case Outcome.AUTH | Outcome.KEY_DEAD:
-            return "Headgate would retire this credential and go on with another."
+            return f"Headgate would {rest + ' and then ' if rest else ''}go on; failures in a row open the circuit."
+        case Outcome.QUOTA_EXHAUSTED | Outcome.AUTH | Outcome.KEY_DEAD:
+            return "Trying again with this credential would end the same way; use another."
         case Outcome.TOO_LARGE:
-            return "Headgate would not send it again: it has to be made smaller."
+            return "Trying again would end the same way: the call has to be made smaller."
         case _:
-            return "Headgate would not send it again: another try would end the same way."
+            return "Trying again would end the same way."
 
 
 def _number(amount: float) -> str:

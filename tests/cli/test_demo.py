@@ -1,6 +1,7 @@
 """The demo, small: real processes and sockets, so these few tests take real seconds."""
 
 import asyncio
+import errno
 import io
 import json
 import signal
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from headgate.cli.demo import hidden_plan, mock_options
 from headgate.cli.demo_live import LiveScreen
-from headgate.cli.demo_report import LiveReport
+from headgate.cli.demo_report import LiveReport, summary
 from headgate.sim.score import judge
 from headgate.sim.trial import Sample, Trial
 
@@ -31,6 +32,27 @@ def test_it_runs_to_the_end_loses_nothing_and_draws_a_picture(headgate, tmp_path
     assert (summary["done"], summary["lost"], summary["done_twice"], summary["left"]) == (40, 0, 0, 0)
     assert any(line["reason"] for line in lines[:-1])
     ElementTree.parse(picture)
+
+
+def test_a_picture_that_cannot_be_written_does_not_cost_the_score(headgate, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    result = headgate("demo", *SMALL, "--json", "-o", tmp_path / "run.svg")
+    assert result.code == 3
+    assert "cannot write" in result.err
+    end = json.loads(result.out.splitlines()[-1])
+    assert (end["summary"]["done"], end["picture"]) == (40, None)
+
+
+def test_a_quota_that_was_not_found_is_said_so_and_no_share_is_told_from_then_on():
+    trial, plan = watched_trial(), hidden_plan(1, 3000, 28.0)
+    trial.samples = [Sample(n / 10, 3.0, "closed", "", 0, 0) for n in range(140)]
+    rows = dict(summary(judge(trial, plan, {"ids_done": 0, "ids_done_twice": 0}), plan, None))
+    assert rows["quota found"].endswith("/s not found before it changed (within 10 %)")
+    assert "not found after it changed at" in rows["change followed"]
+    assert "once it was found" not in rows["goodput"]
 
 
 def test_without_a_terminal_it_prints_plain_lines(headgate, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """What goes wrong is told in one sentence on stderr, with the exit code that belongs to it."""
 
+from pathlib import Path
+
 import pytest
 
 import headgate.cli as cli
@@ -40,6 +42,17 @@ def test_a_command_like_no_other_is_met_with_all_of_them(headgate):
         (["mock", "--burst", "0"], "burst"),
         (["mock", "--port", "70000"], "65535"),
         (["mock", "--nonsense"], "--nonsense"),
+        (["mock", "--port", "abc"], "'abc' is not a whole number. See"),
+        (["mock", "--seed", "1.5"], "'1.5' is not a whole number. See"),
+        (["mock", "--outage", "10s+0s"], "longer than 0 s"),
+        (["mock", "--at-once", "3"], "--at-once is for --algorithm concurrency"),
+        (["mock", "--burst", "3", "--algorithm", "window"], "--burst is for --algorithm bucket"),
+        (["mock", "--burst", "3", "--algorithm", "concurrency"], "--burst is for --algorithm bucket"),
+        (["demo", "surplus"], '(surplus). See "headgate demo --help"'),
+        (["demo", "-o"], 'See "headgate demo --help"'),
+        (["demo", "-o", "x.png"], "the picture is an SVG; end the name with .svg. See"),
+        (["demo", "--seconds", "nan"], "'nan' is not a number"),
+        (["demo", "--seconds", "soon"], "'soon' is not a number"),
         (["demo", "--calls", "1"], "20"),
         (["demo", "-o", "/no/such/directory/p.svg"], "directory"),
         (["limits"], "URL"),
@@ -93,3 +106,12 @@ def test_a_reader_who_leaves_is_no_error(headgate_process):
     process.stdout = None
     assert process.wait(20) == 0
     assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [["--help"], ["mock", "--json"]])
+def test_output_that_does_not_fit_is_one_sentence(headgate_process, arguments):
+    with open("/dev/full", "w") as full:
+        process = headgate_process(*arguments, stdout=full)
+        assert process.wait(20) == 3
+    assert process.stderr.read() == "headgate: cannot write the output (No space left on device).\n"

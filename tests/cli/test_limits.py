@@ -99,7 +99,7 @@ def test_json_is_the_normalised_signal(headgate, dialect):
     assert (fields["status"], fields["outcome"]) == (200, "ok")
     limit = fields["limits"][0]
     told = 3600 if dialect == "github" else 60
-    assert (limit["dimension"], limit["limit"], limit["remaining"]) == ("requests", told, told - 1)
+    assert (limit["dimension"], limit["limit"], limit["remaining"]) == ("requests", told, 59)
 
 
 def test_json_of_a_refusal_has_its_pause(headgate):
@@ -163,6 +163,14 @@ def test_with_nothing_to_give_away_a_redirect_is_followed(headgate):
     assert other.url in result.out
 
 
+def test_a_redirect_that_leads_nowhere_blames_the_site_it_leads_to(headgate):
+    with on_a_thread(lambda: Site(redirect_to(lambda: "http://nowhere.invalid/"))) as site:
+        result = headgate("limits", site.url)
+    assert result.code == 3
+    host = site.url.removeprefix("http://")
+    assert f"{host} sends on to nowhere.invalid:80, which has no address under that name; " in result.err
+
+
 def test_on_the_same_site_a_redirect_keeps_the_headers(headgate):
     async def handler(request):
         return web.Response(status=307, headers={"Location": "/there"}) if request.path == "/" else await fine(request)
@@ -205,7 +213,7 @@ def test_of_an_endless_body_only_the_beginning_is_read(headgate):
         assert time.monotonic() - began < 3
 
 
-@pytest.mark.parametrize(("answer", "word"), [(b"", "hung up"), (b"not http at all\r\n\r\n", "no usable answer")])
+@pytest.mark.parametrize(("answer", "word"), [(b"", "hung up"), (b"not http at all\r\n\r\n", "did not answer in HTTP")])
 def test_a_server_that_speaks_no_http_is_one_sentence(headgate, answer, word):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

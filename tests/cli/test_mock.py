@@ -55,7 +55,14 @@ def test_a_taken_port_is_one_sentence_and_exit_code_3(headgate):
         result = headgate("mock", "--port", taken.getsockname()[1])
     assert result.code == 3
     assert result.err.count("\n") == 1
-    assert "another --port" in result.err
+    assert "is already in use; choose another --port, or 0." in result.err
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "192.0.2.1"])
+def test_a_host_nobody_can_listen_on_needs_another_host(headgate, host):
+    result = headgate("mock", "--host", host)
+    assert result.code == 3
+    assert result.err.endswith("choose another --host.\n")
 
 
 @pytest.mark.parametrize("algorithm", ["bucket", "window", "log", "concurrency"])

@@ -83,8 +83,25 @@ def test_openai_speaks_of_a_minute_and_says_the_wait_in_words():
     assert "Please try again in 30s." in body["error"]["message"]
     (_, first, _), _ = refusal_in("openai", MockPlan(rate=Rate(10.0), burst=2, latency=0.0))
     assert first["x-ratelimit-limit-requests"] == "600"
-    assert first["x-ratelimit-remaining-requests"] == "599"
+    assert first["x-ratelimit-remaining-requests"] == "1"
     assert first["x-ratelimit-reset-requests"] == "100ms"
+
+
+@pytest.mark.parametrize("algorithm", ["bucket", "window", "log"])
+@pytest.mark.parametrize(
+    ("dialect", "field"),
+    [
+        ("openai", "x-ratelimit-remaining-requests"),
+        ("anthropic", "anthropic-ratelimit-requests-remaining"),
+        ("github", "x-ratelimit-remaining"),
+    ],
+)
+def test_no_more_is_said_to_be_left_than_really_is(algorithm, dialect, field):
+    async def conversation(get, clock):
+        return [(status, headers[field]) for status, headers, _ in [await get() for _ in range(4)]]
+
+    plan = MockPlan(rate=Rate(3.0, 10.0), algorithm=algorithm, latency=0.0)
+    assert talk(plan, dialect, conversation) == [(200, "2"), (200, "1"), (200, "0"), (429, "0")]
 
 
 def test_anthropic_resets_are_instants():
@@ -102,8 +119,8 @@ def test_github_speaks_of_an_hour_and_resets_are_epoch_seconds():
     (_, first, _), (_, headers, body) = refusal_in("github")
     assert (first["x-ratelimit-limit"], first["x-ratelimit-remaining"], first["x-ratelimit-used"]) == (
         "120",
-        "119",
         "1",
+        "119",
     )
     assert headers["x-ratelimit-remaining"] == "0"
     assert before + 60 <= int(headers["x-ratelimit-reset"]) <= time.time() + 61

@@ -15,6 +15,7 @@ and one row in ``COMMANDS``.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ import click
 from headgate._version import __version__
 
 DONE, USAGE, FAILED, STOPPED = 0, 2, 3, 4
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What goes wrong when the output goes to a file that cannot grow."""
 
 
 class Entry(NamedTuple):
@@ -119,6 +122,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit:  # click's word for a reader who has gone (`headgate ... | head`): nothing is left to say
         return DONE
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            complain(f"cannot write the output ({os.strerror(error.errno)}).")
+            return FAILED
         if os.environ.get("HEADGATE_DEBUG"):
             raise
         from headgate.wire.redaction import redact
@@ -129,7 +135,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def as_sentence(text: str) -> str:
-    return text if text.endswith((".", "?", ")")) else f"{text}."
+    return text if text.endswith((".", "?", "?)")) else f"{text}."
 
 
 def where_to_look(context: click.Context | None) -> str:

@@ -50,26 +50,29 @@ class Answer:
 
 
 class NoAnswerError(Exception):
-    """No answer came; the message is a clause that says why."""
+    """No answer came; the message is a clause that says why, to follow the name of the site that was asked."""
 
 
 async def ask(question: Question) -> Answer:
     """Ask once and follow harmless redirects; raises ``NoAnswerError``."""
     timeout = aiohttp.ClientTimeout(total=question.timeout)
     agent = {"User-Agent": f"headgate/{__version__}"}
-    try:
-        async with aiohttp.ClientSession(timeout=timeout, headers=agent) as session:
-            return await _follow(session, question)
-    except TimeoutError:
-        raise NoAnswerError(f"did not answer within {question.timeout:g} s") from None
-    except (aiohttp.ClientError, OSError) as error:
-        raise NoAnswerError(_why(error)) from None
+    async with aiohttp.ClientSession(timeout=timeout, headers=agent) as session:
+        return await _follow(session, question)
+
+
+def site_of(url: URL) -> str:
+    return f"{url.host}:{url.port}"
 
 
 async def _follow(session: aiohttp.ClientSession, question: Question) -> Answer:
     url, method, body = question.url, question.method, question.body
     for _ in range(MOST_REDIRECTS + 1):
-        answer = await _once(session, question, url, method, body)
+        try:
+            answer = await _once(session, question, url, method, body)
+        except (aiohttp.ClientError, OSError) as error:
+            sent_on = "" if url.origin() == question.url.origin() else f"sends on to {site_of(url)}, which "
+            raise NoAnswerError(sent_on + _why(error, question.timeout)) from None
         location = next((value for name, value in answer.headers if name.lower() == "location"), None)
         if answer.status not in REDIRECTS or location is None:
             return answer
@@ -107,7 +110,9 @@ def _proxy(url: URL) -> str | None:
     return urllib.request.getproxies().get(url.scheme)
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, timeout: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"did not answer within {timeout:g} s"
     if isinstance(error, aiohttp.ClientConnectorDNSError | socket.gaierror):
         return "has no address under that name"
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
@@ -119,4 +124,6 @@ def _why(error: Exception) -> str:
         return "refuses the connection" if refused else f"cannot be reached ({type(error.os_error).__name__})"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "hung up without an answer"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "did not answer in HTTP"
     return f"gave no usable answer ({type(error).__name__})"

@@ -33,6 +33,7 @@ from headgate.sim.trial import Trial
 from . import DONE, FAILED, STOPPED, CommandFailed
 from .demo_report import Reporter, reporter_for
 from .examples import ExampleCommand
+from .notation import WHOLE, Number, WholeNumber
 from .running import run_async
 
 SAMPLE_EVERY = 0.1
@@ -57,7 +58,7 @@ OPEN_FOR = 1.0
 )
 @click.option(
     "--calls",
-    type=click.IntRange(20, 1_000_000),
+    type=WholeNumber(20, 1_000_000),
     metavar="N",
     default=3000,
     show_default=True,
@@ -65,7 +66,7 @@ OPEN_FOR = 1.0
 )
 @click.option(
     "--workers",
-    type=click.IntRange(1, 1000),
+    type=WholeNumber(1, 1000),
     metavar="N",
     default=48,
     show_default=True,
@@ -73,14 +74,14 @@ OPEN_FOR = 1.0
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 3600),
+    type=Number(1, 3600),
     metavar="S",
     default=28.0,
     show_default=True,
     help="About how long it takes; the hidden quota is made to fit.",
 )
 @click.option(
-    "--seed", type=int, default=1, show_default=True, help="Draws the hidden quota, its change and the outage."
+    "--seed", type=WHOLE, default=1, show_default=True, help="Draws the hidden quota, its change and the outage."
 )
 @click.option(
     "-o",
@@ -96,10 +97,12 @@ OPEN_FOR = 1.0
 def command(calls: int, workers: int, seconds: float, seed: int, picture: Path, no_picture: bool, as_json: bool) -> int:
     """Find a hidden, changing quota, live in the terminal.
 
-    Starts a mock API whose quota nobody tells the client, halves it on the way and takes the API down for a moment;
-    sends calls through the limiter from many workers, and shows what it learns, when it waits, and why. Needs no
+    Starts a mock API whose quota is hidden from the client, drops on the way and is interrupted by an outage; sends
+    calls through the limiter from many workers, and shows what it learns, when it waits, and why. Needs no
     key and no network. Ctrl-C stops it and still prints the score.
     """
+    if not no_picture and picture.suffix.lower() != ".svg":
+        raise click.UsageError("the picture is an SVG; end the name with .svg.")
     if not no_picture and not picture.absolute().parent.is_dir():
         raise click.UsageError(f"there is no directory {picture.absolute().parent} to write the picture into.")
     return run_async(demonstrate(calls, workers, seconds, seed, None if no_picture else picture, as_json=as_json))
@@ -115,9 +118,10 @@ async def demonstrate(
         with reporter_for(trial, plan, seconds, as_json=as_json) as reporter:
             interrupted = await run_and_watch(trial, reporter, PATIENCE * seconds)
         score = judge(trial, plan, await fetch_truth(url))
-    if picture is not None:
-        write_picture(picture, draw(trial, plan, score).to_svg())
-    reporter.conclude(score, plan, picture)
+    trouble = None if picture is None else write_picture(picture, draw(trial, plan, score).to_svg())
+    reporter.conclude(score, plan, picture if trouble is None else None)
+    if trouble is not None:
+        raise trouble
     if interrupted:
         return STOPPED
     return DONE if score.is_sound and score.done == calls else FAILED
@@ -186,11 +190,13 @@ def put_down(process: asyncio.subprocess.Process) -> None:
         process.kill()
 
 
-def write_picture(path: Path, svg: str) -> None:
+def write_picture(path: Path, svg: str) -> CommandFailed | None:
+    """Write it, or return why not: a run that is over must not lose its score to a full disk."""
     try:
         path.write_text(svg, encoding="utf-8")
     except OSError as error:
-        raise CommandFailed(f"cannot write {path} ({error.strerror}); choose another file with -o.") from None
+        return CommandFailed(f"cannot write {path} ({error.strerror}); choose another file with -o.")
+    return None
 
 
 async def fetch_truth(url: str) -> dict[str, Any]:

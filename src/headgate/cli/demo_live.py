@@ -119,7 +119,7 @@ class LiveScreen:
         )
 
     def why(self, trial: Trial, sample: Sample, width: int) -> Text:
-        waiting = f"  {sample.waiting} of {trial.workers} workers wait: "
+        waiting = f"  {sample.waiting} wait: "
         line = Text.assemble(waiting, (sample.reason or "their turn is now", "italic"))
         if sample.done == trial.calls:
             line = Text("  every call is done")

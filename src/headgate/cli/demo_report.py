@@ -15,13 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.sim.api import MockPlan
-from headgate.sim.score import Score
+from headgate.sim.score import CLOSE_ENOUGH, Score
 from headgate.sim.trial import Sample, Trial
 
 from .demo_live import LiveScreen
 
 SMALLEST_SCREEN = (80, 18)
 """Columns and lines below which a live screen would not fit."""
+CLOSE = f"within {100 * CLOSE_ENOUGH:.0f} %"
+"""How near to the true quota counts as having found it, in words."""
 
 
 class Reporter(AbstractContextManager["Reporter"], Protocol):
@@ -128,12 +130,15 @@ def summary(score: Score, plan: MockPlan, picture: Path | None) -> list[tuple[st
         ("goodput", goodput(score)),
         ("refused with 429", f"{score.rate_limited} of {score.sent:,} calls sent ({score.rate_limited_share:.2%})"),
         ("failed with 503", f"{score.failed}"),
-        ("quota found", f"{plan.rate.per_second:.1f}/s {after(score.found_after)} the start"),
+        ("quota found", quota_found(score, plan)),
     ]
     for step in plan.steps[:1]:
         if step.at < score.seconds:
             rate = f"{plan.rate.per_second * step.factor:.1f}/s"
-            rows.append(("change followed", f"{rate} {after(score.followed_after)} it changed at {step.at:.1f} s"))
+            when = f"it changed at {step.at:.1f} s"
+            late = score.followed_after
+            followed = f"not found after {when} ({CLOSE})" if late is None else f"{CLOSE}, {late:.1f} s after {when}"
+            rows.append(("change followed", f"{rate} {followed}"))
     reached = [outage for outage in plan.outages if outage.at < score.seconds]
     rows += [("outage", f"{outage.at:.1f} s to {outage.until:.1f} s") for outage in reached]
     opened = ", ".join(f"{start:.1f} s to {end:.1f} s" for start, end in score.breaker_open)
@@ -151,8 +156,12 @@ def goodput(score: Score) -> str:
     return f"{score.goodput:.1%} of the true quota{once_found}"
 
 
-def after(seconds: float | None) -> str:
-    return "not within 10 % after" if seconds is None else f"within 10 %, {seconds:.1f} s after"
+def quota_found(score: Score, plan: MockPlan) -> str:
+    rate = f"{plan.rate.per_second:.1f}/s"
+    if score.found_after is not None:
+        return f"{rate} {CLOSE}, {score.found_after:.1f} s after the start"
+    changed = any(step.at < score.seconds for step in plan.steps)
+    return f"{rate} not found before {'it changed' if changed else 'the end'} ({CLOSE})"
 
 
 def span(seconds: float) -> str:

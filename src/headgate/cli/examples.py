@@ -15,6 +15,13 @@ class ExampleCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = examples
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(context, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or context  # an option without its value does not say whose option it is
+            raise
+
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Examples"):
             for typed, does in self.examples:

@@ -18,7 +18,7 @@ from headgate.wire.names import meaning
 from headgate.wire.redaction import HIDDEN, redact
 
 from . import DONE, CommandFailed
-from .asking import Answer, NoAnswerError, Question, ask
+from .asking import Answer, NoAnswerError, Question, ask, site_of
 from .examples import ExampleCommand
 from .notation import Notation
 from .running import run_async
@@ -101,7 +101,7 @@ def command(
     try:
         answer = run_async(ask(question))
     except NoAnswerError as error:
-        site = f"{question.url.host}:{question.url.port}"
+        site = site_of(question.url)
         raise CommandFailed(hide(f"{site} {error}; check the address and the network, then try again.")) from None
     click.echo(hide(json.dumps(as_fields(answer)) if as_json else in_words(question, answer)))
     return DONE

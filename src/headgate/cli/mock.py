@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import click
 
-from headgate.sim.api import MockPlan
+from headgate.sim.api import DEFAULT_AT_ONCE, MockPlan
 from headgate.sim.dialects import DIALECTS
-from headgate.sim.notation import Outage, Rate, Step, read_duration, read_outage, read_rate, read_step
+from headgate.sim.notation import MOST_PER_WINDOW, Outage, Rate, Step, read_duration, read_outage, read_rate, read_step
 from headgate.sim.quota import ALGORITHMS
 from headgate.sim.server import MockServer
 
 from . import DONE, CommandFailed
 from .examples import ExampleCommand
-from .notation import Notation
+from .notation import WHOLE, Notation, Number, WholeNumber
 from .running import run_async
 
 RATE = Notation("N/TIME", read_rate)
@@ -47,9 +49,17 @@ OUTAGE = Notation("TIME+TIME", read_outage)
     show_default=True,
     help="How calls are counted: a token bucket, fixed windows, a sliding log, or calls at a time.",
 )
-@click.option("--burst", type=float, metavar="N", help="What a bucket holds when full.  [default: N of --rate]")
 @click.option(
-    "--at-once", type=int, default=16, metavar="N", show_default=True, help="The limit of --algorithm concurrency."
+    "--burst",
+    type=Number(1, MOST_PER_WINDOW),
+    metavar="N",
+    help="What a bucket holds when full.  [default: N of --rate]",
+)
+@click.option(
+    "--at-once",
+    type=WholeNumber(1, MOST_PER_WINDOW),
+    metavar="N",
+    help=f"The limit of --algorithm concurrency.  [default: {DEFAULT_AT_ONCE}]",
 )
 @click.option(
     "--headers",
@@ -75,10 +85,8 @@ OUTAGE = Notation("TIME+TIME", read_outage)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="The address to listen on; only this machine, unless given."
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="The port; 0 takes a free one."
-)
-@click.option("--seed", type=int, help="Repeat the same service times.")
+@click.option("--port", type=WholeNumber(0, 65535), default=0, show_default=True, help="The port; 0 takes a free one.")
+@click.option("--seed", type=WHOLE, help="Repeat the same service times.")
 @click.option(
     "--stop-with-stdin", is_flag=True, help="Stop when standard input closes, for programs that start this one."
 )
@@ -87,7 +95,7 @@ def command(
     rate: Rate,
     algorithm: str,
     burst: float | None,
-    at_once: int,
+    at_once: int | None,
     dialect: str,
     latency: float,
     steps: tuple[Step, ...],
@@ -103,9 +111,18 @@ def command(
     Every path under /v1/ is the API and answers small JSON. Calls over the quota get 429, in the words of a real
     vendor if you like. Times in --step and --outage count from the first call.
     """
+    for option, value, meant_for in (("--at-once", at_once, "concurrency"), ("--burst", burst, "bucket")):
+        if value is not None and algorithm != meant_for:
+            raise click.UsageError(f"{option} is for --algorithm {meant_for}; this one is {algorithm}.")
     try:
         plan = MockPlan(
-            rate=rate, algorithm=algorithm, burst=burst, at_once=at_once, latency=latency, steps=steps, outages=outages
+            rate=rate,
+            algorithm=algorithm,
+            burst=burst,
+            at_once=at_once or DEFAULT_AT_ONCE,
+            latency=latency,
+            steps=steps,
+            outages=outages,
         )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
@@ -116,20 +133,30 @@ async def serve(
     plan: MockPlan, dialect: str, host: str, port: int, seed: int | None, *, stop_with_stdin: bool, as_json: bool
 ) -> int:
     server = MockServer(plan, dialect=dialect, host=host, port=port, seed=seed)
-    try:
-        async with server:
-            announce(server, as_json)
-            with suppress(asyncio.CancelledError):  # Ctrl-C is how a server is meant to end
-                await (stdin_closed() if stop_with_stdin else asyncio.Event().wait())
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        told = error.strerror or str(error)
-        raise CommandFailed(f"cannot listen on {host}:{port} ({told}); choose another --port, or 0.") from None
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(server)
+        except (OSError, UnicodeError) as error:
+            raise CommandFailed(why_not(error, host, port)) from None
+        announce(server, as_json)
+        with suppress(asyncio.CancelledError):  # Ctrl-C is how a server is meant to end
+            await (stdin_closed() if stop_with_stdin else asyncio.Event().wait())
     truth = server.truth()
     counts = "{asked} calls: {answered} answered, {rate_limited} rate limited, {down_answers} failed.".format(**truth)
     click.echo(json.dumps(truth) if as_json else f"\n{counts}")
     return DONE
+
+
+def why_not(error: OSError | UnicodeError, host: str, port: int) -> str:
+    """Why nobody can listen there, and which option would help."""
+    if isinstance(error, UnicodeError | socket.gaierror):
+        return f"cannot listen on {host}: no address goes by that name; choose another --host."
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"cannot listen on {host}: it is no address of this machine; choose another --host."
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is already in use; choose another --port, or 0."
+    told = os.strerror(error.errno) if error.errno else str(error)
+    return f"cannot listen on {host}:{port} ({told}); choose another --port, or 0."
 
 
 def announce(server: MockServer, as_json: bool) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import click
+
+from headgate.sim.notation import read_whole_number
 
 
 class Notation(click.ParamType):  # type: ignore[type-arg]
@@ -22,3 +25,24 @@ class Notation(click.ParamType):  # type: ignore[type-arg]
             return self.read(value)
         except ValueError as error:
             self.fail(str(error), parameter, context)
+
+
+WHOLE = Notation("INTEGER", read_whole_number)
+
+
+class WholeNumber(click.IntRange):
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        return super().convert(WHOLE.convert(value, parameter, context), parameter, context)
+
+
+class Number(click.FloatRange):
+    """Not a range for "nan", which compares with nothing and so would pass every bound."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", parameter, context)
+        return super().convert(number, parameter, context)

@@ -1,15 +1,14 @@
 """Many keys, many threads, many loops: the gates of ``core``, and the waiting in front of them.
 
-One lock guards all keys and is held only while deciding, about a microsecond, never over
-user code or a wait. Whoever must wait stands in the line of its key (``line.py``); keys come and
-go in ``keys.py``; what is learned and decided is ``core.gate``.
+One lock guards all keys and is held only while deciding, never over a call, a listener or a wait.
+Who is let through, and when, is ``serving.py``; whoever must wait stands in the line of its key
+(``line.py``); keys come and go in ``keys.py``; what is learned and decided is ``core.gate``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
 
 from ..core.decision import CircuitState
 from ..errors import ConfigError
@@ -45,7 +44,7 @@ class AdaptiveRateLimiter(Serving):
         cannot be kept, ``WaitTooLongError`` is raised at once. ``cost`` is a number of requests or what
         the call takes of each known limit. With ``also``, the call is let through under all keys or none.
         """
-        if cost == 1 and deadline_at is None and not also and max_wait is None:  # nearly every call
+        if cost == 1 and deadline_at is None and not also and (max_wait is None or _is_wait(max_wait)):
             with self._lock:
                 gate = self._find(key)
                 permit = None if gate is None else gate.ask_plainly(self._now())
@@ -71,7 +70,7 @@ class AdaptiveRateLimiter(Serving):
         also: Iterable[str] = (),
     ) -> Permit:
         """Wait, in this task, until the call may start. Cancelling the wait takes nothing."""
-        if cost == 1 and deadline_at is None and not also and max_wait is None:
+        if cost == 1 and deadline_at is None and not also and (max_wait is None or _is_wait(max_wait)):
             self._take_lock()  # not `with`: no signal handler raises here, and it costs a tenth of the whole way
             try:
                 gate = self._find(key)
@@ -119,7 +118,7 @@ class AdaptiveRateLimiter(Serving):
         also: Iterable[str] = (),
     ) -> PermitContext:
         """For ``with`` and ``async with``: acquires on entering, ends the permit on leaving."""
-        return PermitContext(self, key, {"cost": cost, "max_wait": max_wait, "deadline_at": deadline_at, "also": also})
+        return PermitContext(self, (key, cost, max_wait, deadline_at, also))
 
     # ------------------------------------------------------------------ teaching and looking
 
@@ -147,7 +146,7 @@ class AdaptiveRateLimiter(Serving):
             now = self._now()
             self._tidy(now, len(self._keys))
             states = [gate.breaker.state_at(now) for gate in self._gates.values()]
-            return LimiterSnapshot(
+            snapshot = LimiterSnapshot(
                 total=self._keys.calls(),
                 throttled=self._waited,
                 denied=self._denied,
@@ -156,20 +155,28 @@ class AdaptiveRateLimiter(Serving):
                 half_open_circuits=states.count(CircuitState.HALF_OPEN),
                 keys=[key_snapshot(gate, now) for gate in self._keys.newest(top, now)],
             )
+        self.tell.flush()
+        return snapshot
+
+
+def _is_wait(value: object) -> bool:
+    return isinstance(value, int | float) and value >= 0
 
 
 class PermitContext:
     """``with limiter.permit(key) as permit`` and ``async with``: one permit for one block."""
 
-    __slots__ = ("_arguments", "_limiter", "_permit")
+    __slots__ = ("_limiter", "_permit", "_request")
 
-    def __init__(self, limiter: AdaptiveRateLimiter, key: str, arguments: dict[str, Any]) -> None:
+    def __init__(
+        self, limiter: AdaptiveRateLimiter, request: tuple[str, Cost, float | None, float | None, Iterable[str]]
+    ) -> None:
         self._limiter = limiter
-        self._arguments = {"key": key, **arguments}
+        self._request = request
         self._permit: Permit | None = None
 
     def __enter__(self) -> Permit:
-        self._permit = self._limiter.acquire(**self._arguments)
+        self._permit = self._limiter.acquire(*self._request)
         return self._permit
 
     def __exit__(
@@ -179,7 +186,7 @@ class PermitContext:
         self._permit.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Permit:
-        self._permit = await self._limiter.acquire_async(**self._arguments)
+        self._permit = await self._limiter.acquire_async(*self._request)
         return self._permit
 
     async def __aexit__(

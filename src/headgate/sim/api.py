@@ -29,6 +29,7 @@ LATENCY_SPREAD = 0.25
 
 
 DEFAULT_RATE = Rate(50.0)
+DEFAULT_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class MockPlan:
     algorithm: str = "bucket"
     burst: float | None = None
     """What a bucket holds when full; ``None`` is the rate's whole amount."""
-    at_once: int = 16
+    at_once: int = DEFAULT_AT_ONCE
     latency: float = 0.04
     steps: tuple[Step, ...] = ()
     outages: tuple[Outage, ...] = ()

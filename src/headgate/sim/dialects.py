@@ -10,8 +10,8 @@
 | github      | x-ratelimit-*, per hour, epoch resets | the same, remaining 0   | 503       |
 
 OpenAI and Anthropic always speak of a minute and GitHub of an hour, so a quota of 50/s
-is announced as 3000 or 180000; what is then left of a smaller burst they do not say,
-as in real life.
+is announced as 3000 or 180000. What they say is left is never more than really is: of
+a bucket that holds 50, at most 50.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 from .quota import Standing
 
 MINUTE, HOUR = 60.0, 3600.0
+ROUNDING = 1e-9
 RETRY_WHEN_UNKNOWN = 1.0
 """What a server that cannot know tells its callers to wait."""
 
@@ -62,10 +63,8 @@ def told_per(period: float, standing: Standing) -> tuple[int, int, int]:
     """Limit, remaining and used, told for ``period`` seconds whatever window the quota is counted over."""
     scale = period / standing.window if standing.window else 1.0
     limit = int(standing.limit * scale)
-    if standing.retry != 0:
-        return limit, 0, limit
-    used = min(limit, round(standing.used))
-    return limit, limit - used, used
+    remaining = 0 if standing.retry != 0 else min(limit, int(standing.remaining + ROUNDING))
+    return limit, remaining, limit - remaining
 
 
 def says_nothing(standing: Standing, wall: float) -> dict[str, str]:

@@ -69,6 +69,13 @@ class Outage:
         return f"{self.at:g}s+{self.duration:g}s"
 
 
+def read_whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
 def read_duration(text: str) -> float:
     """Seconds from ``40ms``, ``1.5s``, ``2min``, ``1h`` or a bare number of seconds."""
     match = _DURATION.fullmatch(text.strip().lower())
@@ -106,4 +113,7 @@ def read_outage(text: str) -> Outage:
     at, plus, duration = text.strip().partition("+")
     if not plus:
         raise ValueError(f"{text!r} is not an outage; write 12s+3s for three seconds from second 12 on")
-    return Outage(read_duration(at), read_duration(duration))
+    outage = Outage(read_duration(at), read_duration(duration))
+    if not outage.duration:
+        raise ValueError(f"{text!r}: an outage lasts longer than 0 s; write 12s+3s for three seconds from second 12 on")
+    return outage

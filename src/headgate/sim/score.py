@@ -67,8 +67,8 @@ def judge(trial: Trial, plan: MockPlan, truth: Mapping[str, Any]) -> Score:
     sent = trial.statuses.total() + trial.broken_off
     missing = trial.calls - len(trial.times_done)
     allowed = (plan.allowed_between(0.0, trial.elapsed) or 0.0) + (plan.burst or 0.0)
-    first_found = time_to_find(trial.samples, plan, 0.0, math.inf)
     changed_at = plan.steps[0].at if plan.steps else math.inf
+    found_after = time_to_find(trial.samples, plan, 0.0, changed_at)
     return Score(
         calls=trial.calls,
         done=trial.done,
@@ -81,8 +81,8 @@ def judge(trial: Trial, plan: MockPlan, truth: Mapping[str, Any]) -> Score:
         rate_limited_share=trial.statuses[429] / max(sent, 1),
         failed=sent - trial.statuses[200] - trial.statuses[429],
         goodput=trial.done / max(allowed, 1.0),
-        goodput_once_found=None if first_found is None else share_used(trial, plan, first_found),
-        found_after=time_to_find(trial.samples, plan, 0.0, changed_at),
+        goodput_once_found=None if found_after is None else share_used(trial, plan, found_after),
+        found_after=found_after,
         followed_after=time_to_find(trial.samples, plan, changed_at, math.inf),
         breaker_open=tuple(breaker_spans(trial.samples)),
         wait_p50=percentile(trial.waits, 0.50),

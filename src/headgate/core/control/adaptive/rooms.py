@@ -126,4 +126,5 @@ class Rooms(Room):
         if self.searching:
             return "looking for the limit"
         quota = self.seeker.curve.quota
-        return f"holding the measured {quota:.{1 if quota >= 1.0 else 3}f}/s"
+        doing = "testing above" if self.seeker.pace > 1.01 * quota else "holding"
+        return f"{doing} the measured {quota:.{1 if quota >= 1.0 else 3}f}/s"

@@ -12,8 +12,8 @@ import pytest
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 
 
-class Struck(Exception):
-    """What the signal handler raises."""
+class Struck(BaseException):
+    """What the signal handler raises, like a KeyboardInterrupt."""
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that interrupts")
@@ -27,10 +27,10 @@ def test_a_signal_at_any_moment_leaves_no_lock_held_and_nobody_in_line() -> None
 
     before = signal.signal(signal.SIGALRM, strike)
     try:
-        for _ in range(1500):
+        for _ in range(1000):
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.0003)
-                while True:
+                for _ in range(200):  # an interrupt may be lost, in a destructor for instance
                     limiter.acquire("api").report(status_code=200, latency=0.001)
             except Struck:
                 strikes += 1

@@ -59,5 +59,5 @@ def test_steps_are_one_two_or_five(span, about, step):
 
 def test_axes_end_at_or_above_the_highest_value():
     for value in (0.0, 0.3, 1.0, 187.2, 999.9, 12_345.0):
-        assert nice_ceiling(value) >= value
+        assert nice_ceiling(value, about=5) >= value
     assert ticks_up_to(200.0, about=4) == [0.0, 50.0, 100.0, 150.0, 200.0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +19,8 @@ from headgate.sim.trial import Sample, Trial
 
 from .dots import DotCanvas
 
+LATELY = 3.0
+"""Seconds by whose pace the time to go is told."""
 AXIS = 6
 """Characters left of the plot, for its numbers."""
 LINES_AROUND_THE_PLOT = 15
@@ -71,7 +73,7 @@ class LiveScreen:
         instants = [span * (x + 0.5) / canvas.width for x in range(canvas.width)]
         learned = resample(trial.samples, instants)
         quota = [self.plan.rate_at(at) if at <= trial.elapsed else None for at in instants]
-        top = nice_ceiling(1.1 * max(1.0, *(rate for rate in (*learned, *quota) if rate is not None)))
+        top = nice_ceiling(1.05 * max(1.0, *(rate for rate in (*learned, *quota) if rate is not None)), about=4)
         canvas.curve([None if rate is None else rate / top for rate in quota], QUOTA, every=2)
         canvas.curve([None if rate is None else rate / top for rate in learned], LEARNED)
 
@@ -93,8 +95,9 @@ class LiveScreen:
     def progress(self, trial: Trial, width: int) -> Table:
         table = Table.grid(padding=(0, 2), expand=False)
         share = trial.done / trial.calls
-        left = trial.elapsed / share - trial.elapsed if trial.done > 20 else math.nan
-        eta = "" if math.isnan(left) or left < 0.5 else f"about {left:.0f} s to go"
+        lately = trial.done - bisect_left(trial.done_at, trial.elapsed - LATELY)
+        left = (trial.calls - trial.done) * min(LATELY, trial.elapsed) / lately if lately else 0.0
+        eta = f"about {left:.0f} s to go" if left >= 0.5 else ""
         bar = ProgressBar(total=trial.calls, completed=trial.done, width=max(10, width - 50), complete_style="green")
         table.add_row(f"  {trial.done:>6,} of {trial.calls:,} done", bar, f"{share:4.0%}", Text(eta, "dim"))
         return table

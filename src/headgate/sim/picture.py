@@ -52,7 +52,7 @@ class RunPicture:
     breaker_open: Spans
 
     def to_svg(self) -> str:
-        top = nice_ceiling(1.12 * max((rate for _, rate in (*self.learned, *self.quota)), default=1.0))
+        top = nice_ceiling(1.05 * max((rate for _, rate in (*self.learned, *self.quota)), default=1.0), about=5)
         scale = Scale(max(self.duration, 0.1), top)
         parts = [
             *self._frame(),
@@ -151,7 +151,7 @@ def legend() -> Iterable[str]:
             dash = ' stroke-dasharray="7 4"' if shape == "dashes" else ""
             yield f'<path d="M{x} {y - 4}h18" stroke="{colour}" stroke-width="2.5"{dash}/>'
         yield words(x + 24, y, name, size=12)
-        x += 46 + 6.6 * len(name)
+        x += 52 + 5.9 * len(name)
 
 
 def path(scale: Scale, points: Points, colour: str, *, width: float, dash: str = "") -> str:
@@ -178,8 +178,9 @@ def nice_step(span: float, about: int) -> float:
     return next(power * digit for digit in (1, 2, 5, 10) if raw <= power * digit * 1.0001)
 
 
-def nice_ceiling(value: float) -> float:
-    step = nice_step(value, 8)
+def nice_ceiling(value: float, *, about: int) -> float:
+    """The next step above a value, so that the top of an axis has a tick."""
+    step = nice_step(value, about)
     return max(math.ceil(value / step) * step, 1.0)
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from headgate import AdaptiveRateLimiter, CircuitOpenError, Event, RateLimitConfig
+from headgate import AdaptiveRateLimiter, CircuitOpenError, Event, RateLimitConfig, async_retry_with_backoff
 from headgate.sim.virtual import LoopClock, run
 
 
@@ -75,6 +75,38 @@ def test_an_overload_opens_the_circuit_within_five_seconds_and_closes_it_afterwa
     assert 20.0 <= changes[0][0] <= 25.0
     assert changes[-1][1] == "closed"
     assert changes[-1][0] <= 27.0
+
+
+def test_a_failure_in_passing_takes_fewer_than_three_retries_on_average() -> None:
+    async def main(clock: LoopClock) -> tuple[int, int, int]:
+        draw = random.Random(8)
+        config = RateLimitConfig(
+            strategy="aimd", initial_rps=50.0, error_rate_threshold=1.0, consecutive_fail_threshold=100
+        )
+        limiter = AdaptiveRateLimiter(config, clock=clock, rng=draw)
+        tries: list[int] = []
+
+        async def item() -> None:
+            tries.append(0)
+            mine = len(tries) - 1
+
+            async def attempt() -> None:
+                tries[mine] += 1
+                async with limiter.permit("api"):
+                    await asyncio.sleep(0.05)
+                    if draw.random() < 0.3:
+                        raise ConnectionResetError
+
+            await async_retry_with_backoff(attempt, max_attempts=8, clock=clock, rng=draw)
+
+        outcomes = await asyncio.gather(*(item() for _ in range(400)), return_exceptions=True)
+        failed = [count - 1 for count in tries if count > 1]
+        return sum(failed), len(failed), sum(outcome is not None for outcome in outcomes)
+
+    retries, failures, lost = run(main)
+    assert failures > 50
+    assert retries / failures < 3
+    assert lost == 0
 
 
 def test_every_event_gives_its_reason() -> None:

@@ -12,9 +12,10 @@ from types import TracebackType
 
 from ..core.decision import CircuitState
 from ..errors import ConfigError
+from .checks import Cost, check_also, check_cost
 from .line import TaskWaiter, ThreadWaiter
 from .permit import Feedback, Permit, signal_of
-from .serving import AGAIN, Cost, Serving, check_also, check_cost
+from .serving import AGAIN, Serving
 from .snapshot import LimiterSnapshot, key_snapshot
 
 

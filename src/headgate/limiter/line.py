@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.decision import UNKNOWN
 from ..core.gate import costs_of
+from .checks import Cost
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from .keys import KeyGate
     from .permit import Permit
     from .serving import Serving
-
-Cost = float | Mapping[str, float]
 
 MOST_WAITING = 100_000
 """Callers that may wait for one key."""

@@ -18,8 +18,6 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
-from math import isfinite
 
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
@@ -29,13 +27,13 @@ from ..core.pace import INSTANT
 from ..core.signal import SILENT, Signal
 from ..errors import (
     CircuitOpenError,
-    ConfigError,
     CostTooLargeError,
     Refused,
     TooManyKeysError,
     WaitTooLongError,
 )
 from ..events import Event
+from .checks import Cost, check_also, check_cost, check_wait
 from .keys import TIDY_STEPS, KeyGate, Keys
 from .line import MOST_WAITING, Line, Waiter
 from .permit import LongPermit, Permit
@@ -43,11 +41,8 @@ from .telling import Telling
 
 log = logging.getLogger("headgate")
 
-Cost = float | Mapping[str, float]
 LONGEST_DECISION = 0.5
 """Nobody holds the lock for so many seconds, unless it is the one who asks for it."""
-MOST_DIMENSIONS = 32
-MOST_ALSO = 16
 AGAIN = (Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.TRANSIENT)
 _OK = SILENT[Outcome.OK]
 _PARTS = re.compile(r"[/:|\s]")
@@ -378,32 +373,3 @@ class Serving:
                 gate.seq,
             )
             self.tell.flush()
-
-
-def check_wait(name: str, value: float | None, least: str = "0") -> None:
-    try:
-        fine = value is None or value >= float(least)
-    except TypeError:
-        fine = False
-    if not fine:
-        raise ConfigError(f"{name}={value!r} must be a number of seconds, {least} or more")
-
-
-def check_also(also: Iterable[str]) -> tuple[str, ...]:
-    keys = tuple(islice(also, MOST_ALSO + 1))
-    if len(keys) > MOST_ALSO or isinstance(also, str):
-        raise ConfigError(f"also={keys!r} must be at most {MOST_ALSO} other keys")
-    return keys
-
-
-def check_cost(cost: Cost) -> None:
-    amounts = list(cost.values()) if isinstance(cost, Mapping) else [cost]
-    try:
-        fine = 0 < len(amounts) <= MOST_DIMENSIONS and all(isfinite(amount) and amount >= 0 for amount in amounts)
-    except TypeError:
-        fine = False
-    if not fine or cost == 0:
-        raise ConfigError(
-            f"cost={repr(cost)[:200]} must be a finite number above 0, or numbers of 0 and more for up to "
-            f"{MOST_DIMENSIONS} dimensions"
-        )

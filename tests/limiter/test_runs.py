@@ -92,10 +92,11 @@ def test_a_failure_in_passing_takes_fewer_than_three_retries_on_average() -> Non
 
             async def attempt() -> None:
                 tries[mine] += 1
-                async with limiter.permit("api"):
+                async with limiter.permit("api") as permit:
                     await asyncio.sleep(0.05)
                     if draw.random() < 0.3:
                         raise ConnectionResetError
+                    permit.report(status_code=200)
 
             await async_retry_with_backoff(attempt, max_attempts=8, clock=clock, rng=draw)
 

@@ -155,8 +155,8 @@ COSTS = (
         ),
         ours=((Contender(ours.NAME, "acquire(key)", lambda: ours.unbound("fixed"), SHUFFLED_KEYS), Mark(1500, 5143)),),
         note="keys in shuffled order, all of them in use before the first sample; samples of 100 ms, chosen after "
-        "shorter ones turned out to miss the sweeps of limits' own thread, which had let its minimum fall and our ratio "
-        "rise above the mark",
+        "shorter ones turned out to miss the sweeps of limits' own thread, which had let its minimum fall and our "
+        "ratio rise above the mark",
     ),
     CostRow(
         name="breaker-sync",

@@ -15,6 +15,7 @@ from headgate.cli.demo import hidden_plan, mock_options
 from headgate.cli.demo_live import LiveScreen
 from headgate.cli.demo_report import LiveReport, summary
 from headgate.sim.score import judge
+from headgate.sim.trace import TraceWriter, read_trace
 from headgate.sim.trial import Sample, Trial
 
 SMALL = ["--calls", "40", "--seconds", "2", "--workers", "8"]
@@ -32,6 +33,41 @@ def test_it_runs_to_the_end_loses_nothing_and_draws_a_picture(headgate, tmp_path
     assert (summary["done"], summary["lost"], summary["done_twice"], summary["left"]) == (40, 0, 0, 0)
     assert any(line["reason"] for line in lines[:-1])
     ElementTree.parse(picture)
+
+
+def test_it_can_be_recorded_and_every_call_is_in_the_recording(headgate, tmp_path):
+    recording = tmp_path / "run.jsonl"
+    result = headgate("demo", *SMALL, "--json", "--no-picture", "--trace", recording)
+    assert result.code == 0, result.err
+    end = json.loads(result.out.splitlines()[-1])
+    trace = read_trace(recording)
+    assert trace.is_whole
+    assert (trace.heading.calls, trace.heading.workers) == (40, 8)
+    assert len(trace.calls) == end["summary"]["sent"]
+    assert sum(call.status == 200 for call in trace.calls) == 40
+    assert trace.learned[-1].rate > 0
+    assert end["recording"] == str(recording)
+    assert "127.0.0.1" not in recording.read_text()
+
+
+def test_a_recording_that_breaks_off_does_not_cost_the_score(headgate, tmp_path, monkeypatch):
+    def full(writer, *_, **__):
+        writer.trouble = OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(TraceWriter, "_write", full)
+    result = headgate("demo", *SMALL, "--json", "--no-picture", "--trace", tmp_path / "run.jsonl")
+    assert result.code == 3
+    assert "breaks off (No space left on device)" in result.err
+    assert json.loads(result.out.splitlines()[-1])["summary"]["done"] == 40
+
+
+def test_a_recording_that_cannot_be_opened_is_one_sentence(headgate, tmp_path):
+    result = headgate("demo", *SMALL, "--trace", tmp_path / "no" / "run.jsonl", "--no-picture")
+    assert result.code == 2
+    assert "to write the recording into" in result.err
+    result = headgate("demo", *SMALL, "--trace", "/proc/nothing", "--no-picture")
+    assert result.code == 3
+    assert result.err.startswith("headgate: cannot write /proc/nothing")
 
 
 def test_a_picture_that_cannot_be_written_does_not_cost_the_score(headgate, tmp_path, monkeypatch):
@@ -66,7 +102,8 @@ def test_without_a_terminal_it_prints_plain_lines(headgate, tmp_path, monkeypatc
 
 
 def test_ctrl_c_gives_the_score_so_far_and_exit_code_4(headgate_process, tmp_path):
-    process = headgate_process("demo", "--calls", "5000", "--seconds", "60", "--json", cwd=tmp_path)
+    recorded = ["--trace", "run.jsonl"]
+    process = headgate_process("demo", "--calls", "5000", "--seconds", "60", "--json", *recorded, cwd=tmp_path)
     while json.loads(process.stdout.readline())["done"] == 0:
         pass
     process.send_signal(signal.SIGINT)
@@ -76,6 +113,9 @@ def test_ctrl_c_gives_the_score_so_far_and_exit_code_4(headgate_process, tmp_pat
     assert end["sound"] is True
     assert end["summary"]["left"] == 5000 - end["summary"]["done"] > 0
     assert (tmp_path / "headgate-demo.svg").exists()
+    trace = read_trace(tmp_path / "run.jsonl")
+    assert trace.is_whole
+    assert sum(call.status == 200 for call in trace.calls) == end["summary"]["done"]
 
 
 @pytest.mark.parametrize("seed", range(20))

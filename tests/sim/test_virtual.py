@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from headgate import AdaptiveRateLimiter, Clock, RateLimitConfig
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.sim.virtual import CANCELLED_BEFORE_SWEEP, LoopClock, VirtualClock, run
 
 SAFETY = 2.0
 """Seconds of real time after which a loop counts as stuck. Never waited for in a passing test."""
@@ -126,6 +127,41 @@ class TestOrder:
             return [seconds for seconds, _ in woken]
 
         assert run(main) == [0.1, 0.5, 1.0, 2.0, 3.0, 7.25]
+
+    def test_timers_of_one_instant_fire_in_the_order_they_were_made(self) -> None:
+        async def main(clock: LoopClock) -> list[int]:
+            loop, fired = asyncio.get_running_loop(), []
+            for number in range(20):
+                loop.call_at(1.0, fired.append, number)
+            await asyncio.sleep(2.0)
+            return fired
+
+        assert run(main) == list(range(20))
+
+    def test_timers_that_are_cancelled_never_fire_and_do_not_pile_up(self) -> None:
+        async def main(clock: LoopClock) -> tuple[list[str], int]:
+            loop, fired = asyncio.get_running_loop(), []
+            loop.call_at(50.0, fired.append, "kept")
+            for _ in range(10 * CANCELLED_BEFORE_SWEEP):
+                loop.call_at(10.0, fired.append, "cancelled").cancel()
+            piled_up = len(loop._timers)
+            await asyncio.sleep(60.0)
+            return fired, piled_up
+
+        fired, piled_up = run(main)
+        assert fired == ["kept"]
+        assert piled_up <= CANCELLED_BEFORE_SWEEP + 1
+
+    def test_what_another_thread_asks_for_is_done(self) -> None:
+        async def main(clock: LoopClock) -> float:
+            done = asyncio.Event()
+            thread = threading.Thread(target=asyncio.get_running_loop().call_soon_threadsafe, args=(done.set,))
+            thread.start()
+            thread.join()
+            await done.wait()
+            return clock.now()
+
+        assert run(main) == 0.0
 
     def test_two_runs_are_the_same(self) -> None:
         assert run(crowd(seed=5)) == run(crowd(seed=5))

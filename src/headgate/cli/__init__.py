@@ -39,6 +39,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "demo": Entry("See it work", "Find a hidden, changing quota, live in the terminal."),
     "mock": Entry("See it work", "Serve a rate-limited API to practise on."),
+    "simulate": Entry("See it work", "Try strategies on simulated servers, in virtual time."),
     "limits": Entry("Ask a real API", "Ask once and explain what the answer says of its limits."),
 }
 

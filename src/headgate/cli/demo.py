@@ -15,8 +15,8 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from headgate.limiter import AdaptiveRateLimiter
 from headgate.sim.api import MockPlan
 from headgate.sim.notation import Outage, Rate, Step
 from headgate.sim.score import draw, judge
+from headgate.sim.trace import Heading, TraceWriter
 from headgate.sim.trial import Trial
 
 from . import DONE, FAILED, STOPPED, CommandFailed
@@ -53,6 +54,7 @@ OPEN_FOR = 1.0
         ("headgate demo", "half a minute, 3,000 calls; writes headgate-demo.svg"),
         ("headgate demo --seed 7", "another hidden quota"),
         ("headgate demo --seconds 10 --calls 500 --workers 16", "shorter and smaller"),
+        ("headgate demo --trace run.jsonl", "record it, to ask what-if questions of it with headgate simulate"),
         ("headgate demo --json --no-picture | tail -n 1", "only the score, for a program"),
     ],
 )
@@ -93,8 +95,23 @@ OPEN_FOR = 1.0
     help="Where the picture goes (SVG).",
 )
 @click.option("--no-picture", is_flag=True, help="Write no picture.")
+@click.option(
+    "--trace",
+    "recording",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help='Record every call into this file, for "headgate simulate --trace".',
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON line a second and one at the end.")
-def command(calls: int, workers: int, seconds: float, seed: int, picture: Path, no_picture: bool, as_json: bool) -> int:
+def command(
+    calls: int,
+    workers: int,
+    seconds: float,
+    seed: int,
+    picture: Path,
+    no_picture: bool,
+    recording: Path | None,
+    as_json: bool,
+) -> int:
     """Find a hidden, changing quota, live in the terminal.
 
     Starts a mock API whose quota is hidden from the client, drops on the way and is interrupted by an outage; sends
@@ -103,25 +120,29 @@ def command(calls: int, workers: int, seconds: float, seed: int, picture: Path, 
     """
     if not no_picture and picture.suffix.lower() != ".svg":
         raise click.UsageError("the picture is an SVG; end the name with .svg.")
-    if not no_picture and not picture.absolute().parent.is_dir():
-        raise click.UsageError(f"there is no directory {picture.absolute().parent} to write the picture into.")
-    return run_async(demonstrate(calls, workers, seconds, seed, None if no_picture else picture, as_json=as_json))
+    for path, what in ((None if no_picture else picture, "picture"), (recording, "recording")):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise click.UsageError(f"there is no directory {path.absolute().parent} to write the {what} into.")
+    return run_async(
+        demonstrate(calls, workers, seconds, seed, None if no_picture else picture, recording, as_json=as_json)
+    )
 
 
 async def demonstrate(
-    calls: int, workers: int, seconds: float, seed: int, picture: Path | None, *, as_json: bool
+    calls: int, workers: int, seconds: float, seed: int, picture: Path | None, recording: Path | None, *, as_json: bool
 ) -> int:
     plan = hidden_plan(seed, calls, seconds)
     limiter = AdaptiveRateLimiter(RateLimitConfig(open_state_duration=OPEN_FOR), rng=random.Random(seed))
     async with mock_process(plan, seed) as url:
         trial = Trial(limiter, url, calls, workers)
-        with reporter_for(trial, plan, seconds, as_json=as_json) as reporter:
+        with recorded(trial, recording) as lost, reporter_for(trial, plan, seconds, as_json=as_json) as reporter:
             interrupted = await run_and_watch(trial, reporter, PATIENCE * seconds)
         score = judge(trial, plan, await fetch_truth(url))
-    trouble = None if picture is None else write_picture(picture, draw(trial, plan, score).to_svg())
-    reporter.conclude(score, plan, picture if trouble is None else None)
-    if trouble is not None:
-        raise trouble
+    undrawn = None if picture is None else write_picture(picture, draw(trial, plan, score).to_svg())
+    reporter.conclude(score, plan, picture if undrawn is None else None, recording)
+    for trouble in (undrawn, *lost):
+        if trouble is not None:
+            raise trouble
     if interrupted:
         return STOPPED
     return DONE if score.is_sound and score.done == calls else FAILED
@@ -188,6 +209,26 @@ async def mock_process(plan: MockPlan, seed: int) -> AsyncIterator[str]:
 def put_down(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):  # it may have ended by itself
         process.kill()
+
+
+@contextmanager
+def recorded(trial: Trial, path: Path | None) -> Iterator[list[CommandFailed]]:
+    """Record the trial while it runs, if there is a file for it; what was lost of it is in the list afterwards."""
+    lost: list[CommandFailed] = []
+    if path is None:
+        yield lost
+        return
+    try:
+        trial.recording = TraceWriter(path, Heading(calls=trial.calls, workers=trial.workers, open_for=OPEN_FOR))
+    except OSError as error:
+        raise CommandFailed(f"cannot write {path} ({error.strerror}); choose another file with --trace.") from None
+    try:
+        yield lost
+    finally:
+        trial.recording.end(trial.elapsed)
+        if trial.recording.trouble is not None:
+            told = trial.recording.trouble.strerror
+            lost.append(CommandFailed(f"the recording {path} breaks off ({told}); what is in it can be used."))
 
 
 def write_picture(path: Path, svg: str) -> CommandFailed | None:

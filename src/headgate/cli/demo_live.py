@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.sim.api import MockPlan
-from headgate.sim.picture import nice_ceiling, ticks_up_to
+from headgate.sim.chart import nice_ceiling, ticks_up_to
 from headgate.sim.trial import Sample, Trial
 
 from .dots import DotCanvas

@@ -30,7 +30,7 @@ class Reporter(AbstractContextManager["Reporter"], Protocol):
     def show(self, trial: Trial, sample: Sample) -> None:
         """Called ten times a second; shows what it sees fit."""
 
-    def conclude(self, score: Score, plan: MockPlan, picture: Path | None) -> None: ...
+    def conclude(self, score: Score, plan: MockPlan, picture: Path | None, recording: Path | None = None) -> None: ...
 
 
 def reporter_for(trial: Trial, plan: MockPlan, seconds: float, *, as_json: bool) -> Reporter:
@@ -88,8 +88,9 @@ class JsonLines(EverySecond):
             }
         )
 
-    def conclude(self, score: Score, plan: MockPlan, picture: Path | None) -> None:
-        say_json({"summary": asdict(score), "sound": score.is_sound, "picture": picture and str(picture)})
+    def conclude(self, score: Score, plan: MockPlan, picture: Path | None, recording: Path | None = None) -> None:
+        files = {"picture": picture and str(picture), "recording": recording and str(recording)}
+        say_json({"summary": asdict(score), "sound": score.is_sound, **files})
 
 
 class PlainLines(EverySecond):
@@ -101,18 +102,18 @@ class PlainLines(EverySecond):
             f"breaker {sample.state.replace('_', '-'):<9}  {sample.waiting} wait: {sample.reason or 'nobody has to'}"
         )
 
-    def conclude(self, score: Score, plan: MockPlan, picture: Path | None) -> None:
+    def conclude(self, score: Score, plan: MockPlan, picture: Path | None, recording: Path | None = None) -> None:
         click.echo("")
-        for name, value in summary(score, plan, picture):
+        for name, value in summary(score, plan, picture, recording):
             click.echo(f"{name + ':':<20}{value}")
 
 
 class LiveReport(LiveScreen):
-    def conclude(self, score: Score, plan: MockPlan, picture: Path | None) -> None:
+    def conclude(self, score: Score, plan: MockPlan, picture: Path | None, recording: Path | None = None) -> None:
         table = Table(box=None, show_header=False, padding=(0, 2))
         table.add_column(style="dim")
         table.add_column()
-        for name, value in summary(score, plan, picture):
+        for name, value in summary(score, plan, picture, recording):
             table.add_row(
                 name, Text(value, ("bold green" if score.is_sound else "bold red") if name == "proof" else "")
             )
@@ -120,7 +121,7 @@ class LiveReport(LiveScreen):
         self.console.print(table)
 
 
-def summary(score: Score, plan: MockPlan, picture: Path | None) -> list[tuple[str, str]]:
+def summary(score: Score, plan: MockPlan, picture: Path | None, recording: Path | None = None) -> list[tuple[str, str]]:
     """What a person wants to know afterwards, most important first."""
     proof = "none lost, none done twice" if score.is_sound else f"{score.lost} LOST, {score.done_twice} DONE TWICE"
     left = f", {score.left:,} left" if score.left else ""
@@ -147,6 +148,8 @@ def summary(score: Score, plan: MockPlan, picture: Path | None) -> list[tuple[st
     rows.append(("answer took", f"p50 {span(score.latency_p50)}, p99 {span(score.latency_p99)}"))
     if picture is not None:
         rows.append(("picture", str(picture)))
+    if recording is not None:
+        rows.append(("recording", f'{recording} (ask it: "headgate simulate --trace {recording} --rate x2")'))
     return rows
 
 

@@ -19,8 +19,11 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from headgate import wire
 from headgate.errors import CircuitOpenError
 from headgate.limiter import AdaptiveRateLimiter, Permit
+
+from .trace import TraceWriter
 
 MOST_SAMPLES = 20_000
 MOST_REFUSALS_KEPT = 100_000
@@ -29,6 +32,10 @@ LONGEST_REST = 0.25
 CALL_TIMEOUT = 10.0
 LAST_ANSWERS = 2.0
 """How long a stopped trial waits for answers to what it has already sent."""
+RECORD_EVERY = 0.2
+"""Seconds between two learned rates in a recording."""
+NO_ANSWER = 0
+"""The status that is recorded for a call that broke off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ class Trial:
     workers: int
     key: str = "mock-api"
     clock: Callable[[], float] = time.monotonic
+    recording: TraceWriter | None = None
     began_at: float = math.nan
     ended_at: float = math.nan
     samples: list[Sample] = field(default_factory=list)
@@ -68,6 +76,7 @@ class Trial:
     _in_flight: set[asyncio.Task[None]] = field(default_factory=set)
     _workers: list[asyncio.Task[None]] = field(default_factory=list)
     _next_item: int = 0
+    _record_at: float = 0.0
 
     @property
     def elapsed(self) -> float:
@@ -115,6 +124,9 @@ class Trial:
             sample = Sample(self.elapsed, entry.rate, entry.state, entry.reason, waiting, self.done)
         if len(self.samples) < MOST_SAMPLES:
             self.samples.append(sample)
+        if self.recording is not None and entry is not None and sample.at >= self._record_at:
+            self._record_at = sample.at + RECORD_EVERY
+            self.recording.learned(self.key, sample.at, sample.learned)
         return sample
 
     async def _work(self, session: aiohttp.ClientSession) -> None:
@@ -147,11 +159,26 @@ class Trial:
             headers = {"Idempotency-Key": str(item)}
             async with session.get(f"{self.url}/v1/items/{item}", headers=headers) as response:
                 await response.read()
+        except (aiohttp.ClientError, TimeoutError):
+            self._record(NO_ANSWER, sent_at, permit.waited)
+            raise
         finally:
             self._in_flight.discard(worker)
         permit.report(response)
         self._note(item, response.status, sent_at)
+        self._record(response.status, sent_at, permit.waited, response)
         return response.status == 200
+
+    def _record(
+        self, status: int, sent_at: float, waited: float, response: aiohttp.ClientResponse | None = None
+    ) -> None:
+        if self.recording is None:
+            return
+        retry_after = None
+        if response is not None and status != 200:
+            retry_after = wire.read(status, response.headers, wall=time.time()).retry_after
+        latency = self.clock() - sent_at
+        self.recording.call(self.key, sent_at - self.began_at, latency, status, waited, retry_after)
 
     def _note(self, item: int, status: int, sent_at: float) -> None:
         now = self.clock()

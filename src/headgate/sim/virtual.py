@@ -9,12 +9,18 @@ sockets are not watched, so what needs the network does not belong here.
 from __future__ import annotations
 
 import asyncio
-import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine
-from math import ulp
-from typing import Any, TypeVar
+from contextvars import Context
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+CANCELLED_BEFORE_SWEEP = 1000
+"""Cancelled timers that may lie among the others."""
 
 
 class VirtualClock:
@@ -52,38 +58,65 @@ class LoopClock(VirtualClock):
         await asyncio.sleep(seconds)
 
 
-class _JumpingSelector(selectors.SelectSelector):
-    """Says at once that nothing is ready, and moves the clock by as long as it should have waited."""
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Runs whatever is ready; once nothing is, moves the clock to the earliest timer.
 
-    def __init__(self, clock: VirtualClock) -> None:
+    Timers of one instant run in the order they were made. There is no selector: looking at real files
+    and sockets would cost more than all the rest of a simulated call.
+    """
+
+    def __init__(self, clock: LoopClock) -> None:
         super().__init__()
         self._clock = clock
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if not ready:
-            if timeout is None:
-                raise RuntimeError("every task waits for something that no timer will bring")
-            self._clock.advance(timeout)
-        return ready
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self, clock: LoopClock) -> None:
-        super().__init__(_JumpingSelector(clock))
-        self._virtual_clock = clock
-
-    @property
-    def _clock_resolution(self) -> float:
-        """Timers this close are due; never finer than what an instant this late can tell apart."""
-        return max(1e-9, 2 * ulp(self._virtual_clock.time))
-
-    @_clock_resolution.setter
-    def _clock_resolution(self, _: float) -> None:
-        """asyncio sets that of the machine's clock."""
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._made = count()
+        self._cancelled = 0
 
     def time(self) -> float:
-        return self._virtual_clock.now()
+        return self._clock.time
+
+    def call_at(
+        self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heappush(self._timers, (when, next(self._made), timer))
+        return timer
+
+    def close(self) -> None:
+        super().close()
+        self._timers.clear()
+
+    def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
+        """Called by a timer that is cancelled; once most of them are, they go."""
+        self._cancelled += 1
+        if self._cancelled > CANCELLED_BEFORE_SWEEP and self._cancelled > len(self._timers) // 2:
+            self._timers[:] = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapify(self._timers)
+            self._cancelled = 0
+
+    def _write_to_self(self) -> None:
+        """Called after another thread has added something to do; there is nobody to wake."""
+
+    def _run_once(self) -> None:
+        timers, ready, clock = self._timers, self._ready, self._clock
+        if not ready and not self._stopping:
+            while timers and timers[0][2].cancelled():
+                heappop(timers)
+            if not timers:
+                raise RuntimeError("every task waits for something that no timer will bring")
+            if timers[0][0] > clock.time:
+                clock.time = timers[0][0]
+        now = clock.time
+        while timers and timers[0][0] <= now:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):  # what these add has its turn in the next round
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    if TYPE_CHECKING:  # of the base class, which asyncio's own loops are made of
+        _ready: deque[asyncio.Handle]
+        _stopping: bool
 
 
 def run(main: Callable[[LoopClock], Coroutine[Any, Any, T]], *, start: float = 0.0) -> T:

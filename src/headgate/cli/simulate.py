@@ -1,0 +1,264 @@
+"""``headgate simulate``: any strategy against any server, in virtual time; and what-ifs from a recording.
+
+    SCENARIO or FILE.toml ──> every strategy, every seed ──> a table, JSON lines, a story, a picture
+    --trace FILE ──────────> as recorded, and as asked  ──> how long it would have taken
+
+Seeds are done in lots, all strategies of a lot before the next one, so that a Ctrl-C leaves a table of the lots
+that are complete.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from headgate.errors import HeadgateError
+from headgate.sim.baselines import BASELINES
+from headgate.sim.comparison import ORACLE, Figures, Task, measure, tabulate
+from headgate.sim.experiment import OURS, run, strategies_of
+from headgate.sim.measures import Run
+from headgate.sim.run_panels import outages_of, picture_of
+from headgate.sim.run_picture import MOST_PANELS
+from headgate.sim.saving import writer_for
+from headgate.sim.scenario import Scenario
+from headgate.sim.scenario_file import ScenarioError, bundled, bundled_names, named, read_scenario
+from headgate.sim.whatif import Asked, read_asked_rate
+
+from . import DONE, STOPPED
+from .examples import ExampleCommand
+from .notation import WHOLE, Notation, WholeNumber
+from .simulate_people import People
+from .simulate_report import Machines, Report, counting_from, progress_bar
+from .simulate_whatif import answer, write
+
+EVERYTHING = "all"
+MOST_SEEDS = 1_000
+MOST_JOBS = 64
+LOT = 8
+"""Runs for each job that make it worth while to start processes for them."""
+
+
+def read_strategies(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if EVERYTHING in names:
+        names = [ORACLE, *OURS, *(name for name in BASELINES if name != ORACLE)]
+    if not names:
+        raise ValueError("no strategy is named; write adaptive,aimd or all")
+    for name in names:
+        strategies_of(name)
+    return tuple(dict.fromkeys(names))
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        ("headgate simulate --list", "the servers and the strategies there are"),
+        ("headgate simulate step", "a quota that drops and rises: how well is it found, held and followed?"),
+        ("headgate simulate step --explain", "... and why was each cut and each raise made?"),
+        ("headgate simulate tb50 --strategy adaptive,cubic,backoff", "beside the AWS SDKs and plain backoff"),
+        ("headgate simulate share4 --strategy all --seeds 5 --jobs 2", "beside everybody, the medians of 5 seeds"),
+        ("headgate simulate tb50 --strategy adaptive+aimd", "side by side on the same quota: who gets how much?"),
+        ("headgate simulate step --strategy adaptive,aimd --picture step.svg", "draw it"),
+        ("headgate simulate my-api.toml", "a server of your own; --list shows a file to start from"),
+        ("headgate demo --trace run.jsonl", "record a run ..."),
+        ("headgate simulate --trace run.jsonl --rate x2 --workers 50", "... how long with twice the quota?"),
+    ],
+)
+@click.argument("scenario", metavar="[SCENARIO|FILE.toml]", required=False)
+@click.option("--list", "show_list", is_flag=True, help="List the scenarios that are there, and the strategies.")
+@click.option(
+    "-s",
+    "--strategy",
+    "strategies",
+    type=Notation("NAME,...", read_strategies),
+    default="adaptive",
+    show_default=True,
+    help='Strategies to run, one after the other; "a+b" runs them against each other, "all" is all of them.',
+)
+@click.option(
+    "--seeds", type=WholeNumber(1, MOST_SEEDS), metavar="N", default=3, show_default=True, help="Runs of each strategy."
+)
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="The first seed; the others count up from it.")
+@click.option(
+    "--jobs",
+    type=WholeNumber(1, MOST_JOBS),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Processes to spread the runs over; the numbers stay the same.",
+)
+@click.option(
+    "-o",
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the first seed's runs into this file (.svg or .png).",
+)
+@click.option("--explain", is_flag=True, help="Tell what was learned when, and why each cut and raise was made.")
+@click.option(
+    "--trace",
+    "recording",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='Simulate a recorded run again (see "headgate demo --trace").',
+)
+@click.option(
+    "--rate",
+    type=Notation("RATE", read_asked_rate),
+    metavar="xN|N/TIME",
+    help="With --trace: what if the quota had been x2, x0.5, or 100/s all the time?",
+)
+@click.option(
+    "--workers", type=WholeNumber(1, 100_000), metavar="N", help="With --trace: what if there had been N workers?"
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON line for each result.")
+def command(
+    scenario: str | None,
+    show_list: bool,
+    strategies: tuple[str, ...],
+    seeds: int,
+    seed: int,
+    jobs: int,
+    picture: Path | None,
+    explain: bool,
+    recording: Path | None,
+    rate: object,
+    workers: int | None,
+    as_json: bool,
+) -> int:
+    """Try strategies on simulated servers, in virtual time.
+
+    Runs the real limiter, or a published strategy to compare it with, against a simulated server: minutes of
+    traffic in a moment, the same seed the same run. Goodput is measured against an oracle that knows
+    the server. With --trace it answers how long a recorded run would have taken with another quota or more workers.
+    """
+    check_usage(scenario, show_list, recording, rate, workers, picture, len(strategies))
+    report: Report = Machines() if as_json else People(Console(highlight=False))
+    if show_list:
+        report.catalogue(bundled())
+        return DONE
+    numbers = range(seed, seed + seeds)
+    if recording is not None:
+        asked = Asked(rate=rate, workers=workers)  # type: ignore[arg-type]
+        return answer(report, recording, asked, strategies, numbers, picture, explain=explain)
+    assert scenario is not None
+    return try_out(report, find_scenario(scenario), strategies, numbers, jobs, picture, explain=explain)
+
+
+def check_usage(
+    scenario: str | None,
+    show_list: bool,
+    recording: Path | None,
+    rate: object,
+    workers: int | None,
+    picture: Path | None,
+    strategies: int,
+) -> None:
+    if (scenario is not None) + show_list + (recording is not None) != 1:
+        raise click.UsageError('say what to simulate: a scenario ("--list" shows them), a .toml file, or --trace FILE.')
+    if recording is None and (rate is not None or workers is not None):
+        given = "--rate" if rate is not None else "--workers"
+        raise click.UsageError(f"{given} asks about a recording; a scenario says it itself. Give --trace FILE.")
+    if picture is None:
+        return
+    if strategies > MOST_PANELS:
+        raise click.UsageError(f"a picture has room for {MOST_PANELS} strategies, not {strategies}.")
+    if not picture.absolute().parent.is_dir():
+        raise click.UsageError(f"there is no directory {picture.absolute().parent} to write the picture into.")
+    try:
+        writer_for(picture)
+    except HeadgateError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def find_scenario(name: str) -> Scenario:
+    """A scenario of the package by its name, or one in a file."""
+    names = bundled_names()
+    try:
+        if name in names:
+            return named(name)
+        if name.endswith(".toml") or os.sep in name or Path(name).is_file():
+            return read_scenario(Path(name))
+    except OSError as error:
+        raise click.UsageError(f"cannot read {name} ({error.strerror}).") from None
+    except ScenarioError as error:
+        raise click.UsageError(f"{error}.") from None
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"?' if near else 'a file ends in ".toml".'
+    raise click.UsageError(f'there is no scenario "{name}"; {hint} "headgate simulate --list" shows what is there.')
+
+
+def try_out(
+    report: Report,
+    scenario: Scenario,
+    strategies: Sequence[str],
+    seeds: Sequence[int],
+    jobs: int,
+    picture: Path | None,
+    *,
+    explain: bool,
+) -> int:
+    tasks: list[Task] = []
+    figures: list[Figures] = []
+    interrupted = False
+    try:
+        with progress_bar(len(seeds) * len({ORACLE, *strategies})) as show:
+            for lot in lots(scenario, strategies, seeds, jobs):
+                figures += measure(lot, jobs, counting_from(len(tasks), show))
+                tasks += lot
+    except KeyboardInterrupt:
+        interrupted = True
+    figures = figures[: len(tasks)]
+    finished = list(dict.fromkeys(task.seed for task in tasks))
+    if finished:
+        rows = tabulate(tasks, figures, strategies)
+        report.comparison(scenario, finished, list(rows.values()), shares(tasks, figures))
+    if interrupted:
+        report.note(f"Stopped: {len(finished)} of {len(seeds)} seeds are done.")
+        return STOPPED
+    if explain or picture is not None:
+        oracle = next(one for task, one in zip(tasks, figures, strict=True) if task.strategy == ORACLE)
+        watched = [run(scenario, strategy, seeds[0], watch=True) for strategy in strategies]
+        if explain:
+            for one in watched:
+                report.story(scenario, one.strategy, one.seed, one.story)
+        if picture is not None:
+            draw(report, scenario, watched, oracle, picture)
+    return DONE
+
+
+def lots(scenario: Scenario, strategies: Sequence[str], seeds: Sequence[int], jobs: int) -> Iterator[list[Task]]:
+    """Every run to make, the oracle's among them, in lots of whole seeds."""
+    names = list(dict.fromkeys([ORACLE, *strategies]))
+    size = 1 if jobs == 1 else max(1, LOT * jobs // len(names))
+    for start in range(0, len(seeds), size):
+        yield [
+            Task(scenario=scenario, strategy=name, seed=seed) for seed in seeds[start : start + size] for name in names
+        ]
+
+
+def shares(tasks: Sequence[Task], figures: Sequence[Figures]) -> dict[str, dict[str, float]]:
+    """For strategies that ran side by side: what part of all that got done each of them did."""
+    done: dict[str, dict[str, float]] = {}
+    for task, one in zip(tasks, figures, strict=True):
+        names = strategies_of(task.strategy)
+        if len(names) > 1:
+            parts = done.setdefault(task.strategy, dict.fromkeys(names, 0.0))
+            for process, count in enumerate(one.per_process):
+                parts[names[process % len(names)]] += count
+    return {
+        strategy: {name: count / (sum(parts.values()) or 1) for name, count in parts.items()}
+        for strategy, parts in done.items()
+    }
+
+
+def draw(report: Report, scenario: Scenario, watched: Sequence[Run], oracle: Figures, picture: Path) -> None:
+    headed = [
+        (f"{one.ok / max(oracle.ok, 1):.1%} of an oracle's goodput, {one.refused_share:.2%} refused", one)
+        for one in watched
+    ]
+    title = f"headgate simulate {scenario.name}, seed {watched[0].seed}"
+    write(report, picture_of(headed, title=title, note=scenario.note, outages=outages_of(scenario)), picture)

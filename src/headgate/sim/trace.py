@@ -1,0 +1,274 @@
+"""A recording of a run: every call as it ended, and what was learned meanwhile.
+
+One JSON object a line, so that a recording can be read while it is written, and one that was
+broken off is still good up to its last line:
+
+    {"headgate_trace": 1, "recorded_at": "2026-11-15T08:45:22Z", "calls": 3000, "workers": 48, "keys": 1}
+    {"sent_at": 0.0312, "latency": 0.0418, "status": 200, "waited": 0.0, "key": 1}
+    {"sent_at": 4.1021, "latency": 0.0034, "status": 429, "waited": 0.118, "key": 1, "retry_after": 1.0}
+    {"at": 4.2, "learned": 96.4, "key": 1}
+    {"ended_at": 28.114}
+
+Times are seconds since the recording began; status 0 is a call that got no answer. Keys are
+numbers in the order in which they were first used: no address, name or secret goes into a recording.
+Numbers beyond these bounds are refused with the line they stand in, and fields that are not
+known are passed over, so that later versions may say more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TextIO
+
+from ..config import RateLimitConfig
+
+VERSION = 1
+MOST_LINES = 2_000_000
+LONGEST_LINE = 1_000
+"""Bytes; lines of our own have about 120."""
+MOST_CALLS = 10_000_000
+MOST_WORKERS = 100_000
+MOST_KEYS = 1_000
+LONGEST_TIME = 31 * 86400.0
+USUALLY_OPEN_FOR = RateLimitConfig().open_state_duration
+FASTEST = 1e9
+"""Calls a second that may be said to have been learned."""
+
+
+class TraceError(ValueError):
+    """This is not a recording that can be read: which line, and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """What was asked of the run that is recorded."""
+
+    calls: int
+    """Items to get done; calls that were refused and sent again are still one."""
+    workers: int
+    keys: int = 1
+    open_for: float = USUALLY_OPEN_FOR
+    """Seconds for which the circuit stayed open before a probe."""
+    recorded_at: str = ""
+
+
+class Call(NamedTuple):
+    sent_at: float
+    latency: float
+    status: int
+    """0 if no answer came."""
+    waited: float = 0.0
+    """Seconds at the gate before it was sent."""
+    key: int = 1
+    retry_after: float | None = None
+
+
+class Learned(NamedTuple):
+    at: float
+    rate: float
+    key: int = 1
+
+
+@dataclass(slots=True)
+class Trace:
+    heading: Heading
+    calls: list[Call] = field(default_factory=list)
+    """In the order in which they ended."""
+    learned: list[Learned] = field(default_factory=list)
+    ended_at: float = 0.0
+    """When the run ended; where the recording breaks off, when its last call did."""
+    is_whole: bool = False
+    """Whether it was written to its end."""
+
+
+class TraceWriter:
+    """Writes a recording line by line; each is in the file before the next one is made.
+
+    A disk that is full must not cost the run: what went wrong is kept in ``trouble``, and nothing
+    more is written.
+    """
+
+    def __init__(self, path: Path, heading: Heading) -> None:
+        """Raises ``OSError`` if the file cannot be opened."""
+        self.trouble: OSError | None = None
+        self.left_out = 0
+        """Lines that did not fit into ``MOST_LINES``."""
+        self._lines = 0
+        self._keys: dict[str, int] = {}
+        self._file: TextIO = path.open("w", encoding="ascii", buffering=1)
+        recorded_at = heading.recorded_at or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._write(
+            {
+                "headgate_trace": VERSION,
+                "recorded_at": recorded_at,
+                "calls": heading.calls,
+                "workers": heading.workers,
+                "keys": heading.keys,
+                "open_for": heading.open_for,
+            }
+        )
+
+    def call(
+        self, key: str, sent_at: float, latency: float, status: int, waited: float, retry_after: float | None
+    ) -> None:
+        line = {
+            "sent_at": round(sent_at, 4),
+            "latency": round(latency, 4),
+            "status": status,
+            "waited": round(waited, 4),
+            "key": self._number(key),
+        }
+        self._write(line if retry_after is None else {**line, "retry_after": round(retry_after, 3)})
+
+    def learned(self, key: str, at: float, rate: float) -> None:
+        self._write({"at": round(at, 3), "learned": round(rate, 3), "key": self._number(key)})
+
+    def end(self, at: float) -> None:
+        """The run is over; nothing can be written after this."""
+        self._write({"ended_at": round(at, 3)}, last=True)
+        try:
+            self._file.close()
+        except OSError as error:
+            self.trouble = self.trouble or error
+
+    def _number(self, key: str) -> int:
+        return self._keys.setdefault(key, min(len(self._keys) + 1, MOST_KEYS))
+
+    def _write(self, line: dict[str, Any], *, last: bool = False) -> None:
+        if self.trouble is not None or self._file.closed:
+            return
+        if self._lines >= MOST_LINES - 1 and not last:
+            self.left_out += 1
+            return
+        self._lines += 1
+        try:
+            self._file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            self.trouble = error
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a recording; raises ``OSError`` or ``TraceError``.
+
+    A last line that was torn off in the middle is passed over: that is how a killed run ends.
+    """
+    with path.open("rb") as file:
+        lines = _lines(path, file)
+        number, facts = next(lines, (1, None))
+        if facts is None or "headgate_trace" not in facts:
+            raise TraceError(f"{path} is not a recording: its first line must say headgate_trace")
+        trace = Trace(_heading(_Line(path, number, facts)))
+        for number, facts in lines:
+            _take(trace, _Line(path, number, facts))
+    trace.ended_at = max(
+        trace.ended_at,
+        max((call.sent_at + call.latency for call in trace.calls), default=0.0),
+        trace.learned[-1].at if trace.learned else 0.0,
+    )
+    return trace
+
+
+class _Line(NamedTuple):
+    path: Path
+    number: int
+    facts: dict[str, Any]
+
+    def wrong(self, what: str) -> TraceError:
+        return TraceError(f"{self.path}, line {self.number}: {what}")
+
+    def value(self, name: str, low: float, high: float, default: float | None = None) -> float:
+        value = self.facts.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            found = "is missing" if value is None else f"is {str(value)[:40]!r}"
+            raise self.wrong(f"{name} {found}; it must be a number within {low:,g} and {high:,g}")
+        return float(value)
+
+    def whole(self, name: str, low: int, high: int, default: int | None = None) -> int:
+        value = self.value(name, low, high, default)
+        if value != math.floor(value):
+            raise self.wrong(f"{name} is {value:g}; it must be a whole number")
+        return int(value)
+
+
+def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number in range(1, MOST_LINES + 2):
+        line = file.readline(LONGEST_LINE + 1)
+        if not line:
+            return
+        if number > MOST_LINES:
+            raise TraceError(f"{path} has more than {MOST_LINES:,} lines; split the recording")
+        if len(line) > LONGEST_LINE:
+            raise TraceError(f"{path}, line {number}: longer than {LONGEST_LINE:,} bytes")
+        try:
+            facts = json.loads(line, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            if not line.endswith(b"\n") and number > 1:
+                return
+            raise TraceError(f"{path}, line {number}: not JSON") from None
+        if not isinstance(facts, dict):
+            raise TraceError(f"{path}, line {number}: not a JSON object")
+        yield number, facts
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _heading(line: _Line) -> Heading:
+    version = line.whole("headgate_trace", 0, 10**6)
+    if version != VERSION:
+        raise line.wrong(f"a recording of version {version}; this headgate reads version {VERSION}")
+    recorded_at = line.facts.get("recorded_at", "")
+    return Heading(
+        calls=line.whole("calls", 1, MOST_CALLS),
+        workers=line.whole("workers", 1, MOST_WORKERS),
+        keys=line.whole("keys", 1, MOST_KEYS, 1),
+        open_for=max(line.value("open_for", 0.0, LONGEST_TIME, USUALLY_OPEN_FOR), 0.001),
+        recorded_at=recorded_at[:40] if isinstance(recorded_at, str) and recorded_at.isprintable() else "",
+    )
+
+
+def _take_call(trace: Trace, line: _Line) -> None:
+    told = line.facts.get("retry_after")
+    trace.calls.append(
+        Call(
+            sent_at=line.value("sent_at", 0.0, LONGEST_TIME),
+            latency=line.value("latency", 0.0, LONGEST_TIME),
+            status=line.whole("status", 0, 999),
+            waited=line.value("waited", 0.0, LONGEST_TIME, 0.0),
+            key=line.whole("key", 1, MOST_KEYS, 1),
+            retry_after=None if told is None else line.value("retry_after", 0.0, LONGEST_TIME),
+        )
+    )
+
+
+def _take_learned(trace: Trace, line: _Line) -> None:
+    at = line.value("at", trace.learned[-1].at if trace.learned else 0.0, LONGEST_TIME)
+    trace.learned.append(Learned(at, line.value("learned", 0.0, FASTEST), line.whole("key", 1, MOST_KEYS, 1)))
+
+
+def _take_end(trace: Trace, line: _Line) -> None:
+    trace.ended_at = line.value("ended_at", 0.0, LONGEST_TIME)
+    trace.is_whole = True
+
+
+_KINDS: dict[str, Callable[[Trace, _Line], None]] = {
+    "sent_at": _take_call,
+    "learned": _take_learned,
+    "ended_at": _take_end,
+}
+
+
+def _take(trace: Trace, line: _Line) -> None:
+    """A line is known by the one field that no other kind has."""
+    for name, take in _KINDS.items():
+        if name in line.facts:
+            if trace.is_whole:
+                raise line.wrong("something follows the line with ended_at, which must be the last")
+            return take(trace, line)
+    raise line.wrong(f"neither a call, a learned rate nor the end: it has none of {', '.join(_KINDS)}")

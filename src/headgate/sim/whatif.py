@@ -1,0 +1,168 @@
+"""How long would it have taken? A recorded run, simulated again with another quota or more workers.
+
+    trace ──look_back──> Hindsight ──> RecordedWorld  <── the real limiter, in virtual time
+                            │             quota over time as seen, times a factor or replaced
+                            │             outages at the instants they were met
+                            │             service times, failures and Retry-After drawn from what was seen
+                            └──> the run as it was, beside the run simulated as it was, beside the run as asked
+
+The run *as recorded* is simulated as well, not only the one that is asked for: how far it is from what
+really happened says how far the other can be trusted. Where the quota is known only from below (see
+``hindsight``), a run takes at most as long as simulated.
+
+Several keys are taken for one pool: a call goes to whichever is free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..config import RateLimitConfig
+from .experiment import run
+from .hindsight import Hindsight, KeySeen, Stretch
+from .measures import Run
+from .notation import LARGEST_FACTOR, LONGEST_DURATION, MOST_PER_WINDOW, Rate, read_rate
+from .recorded_world import Allowance, RecordedWorld, Replay
+from .scenario import Budget, Limit, Stream
+
+PATIENCE = 3.0
+"""A run that takes so many times as long as its quota allows is given up ..."""
+AT_LEAST = 120.0
+"""... but not before so many seconds."""
+SLOWEST = 1e-6
+"""Calls a second; a quota below this is this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """So many times the quota that was seen."""
+
+    factor: float
+
+    def __str__(self) -> str:
+        return f"x{self.factor:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be different; ``None`` leaves it as it was recorded."""
+
+    rate: Times | Rate | None = None
+    """A ``Rate`` takes the place of the quota that was seen, over all keys and from beginning to end."""
+    workers: int | None = None
+
+    def __str__(self) -> str:
+        rate = "" if self.rate is None else f"quota {self.rate}"
+        workers = "" if self.workers is None else f"{self.workers:,} worker{'' if self.workers == 1 else 's'}"
+        return ", ".join(filter(None, (rate, workers))) or "as recorded"
+
+
+AS_RECORDED = Asked()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """How a run went, or would have gone."""
+
+    seconds: float
+    """Until the last item was done; infinity if that did not come."""
+    done: int
+    sent: int
+    refused: int
+    failed: int
+    run: Run | None = None
+    """The simulated run; None for what really happened."""
+
+    @property
+    def per_second(self) -> float:
+        return self.done / self.seconds if self.seconds else 0.0
+
+    @property
+    def refused_share(self) -> float:
+        return self.refused / self.sent if self.sent else 0.0
+
+
+def read_asked_rate(text: str) -> Times | Rate:
+    """``x2`` is twice the quota that was seen, ``100/s`` another one."""
+    written = text.strip().lower()
+    if not written.startswith("x"):
+        try:
+            return read_rate(written)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a rate; write x2 for twice the quota, or 100/s") from None
+    try:
+        factor = float(written[1:])
+    except ValueError:
+        factor = math.nan
+    if not 1 / LARGEST_FACTOR <= factor <= LARGEST_FACTOR:
+        raise ValueError(f"{text!r}: a factor is within {1 / LARGEST_FACTOR:g} and {LARGEST_FACTOR}, as in x2 or x0.5")
+    return Times(factor)
+
+
+def as_it_was(seen: Hindsight) -> Outlook:
+    return Outlook(seconds=seen.seconds, done=seen.items, sent=seen.sent, refused=seen.refused, failed=seen.failed)
+
+
+def simulate(
+    seen: Hindsight,
+    asked: Asked = AS_RECORDED,
+    strategy: str = "adaptive",
+    seed: int = 0,
+    *,
+    watch: bool = False,
+) -> Outlook:
+    """Get the recorded items done once more, under what was seen and what is asked."""
+    keys = quotas(seen, asked.rate)
+    scenario = replay_of(seen, keys, asked.workers or seen.workers)
+    world = RecordedWorld(scenario, seen, keys, seed)
+    config = RateLimitConfig(open_state_duration=seen.open_for)
+    book = run(scenario, strategy, seed, watch=watch, config=config, world=world)
+    seconds = world.last_done_at if book.ok >= seen.items else math.inf
+    return Outlook(seconds=seconds, done=book.ok, sent=book.sent, refused=book.refused, failed=book.errors, run=book)
+
+
+def quotas(seen: Hindsight, asked: Times | Rate | None) -> tuple[KeySeen, ...]:
+    """The quota of each key, as seen or as asked for."""
+    match asked:
+        case None:
+            return seen.keys
+        case Times(factor):
+            return tuple(
+                KeySeen(
+                    stretches=tuple(replace(stretch, rate=stretch.rate * factor) for stretch in key.stretches),
+                    burst=max(1.0, key.burst * factor),
+                )
+                for key in seen.keys
+            )
+        case Rate():
+            shares = [sum(stretch.rate * stretch.length for stretch in key.stretches) for key in seen.keys]
+            rates = [asked.per_second * share / (sum(shares) or 1.0) for share in shares]
+            return tuple(
+                KeySeen(stretches=(Stretch(0.0, seen.seconds, rate, is_measured=True),), burst=key.burst)
+                for key, rate in zip(seen.keys, rates, strict=True)
+            )
+
+
+def replay_of(seen: Hindsight, keys: Sequence[KeySeen], workers: int) -> Replay:
+    """The recorded work as a scenario for the clients; of its budgets the recorded world takes only the number."""
+    serving = seen.items * sum(seen.served_in) / len(seen.served_in) / workers
+    refilling = max(Allowance(key).after(0.0, seen.items / len(keys)) for key in keys)
+    failing = sum(outage.duration for outage in seen.outages)
+    return Replay(
+        name="recording",
+        note="a recorded run",
+        horizon=min(max(AT_LEAST, PATIENCE * (serving + refilling + failing)), LONGEST_DURATION),
+        budgets=tuple(Budget(limits=(_first_limit(key),)) for key in keys),
+        round_trip=0.0,
+        jitter=0.0,
+        workers=workers,
+        arrivals=(Stream(Rate(1.0), 0.0),),
+        items=seen.items,
+    )
+
+
+def _first_limit(key: KeySeen) -> Limit:
+    rate = min(max(key.stretches[0].rate, SLOWEST), MOST_PER_WINDOW)
+    return Limit(algorithm="bucket", rate=Rate(rate), burst=min(key.burst, MOST_PER_WINDOW))

@@ -1,0 +1,153 @@
+"""A recording says what happened, survives being broken off, and names the line that is wrong."""
+
+import errno
+import json
+
+import pytest
+
+from headgate.sim import trace as traces
+from headgate.sim.trace import Call, Heading, Learned, TraceError, TraceWriter, read_trace
+
+HEAD = '{"headgate_trace": 1, "calls": 3, "workers": 2, "keys": 1}'
+
+
+def written(path, *lines):
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def recorded(path, *, end=True):
+    writer = TraceWriter(path, Heading(calls=3, workers=2, recorded_at="2026-11-15T08:45:22Z"))
+    writer.call("https://api.example.com/?key=abc", 0.5, 0.04, 200, 0.0, None)
+    writer.learned("https://api.example.com/?key=abc", 0.6, 12.5)
+    writer.call("other", 0.7, 0.002, 429, 0.1, 2.0)
+    if end:
+        writer.end(1.25)
+    return writer
+
+
+def test_what_is_written_can_be_read(tmp_path):
+    recorded(tmp_path / "run.jsonl")
+    trace = read_trace(tmp_path / "run.jsonl")
+    assert trace.heading == Heading(calls=3, workers=2, recorded_at="2026-11-15T08:45:22Z")
+    assert trace.calls == [Call(0.5, 0.04, 200), Call(0.7, 0.002, 429, 0.1, key=2, retry_after=2.0)]
+    assert trace.learned == [Learned(0.6, 12.5)]
+    assert (trace.ended_at, trace.is_whole) == (1.25, True)
+
+
+def test_keys_become_numbers_and_nothing_of_them_is_written(tmp_path):
+    recorded(tmp_path / "run.jsonl")
+    text = (tmp_path / "run.jsonl").read_text()
+    assert "example" not in text
+    assert "abc" not in text
+    assert "other" not in text
+
+
+def test_each_line_is_in_the_file_before_the_next_is_made(tmp_path):
+    writer = recorded(tmp_path / "run.jsonl", end=False)
+    trace = read_trace(tmp_path / "run.jsonl")
+    writer.end(9.0)
+    assert len(trace.calls) == 2
+    assert not trace.is_whole
+    assert trace.ended_at == pytest.approx(0.702)
+
+
+def test_a_last_line_torn_in_the_middle_is_passed_over(tmp_path):
+    path = tmp_path / "run.jsonl"
+    recorded(path)
+    whole = path.read_bytes()
+    for length in range(whole.index(b"\n") + 1, len(whole) + 1):
+        path.write_bytes(whole[:length])
+        trace = read_trace(path)
+        assert len(trace.calls) <= 2
+        assert trace.is_whole == (length >= len(whole) - 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"sent_at": -1, "latency": 0, "status": 200}', "line 2: sent_at is '-1'; it must be a number within 0 and"),
+        ('{"sent_at": 0, "latency": "x", "status": 200}', "line 2: latency is 'x'"),
+        ('{"sent_at": 0, "latency": 0}', "line 2: status is missing"),
+        ('{"sent_at": 0, "latency": 0, "status": 200.5}', "line 2: status is 200.5; it must be a whole number"),
+        ('{"sent_at": 0, "latency": true, "status": 200}', "line 2: latency is 'True'"),
+        ('{"sent_at": 0, "latency": 1e999, "status": 200}', "line 2: latency is 'inf'"),
+        ('{"sent_at": NaN, "latency": 0, "status": 200}', "line 2: not JSON"),
+        ('{"sent_at": 0, "latency": 0, "status": 200, "retry_after": []}', "line 2: retry_after is '[]'"),
+        ('{"at": 1, "learned": -5}', "line 2: learned is '-5'"),
+        ('{"hello": 1}', "line 2: neither a call, a learned rate nor the end"),
+        ('{"ended_at": 1}\n{"ended_at": 2}', "line 3: something follows the line with ended_at"),
+        ("[1, 2]", "line 2: not a JSON object"),
+        ("sent", "line 2: not JSON"),
+        ("[" * 900 + "1", "line 2: not JSON"),
+        ('{"sent_at": ' + " " * 1000 + "1}", "line 2: longer than 1,000 bytes"),
+        ("\udce9".encode("utf-8", "surrogatepass").decode("latin-1"), "line 2: not JSON"),
+    ],
+)
+def test_a_wrong_line_is_named_with_its_field_and_range(tmp_path, line, told):
+    with pytest.raises(TraceError) as error:
+        read_trace(written(tmp_path / "run.jsonl", HEAD, line))
+    assert told in str(error.value)
+    assert "run.jsonl" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([], "line 1: not JSON"),
+        (["hello"], "line 1: not JSON"),
+        (['{"sent_at": 1}'], "not a recording"),
+        (['{"headgate_trace": 2, "calls": 1, "workers": 1}'], "line 1: a recording of version 2"),
+        (['{"headgate_trace": 1, "workers": 1}'], "line 1: calls is missing"),
+        (['{"headgate_trace": 1, "calls": 1, "workers": 0}'], "line 1: workers is '0'"),
+    ],
+)
+def test_what_is_no_recording_is_refused(tmp_path, lines, told):
+    with pytest.raises(TraceError, match=told):
+        read_trace(written(tmp_path / "run.jsonl", *lines))
+
+
+def test_an_empty_file_is_no_recording(tmp_path):
+    (tmp_path / "run.jsonl").touch()
+    with pytest.raises(TraceError, match="not a recording"):
+        read_trace(tmp_path / "run.jsonl")
+
+
+def test_fields_of_later_versions_are_passed_over(tmp_path):
+    line = '{"sent_at": 0, "latency": 0.1, "status": 200, "colour": "green"}'
+    assert read_trace(written(tmp_path / "run.jsonl", HEAD, line)).calls == [Call(0.0, 0.1, 200)]
+
+
+def test_no_more_lines_are_read_or_written_than_the_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "MOST_LINES", 3)
+    writer = recorded(tmp_path / "run.jsonl")
+    assert writer.left_out == 2
+    trace = read_trace(tmp_path / "run.jsonl")
+    assert (len(trace.calls), trace.is_whole) == (1, True)
+    with pytest.raises(TraceError, match="more than 3 lines"):
+        read_trace(written(tmp_path / "long.jsonl", HEAD, *['{"at": 1, "learned": 1}'] * 3))
+
+
+def test_a_full_disk_is_kept_for_the_end_and_does_not_raise(tmp_path):
+    class FullFile:
+        closed = False
+
+        def write(self, _):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer = recorded(tmp_path / "run.jsonl", end=False)
+    writer._file.close()
+    writer._file = FullFile()
+    writer.learned("other", 0.9, 1.0)
+    writer.learned("other", 1.0, 1.0)
+    writer.end(2.0)
+    assert writer.trouble.errno == errno.ENOSPC
+
+
+def test_nothing_is_written_after_the_end(tmp_path):
+    writer = recorded(tmp_path / "run.jsonl")
+    writer.learned("other", 2.0, 1.0)
+    assert json.loads((tmp_path / "run.jsonl").read_text().splitlines()[-1]) == {"ended_at": 1.25}

@@ -1,0 +1,152 @@
+"""A recorded run, simulated again: close to what happened, and what would have happened otherwise."""
+
+import math
+
+import pytest
+
+from headgate.sim.hindsight import look_back
+from headgate.sim.notation import Rate
+from headgate.sim.recorded_world import RecordedWorld
+from headgate.sim.trace import Call, Heading, Learned, Trace
+from headgate.sim.whatif import AS_RECORDED, Asked, Times, as_it_was, quotas, read_asked_rate, replay_of, simulate
+
+
+def recording(calls, *, workers=16, open_for=0.5):
+    end = max(call.sent_at + call.latency for call in calls)
+    samples = [Learned(float(at), 40.0) for at in range(int(end))]
+    return Trace(Heading(calls=len(calls), workers=workers, open_for=open_for), list(calls), samples, end)
+
+
+def steady(since, until, rate, status=200, latency=0.05):
+    return [Call(since + (number + 0.5) / rate, latency, status) for number in range(round((until - since) * rate))]
+
+
+REFUSED = [Call(at, 0.002, 429, retry_after=0.1) for at in (2.0, 8.0, 14.0, 20.0)]
+SEEN = look_back(recording([*steady(0, 2, 30), *steady(2, 20, 40), *REFUSED]))
+"""780 items in 20 s under 40/s."""
+
+
+def test_simulated_as_recorded_it_takes_about_as_long():
+    outlook = simulate(SEEN)
+    assert outlook.seconds == pytest.approx(as_it_was(SEEN).seconds, rel=0.12)
+    assert (outlook.done, SEEN.items) == (780, 780)
+    assert outlook.refused_share < 0.03
+
+
+def test_twice_the_quota_takes_about_half_as_long():
+    once, twice = simulate(SEEN), simulate(SEEN, Asked(rate=Times(2.0)))
+    assert twice.seconds == pytest.approx(once.seconds / 2, rel=0.25)
+
+
+def test_a_rate_takes_the_place_of_what_was_seen():
+    assert simulate(SEEN, Asked(rate=Rate(10.0))).seconds == pytest.approx(78, rel=0.05)
+
+
+def test_workers_that_are_too_few_are_what_it_waits_for():
+    assert simulate(SEEN, Asked(workers=1)).seconds == pytest.approx(780 * 0.05, rel=0.1)
+
+
+def test_an_oracle_under_the_same_quota_is_never_refused_and_not_slower():
+    oracle = simulate(SEEN, strategy="oracle")
+    assert (oracle.done, oracle.refused) == (780, 0)
+    assert oracle.seconds <= simulate(SEEN).seconds
+
+
+def test_the_same_seed_gives_the_same_answer():
+    assert simulate(SEEN, seed=3).run.as_dict() == simulate(SEEN, seed=3).run.as_dict()
+
+
+def test_an_outage_is_met_where_it_was_and_not_by_a_run_that_is_over_before():
+    failing = [Call(12.0 + number / 10, 0.01, 503) for number in range(40)]
+    seen = look_back(recording([*steady(0, 12, 40), *failing, *steady(16, 24, 40), Call(2.0, 0.002, 429)]))
+    assert simulate(seen).seconds > 20
+    assert simulate(seen).failed > 0
+    assert simulate(seen, Asked(rate=Times(4.0))).failed == 0
+
+
+def test_what_refusals_said_is_said_again():
+    story = simulate(SEEN, Asked(rate=Rate(10.0)), strategy="backoff")
+    assert story.refused > 0
+    headers = {
+        answer.headers["retry-after"]
+        for answer in (refusing_world().answer(0.0, 0) for _ in range(5))
+        if answer.headers
+    }
+    assert headers == {"0.1"}
+
+
+def refusing_world():
+    world = RecordedWorld(replay_of(SEEN, SEEN.keys, 4), SEEN, SEEN.keys, 0)
+    while world.answer(0.0, 0).status == 200:
+        pass
+    return world
+
+
+def test_the_recorded_world_knows_its_quota_and_when_the_next_call_fits():
+    failing = [Call(12.0 + number / 10, 0.01, 503) for number in range(40)]
+    seen = look_back(recording([*steady(0, 12, 40), *failing, *steady(16, 24, 40), *REFUSED[:2]]))
+    world = RecordedWorld(replay_of(seen, seen.keys, 4), seen, seen.keys, 0)
+    assert world.quota_at(10.0) == pytest.approx(40, rel=0.05)
+    assert world.quota_at(13.0) == 0.0
+    assert world.free_in(13.0, 0) == pytest.approx(3.0, abs=0.1)
+    while world.answer(20.0, 0).status == 200:
+        pass
+    wait = world.free_in(20.0, 0)
+    assert 0 < wait <= 1 / 38
+    assert world.answer(20.0 + wait, 0).status == 200
+
+
+def test_several_keys_share_a_rate_as_they_did():
+    calls = [*steady(0, 10, 30), *(call._replace(key=2) for call in steady(0, 10, 10))]
+    seen = look_back(recording(calls))
+    shares = [key.rate_at(0.0) for key in quotas(seen, Rate(100.0))]
+    assert sum(shares) == pytest.approx(100)
+    assert shares[0] > shares[1]
+    assert simulate(seen).done == 400
+
+
+def test_single_failures_happen_again():
+    calls = steady(0, 20, 40)
+    for number in range(5, len(calls), 20):
+        calls[number] = calls[number]._replace(status=500)
+    outlook = simulate(look_back(recording(calls)))
+    assert outlook.failed / outlook.sent == pytest.approx(0.05, abs=0.03)
+
+
+def test_the_quota_over_time_is_known_to_the_book():
+    book = simulate(SEEN).run
+    assert sum(book.allowed_per_bin[:40]) == pytest.approx(40 * 20, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("x2", Times(2.0)), (" X0.5 ", Times(0.5)), ("100/s", Rate(100.0)), ("600/min", Rate(600.0, 60.0))],
+)
+def test_a_rate_is_asked_for_as_a_factor_or_outright(text, rate):
+    assert read_asked_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["2", "xx", "x", "x0", "x-1", "xnan", "x1e9", "fast", "0/s", ""])
+def test_what_is_no_rate_is_met_with_what_is(text):
+    with pytest.raises(ValueError, match=r"x2|more than 0"):
+        read_asked_rate(text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (AS_RECORDED, "as recorded"),
+        (Asked(rate=Times(2.0), workers=50), "quota x2, 50 workers"),
+        (Asked(rate=Rate(100.0)), "quota 100/s"),
+        (Asked(workers=1), "1 worker"),
+    ],
+)
+def test_what_is_asked_can_be_said(asked, words):
+    assert str(asked) == words
+
+
+def test_a_run_that_does_not_end_in_time_is_given_up():
+    seen = look_back(recording(steady(0, 1, 40)))
+    slow = simulate(seen, Asked(rate=Rate(1.0)), strategy="pause-60")
+    assert math.isinf(slow.seconds)
+    assert slow.done < seen.items

@@ -54,15 +54,15 @@ def test_never_is_before_and_unknown_above_every_number() -> None:
 
 @pytest.mark.parametrize("code", ["floor", "hold", "pace", "requests", "tokens"])
 def test_a_wait_says_when_the_turn_comes(code: str) -> None:
-    assert Wait(1.0, code, "because").is_forecast
+    assert Wait(1.0, code).is_forecast
 
 
 def test_a_wait_for_depth_ends_with_an_answer_and_is_no_forecast() -> None:
-    assert not Wait(1.0, "depth", "because").is_forecast
+    assert not Wait(1.0, "depth").is_forecast
 
 
 def test_answers_cannot_be_changed() -> None:
-    for answer in (Wait(1.0, "pace", "because"), Refuse("circuit_open", "because", 2.0)):
+    for answer in (Wait(1.0, "pace"), Refuse("circuit_open", "because", 2.0)):
         with pytest.raises(FrozenInstanceError):
             answer.code = "other"  # type: ignore[misc]
 

@@ -270,7 +270,7 @@ def test_a_known_limit_decides_and_is_named() -> None:
     assert isinstance(gate.ask(0.0, {"requests": 1, "tokens": 100}), Ticket)
     wait = gate.ask(0.0, {"requests": 1, "tokens": 90})
     assert wait.code == "tokens"
-    assert "1,000 tokens per 60 s" in wait.reason
+    assert "1,000 tokens per 60 s" in gate.reason(wait, 0.0)
 
 
 @pytest.mark.parametrize("cost", [1, {"requests": 1, "tokens": 5}, {"tokens": 5}])

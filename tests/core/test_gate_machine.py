@@ -220,8 +220,9 @@ class AnyCaller(RuleBasedStateMachine):
         self.out.append(ticket)
 
     def held_back(self, answer: Wait | Refuse, cost: float | Mapping[str, float], seen: CircuitState) -> None:
-        assert answer.reason.strip()
-        assert "\n" not in answer.reason
+        reason = self.gate.reason(answer, self.now)
+        assert reason.strip()
+        assert "\n" not in reason
         if isinstance(answer, Refuse):
             assert seen is not CircuitState.CLOSED
             assert answer.retry_at is None or answer.retry_at > self.now

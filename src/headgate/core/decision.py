@@ -1,8 +1,9 @@
 """The words every decision is made of: outcomes, states, and the three answers.
 
 A question to the core gets one of three answers: a ticket (go), a ``Wait`` (not
-yet; ask again at ``until``) or a ``Refuse`` (do not wait for this). Each carries
-its reason, so that "why is it waiting" can always be said in one sentence.
+yet; ask again at ``until``) or a ``Refuse`` (do not wait for this). A refusal carries
+its reason. A wait carries what decides, for every call in a line gets one and hardly anybody asks
+why; the gate that gave it says it in one sentence (``Gate.reason``).
 """
 
 from __future__ import annotations
@@ -71,7 +72,6 @@ class Wait:
     until: float
     code: str
     """What decides: floor, hold, pace, depth, or the name of a limit's dimension."""
-    reason: str
 
     @property
     def is_forecast(self) -> bool:

@@ -41,6 +41,8 @@ FASTEST = 1e12
 OK = Outcome.OK
 _HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.TRANSIENT)
 _NO_COMEBACK = Comeback()
+_NUMBER = (int, float)
+"""What a cost mostly is; asking for that first spares the slow question whether it is a mapping."""
 _blank = object.__new__
 
 
@@ -168,8 +170,7 @@ class Gate(Pace):
             self.flight.forget_lost(now)
             oldest = self.flight.oldest()
             if oldest is not None and len(self.flight) >= cap:
-                reason = f"{len(self.flight)} calls in flight, as many as the server takes at once"
-                return Wait(oldest[1] + LOST_AFTER, "depth", reason)
+                return Wait(oldest[1] + LOST_AFTER, "depth")
         if self.comeback is not _NO_COMEBACK:
             self.follow(now)
         if self.buckets is not None:
@@ -181,7 +182,7 @@ class Gate(Pace):
             at, decides = paced_at, "pace"
         if at <= now + INSTANT:
             return None
-        return Wait(at, decides, self._sentence(decides, at - now))
+        return Wait(at, decides)
 
     def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Ticket:
         """Let a call through that nothing objects to."""
@@ -332,7 +333,24 @@ class Gate(Pace):
             return ""
         if isinstance(objection, Refuse) and objection.retry_at is not None:
             return f"{objection.reason}, {span(objection.retry_at - now)} to go"
-        return objection.reason
+        return self.reason(objection, now)
+
+    def reason(self, objection: Wait | Refuse, now: float) -> str:
+        """What this gate objects, in one sentence. To be asked right after the objection, while it still holds."""
+        if isinstance(objection, Refuse):
+            return objection.reason
+        decides, left = objection.code, f"{span(objection.until - now)} to go"
+        if decides == "depth":
+            return f"{len(self.flight)} calls in flight, as many as the server takes at once"
+        if decides == "floor":
+            return f"told to wait by the server, {left}"
+        if decides == "hold":
+            return f"refused a moment ago, {self.controller.why()}, {left}"
+        if decides == "pace":
+            gently = " on the way back from a pause" if self.comeback is not _NO_COMEBACK else ""
+            return f"paced at {self.rate:.3g} calls/s{gently}, {self.controller.why()}, {left}"
+        quota = self.policy.quotas[decides]
+        return f"held under the known limit of {quota.amount:,.10g} {decides} per {quota.window:g} s, {left}"
 
     @property
     def learned_rate(self) -> float:
@@ -353,18 +371,6 @@ class Gate(Pace):
         if self.buckets is not None:
             full_at = max(full_at, self.buckets.whole_at(now))
         return max(full_at, self.opens_at)
-
-    def _sentence(self, decides: str, wait: float) -> str:
-        left = f"{span(wait)} to go"
-        if decides == "floor":
-            return f"told to wait by the server, {left}"
-        if decides == "hold":
-            return f"refused a moment ago, {self.controller.why()}, {left}"
-        if decides == "pace":
-            gently = " on the way back from a pause" if self.comeback is not _NO_COMEBACK else ""
-            return f"paced at {self.rate:.3g} calls/s{gently}, {self.controller.why()}, {left}"
-        quota = self.policy.quotas[decides]
-        return f"held under the known limit of {quota.amount:,.10g} {decides} per {quota.window:g} s, {left}"
 
     # ------------------------------------------------------------------ putting away
 
@@ -405,11 +411,11 @@ class Gate(Pace):
 
 def costs_of(cost: float | Mapping[str, float]) -> Mapping[str, float]:
     """What a call takes of each known limit: at least one request."""
-    if not isinstance(cost, Mapping):
+    if isinstance(cost, _NUMBER) or not isinstance(cost, Mapping):
         return {"requests": cost}
     return cost if "requests" in cost else {"requests": 1, **cost}
 
 
 def _requests(cost: float | Mapping[str, float]) -> float:
     """How many calls' worth of pace a cost takes."""
-    return cost.get("requests", 1) if isinstance(cost, Mapping) else cost
+    return cost if isinstance(cost, _NUMBER) or not isinstance(cost, Mapping) else cost.get("requests", 1)

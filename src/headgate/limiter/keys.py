@@ -126,8 +126,10 @@ class Keys:
 
     def open(self, key: str, now: float) -> KeyGate:
         """The gate of a key, made or unpacked if need be."""
-        name = self._aliases.get(key) or self._name(key)
-        gate = self.gates.get(name)
+        gate = self.gates.get(key)
+        if gate is None:
+            name = self._aliases.get(key) or self._name(key)
+            gate = self.gates.get(name)
         if gate is None:
             packed = self.packed.get(name)
             if packed is not None:

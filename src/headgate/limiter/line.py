@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from ..core.decision import UNKNOWN
+from ..core.decision import UNKNOWN, Wait
 from ..core.gate import costs_of
+from ..core.pace import INSTANT
 from .checks import Cost
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Waiter:
     """One caller in line, perhaps in several lines at once."""
 
     __slots__ = (
+        "armed",
         "asked_at",
         "cost",
         "gates",
@@ -57,6 +59,8 @@ class Waiter:
         """In whose lines it stands."""
         self.asked_at = 0.0
         self.give_up_at = self.wake_at = UNKNOWN
+        self.armed = False
+        """Whether ``wake_at`` is when it will really tick, and not only when it would give up."""
         self.thread = threading.get_ident()
         self.permit: Permit | None = None
         self.refusal: Exception | None = None
@@ -79,6 +83,14 @@ class Waiter:
 
     def arm(self, wake_at: float) -> None:
         """Call ``limiter.tick(self)`` at that instant, instead of any set before."""
+        wake_at = min(wake_at, self.give_up_at)
+        if self.armed and abs(wake_at - self.wake_at) <= INSTANT:
+            return
+        self.armed, self.wake_at = True, wake_at
+        self.set_timer()
+
+    def set_timer(self) -> None:
+        """Heed the new ``wake_at``."""
         raise NotImplementedError
 
     def watch_time(self) -> None:
@@ -86,6 +98,7 @@ class Waiter:
 
     def is_up(self) -> None:
         """The waiter runs again, for whatever reason; what it was armed for is over."""
+        self.armed = False
 
     def is_dead(self) -> bool:
         """Nobody will ever wake up here."""
@@ -95,12 +108,10 @@ class Waiter:
 class ThreadWaiter(Waiter):
     """A thread, asleep on a lock of its own."""
 
-    __slots__ = ("armed", "bell", "rung")
+    __slots__ = ("bell", "rung")
 
     def __init__(self, limiter: Serving, cost: Cost) -> None:
         super().__init__(limiter, cost)
-        self.armed = False
-        """Whether it stands at the head, so that the time to get up is its turn."""
         self.bell = threading.Lock()
         self.bell.acquire()
         self.rung = False
@@ -110,8 +121,7 @@ class ThreadWaiter(Waiter):
             self.rung = True
             self.bell.release()
 
-    def arm(self, wake_at: float) -> None:
-        self.armed, self.wake_at = True, min(wake_at, self.give_up_at)
+    def set_timer(self) -> None:
         self.wake()
 
     def is_up(self) -> None:
@@ -149,9 +159,11 @@ class TaskWaiter(Waiter):
     def wake(self) -> None:
         self._on_loop(self._wake)
 
-    def arm(self, wake_at: float) -> None:
-        self.wake_at = min(wake_at, self.give_up_at)
-        self._on_loop(self._arm)
+    def set_timer(self) -> None:
+        self._on_loop(self._set_timer)
+
+    def is_up(self) -> None:
+        self.armed, self.timer = False, None
 
     def watch_time(self) -> None:
         if self.give_up_at != UNKNOWN:
@@ -180,7 +192,7 @@ class TaskWaiter(Waiter):
         if not self.future.done():
             self.future.set_result(None)
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         self.disarm()
         if self.settled:
             return
@@ -193,7 +205,6 @@ class TaskWaiter(Waiter):
 
     async def _sleep_then_tick(self, seconds: float) -> None:
         await self.limiter.clock.sleep_async(seconds)
-        self.timer = None
         self.limiter.tick(self)
 
 
@@ -206,8 +217,8 @@ class Line:
 
     __slots__ = (
         "costs",
+        "forecast",
         "forecast_head",
-        "forecast_until",
         "gone",
         "impatient",
         "opens_at",
@@ -227,8 +238,8 @@ class Line:
         """How many have a time by which they give up; their forecasts are looked after."""
         self.rate, self.opens_at = 0.0, UNKNOWN
         self.forecast_head: Waiter | None = None
-        self.forecast_until = 0.0
-        """What the forecasts were based on."""
+        self.forecast = Wait(0.0, "")
+        """What the forecasts were based on: the pace, and what the head was told."""
 
     def __len__(self) -> int:
         return len(self.waiters) - self.gone
@@ -259,14 +270,27 @@ class Line:
             self.waiters = deque(self.waiting())
             self.gone = 0
 
-    def take_forecast(self, head: Waiter, until: float, rate: float, opens_at: float) -> bool:
+    def take_forecast(self, head: Waiter, wait: Wait, rate: float, opens_at: float) -> bool:
         """Take what forecasts are based on now; True if those made before may no longer hold."""
-        later = head is self.forecast_head and until > self.forecast_until + LATE
+        later = head is self.forecast_head and wait.until > self.forecast.until + LATE
         worse = later or rate < TOLERANCE * self.rate or opens_at > self.opens_at
         if worse or rate > self.rate or opens_at < self.opens_at:
             self.rate, self.opens_at = rate, opens_at
-        self.forecast_head, self.forecast_until = head, until
+        self.forecast_head, self.forecast = head, wait
         return worse and self.impatient > 0
+
+    def is_arranged(self, rate: float, now: float) -> bool:
+        """Whether the head will be served in time and the last to join changes nothing for those ahead of it."""
+        head = self.head()
+        return (
+            head is not None
+            and head is self.forecast_head
+            and now < head.wake_at
+            and rate <= self.rate  # a pace that has grown is a promise to the one who joined
+            and len(self.waiters) > 2  # the second in line may have to be the deputy
+            and len(head.gates) == 1
+            and not head.is_dead()
+        )
 
     def arm_deputy(self, until: float) -> None:
         """If the head lives on an event loop, which may hang, somebody who lives elsewhere looks after its turn too."""

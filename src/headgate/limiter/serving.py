@@ -120,14 +120,14 @@ class Serving:
             elif now > give_up_at:
                 refusal = WaitTooLongError(decider.key, "the deadline has passed already")
             elif decision.is_forecast and decision.until > give_up_at + INSTANT:
-                reason = f"the wait would be too long: {decision.reason}"
+                reason = f"the wait would be too long: {decider.reason(decision, now)}"
                 refusal = WaitTooLongError(decider.key, reason, decision.until - now)
             else:
                 waiter.gates = gates
                 for gate in gates:
                     self._join(gate, waiter, now)
                 waiter.watch_time()
-                self._serve(gates[0], now)
+                self._look_at_line(gates[0], now)
             if refusal is not None:
                 waiter.settle(None, refusal)
                 self._note_refusal(decider, refusal, now)
@@ -141,9 +141,17 @@ class Serving:
             gate.follow(now)
         gate.line.join(waiter)
 
+    def _look_at_line(self, gate: KeyGate, now: float) -> None:
+        """Somebody has joined: serve the line, unless that would only find what it found the last time."""
+        line = gate.line
+        if line is not None and line.is_arranged(gate.rate, now):
+            gate.note_wait(line.forecast, now)
+        else:
+            self._serve(gate, now)
+
     def _forecast(self, gates: list[KeyGate], cost: Cost, now: float) -> tuple[KeyGate, Wait | Refuse]:
         """When the turn of somebody who lines up now would come, and which key decides that."""
-        latest, decides = Wait(now, "", ""), gates[0]
+        latest, decides = Wait(now, ""), gates[0]
         for gate in gates:
             line = gate.line
             if line is None:
@@ -181,7 +189,7 @@ class Serving:
                     self._settle(head, None, error, now)
                 else:
                     if isinstance(decision, Wait):
-                        if line.take_forecast(head, decision.until, gate.rate, gate.opens_at):
+                        if line.take_forecast(head, decision, gate.rate, gate.opens_at):
                             to_serve.extend(self._keep_promises(gate, line, now))
                         if not head.settled:
                             head.arm(decision.until)
@@ -203,7 +211,7 @@ class Serving:
         for waiter in line.waiting():
             wait = gate.objection(now, waiter.cost, ahead.requests, ahead.costs)
             if isinstance(wait, Wait) and wait.is_forecast and wait.until > waiter.give_up_at + INSTANT:
-                reason = f"the wait has become too long: {wait.reason}"
+                reason = f"the wait has become too long: {gate.reason(wait, now)}"
                 self._settle(waiter, None, WaitTooLongError(gate.key, reason, wait.until - now), now)
                 left.extend(other for other in waiter.gates if other is not gate)
             else:

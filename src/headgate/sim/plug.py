@@ -14,13 +14,15 @@ says it is: nothing here waits or reads a clock.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from ..config import RateLimitConfig, Strategy
 from ..core.control.protocol import Controller
-from ..core.decision import Wait
+from ..core.decision import NEVER, Refuse, Wait
 from ..core.gate import Gate
 from ..core.ticket import Ticket
 from ..wire.reading import read
@@ -57,7 +59,7 @@ def plug_shared(
     if members < 1:
         raise ValueError(f"members={members!r} must be 1 or more")
     gate, rng, table = _gate(strategy, config), random.Random(f"{seed}/plug"), Table()
-    return [Member(gate, rng, table) for _ in range(members)]
+    return [Member(gate, rng, table, number) for number in range(members)]
 
 
 def _gate(strategy: str | Strategy | Controller, config: RateLimitConfig) -> Gate:
@@ -80,10 +82,14 @@ class Client:
                 gate.end_of_line(now)
             self._out.setdefault(round(now / TICK), deque()).append(answer)
             return 0.0
-        gate.waited_for = True
-        if isinstance(answer, Wait):
-            return POLL if answer.code == "depth" else answer.until - now
-        return POLL if answer.retry_at is None else max(answer.retry_at - now, TICK)
+        return self._wait(answer, now)
+
+    def _wait(self, objection: Wait | Refuse, now: float, poll: float = POLL) -> float:
+        """Stand in line; after so many seconds ask again."""
+        self.gate.waited_for = True
+        if isinstance(objection, Wait):
+            return poll if objection.code == "depth" else objection.until - now
+        return poll if objection.retry_at is None else max(objection.retry_at - now, TICK)
 
     def on_response(self, now: float, status: int, latency: float, headers: Headers = None) -> None:
         """The call sent ``latency`` seconds ago ended: an HTTP status, or 0 if it got no answer."""
@@ -105,34 +111,72 @@ class Client:
 
 
 class Table:
-    """Where the members of one gate see how much each has got, and who else is hungry."""
+    """Where the members of one gate wait: the least served first, and of those that got the same the longest ago.
+
+    Nobody can be called here, so each is told when its turn should come, with all who go first ahead of it. Asking
+    costs the same however many wait, and nearly everybody asks once for each call.
+    """
 
     def __init__(self) -> None:
-        self.members: list[Member] = []
+        self.line: list[Place] = []
+        """Those who wait, in order; each member stands in it once at most."""
+        self.served = 0
+        """Calls of all members."""
+
+    def ahead_of(self, member: Member, now: float, soon: float) -> int:
+        """How many go first. None do if the first of them is not back soon: the turn would be lost."""
+        line = self.line
+        at = bisect_left(line, member.place)
+        if at < len(line) and line[at] is member.place:
+            del line[at]
+        while at and line[0][2].back_at < now - Member.GONE:
+            del line[0]
+            at -= 1
+        return at if at and line[0][2].back_at <= now + soon else 0
 
 
 class Member(Client):
-    HUNGRY = 0.1
-    """Seconds for which a member that was turned away counts as waiting."""
+    GONE = 0.1
+    """Seconds after which a member that has not come back does not wait any more."""
+    LONGEST_NAP = 0.5
+    """Seconds after which those behind the first ask again at the latest: the pace may have risen."""
     STEP_BACK = 0.002
-    """Seconds in which to ask again when somebody who got less is waiting."""
+    """Seconds after which the first in line asks again when only an answer can open the way."""
 
-    def __init__(self, gate: Gate, rng: random.Random, table: Table) -> None:
+    def __init__(self, gate: Gate, rng: random.Random, table: Table, number: int) -> None:
         super().__init__(gate, rng)
-        self.served = 0
-        self.turned_away_at = -1.0
+        self.back_at = NEVER
+        """When it was told to ask again, if it waits."""
         self._table = table
-        table.members.append(self)
+        self.place: Place = (0, number, self)
 
     def on_send(self, now: float) -> float:
-        if any(
-            other.served < self.served and now - other.turned_away_at < self.HUNGRY for other in self._table.members
-        ):
-            self.turned_away_at = now
-            return self.STEP_BACK
-        delay = super().on_send(now)
+        table = self._table
+        ahead = table.ahead_of(self, now, max(1.0 / self.gate.rate, self.STEP_BACK))
+        delay = min(self._after(ahead, now), self.LONGEST_NAP) if ahead else super().on_send(now)
         if delay > 0.0:
-            self.turned_away_at = now
+            self.back_at = now + delay
+            insort(table.line, self.place)
         else:
-            self.served += 1
+            table.served += 1
+            self.place = (self.place[0] + 1, table.served, self)
         return delay
+
+    def _after(self, ahead: int, now: float) -> float:
+        """As ``on_send``, with so many that go first."""
+        gate = self.gate
+        if len(gate.flight) + ahead >= gate.controller.cap:
+            gate.waited_for = True
+            return ahead * POLL
+        objection = gate.objection(now, ahead=ahead)
+        if objection is None:
+            return super().on_send(now)
+        gate.note_wait(objection, now)
+        return self._wait(objection, now, ahead * POLL)
+
+    def _wait(self, objection: Wait | Refuse, now: float, poll: float = STEP_BACK) -> float:
+        return super()._wait(objection, now, poll)
+
+
+Place: TypeAlias = tuple[int, int, Member]
+"""How many calls a member got, which of all calls was its last (at first: its own number), and who it is."""

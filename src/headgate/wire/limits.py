@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..core.decision import LONGEST_WAIT
 from ..core.signal import Limit
 from .arrival import Arrival
@@ -47,7 +49,7 @@ def limits_of(spoken: Spoken, dialect: str, arrival: Arrival) -> list[Limit]:
         if len(found) >= MOST_LIMITS:
             break
     if "ratelimit" in marks or "ratelimit-policy" in marks:
-        found += structured_limits(marks.get("ratelimit"), marks.get("ratelimit-policy"))
+        found = _joined(found, structured_limits(marks.get("ratelimit"), marks.get("ratelimit-policy")))
     if "x-shopify-shop-api-call-limit" in marks:
         found += _used_of_limit(marks["x-shopify-shop-api-call-limit"])
     return found[:MOST_LIMITS]
@@ -71,6 +73,18 @@ def _limit(budget: Budget, spoken: Spoken, dialect: str, arrival: Arrival) -> Li
         window=_window(budget, spoken, dialect, limit, remaining, reset),
         name=_name(budget, spoken),
     )
+
+
+def _joined(plain: list[Limit], structured: list[Limit]) -> list[Limit]:
+    """``RateLimit-Limit: 50`` beside ``RateLimit-Policy: "default";q=50;w=1``: one budget, and its window."""
+    joined = []
+    for limit in plain:
+        policy = next((each for each in structured if each.remaining is None and each.limit == limit.limit), None)
+        if limit.window is None and limit.remaining is not None and policy is not None and policy.window:
+            structured = [each for each in structured if each is not policy]
+            limit = replace(limit, window=policy.window, name=policy.name)
+        joined.append(limit)
+    return joined + structured
 
 
 def _listed(budget: Budget, spoken: Spoken, dialect: str, arrival: Arrival) -> list[Limit]:

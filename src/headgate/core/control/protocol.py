@@ -14,6 +14,7 @@ many calls leave in the same instant.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ..decision import NEVER, UNKNOWN
@@ -50,6 +51,12 @@ class Controller:
     def why(self) -> str:
         """What the controller is doing, to follow "paced at 12.0 calls/s, "."""
         return "by a strategy of your own"
+
+    def listen(self, telling: Callable[[float, str, str], None]) -> None:
+        """Call ``telling(now, kind, sentence)`` at each turning point from now on; strategies without a story do not.
+
+        The kinds are cut, raise, hold, resume, learn and mode.
+        """
 
     def rest(self) -> None:
         """Nothing was sent for a while: let go of details that matter only in the heat, before being put away."""

@@ -6,8 +6,8 @@
 
 A refusal comes back within a round trip and an answer may take long, so a probe that was
 not refused in time was let in. A short block is an empty bucket. A long one is a window
-that had to turn: from its length follows how far back the server counts. Two long blocks
-of equal length are no windows, whose rest varies, but a penalty.
+that had to turn: what was let in from one turn to the next is its quota, and turns.py keeps
+step with it. Blocks of equal length whose rates differ are no windows, but a penalty.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from math import sqrt
 
 from .growth import Curve
 from .room import Room
+from .turns import Turns
 
 SHORTEST_HOLD = 0.2
+FIRST_HOLD, FEW_CALLS = 1.0, 8
+"""Refused after less than so many calls in all: this may be slow, hold longer."""
+
 LONGEST_HOLD = 8.0
 """Seconds between two probes at most, unless the server asks for more."""
 
@@ -30,6 +34,12 @@ PLAIN = 20.0
 
 VERY_LONG = 10.0
 
+LATELY, LIKELY_BURST = 1.5, 1.0
+"""Seconds before a block that count as lately, and how many of them may owe what was let in to a burst."""
+
+EQUAL, TOLD_EQUAL = 0.15, 0.03
+"""Blocks are equally long within this share; where the server says how long, within the second."""
+
 
 class Block(Room):
     __slots__ = (
@@ -37,12 +47,14 @@ class Block(Room):
         "began_seq",
         "holds",
         "last_length",
+        "last_rate",
         "probe_at",
         "probe_seq",
         "refused_at",
         "reopened_at",
         "reopened_seq",
         "told",
+        "turns",
     )
 
     def __init__(self, opened_at: float = 0.0) -> None:
@@ -63,6 +75,9 @@ class Block(Room):
         self.reopened_seq = 0
         self.last_length = 0.0
         """The proven length of the last long block; 0 before the first."""
+        self.last_rate = 0.0
+        """Calls a second that were let in from the last one but one to the last."""
+        self.turns = Turns()
 
     def enter(self, seq: int, sent_at: float, told: bool, now: float, window: float) -> None:
         self.probe_seq = self.holds = 0
@@ -79,8 +94,11 @@ class Block(Room):
 
     def hold(self, now: float, trip: float, curve: Curve) -> float:
         """Seconds until the next probe, where the server does not ask for more."""
+        if self.turns.sure:
+            return self.turns.hold(now, max(SHORTEST_HOLD, 2.0 * trip))
         slow = 2.0 / curve.sought_from if curve.sought_from else 0.0
-        wanted = max(SHORTEST_HOLD, 2.0 * trip, 0.5 * (now - self.began_at), 0.02 * curve.window, slow)
+        first = FIRST_HOLD if self.began_seq < FEW_CALLS else SHORTEST_HOLD
+        wanted = max(first, 2.0 * trip, 0.5 * (now - self.began_at), 0.02 * curve.window, slow)
         return min(wanted, LONGEST_HOLD)
 
     @property
@@ -97,17 +115,27 @@ class Block(Room):
         """Learn window and penalty; ``calls`` were accepted since the last lesson. Returns the quota, and if first."""
         length, first = self.length, not self.last_length
         proven = length - 1.0 if self.told else self.refused_at - self.began_at
-        span = max(self.probe_at - self.reopened_at, 1e-3)
+        turned_at = self.probe_at - 0.5 if self.told else (self.refused_at + self.probe_at) / 2.0
+        span = max(turned_at - self.reopened_at, 1e-3)
+        self.turns.saw(turned_at, 0.5 if self.told else (self.probe_at - self.refused_at) / 2.0)
+        horizon = 3.0 * max(length, self.turns.spacing if self.turns.sure else curve.window)
         quota = calls / span
+        if not first and span > horizon:  # what was long ago says nothing
+            quota = accepted(turned_at - horizon, turned_at) / horizon
         if first and length < 0.5 * span:  # the slow start pulls the average down
             quota = sqrt(quota * max(quota, accepted(self.began_at - length, self.began_at) / length))
         curve.penalty = 0.0
-        if not first and length >= 2.0 and abs(proven - self.last_length) < 0.15 * length:
-            since = max(self.began_at - length / 2.0, self.reopened_at)
-            if self.began_at - since > 0.1 * length:
-                quota = max(quota, 0.92 * accepted(since, self.began_at) / (self.began_at - since))
-            curve.penalty = length
-        curve.window = max(0.97 * curve.window, proven, min(span, 1.6 * proven))
+        about = (TOLD_EQUAL if self.told else EQUAL) * length
+        equal = not first and length >= 2.0 and abs(proven - self.last_length) < about
+        agrees, self.last_rate = abs(quota - self.last_rate) < 0.15 * quota, quota
+        if equal and not agrees and not self.turns.sure:
+            since = max(self.began_at - LATELY, self.reopened_at)
+            quota = max(quota, accepted(since, self.began_at) / (self.began_at - since + LIKELY_BURST))
+            curve.penalty, curve.window = length, 0.0
+        elif self.turns.sure:
+            curve.window = self.turns.spacing
+        else:
+            curve.window = max(0.97 * curve.window, proven, min(span, 1.6 * proven))
         self.last_length = max(proven, 1e-9)
-        self.reopened_at, self.reopened_seq = self.probe_at, self.probe_seq
+        self.reopened_at, self.reopened_seq = turned_at, self.probe_seq
         return quota, first

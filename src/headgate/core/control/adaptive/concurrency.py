@@ -9,6 +9,7 @@ tried every period, as the budget of refusals allows.
 
 from __future__ import annotations
 
+from array import array
 from enum import Enum
 
 from ...decision import NEVER
@@ -16,7 +17,7 @@ from .growth import BUDGET, SHORTEST_PERIOD
 from .room import Room
 
 SHALLOWEST = 3
-"""Depths below this happen to every quota."""
+"""Depths below this happen to every quota; it takes more to suspect a cap there."""
 
 KEPT = 4
 """Depths of refusals that are compared."""
@@ -24,8 +25,14 @@ KEPT = 4
 EXACT_ENOUGH = 1
 """Equal measurements in a row that rule a cap out for now."""
 
-MISSES = 3
-"""Refusals at depths that were fine, after which it was no cap."""
+RARE = 0.05
+"""A shallow depth is a cap's if at most this share of the calls let in were as deep."""
+
+MISSES = 4
+"""Refusals at depths that were fine, in a row, after which it was no cap."""
+
+SHRINK = 0.75
+"""What is left of a cap that refuses where it was fine."""
 
 FIRST_REST = 60.0
 """Seconds before looking for a cap again after a mistake; doubles with each."""
@@ -47,12 +54,13 @@ class ConcurrencyCap(Room):
         "depths",
         "fine",
         "found",
-        "missed",
+        "let_in",
         "misses",
         "mistakes",
         "on",
         "period",
         "rest_until",
+        "step",
     )
 
     def __init__(self) -> None:
@@ -61,26 +69,39 @@ class ConcurrencyCap(Room):
         self.fine = 0
         """The greatest depth known to be let in."""
         self.found = 0
-        """The cap as it was first seen; what shrinks to half of it was none."""
+        """The cap as it was first seen; what shrinks to a quarter of it was none."""
         self.age = 0.0
         """Seconds spent at the cap since it last moved."""
         self.period = SHORTEST_PERIOD
+        self.step = 1
+        """How much more the next try takes: it doubles while tries succeed."""
         self.cut_seq = 0
         self.misses = 0
-        self.missed = False
-        """Whether anything but a try was refused since the last try."""
         self.mistakes = 0
         self.rest_until = NEVER
         self.depths: tuple[int, ...] = ()
+        self.let_in = array("d", bytes(8 * (SHALLOWEST + 1)))
+        """Calls lately let in by depth, the last entry for all that were deeper."""
 
-    def grow(self, dt: float, depth: int, seq: int) -> None:
+    def served(self, depth: int) -> None:
+        """A call that left at this depth was let in."""
+        let_in = self.let_in
+        let_in[min(depth, SHALLOWEST)] += 1.0
+        if sum(let_in) > 128.0:
+            for at in range(len(let_in)):
+                let_in[at] *= 0.5
+
+    def grow(self, dt: float, depth: int, seq: int, trip: float) -> None:
         """A call leaves as number ``depth``; after a period at the cap, try a little more."""
         if depth < self.cap - 1:
             return
         self.age += dt
-        if self.age > self.period:
+        trying = self.cap > self.fine
+        if self.age > (max(0.5, 4.0 * trip) if trying and self.step > 1 else self.period):
+            self.step = 2 * self.step if trying else 1
             self.fine = self.cap
-            self.cap += max(1, self.cap // 50)
+            self.cap += max(self.step, self.cap // 50)
+            self.misses = 0 if trying else self.misses
             self.age, self.cut_seq = 0.0, seq
 
     def refused(self, seq: int, latest: int, throughput: float, cost: float, now: float) -> Verdict:
@@ -88,20 +109,22 @@ class ConcurrencyCap(Room):
         if seq <= self.cut_seq:
             return Verdict.MINE
         trying = self.cap > self.fine
-        if not trying:
-            self.misses += 1
-        elif not self.missed:  # a cap refuses what is tried above it, and nothing else
+        if trying:
             self.misses = max(0, self.misses - 1)
-        self.missed = not trying
-        if self.misses >= MISSES or (not trying and self.cap - 1 < self.found / 2):
-            self.on, self.misses, self.depths = False, 0, ()
-            self.rest_until = now + FIRST_REST * 2.0 ** min(self.mistakes, MOST_REST_DOUBLINGS)
-            self.mistakes += 1
-            return Verdict.LET_GO
-        self.cap = self.fine = self.fine if trying else max(1, self.cap - 1)
-        affordable = cost / (BUDGET * max(0.1, throughput))
-        self.period = max(min(self.period * 1.6, affordable), SHORTEST_PERIOD)
-        self.age, self.cut_seq = 0.0, latest
+            self.cap = self.fine
+            affordable = cost / (BUDGET * max(0.1, throughput))
+            self.period = max(min(self.period * 1.6, affordable), SHORTEST_PERIOD)
+        else:
+            self.misses += 1
+            shrunk = max(1, min(self.cap - 1, int(SHRINK * self.cap)) if self.misses > 1 else self.cap - 1)
+            if self.misses > MISSES or 4 * shrunk < self.found or self.cap == 1:
+                self.on, self.misses, self.depths = False, 0, ()
+                self.rest_until = now + FIRST_REST * 2.0 ** min(self.mistakes, MOST_REST_DOUBLINGS)
+                self.mistakes += 1
+                return Verdict.LET_GO
+            self.cap = self.fine = shrunk
+            self.period = SHORTEST_PERIOD
+        self.step, self.age, self.cut_seq = 1, 0.0, latest
         return Verdict.MINE
 
     def suspect(self, depth: int, deepest: int, exact: int, latest: int, now: float) -> Verdict:
@@ -118,9 +141,14 @@ class ConcurrencyCap(Room):
         wanted, slack = (KEPT, 0) if depth < 8 else (KEPT - 1, max(1, int(0.06 * depth)))
         seen = self.depths[-wanted:]
         low, high = min(seen), max(seen)
-        if len(seen) < wanted or low < SHALLOWEST or high - low > slack or deepest > high + (slack > 0):
+        if len(seen) < wanted or low < 1:
+            return Verdict.NOT_MINE
+        if low < SHALLOWEST:
+            if high - low > 1 or sum(self.let_in[low:]) > RARE * sum(self.let_in) or sum(self.let_in) < 16.0:
+                return Verdict.NOT_MINE
+        elif high - low > slack or deepest > high + (slack > 0):
             return Verdict.NOT_MINE
         self.on = True
         self.cap = self.fine = self.found = low
-        self.period, self.age, self.misses, self.cut_seq = SHORTEST_PERIOD, 0.0, 0, latest
+        self.period, self.age, self.misses, self.step, self.cut_seq = SHORTEST_PERIOD, 0.0, 0, 1, latest
         return Verdict.MINE

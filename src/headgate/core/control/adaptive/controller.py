@@ -20,9 +20,10 @@ from ...decision import LONGEST_WAIT, NEVER, Outcome
 from ...signal import Signal
 from ...ticket import Ticket
 from ..protocol import Controller
-from .growth import DOUBLING, FASTEST, doubled
+from .growth import FASTEST, doubled, search_doubling
 from .policy import AdaptivePolicy
 from .rooms import Rooms
+from .story import Telling
 
 ROOMS_FROM = 16
 """Calls below which a key that was never refused keeps no books."""
@@ -43,6 +44,9 @@ DOWN = 5
 """Failures in a row after which what was sent says nothing about a quota."""
 
 
+_NOT_STORED = ("policy", "rooms", "telling")
+
+
 class Adaptive(Controller):
     __slots__ = (
         "cap",
@@ -59,6 +63,7 @@ class Adaptive(Controller):
         "policy",
         "rate",
         "rooms",
+        "telling",
         "waited_at",
     )
 
@@ -84,6 +89,7 @@ class Adaptive(Controller):
         """The greatest depth at which a call was lately let in, and in the time before."""
         self.deepest_until = NEVER
         self.rooms: Rooms | None = None
+        self.telling: Telling | None = None
 
     # -- the contract -----------------------------------------------------------------------------
 
@@ -115,10 +121,15 @@ class Adaptive(Controller):
             self._publish(rooms, ticket.gate.seq, ticket.depth, now)
         probe = rooms.seeker.block.probe_seq
         if probe and probe <= ticket.seq:
-            skip = rooms.seeker.resume(ticket.gate.seq)
+            skip = rooms.seeker.resume(ticket.gate.seq, now)
             self._publish(rooms, ticket.gate.seq, ticket.depth, now)
             return skip
         return 0.0
+
+    def listen(self, telling: Telling) -> None:
+        self.telling = telling
+        if self.rooms is not None:
+            self.rooms.listen(telling)
 
     def why(self) -> str:
         return "looking for the limit" if self.rooms is None else self.rooms.why()
@@ -129,11 +140,11 @@ class Adaptive(Controller):
             self.rooms.seeker.books.refusals.rest()
 
     def to_state(self) -> tuple[Any, ...]:
-        own = tuple(getattr(self, name) for name in self.__slots__ if name not in ("policy", "rooms"))
+        own = tuple(getattr(self, name) for name in self.__slots__ if name not in _NOT_STORED)
         return (*own, None if self.rooms is None else self.rooms.to_state())
 
     def load_state(self, state: tuple[Any, ...]) -> None:
-        names = [name for name in self.__slots__ if name not in ("policy", "rooms")]
+        names = [name for name in self.__slots__ if name not in _NOT_STORED]
         for name, value in zip(names, state[:-1], strict=True):
             setattr(self, name, value)
         self.rooms = None
@@ -161,7 +172,7 @@ class Adaptive(Controller):
             rooms.advance(max(dt, 0.0), seq, depth, wanted, now)
             self._publish(rooms, seq, depth, now)
         elif wanted:
-            self.rate = self._within(doubled(self.rate, dt, max(DOUBLING, 1.0 / self.rate), seq, self.policy.initial))
+            self.rate = self._within(doubled(self.rate, dt, search_doubling(self.rate), seq, self.policy.initial))
 
     def _publish(self, rooms: Rooms, seq: int, depth: int, now: float) -> None:
         """Publish what the rooms say, and decide when to look again."""
@@ -181,6 +192,8 @@ class Adaptive(Controller):
         if self.rooms is None:
             opened_at = self.opened_at if self.opened_at > NEVER else now
             self.rooms = Rooms(self.policy.initial, self.rate, opened_at)
+            if self.telling is not None:
+                self.rooms.listen(self.telling)
         return self.rooms
 
     # -- answers that are not what was asked for --------------------------------------------------
@@ -199,7 +212,7 @@ class Adaptive(Controller):
             if rooms is None:
                 return 0.0
             if self.failures >= DOWN and self.failed_after == self.done:
-                rooms.seeker.meter.interrupt(1.0 / self.rate)
+                rooms.seeker.meter.forget()
             if floor > 0.0:
                 rooms.seeker.hold(now + floor, now)
         rooms.delay.drop(ticket.seq)

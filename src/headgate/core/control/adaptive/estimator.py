@@ -6,9 +6,13 @@ Between two refusals a rate quota admits exactly what it allows:
     quota  =  -----------------------------------------------------
                       seconds between the two sends
 
-Time in which nothing was sent on purpose (a hold) is the doubtful part: a bucket that was
-empty fills during a hold, one that is full gains nothing. How much of a hold is lost is
-learned: a measurement without holds tells what the last one with holds should have been.
+Time in which nothing was sent on purpose is the doubtful part. A bucket goes on filling in a
+silence, until it is full: so many seconds of silence are made up for, the rest is lost. How many that
+are, the ``depth``, is learned; until it is known a measurement with a silence in it is an interval,
+
+    calls / span   (all of it made up for)     to     calls / (span - silence)   (all of it lost)
+
+and what was known before is moved no further than into it.
 """
 
 from __future__ import annotations
@@ -21,62 +25,78 @@ FEWEST = 4.0
 SHORTEST = 1e-6
 """A span that divides: two calls of one instant."""
 
-CLEAN = 0.1
-"""A measurement is clean if less than this share of its time was held."""
+FIRST_DEPTH = 0.3
+"""Seconds of silence that are taken to be made up for, before anything is known."""
 
-LEAST_HELD = 0.15
-"""Seconds of hold below which a measurement teaches nothing about holds."""
+FALLEN = 0.85
+"""A measurement below this share of what was known is no accident of a silence."""
 
-LEARNING = 0.3
-"""How far one comparison moves the learned share."""
+TOWARDS_LOW = 0.3
+"""How far a refusal at rest moves what was known to the low end of the interval."""
 
 
 class Meter(Room):
-    __slots__ = ("doubtful", "held", "lost_share", "since_at", "since_seq")
+    __slots__ = ("depth", "silence", "since_at", "since_seq")
 
     def __init__(self) -> None:
         self.since_seq = -1
         """The refused call the measurement starts at; -1 before the first."""
         self.since_at = 0.0
-        self.held = 0.0
-        """Seconds held since then."""
-        self.lost_share = 0.5
-        self.doubtful: tuple[float, float, float] | None = None
-        """Accepted, span and held time of the last measurement that was not clean."""
+        self.silence = 0.0
+        """Seconds since then in which we sent nothing on purpose."""
+        self.depth = FIRST_DEPTH
+        """Seconds of silence that the server makes up for."""
 
     def restart(self, seq: int, sent_at: float) -> None:
         """Measure from the refused call ``seq`` on."""
-        self.since_seq, self.since_at, self.held = seq, sent_at, 0.0
+        self.since_seq, self.since_at, self.silence = seq, sent_at, 0.0
 
     def forget(self) -> None:
         """What was counted so far is of no use: the next refusal starts anew."""
-        self.since_seq, self.held = -1, 0.0
-
-    def interrupt(self, slot: float) -> None:
-        """A call went nowhere: what is counted so far is void, and its ``slot`` of the quota was not used."""
-        self.since_seq = -1
-        self.held += slot
+        self.since_seq, self.silence = -1, 0.0
 
     @property
     def started(self) -> bool:
         return self.since_seq >= 0
 
+    @property
+    def lost(self) -> float:
+        """Seconds of the silence in which nothing accrued."""
+        return max(0.0, self.silence - self.depth)
+
     def span(self, sent_at: float) -> float:
         return max(sent_at - self.since_at, SHORTEST)
 
-    def quota(self, accepted: float, sent_at: float, *, steady: bool) -> float | None:
-        """Calls a second, if there is enough to go by. ``steady`` says that the pace stood still meanwhile."""
+    def accrued(self, until: float) -> float:
+        """Seconds of quota that accrued since the measurement began."""
+        return max(until - self.since_at - self.lost, SHORTEST)
+
+    def quota(self, accepted: float, sent_at: float, known: float | None, looked: bool) -> float | None:
+        """Calls a second, if there is enough to go by.
+
+        ``known`` is what earlier measurements said, if anything; ``looked`` says that we were refused
+        above it on purpose, so that the refusal does not speak against it.
+        """
         if accepted < FEWEST:
             return None
-        span = self.span(sent_at)
-        held = min(self.held, span)
-        measured = (accepted + 0.5) / max(span - self.lost_share * held, SHORTEST)
-        if self.held < CLEAN * span:
-            if self.doubtful is not None:
-                was_accepted, was_span, was_held = self.doubtful
-                share = (was_span - was_accepted / measured) / was_held
-                self.lost_share += LEARNING * (min(1.0, max(0.0, share)) - self.lost_share)
-                self.doubtful = None
-        elif self.held > LEAST_HELD and steady:
-            self.doubtful = (accepted, span, held)
-        return measured
+        calls, span = accepted + 0.5, self.span(sent_at)
+        point = calls / self.accrued(sent_at)
+        if known is None:
+            return point
+        silence = min(self.silence, span - SHORTEST)
+        low, high = calls / span, calls / (span - silence)
+        if not looked and known > low:
+            if point < FALLEN * known:
+                return point
+            known -= TOWARDS_LOW * (known - low)
+        quota = min(max(known, low), high)
+        if silence > 0.0:
+            self._learn_depth(silence, silence - span + calls / quota)
+        return quota
+
+    def _learn_depth(self, silence: float, made_up: float) -> None:
+        """So many seconds of a silence have been made up for."""
+        if made_up >= 0.9 * silence:
+            self.depth = max(self.depth, silence)
+        else:
+            self.depth += 0.5 * (max(made_up, 0.0) - self.depth)

@@ -1,16 +1,20 @@
-"""When to look for more, and how fast: the curves the pace follows between two refusals.
+"""When to look for more, and how fast: what the pace does between two refusals.
 
-    nothing known     doubles every 0.4 s, as long as somebody waits for the pace
-    quota measured    a cubic through the measured quota: back to it quickly, flat around it
-                      for most of the period, then carefully above
+    nothing known      doubles every quarter of a second, slower when fast, while somebody waits for it
+    quota measured     a flat cubic through it for a period, then a quick look well above:
 
-        pace                       _/     above the quota: the look
-             ____..........-----'''       at it: for most of the time
-           /                              below it: the pipe drains
+        pace                      +--- the look: is more let through than the quota accrues?
+                                  |         yes: it has grown, search upwards
+             ____..........-----''          no: refused after a call or two, measure, begin again
+           /
           0 ------------- period ---->  seconds since the cut that somebody waited
 
-A look that finds the old quota costs a few refusals. So the period is what the budget of
-refusals allows, longer where a refusal shuts a whole window, and short while the
+    ... of a window    no quick look: the curve creeps above the quota until a window is full
+    ... of few calls   the same: a quick look tells little where next to nothing accrues in advance
+    ... shared         sharing.py
+
+A look that finds the old quota costs a refusal or two. So the period is what the budget of
+refusals allows, longer where a refusal shuts a whole window or is punished, and short while the
 measurements still move.
 """
 
@@ -19,33 +23,54 @@ from __future__ import annotations
 import math
 
 from .room import Room
+from .sharing import YIELD, Sharing
 
 FASTEST = 1e5
 """Calls a second that no search goes beyond."""
 
-DOUBLING = 0.4
-"""Seconds in which the pace doubles while nothing is known."""
+DOUBLING = 0.25
+"""Seconds in which the pace doubles while nothing is known ..."""
 
-SWING = 0.03
-"""How far below and above the quota the cubic starts and ends its period."""
+FAST = 80.0
+"""... up to this pace; above it, in proportion slower: so many more are out when the first is refused."""
 
-WIDE_SWING = 0.1
-"""The same after a measurement that may be rough."""
+SEEK_DOUBLING = 0.65
+"""Seconds in which it doubles when the quota has grown."""
 
-BUDGET = 0.003
+BUDGET = 0.0036
 """The share of calls that looking may cost in refusals once measurements agree."""
 
+SLOW = 60.0
+"""Calls a second below which the budget shrinks, to half of it: there the search weighs more in the sum."""
+
 SEARCH_BUDGET = 0.03
-"""The same while they still move."""
+"""The budget while measurements still move."""
 
-SHORTEST_PERIOD = 3.0
-LONGEST_PERIOD = 120.0
+SHORTEST_PERIOD, SETTLED_PERIOD, LONGEST_PERIOD = 3.0, 4.5, 1200.0
 
-PERIOD_AT_50 = 5.0
-"""Seconds between looks at 50 calls/s; slower quotas are looked at less often, by the square root."""
-
-PENALTY_BUDGET = 0.015
+PENALTY_BUDGET = 0.035
 """The share of the time that may be lost to penalties for looking."""
+
+SWING, SLOW_SWING = 0.01, 0.03
+"""How far below and above the quota the cubic starts and ends: before a quick look, and without one."""
+
+ROUGH_SWING, ROUGH_WINDOW_SWING = 0.1, 0.05
+"""The same around a guess."""
+
+MOST_EXCESS, LEAST_EXCESS, ROUGH_EXCESS = 0.15, 0.03, 0.2
+"""How far above the quota a look goes."""
+
+AT_RISK = 1.0
+"""Calls above the quota that may be on their way when a look's first refusal comes back."""
+
+TELLING = 2.0
+"""A look that is refused only after so many calls above the quota has told little."""
+
+MOST_SLOW = 16
+"""Periods to go without a quick look, at most, before one is tried again."""
+
+LEAN, SHALLOW_LEAN = 0.2, 0.6
+"""How far to lean from a measurement to the pace that was refused; more where little accrues in advance."""
 
 SAME = 0.15
 """Two measurements closer than this agree."""
@@ -55,6 +80,14 @@ EXACT = 0.02
 
 SLOWEST_QUOTA = 1e-3
 """Calls a second: a measurement below it is taken for it."""
+
+GOLDEN = 0.6180339887498949
+"""Multiples of it fill an interval evenly."""
+
+
+def search_doubling(pace: float) -> float:
+    """Seconds to double in while nothing is known; not before a call was made at this pace."""
+    return DOUBLING * max(1.0, pace / FAST, 1.0 / (DOUBLING * pace))
 
 
 def doubled(pace: float, dt: float, doubling: float, sent_lately: float, at_least: float) -> float:
@@ -72,28 +105,35 @@ class Curve(Room):
         "agreed",
         "cost",
         "exact",
+        "looks",
         "penalty",
         "period",
         "quota",
         "refused",
+        "rough",
+        "sharing",
+        "slow_for",
+        "slow_next",
         "sought_from",
-        "swing",
         "window",
     )
 
     def __init__(self, quota: float = SLOWEST_QUOTA) -> None:
         self.quota = quota
         """The last measurement, in calls a second."""
+        self.rough = True
+        """Whether it was a guess rather than a measurement between two refusals."""
         self.sought_from: float | None = None
         """The quota before the search that is going on, if one is."""
-        self.swing = SWING
         self.period = SHORTEST_PERIOD
         self.age = 0.0
         """Seconds since the cut, counted only while somebody waits for the pace."""
-        self.agreed = 0
-        """Measurements in a row that agreed."""
-        self.exact = 0
-        """Measurements in a row that were the same number."""
+        self.agreed = self.exact = 0
+        """Measurements in a row that agreed, and that were the same number."""
+        self.looks = 0
+        """Periods so far."""
+        self.slow_for, self.slow_next = 0, 2
+        """Periods to go without a quick look, and how many the next time."""
         self.refused = 0
         """Refusals since the last measurement."""
         self.cost = 1.5
@@ -102,55 +142,108 @@ class Curve(Room):
         """The length of the server's window, where a long block has shown one; else 0."""
         self.penalty = 0.0
         """Seconds that a refusal shuts us out, where that is known; else 0."""
+        self.sharing = Sharing()
 
-    def shortest(self) -> float:
-        return max(SHORTEST_PERIOD, self.cost / (SEARCH_BUDGET * max(self.quota, SLOWEST_QUOTA)))
+    # -- what is known ----------------------------------------------------------------------------
 
-    def learn(self, quota: float, swing: float) -> None:
+    def learn(self, quota: float, rough: bool) -> None:
         """Take a new measurement and decide when to look again."""
         before = self.sought_from or self.quota
-        self.quota, self.sought_from, self.swing = max(quota, SLOWEST_QUOTA), None, swing
-        shortest = self.shortest()
+        self.slow_for = max(0, self.slow_for - 1)
+        self.quota, self.sought_from, self.rough = max(quota, SLOWEST_QUOTA), None, rough
         moved = abs(quota / before - 1.0)
         self.exact = self.exact + 1 if moved < EXACT else 0
         if moved > SAME:
             self.agreed = 0
-            period = max(shortest, self.period / 4.0)
+            period = max(self.shortest(), self.period / 4.0)
         else:
             self.agreed += 1
             period = self.period * 1.6
-        affordable = max(shortest, PERIOD_AT_50 * math.sqrt(50.0 / self.quota), self.cost / (2.0 * BUDGET * self.quota))
-        period = max(min(period, affordable), self.window, self.penalty / (2.0 * PENALTY_BUDGET))
-        self.period = min(period, max(LONGEST_PERIOD, self.window))
+        period = max(min(period, self._affordable()), self.window, self.penalty / PENALTY_BUDGET)
+        self.period = min(period * self._spread(), max(LONGEST_PERIOD, self.window))
 
-    def guess(self, quota: float, swing: float) -> None:
+    def guess(self, quota: float) -> None:
         """Go on from a quota that was not measured between refusals; look again soon."""
-        self.quota, self.swing = max(quota, SLOWEST_QUOTA), swing
+        self.quota, self.rough = max(quota, SLOWEST_QUOTA), True
         self.period = min(self.shortest(), LONGEST_PERIOD)
+
+    def leaned(self, measured: float, refused_at: float) -> float:
+        """The quota, given a measurement and the pace that was refused.
+
+        Where little accrues in advance (a bucket of a few calls, a window of a second) the time spent below
+        the quota makes the measurement too low. Without such time it is exact.
+        """
+        if self.quota * (1.0 - self.swing) > measured:
+            return measured
+        lean = SHALLOW_LEAN if self.slow_for else LEAN
+        return measured + lean * max(0.0, min(refused_at, 1.2 * measured) - measured)
 
     def count_cost(self) -> None:
         """An episode of refusals is over: remember what it cost."""
         self.cost += 0.3 * (max(1, self.refused) - self.cost)
 
+    def looked(self, surplus: float) -> None:
+        """A quick look was refused after ``surplus`` calls more than the quota: too many, and it told little."""
+        if surplus > TELLING:
+            self.slow_for = self.slow_next
+            self.slow_next = min(2 * self.slow_next, MOST_SLOW)
+        else:
+            self.slow_next = 2
+
+    # -- when ------------------------------------------------------------------------------------
+
+    def shortest(self) -> float:
+        return max(SHORTEST_PERIOD, self.cost / (SEARCH_BUDGET * max(self.quota, SLOWEST_QUOTA)))
+
+    def _affordable(self) -> float:
+        budget = BUDGET * min(1.0, 0.5 + self.quota / SLOW)
+        return max(self.shortest(), SETTLED_PERIOD, self.cost / (budget * self.quota))
+
+    def _spread(self) -> float:
+        """A factor around 1, another each time: those who share a quota should not all look at once."""
+        self.looks += 1
+        return 0.8 + 0.4 * ((self.looks * GOLDEN + self.quota) % 1.0)
+
+    # -- the pace --------------------------------------------------------------------------------
+
+    @property
+    def quick(self) -> bool:
+        """Whether a quick look at the end of the period tells enough; else the curve creeps above the quota."""
+        return not self.window and not self.slow_for and not self.sharing.on
+
+    @property
+    def swing(self) -> float:
+        if self.rough:
+            return ROUGH_WINDOW_SWING if self.window else ROUGH_SWING
+        return SWING if self.quick else SLOW_SWING
+
+    @property
+    def half(self) -> float:
+        """Seconds from the cut until the curve is at the quota."""
+        return self.period / 2.0 if self.quick or self.rough else self.period
+
     def start(self) -> float:
         """The pace right after a cut; the period begins."""
         self.age = 0.0
-        return self.quota * (1.0 - self.swing)
+        return self.quota * (1.0 - (YIELD if self.sharing.on else self.swing))
 
-    def cruise(self, dt: float) -> float:
-        """The pace ``dt`` seconds further on the cubic."""
+    def cruise(self, pace: float, dt: float) -> float:
+        """The pace ``dt`` seconds further on the curve."""
         self.age += dt
-        way = self.age / self.period - 1.0
+        if self.sharing.on:
+            return self.sharing.grown(pace, dt, self.age, self.window)
+        way = self.age / self.half - 1.0
         return self.quota * (1.0 + self.swing * way * way * way)
 
-    def outgrown(self, held: float) -> bool:
-        """Whether so much went through above the quota, unrefused, that it must have grown."""
-        way = self.age / self.period - 1.0
-        if way <= 1.2 or self.age - self.period <= self.window:
-            return False
-        surplus = self.swing * self.quota * self.period * (way**4 - 1.0) / 4.0
-        return way > 3.0 or surplus > max(6.0, 0.15 * self.quota) + self.quota * min(held, 1.0)
+    def excess(self, trip: float) -> float:
+        """How far above the quota to look: far enough to be quick, not so far that many are refused at once."""
+        most = ROUGH_EXCESS if self.rough else MOST_EXCESS
+        return min(most, max(LEAST_EXCESS, AT_RISK / (self.quota * trip)))
 
-    def seek_doubling(self) -> float:
-        """Seconds to double in when the old quota is outgrown: slower where a refusal costs a window."""
-        return max(2.0 * DOUBLING, 4.0 / self.quota, 0.5 * self.window, min(10.0 * self.penalty, 10.0))
+    def seek_doubling(self, sought: float) -> float:
+        """Seconds to double in, ``sought`` seconds into a search upwards: slower where a refusal costs more."""
+        doubling = max(SEEK_DOUBLING, 4.0 / self.quota, min(10.0 * self.penalty, 10.0))
+        if not self.window:
+            return doubling
+        windows = 2.0 if sought < self.window else 1.0 if sought < 2.0 * self.window else 0.5
+        return max(doubling, windows * self.window)

@@ -41,6 +41,12 @@ LONGEST_BELIEF = 60.0
 SHORT = 5.0
 """Seconds below which a window cannot be told from a bucket by its reset, which is in whole seconds."""
 
+TARGET = 0.35
+"""The fill level at which to settle in a bucket: high enough for several who do not know of each other."""
+
+LOW, LOW_CALLS = 0.06, 3.0
+"""A log with less than this share, or so many calls, left is about to refuse: brake."""
+
 SLOWEST = 0.02
 """Calls a second to go on with, so that the next header comes at all."""
 
@@ -54,6 +60,7 @@ class HeaderLaw(Room):
         "fill_sum",
         "gain_at",
         "heard_at",
+        "is_log",
         "jumps",
         "limit",
         "muted_until",
@@ -63,6 +70,7 @@ class HeaderLaw(Room):
         "steered",
         "trim",
         "trimmed_at",
+        "vague",
         "window",
         "wrong",
     )
@@ -82,7 +90,9 @@ class HeaderLaw(Room):
         """How surely a short one refills in one jump."""
         self.trim, self.trimmed_at = 0.95, NEVER
         self.bucket_gain, self.gain_at, self.fill_sum, self.fill_count = 1.0, 0.0, 0.0, 0
-        self.wrong = 0.0
+        self.wrong = self.vague = 0.0
+        self.is_log = 0.0
+        """How surely what is left follows what we sent a window ago."""
         self.steered = False
 
     # -- listening ------------------------------------------------------------------------------
@@ -110,13 +120,16 @@ class HeaderLaw(Room):
         if first:
             self.reset_at, self.window, self.gain_at = now + reset, max(reset, 1.0), now
         window = self.window = told.window or max(self.window, reset)
-        if limit < SMALLEST_LIMIT or SHORT * 2.0 > window < 2.0 * usual_latency:
+        self.vague += 0.1 * ((told.window is None and reset <= 0.0 and remaining < limit) - self.vague)
+        if SHORT * 2.0 > window < 2.0 * usual_latency or self.vague > 0.5:
             self.mute(now)
             return False
         if window >= SHORT:
             as_bucket = abs(reset - (limit - remaining) * window / limit) / window
             as_window = 0.0 if abs(reset_at - self.reset_at) < 1.5 else 1.0
             self.counts_down += 0.1 * ((as_window < min(as_bucket, 0.5)) - self.counts_down)
+            neither = as_window > 0.5 and as_bucket > 0.2 + 1.5 / window
+            self.is_log += 0.1 * (neither - self.is_log)
         else:
             self.counts_down = 0.0
             if not first:
@@ -136,24 +149,29 @@ class HeaderLaw(Room):
         self.fill_count += 1
         if self.fill_count >= 4 and now - self.gain_at > max(0.5, usual_latency):
             fill = self.fill_sum / self.fill_count
-            if fill > 0.6:
+            if fill > 1.2 * TARGET:
                 self.bucket_gain = min(200.0, self.bucket_gain * 1.1)
-            elif fill < 0.3:
+            elif fill < 0.6 * TARGET:
                 self.bucket_gain = max(0.05, self.bucket_gain / 1.1)
             self.fill_sum, self.fill_count, self.gain_at = 0.0, 0, now
 
     # -- steering -------------------------------------------------------------------------------
 
+    @property
+    def leads(self) -> bool:
+        """Whether what was heard is of use: a bucket of a few calls, in whole numbers, is too coarse."""
+        return self.seq > 0 and (self.counts_down > (0.3 if self.steered else 0.6) or self.limit >= SMALLEST_LIMIT)
+
     def steers(self, depth: int, now: float) -> bool:
         """Whether there is a header to go by: one that is fresh, or whose calls are still out."""
-        return self.seq > 0 and (depth > 0 or now - self.heard_at <= max(2.0, 2.0 * self.window))
+        return self.leads and (depth > 0 or now - self.heard_at <= max(2.0, 2.0 * self.window))
 
     def pace(self, seq: int, log: SendLog, now: float) -> tuple[float, float]:
         """Calls a second, and the instant before which nothing is left. ``seq`` is the last call sent."""
         self.steered = True
         limit, window = self.limit, self.window
         remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
-        if self.counts_down > 0.5:
+        if self.counts_down > 0.5 or limit < SMALLEST_LIMIT:
             if left <= 0.0:  # it has turned since: count what we sent in the new one
                 left += ceil((1e-9 - left) / window) * window
                 remaining = limit - (seq - log.seq_at(now + left - window))
@@ -164,8 +182,11 @@ class HeaderLaw(Room):
             self.trim = min(0.97, self.trim + 0.005 * min(max(0.0, now - self.trimmed_at), 1.0))
             self.trimmed_at = now
             return self._at_least(limit / window * self.trim), NEVER
-        fill = max(0.0, remaining) / limit
-        return self._at_least(limit / window * self.bucket_gain * min(4.0, (2.0 * fill) ** 2)), NEVER
+        refilled = limit / window * max(0.0, now - self.heard_at)
+        fill = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq)) / limit
+        if self.is_log > 0.5:  # it never fills up by waiting: what is left unused is lost
+            return self._at_least(limit / window * min(1.0, fill / max(LOW, LOW_CALLS / limit))), NEVER
+        return self._at_least(limit / window * self.bucket_gain * min(4.0, (fill / TARGET) ** 2)), NEVER
 
     @staticmethod
     def _at_least(rate: float) -> float:

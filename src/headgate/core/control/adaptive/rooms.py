@@ -14,10 +14,10 @@ from ...signal import Limit
 from ...ticket import Ticket
 from .concurrency import ConcurrencyCap, Verdict
 from .delay import DelayWatch
-from .growth import SWING, WIDE_SWING
 from .headers import HeaderLaw
 from .room import Room
 from .seeker import Phase, QuotaSeeker
+from .story import Telling
 
 CAPPED_HEADROOM = 4.0
 """At a cap on calls in flight the pace is this many times what gets done, so that it does not limit."""
@@ -42,13 +42,21 @@ class Rooms(Room):
     @property
     def searching(self) -> bool:
         """Whether the pace is moving fast."""
-        return self.seeker.phase is not Phase.CRUISE
+        return not self.seeker.steady
+
+    def listen(self, telling: Telling) -> None:
+        """Tell what is learned from now on, and why."""
+        self.seeker.tell = telling
+
+    def _tell(self, now: float, sentence: str) -> None:
+        if self.seeker.tell:
+            self.seeker.tell(now, "mode", sentence)
 
     def advance(self, dt: float, seq: int, depth: int, wanted: bool, now: float) -> None:
         """``dt`` seconds passed; ``wanted`` says that somebody waited for the pace meanwhile."""
         self.seeker.books.sends.mark(now, seq)
         if self.concurrency.on:
-            self.concurrency.grow(dt, depth, seq)
+            self.concurrency.grow(dt, depth, seq, self.seeker.trip)
         elif wanted:
             self.seeker.grow(dt, now, seq)
 
@@ -59,6 +67,8 @@ class Rooms(Room):
         if not self.blocked:
             hold = max(hold, law.empty_until)
             if law.steers(depth, now):
+                if not law.steered:
+                    self._tell(now, f"the headers say what is left of {law.limit:g}: following them")
                 pace, empty_until = law.pace(seq, seeker.books.sends, now)
                 hold = max(hold, empty_until)
                 seeker.pace = pace
@@ -70,12 +80,14 @@ class Rooms(Room):
     def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], now: float) -> None:
         steered = self.law.steered
         useful = self.law.read(limits, ticket.seq, self.delay.mean, self.seeker.trip, now)
-        if steered and not useful:
-            self._go_on_blind(WIDE_SWING, ticket.gate.seq, now)
+        if steered and not (useful and self.law.leads):
+            self.law.steered = False
+            self._go_on_blind("the headers are of no use any more", ticket.gate.seq, now)
 
     def served(self, ticket: Ticket, latency: float, done: int, now: float) -> bool:
         """A sampled call was served, the ``done``-th. True if that may have changed the verdict."""
         delay, seeker, latest = self.delay, self.seeker, ticket.gate.seq
+        self.concurrency.served(ticket.depth)
         median = delay.sample(ticket.seq, latest, latency, done, now)
         if median is None:
             return False
@@ -83,7 +95,8 @@ class Rooms(Room):
         overload = delay.judge(median, ticket.depth + 1, done, free, self.searching, now)
         delay.begin(latest, done, now)
         if overload is not None:
-            seeker.go_on_from(overload, SWING, latest)
+            seeker.go_on_from(overload, latest)
+            self._tell(now, f"answers take twice as long and no more get done: at most {delay.cap:.0f} in flight")
         return True
 
     def refused(self, ticket: Ticket, latency: float, floor: float, deepest: int, now: float) -> float:
@@ -92,27 +105,29 @@ class Rooms(Room):
         seeker.note(ticket, latency)
         if self.blocked:
             return seeker.refused_blocked(ticket, floor, now)
-        if law.seq:
+        if law.leads:
             if law.refused(now):
                 seeker.hold(now + (floor or max(SHORTEST_REST, 2.0 * seeker.trip)), now)
                 return 0.0
-            self._go_on_blind(WIDE_SWING, latest, now)
+            self._go_on_blind("the headers do not describe what refuses us", latest, now)
         verdict = Verdict.NOT_MINE
         if concurrency.on:
             throughput = seeker.books.lately(seeker.pace, now)
             verdict = concurrency.refused(ticket.seq, latest, throughput, seeker.curve.cost, now)
             if verdict is Verdict.LET_GO:
-                self._go_on_blind(SWING, latest, now)
+                self._go_on_blind("refused where it was fine: no cap after all", latest, now)
         elif not seeker.curve.window and ticket.seq > seeker.cut_seq:
             verdict = concurrency.suspect(ticket.depth, deepest, seeker.curve.exact, latest, now)
             if verdict is Verdict.MINE:
                 seeker.cruise_from(latest)
+                self._tell(now, f"always refused with {concurrency.cap} in flight: a cap, keeping to it")
         return 0.0 if verdict is Verdict.MINE else seeker.refused(ticket, floor, now)
 
-    def _go_on_blind(self, swing: float, latest: int, now: float) -> None:
+    def _go_on_blind(self, why: str, latest: int, now: float) -> None:
         """A rule that led has proved wrong: go on from what got through lately."""
         if not self.blocked:
-            self.seeker.go_on_from(self.seeker.books.lately(self.seeker.pace, now), swing, latest)
+            self.seeker.go_on_from(self.seeker.books.lately(self.seeker.pace, now), latest)
+        self._tell(now, f"{why}; going on at {self.seeker.pace:.3g}/s")
 
     def why(self) -> str:
         if self.blocked:
@@ -126,5 +141,7 @@ class Rooms(Room):
         if self.searching:
             return "looking for the limit"
         quota = self.seeker.curve.quota
+        if self.seeker.curve.sharing.on:
+            return f"sharing the quota with others, {quota:.{1 if quota >= 1.0 else 3}f}/s at the last refusal"
         doing = "testing above" if self.seeker.pace > 1.01 * quota else "holding"
         return f"{doing} the measured {quota:.{1 if quota >= 1.0 else 3}f}/s"

@@ -1,9 +1,11 @@
 """Find a quota that only its refusals show, and hold it.
 
     START --refused--> BLOCK --let in--> START --refused again: measured--> CRUISE
-    CRUISE --refused: measured again--> CRUISE      around the quota, on the cubic of growth.py
-    CRUISE --nothing refused for long--> SEEK       the quota has grown: double, carefully
-    SEEK --refused--> CRUISE, or far above: BLOCK, then START from below
+    CRUISE --refused: measured again--> CRUISE          around the quota, on the curve of growth.py
+    CRUISE --a period is over--> LOOK                   well above it, for a moment
+    LOOK --refused: it is what it was--> CRUISE
+    LOOK, CRUISE --more let in than it accrues--> SEEK  it has grown: double, carefully
+    SEEK --refused--> CRUISE
     any --three refused in a row, or told to wait--> BLOCK      hold and probe, block.py
 
 One episode, one cut: refusals of calls sent before the last cut say nothing new. Every
@@ -18,8 +20,9 @@ from ...ticket import Ticket
 from .block import PROBE_GRACE, Block
 from .books import Books
 from .estimator import Meter
-from .growth import DOUBLING, SLOWEST_QUOTA, SWING, WIDE_SWING, Curve, doubled
-from .room import Room
+from .growth import SLOWEST_QUOTA, Curve, doubled, search_doubling
+from .lookout import Lookout
+from .story import Teller
 
 LONG_FLOOR = 2.0
 """A Retry-After from here on is a block; a shorter one is rounded up from almost nothing."""
@@ -33,25 +36,40 @@ ECHOES = 8
 LEAST_RESTART = 0.25
 """The share of the initial pace to start over with when a block has taught nothing."""
 
+SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
+"""More calls than this behind what the quota accrued: catch up, by a tenth of the pace at most, in so many seconds."""
+
+LATELY, LIKELY_BURST = 0.4, 0.15
+"""Seconds that make "lately" in a search, and how many of them may owe what was let in to a burst."""
+
+FEW = 12.0
+"""Calls let in between two refusals of a search below which only their average counts."""
+
+SKIP_AFTER_CUT, SKIP_AFTER_BLOCK, SKIP_WHEN_FULL = 2.0, 1.0, 3.0
+"""Slots to let pass, so that the pipe drains."""
+
 
 class Phase(Enum):
     START = "start"
     CRUISE = "cruise"
+    LOOK = "look"
     SEEK = "seek"
     BLOCK = "block"
 
 
-class QuotaSeeker(Room):
+class QuotaSeeker(Teller):
     __slots__ = (
         "block",
         "books",
         "curve",
         "cut_seq",
+        "doubling",
         "echoes",
         "floor_until",
         "initial",
         "last_refused_at",
         "last_refused_seq",
+        "lookout",
         "meter",
         "pace",
         "phase",
@@ -61,6 +79,7 @@ class QuotaSeeker(Room):
     )
 
     def __init__(self, initial: float, pace: float, opened_at: float) -> None:
+        super().__init__()
         self.initial = initial
         self.pace = pace
         self.phase = Phase.START
@@ -74,11 +93,18 @@ class QuotaSeeker(Room):
         """Seconds that a refusal takes to come back."""
         self.last_refused_seq = 0
         self.last_refused_at = 0.0
+        self.doubling = 0.0
+        """Seconds that a search takes to double at least: longer after a long block."""
         self.echoes = 0
         self.books = Books(opened_at)
         self.meter = Meter()
         self.curve = Curve(initial)
+        self.lookout = Lookout()
         self.block = Block(opened_at)
+
+    @property
+    def steady(self) -> bool:
+        return self.phase is Phase.CRUISE or self.phase is Phase.LOOK
 
     def note(self, ticket: Ticket, latency: float) -> None:
         """Write a refusal down, whoever judges it."""
@@ -93,16 +119,51 @@ class QuotaSeeker(Room):
     def grow(self, dt: float, now: float, seq: int) -> None:
         """``dt`` seconds passed in which somebody waited for the pace."""
         if self.phase is Phase.CRUISE:
-            self.pace = self.curve.cruise(dt)
-            if self.curve.outgrown(self.meter.held):
-                self.phase, self.curve.sought_from = Phase.SEEK, self.curve.quota
+            self._cruise(dt, now, seq)
+        elif self.phase is Phase.LOOK:
+            if self.lookout.has_proof(self.curve, self.meter, self.books, self.trip, now):
+                self._seek(now)
         elif self.phase is not Phase.BLOCK:
-            doubling = max(DOUBLING, 1.0 / self.pace) if self.phase is Phase.START else self.curve.seek_doubling()
+            if self.phase is Phase.START:
+                doubling = max(self.doubling, search_doubling(self.pace))
+            else:
+                doubling = self.curve.seek_doubling(now - self.lookout.since_at)
             self.pace = doubled(self.pace, dt, doubling, seq - self.books.sends.seq_at(now - 1.0), self.initial)
+
+    def _cruise(self, dt: float, now: float, seq: int) -> None:
+        curve, meter = self.curve, self.meter
+        self.pace = curve.cruise(self.pace, dt)
+        if curve.sharing.on:
+            return
+        if not curve.quick:
+            if self.lookout.has_slow_proof(curve, meter, self.books, now):
+                self.lookout.begin(seq, now)
+                self._seek(now)
+            return
+        if meter.started and not curve.rough:
+            calls = self.books.accepted_calls(meter.since_seq, self.books.sends.seq_at(now))
+            behind = curve.quota * meter.accrued(now) - calls - SLACK
+            if behind > 0.0:
+                self.pace += min(CATCH_UP * curve.quota, behind / WITHIN)
+        if curve.age >= curve.period:
+            self.phase = Phase.LOOK
+            self.lookout.begin(seq, now)
+            self.pace = curve.quota * (1.0 + curve.excess(self.trip))
+            if self.tell:
+                self.tell(
+                    now,
+                    "raise",
+                    f"{curve.age:.1f} s at {curve.quota:.3g}/s: a look at {self.pace:.3g}/s, is there more?",
+                )
+
+    def _seek(self, now: float) -> None:
+        self.phase, self.curve.sought_from = Phase.SEEK, self.curve.quota
+        if self.tell:
+            self.tell(now, "raise", f"more is let in than {self.curve.quota:.3g}/s: it has grown, searching upwards")
 
     def hold(self, until: float, now: float) -> None:
         """Nothing starts before ``until``; the meter must know that it was our own doing."""
-        self.meter.held += max(0.0, until - max(now, self.floor_until))
+        self.meter.silence += max(0.0, until - max(now, self.floor_until))
         self.floor_until = max(self.floor_until, until)
 
     def cruise_from(self, seq: int) -> None:
@@ -110,9 +171,9 @@ class QuotaSeeker(Room):
         self.phase, self.cut_seq = Phase.CRUISE, seq
         self.pace = self.curve.start()
 
-    def go_on_from(self, quota: float, swing: float, seq: int) -> None:
+    def go_on_from(self, quota: float, seq: int) -> None:
         """Another rule has let go: cruise at what it reached, and measure anew."""
-        self.curve.guess(quota, swing)
+        self.curve.guess(quota)
         self.meter.forget()
         self.cruise_from(seq)
 
@@ -121,91 +182,121 @@ class QuotaSeeker(Room):
     def refused(self, ticket: Ticket, floor: float, now: float) -> float:
         """Judge a refusal outside a block. Returns the slots to skip."""
         news, skip = ticket.seq > self.cut_seq, 0.0
-        if floor >= LONG_FLOOR or self.books.refusals.streak(ticket.seq) >= IN_A_ROW:
+        in_a_row = 1 if self.block.turns.sure and self.curve.window else IN_A_ROW
+        if floor >= LONG_FLOOR or self.books.refusals.streak(ticket.seq) >= in_a_row:
             if news:
                 self._measure(ticket, now)
             self._enter_block(floor, now)
             return 0.0
         if news and self._just_cut(ticket):
-            skip = self._cut_deeper(ticket)
+            skip = self._cut_deeper(ticket, now)
         elif news:
             skip = self._measure(ticket, now)
         if floor > 0.0:
             if not self.curve.window:
-                self.curve.penalty = 0.3 * floor
+                self.curve.penalty = max(0.2 * floor, floor - self.meter.depth)
             self.hold(now + floor, now)
         return skip
 
     def _just_cut(self, ticket: Ticket) -> bool:
         settling = 12.0 + self.pace * 2.0 * self.trip
-        return self.phase is Phase.CRUISE and not self.curve.window and ticket.gate.seq - self.cut_seq < settling
+        return self.steady and not self.curve.window and ticket.gate.seq - self.cut_seq < settling
 
-    def _cut_deeper(self, ticket: Ticket) -> float:
+    def _cut_deeper(self, ticket: Ticket, now: float) -> float:
         """Refused again right after a cut. Many of them: the quota fell far, cut by their share. Few: nothing."""
         latest, sent = ticket.gate.seq, ticket.seq - self.cut_seq
         refused = self.books.refusals.between(self.cut_seq, latest)
-        if not ((refused >= 4 and refused > 0.15 * sent) or refused == sent == 3):
+        many = refused >= 4 and refused > 0.15 * sent
+        most = refused >= 2 and sent >= 3 and refused > 0.25 * sent
+        if not (many or most):
             return 0.0
-        self.curve.guess(max(self.pace * (1.0 - min(0.9, refused / sent)) * 0.97, 0.02), SWING)
+        self.curve.guess(max(self.pace * (1.0 - min(0.9, refused / sent)) * 0.97, 0.02))
         self.meter.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(latest)
-        return 3.0
+        if self.tell:
+            self.tell(now, "cut", f"{refused:.0f} of {sent} refused right after a cut: down to {self.pace:.3g}/s")
+        return SKIP_WHEN_FULL
 
     def _measure(self, ticket: Ticket, now: float) -> float:
         """A refusal that is news: measure, learn, cut. Returns the slots to skip."""
         seq, sent_at, latest = ticket.seq, ticket.sent_at, ticket.gate.seq
-        phase, pace, curve, meter = self.phase, self.pace, self.curve, self.meter
-        if curve.window and phase is Phase.CRUISE and curve.age < 0.8 * curve.window and self.echoes < ECHOES:
+        phase, pace, curve, meter, steady = self.phase, self.pace, self.curve, self.meter, self.steady
+        if curve.window and steady and curve.age < 0.8 * curve.window and self.echoes < ECHOES:
             self.echoes += 1  # the window that was full is still the same one
             self.cruise_from(latest)
-            return 3.0
+            return SKIP_WHEN_FULL
         self.echoes = 0
         measured, calls, span = None, 0.0, 1.0
         if meter.started:
             calls, span = self.books.accepted_calls(meter.since_seq, seq), meter.span(sent_at)
-            measured = meter.quota(calls, sent_at, steady=phase is Phase.CRUISE)
-            if measured is None and phase is Phase.START:
-                self.pace, self.cut_seq = max(calls, 1.0) / span, latest
-                self._enter_block(0.0, now)
-                return 0.0
-        far = phase is Phase.SEEK and pace > 1.6 * (curve.sought_from or pace) and not curve.window
-        if (phase is Phase.START and measured is None) or far:
-            # Far over and nothing to measure by: empty the pipe, then measure on the way up.
-            meter.restart(seq, sent_at)
-            curve.refused = 0
-            self.pace = max(pace / 8.0, min(pace, self.initial) / 2.0, curve.sought_from or 0.0)
-            self.phase, self.cut_seq = Phase.START, latest
-            self._enter_block(0.0, now)
+            known = curve.quota if steady and not curve.rough and curve.agreed else None
+            measured = meter.quota(calls, sent_at, known, phase is Phase.LOOK)
+        if measured is None and phase is Phase.START:
+            self._fall_back(ticket, calls / span, now)
             return 0.0
-        quota, swing = self._judge(phase, pace, measured, calls / span, sent_at)
-        if phase is Phase.CRUISE:
+        if steady:
             curve.count_cost()
-        curve.learn(min(quota, pace), swing)
+            clean = measured is not None and not curve.rough and not meter.silence
+            if clean and curve.sharing.compare(measured or 0.0) and self.tell:
+                ours = "others take from it too: yielding" if curve.sharing.on else "it is ours alone again"
+                self.tell(
+                    now, "learn", f"measurements of the quota {'wander' if curve.sharing.on else 'agree'}: {ours}"
+                )
+        if phase is Phase.LOOK:
+            curve.looked(self.lookout.surplus(curve, self.books, seq, sent_at))
+        quota, rough = self._judge(measured, calls, span, sent_at)
+        curve.learn(min(quota, pace), rough)
         if phase is Phase.START:
             curve.period = max(curve.shortest(), curve.window)
         curve.refused = 0
         meter.restart(seq, sent_at)
         self.cruise_from(latest)
-        return 2.0
+        if self.tell:
+            how = (
+                f"{calls:.0f} let in during {span:.3g} s since the last refusal"
+                if measured
+                else "too little to measure"
+            )
+            self.tell(now, "cut", f"refused at {pace:.3g}/s; {how}: {curve.quota:.3g}/s, going on at {self.pace:.3g}/s")
+        return SKIP_AFTER_CUT
 
-    def _judge(
-        self, phase: Phase, pace: float, measured: float | None, average: float, sent_at: float
-    ) -> tuple[float, float]:
-        """What the quota is, and how wide to swing around it, by what we were doing when refused."""
-        curve = self.curve
+    def _fall_back(self, ticket: Ticket, average: float, now: float) -> None:
+        """Refused in a search with nothing to measure by: let the pipe drain, then measure on the way up."""
+        if self.meter.started:
+            self.pace = max(average, 1.0 / self.meter.span(ticket.sent_at))
+        else:
+            self.meter.restart(ticket.seq, ticket.sent_at)
+            self.curve.refused = 0
+            self.pace = max(self.pace / 8.0, min(self.pace, self.initial) / 2.0, self.curve.sought_from or 0.0)
+        self.cut_seq = ticket.gate.seq
+        if self.tell:
+            self.tell(now, "cut", f"refused in a search: back to {self.pace:.3g}/s, to measure on the way up")
+        self._enter_block(0.0, now)
+
+    def _judge(self, measured: float | None, calls: float, span: float, sent_at: float) -> tuple[float, bool]:
+        """What the quota is, and whether that is a rough guess, by what we were doing when refused."""
+        curve, phase, pace = self.curve, self.phase, self.pace
         before = curve.sought_from or 0.0
         if phase is Phase.START:  # between the average since the pipe was empty and the last moments
-            lately = max(0.4, 8.0 / pace)
-            return max(average, 0.85 * self.books.accepted(sent_at - lately, sent_at) / lately, before), WIDE_SWING
-        if phase is Phase.SEEK and curve.window:  # growth was slow: the trailing window is full now
-            return max(before, self.books.accepted(sent_at - curve.window, sent_at) / curve.window), SWING
+            if calls < FEW:
+                return max(calls / span, before), True
+            return max(measured or 0.0, self._lately(LATELY, sent_at), before), True
         if phase is Phase.SEEK:
-            return max(before, 0.9 * pace), WIDE_SWING
+            if curve.window:  # growth was slow: the trailing window is full now
+                return max(before, self.books.accepted(sent_at - curve.window, sent_at) / curve.window), False
+            sought = sent_at - self.lookout.since_at
+            lately = max(self._lately(LATELY, sent_at), self._lately(sought, sent_at))
+            return max(before, measured or 0.0, lately), True
+        if curve.sharing.on and phase is Phase.CRUISE:
+            return pace, False
         if measured is None:
-            return max(0.9 * pace, 0.99 * min(curve.quota, pace)), SWING
-        if pace < 1.2 * measured:  # small bursts leak through: lean to the pace that was refused
-            return measured + 0.25 * (pace - measured), SWING
-        return measured, SWING
+            return (curve.quota if phase is Phase.LOOK else max(0.9 * pace, 0.99 * min(curve.quota, pace))), False
+        return curve.leaned(measured, curve.quota * (1.0 + curve.swing) if phase is Phase.LOOK else pace), False
+
+    def _lately(self, seconds: float, sent_at: float) -> float:
+        """Calls a second let in of late; a little may have been a burst."""
+        seconds = max(seconds, 8.0 / self.pace)
+        return self.books.accepted(sent_at - seconds, sent_at) / (seconds + LIKELY_BURST)
 
     # -- blocks ---------------------------------------------------------------------------------
 
@@ -215,6 +306,9 @@ class QuotaSeeker(Room):
         block = self.block
         block.enter(self.last_refused_seq, self.last_refused_at, floor >= LONG_FLOOR, now, self.curve.window)
         self.hold(now + max(floor, block.hold(now, self.trip, self.curve)), now)
+        if self.tell:
+            why = f"told to wait {floor:g} s" if floor else "nothing gets in"
+            self.tell(now, "hold", f"{why}: a probe in {self.floor_until - now:.2f} s")
 
     def send_blocked(self, ticket: Ticket, now: float) -> None:
         """A call leaves in a block: it is the probe, or proof that the probe was let in."""
@@ -222,7 +316,7 @@ class QuotaSeeker(Room):
             self.block.probe(ticket.seq, now)
             self.probe_until = now + 3.0 * self.trip + PROBE_GRACE
         else:
-            self.resume(ticket.seq - 1)
+            self.resume(ticket.seq - 1, now)
 
     def refused_blocked(self, ticket: Ticket, floor: float, now: float) -> float:
         """A refusal in a block: of the probe, or of a call from before it."""
@@ -236,32 +330,45 @@ class QuotaSeeker(Room):
         self.hold(now + max(floor, block.hold(now, self.trip, self.curve)), now)
         return 0.0
 
-    def resume(self, latest: int) -> float:
+    def resume(self, latest: int, now: float) -> float:
         """The probe was let in. Returns the slots to skip."""
         block = self.block
+        self.meter.silence += SKIP_AFTER_BLOCK / self.pace + max(0.0, now - block.probe_at)
         self.probe_until = 0.0
+        if self.tell:
+            self.tell(now, "resume", f"a probe was let in after {block.length:.2f} s")
         if block.is_lesson(self.books.accepted):
-            self._learn_window(latest)
+            self._learn_window(latest, now)
         elif self.resume_as is Phase.START:  # up again from well below, and from a refusal to measure from
             self.phase, self.cut_seq = Phase.START, latest
         else:
             self.cruise_from(latest)
         block.probe_seq = 0
-        return 1.0
+        return SKIP_AFTER_BLOCK
 
-    def _learn_window(self, latest: int) -> None:
+    def _learn_window(self, latest: int, now: float) -> None:
         """A long block is over: the quota is a window, or refusals are punished."""
-        curve, meter = self.curve, self.meter
-        calls = self.books.accepted_calls(self.block.reopened_seq, self.block.probe_seq)
-        quota, first = self.block.teach(curve, calls, self.books.accepted)
+        curve, block = self.curve, self.block
+        calls = self.books.accepted_calls(block.reopened_seq, block.probe_seq)
+        quota, first = block.teach(curve, calls, self.books.accepted)
         self.echoes = 0
-        curve.count_cost()
+        if self.resume_as in (Phase.CRUISE, Phase.LOOK) and not first:
+            curve.count_cost()
         curve.refused = 0
-        meter.forget()
-        if calls < 5.0:  # that taught nothing: start over, carefully
+        self.meter.forget()
+        if calls < 5.0 or (first and block.told):  # one such block may have any cause: search again, carefully
+            curve.window = 0.0
             self.phase, self.cut_seq = Phase.START, latest
             self.pace = max(LEAST_RESTART * self.initial, quota, SLOWEST_QUOTA)
+            self.doubling = block.length / 16.0
             return
         doubtful = curve.agreed >= 2 and quota < 0.5 * curve.quota  # never believe a collapse at once
-        curve.learn(max(quota, 0.5 * curve.quota) if doubtful else quota, WIDE_SWING if first or doubtful else SWING)
+        curve.learn(max(quota, 0.5 * curve.quota) if doubtful else quota, first or doubtful)
         self.cruise_from(latest)
+        if self.tell:
+            what = (
+                f"counts over about {curve.window:.3g} s" if curve.window else f"shuts us out for {curve.penalty:.3g} s"
+            )
+            self.tell(
+                now, "learn", f"blocked for {block.length:.3g} s: the server {what}, {curve.quota:.3g}/s on average"
+            )

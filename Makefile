@@ -5,10 +5,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench chaos wheel clean
+.PHONY: help setup demo test check bench lab lab-full chaos wheel clean
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: .venv/.ready  ## make .venv with everything but the benchmark's peers
 
@@ -41,6 +41,12 @@ chaos: .venv/.ready  ## the long and hostile suites: a million inputs, a million
 
 bench: .venv/.bench  ## us beside thirteen peers in one run; rewrites bench/RESULTS.md
 	@$(BIN)/python -m bench
+
+lab: .venv/.ready  ## every scenario, every strategy, in virtual time (15 min); rewrites bench/controllers.md
+	@$(BIN)/python -m bench.lab
+
+lab-full: .venv/.ready  ## the same over 20 seeds throughout, and the scale table (an hour)
+	@$(BIN)/python -m bench.lab --full
 
 wheel: .venv/.ready  ## build the wheel into dist/
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .

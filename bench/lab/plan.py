@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from headgate.config import RateLimitConfig
 from headgate.sim.comparison import ORACLE, Task
-from headgate.sim.plug import LAB_CONFIG
+from headgate.sim.plugging import LAB_CONFIG
 from headgate.sim.scenario import Scenario
 from headgate.sim.unseen import UNSEEN, unseen
 

@@ -37,6 +37,13 @@ def test_a_host_has_one_key_however_it_is_spelled(spelling: str) -> None:
     assert known(limiter) == ["api.example.com"]
 
 
+def test_a_key_that_is_open_is_not_spelled_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    limiter, _ = limiter_with()
+    call(limiter, "api.example.com")
+    monkeypatch.setattr("headgate.limiter.keys.host_key", None)
+    assert limiter.try_acquire("api.example.com") is not None
+
+
 def test_names_that_are_no_hosts_stay_as_they_are() -> None:
     limiter, _ = limiter_with()
     for key in ("OpenAI/gpt-4o", "tenant A"):

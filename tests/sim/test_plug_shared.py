@@ -5,7 +5,7 @@ import pytest
 from headgate.config import RateLimitConfig
 from headgate.sim.experiment import run
 from headgate.sim.notation import Rate
-from headgate.sim.plug import Member, plug_shared
+from headgate.sim.plugging import Member, plug_shared
 from headgate.sim.scenario import Budget, Limit, Scenario
 
 STEADY = RateLimitConfig(initial_rps=10.0, token_bucket_capacity=1)

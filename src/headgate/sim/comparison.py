@@ -22,7 +22,7 @@ from typing import Any
 from ..config import RateLimitConfig
 from .experiment import run, strategies_of
 from .measures import Run
-from .plug import LAB_CONFIG
+from .plugging import LAB_CONFIG
 from .scenario import Scenario
 
 ORACLE = "oracle"

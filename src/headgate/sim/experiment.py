@@ -24,7 +24,7 @@ from . import virtual
 from .baselines import BASELINES, Contract, Seat
 from .clients import Client, ContractClient, LimiterClient
 from .measures import BIN, Run, Sample, Told
-from .plug import LAB_CONFIG, plug_shared
+from .plugging import LAB_CONFIG, plug_shared
 from .scenario import Scenario
 from .traffic import Backlog, Network, Stage
 from .virtual import LoopClock, VirtualLoop

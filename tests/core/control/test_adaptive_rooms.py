@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import marshal
 import random
 import sys
 import tracemalloc
+import zlib
+from array import array
+from enum import Enum
 
 import pytest
 
 from headgate.core.control.adaptive import Adaptive, AdaptivePolicy
-from headgate.core.control.adaptive.concurrency import ConcurrencyCap, Verdict
+from headgate.core.control.adaptive.block import Block
+from headgate.core.control.adaptive.books import Books
+from headgate.core.control.adaptive.concurrency import ConcurrencyCap
 from headgate.core.control.adaptive.delay import DelayWatch
 from headgate.core.control.adaptive.estimator import Meter
-from headgate.core.control.adaptive.growth import Curve, doubled
-from headgate.core.control.adaptive.headers import LONGEST_BELIEF, MUTED, HeaderLaw
+from headgate.core.control.adaptive.growth import Curve
+from headgate.core.control.adaptive.headers import HeaderLaw
+from headgate.core.control.adaptive.lookout import Lookout
 from headgate.core.control.adaptive.refusals import RUNS, Refusals
-from headgate.core.control.adaptive.sendlog import MARKS, SendLog
-from headgate.core.decision import NEVER, Outcome
-from headgate.core.signal import SILENT, Limit
+from headgate.core.control.adaptive.room import Room
+from headgate.core.control.adaptive.rooms import Rooms
+from headgate.core.control.adaptive.seeker import QuotaSeeker
+from headgate.core.control.adaptive.sendlog import MARKS, RESTING_MARKS, SendLog
+from headgate.core.control.adaptive.sharing import Sharing
+from headgate.core.control.adaptive.turns import Turns
+from headgate.core.decision import Outcome
+from headgate.core.signal import SILENT
 from headgate.core.ticket import Ticket
 
 SEED = 7
@@ -48,6 +60,115 @@ def test_a_fresh_key_is_tiny():
     finally:
         tracemalloc.stop()
     assert each < 512
+
+
+# -- putting away ---------------------------------------------------------------------------------
+
+
+ROOMS = {
+    Block: (),
+    Books: (0.0,),
+    ConcurrencyCap: (),
+    Curve: (),
+    DelayWatch: (),
+    HeaderLaw: (),
+    Lookout: (),
+    Meter: (),
+    QuotaSeeker: (1.0, 1.0, 0.0),
+    Refusals: (),
+    Rooms: (),
+    SendLog: (),
+    Sharing: (),
+    Turns: (),
+}
+
+
+def alter(room):
+    """Give every field of a room another value of its kind."""
+    for name in room.__slots__:
+        value = getattr(room, name)
+        if isinstance(value, Room):
+            alter(value)
+            continue
+        if isinstance(value, Enum):
+            new = [other for other in type(value) if other is not value][-1]
+        elif isinstance(value, bool):
+            new = not value
+        elif isinstance(value, array):
+            new = array(value.typecode, [3, 5])
+        elif isinstance(value, tuple):
+            new = (2, 4)
+        else:
+            new = 2.5 if value is None else 7 if isinstance(value, int) else 0.125
+        setattr(room, name, new)
+
+
+def fields(room):
+    return {name: fields(value) if isinstance(value := getattr(room, name), Room) else value for name in room.__slots__}
+
+
+@pytest.mark.parametrize("kind", ROOMS, ids=lambda kind: kind.__name__)
+def test_every_field_of_a_room_is_put_away_and_taken_out_again(kind):
+    room, reborn = kind(*ROOMS[kind]), kind(*ROOMS[kind])
+    alter(room)
+    assert fields(room) != fields(reborn)
+    reborn.load_state(marshal.loads(marshal.dumps(room.to_state())))
+    assert fields(reborn) == fields(room)
+
+
+@pytest.mark.parametrize("kind", ROOMS, ids=lambda kind: kind.__name__)
+def test_a_state_of_another_shape_is_refused(kind):
+    room = kind(*ROOMS[kind])
+    with pytest.raises(ValueError, match="zip"):
+        room.load_state((*room.to_state(), 1.0))
+
+
+BUSY = {
+    "bucket": lambda lab: lab.World(lab.TokenBucket(50, 50)),
+    "bucket with headers": lambda lab: lab.World(lab.TokenBucket(50, 50), headers=True),
+    "window": lambda lab: lab.World(lab.FixedWindow(600, 60, phase=20.0)),
+    "window that tells": lambda lab: lab.World(lab.FixedWindow(100, 10, phase=3.0), retry_after=3.0),
+    "at once": lambda lab: lab.World(lab.AtOnce(16), service=0.4),
+    "queue": lambda lab: lab.World(lab.Queue(8), workers=256, service=0.1),
+}
+
+
+def held(value, seen):
+    """Bytes of everything a controller holds on to."""
+    if id(value) in seen or isinstance(value, (type, AdaptivePolicy)):
+        return 0
+    seen.add(id(value))
+    parts = value if isinstance(value, tuple) else [getattr(value, name) for name in getattr(value, "__slots__", ())]
+    return sys.getsizeof(value) + sum(held(part, seen) for part in parts)
+
+
+@pytest.mark.parametrize("world", BUSY.values(), ids=BUSY)
+def test_a_busy_controller_is_small_and_one_that_rests_fits_into_a_kilobyte(lab, world):
+    world = world(lab)
+    for until in (2, 20, 200):
+        world.run(until)
+        controller = world.controller
+        assert held(controller, set()) < 10_000, f"{until} s"
+        controller.rest()
+        assert len(zlib.compress(marshal.dumps(controller.to_state()), 1)) < 850, f"{until} s; the gate needs some too"
+
+
+def test_a_controller_goes_on_after_a_rest(lab):
+    world = lab.World(lab.TokenBucket(50, 50))
+    world.run(60)
+    world.controller.rest()
+    assert len(world.controller.rooms.seeker.books.sends.instants) <= 2 * RESTING_MARKS
+    tally = world.run(120)
+    assert tally.served >= 0.95 * 50 * 60
+    assert tally.refused_share <= 0.01
+
+
+def test_a_controller_without_rooms_rests_and_is_put_away_too():
+    controller, reborn = Adaptive(AdaptivePolicy()), Adaptive(AdaptivePolicy())
+    controller.rest()
+    controller.done = 3
+    reborn.load_state(controller.to_state())
+    assert (reborn.done, reborn.rooms) == (3, None)
 
 
 # -- the log of sends -----------------------------------------------------------------------------
@@ -108,131 +229,18 @@ def test_a_streak_is_in_the_order_of_sending_whatever_the_order_of_answers():
     assert [refusals.streak(seq) for seq in (9, 10, 11, 12, 13, 14)] == [0, 1, 2, 3, 0, 1]
 
 
-# -- measuring and growing ------------------------------------------------------------------------
-
-
-def test_between_two_refusals_a_quota_is_measured():
-    meter = Meter()
-    meter.restart(100, 10.0)
-    assert meter.quota(499, 20.0, steady=True) == pytest.approx(50.0, rel=0.002)
-
-
-def test_too_few_calls_measure_nothing():
-    meter = Meter()
-    meter.restart(100, 10.0)
-    assert meter.quota(3, 20.0, steady=True) is None
-
-
-def test_a_clean_measurement_teaches_how_much_of_a_hold_is_lost():
-    meter = Meter()
+def test_a_refusal_inside_a_blurred_run_is_counted_but_never_more_often_than_there_were_calls():
+    refusals = Refusals()
+    for seq in (10, 14, 20, 30, 40):
+        refusals.add(seq)
+    refusals.rest()
+    assert list(zip(refusals.firsts, refusals.lasts, refusals.counts, strict=True))[0] == (10, 20, 3)
     for _ in range(20):
-        meter.restart(0, 0.0)
-        meter.held = 2.0
-        meter.quota(400, 10.0, steady=True)  # 50/s, and the held 2 s brought nothing
-        meter.restart(0, 0.0)
-        meter.quota(500, 10.0, steady=True)
-    assert meter.lost_share == pytest.approx(1.0, abs=0.03)
+        refusals.add(12)
+    assert refusals.between(0, 20) == 11
 
 
-def test_a_search_never_goes_beyond_twice_what_is_really_sent():
-    assert doubled(10.0, 0.4, 0.4, sent_lately=100, at_least=4.0) == pytest.approx(20.0)
-    assert doubled(10.0, 0.4, 0.4, sent_lately=6, at_least=4.0) == pytest.approx(12.0)
-    assert doubled(10.0, 0.4, 0.4, sent_lately=0, at_least=4.0) == 10.0
-
-
-def test_the_cubic_starts_below_the_quota_meets_it_at_the_period_and_ends_above():
-    curve = Curve(50.0)
-    curve.learn(50.0, 0.03)
-    assert curve.start() == pytest.approx(48.5)
-    assert curve.cruise(curve.period) == pytest.approx(50.0)
-    assert curve.cruise(curve.period) == pytest.approx(51.5)
-    assert not curve.outgrown(held=0.0)
-    curve.cruise(2.5 * curve.period)
-    assert curve.outgrown(held=0.0)
-
-
-def test_the_period_keeps_refusals_inside_the_budget():
-    curve = Curve(2.0)
-    for _ in range(20):
-        curve.learn(2.0, 0.03)
-    assert curve.cost / (curve.period * 2.0) <= 0.0065
-    curve.learn(1.0, 0.03)
-    assert curve.agreed == 0, "a measurement that moved is looked at again sooner"
-
-
-# -- headers --------------------------------------------------------------------------------------
-
-
-def heard(law, limit, remaining, reset, window, *, seq=10, now=100.0, dimension="requests"):
-    told = Limit(dimension=dimension, limit=limit, remaining=remaining, reset=reset, window=window)
-    return law.read((told,), seq, 0.1, 0.05, now)
-
-
-def test_a_window_is_spread_over_the_time_that_is_left():
-    law, log = HeaderLaw(), SendLog()
-    for n in range(12):
-        heard(law, 600, 300 - n, 30 - n, 60, seq=10 + n, now=100.0 + n)
-    rate, hold = law.pace(21, log, 111.0)
-    assert rate == pytest.approx(289 / 19, rel=0.05)
-    assert hold == NEVER
-
-
-def test_an_empty_window_is_waited_for_but_never_longer_than_believed():
-    law, log = HeaderLaw(), SendLog()
-    for n in range(12):
-        heard(law, 600, 12 - n, 1800 - n, 3000, seq=10 + n, now=100.0 + n)
-    _, hold = law.pace(30, log, 111.0)
-    assert 111.0 < hold <= 111.0 + LONGEST_BELIEF + 0.02
-
-
-def test_an_empty_token_budget_holds_until_it_is_refilled_and_no_longer_than_the_next_header():
-    law = HeaderLaw()
-    heard(law, 100_000, 0, 12, 60, dimension="tokens")
-    assert law.empty_until == 112.0
-    heard(law, 100_000, 500, 12, 60, dimension="tokens", seq=11)
-    assert law.empty_until == NEVER
-
-
-def test_headers_too_coarse_to_steer_by_are_left_alone():
-    law = HeaderLaw()
-    assert not heard(law, 5, 4, 1, 1)
-    assert law.muted_until == 100.0 + MUTED
-    assert not law.steers(1, 101.0)
-
-
-def test_an_older_answer_does_not_overrule_a_newer_one():
-    law = HeaderLaw()
-    heard(law, 600, 300, 30, 60, seq=10)
-    heard(law, 600, 400, 30, 60, seq=9)
-    assert law.remaining == 300
-
-
-# -- caps -----------------------------------------------------------------------------------------
-
-
-def test_refusals_at_one_depth_are_a_cap_and_at_many_are_not():
-    cap = ConcurrencyCap()
-    assert [cap.suspect(16, 15, 0, 100, 1.0) for _ in range(3)][-1] is Verdict.MINE
-    assert cap.on
-    assert cap.cap == 16
-    quota = ConcurrencyCap()
-    verdicts = [quota.suspect(depth, 40, 0, 100, 1.0) for depth in (16, 30, 9, 16, 22, 16)]
-    assert set(verdicts) == {Verdict.NOT_MINE}
-
-
-def test_a_quota_measured_to_the_digit_rules_a_cap_out():
-    cap = ConcurrencyCap()
-    assert {cap.suspect(16, 15, 3, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
-
-
-def test_a_cap_refused_where_it_was_fine_is_let_go_and_rested():
-    cap = ConcurrencyCap()
-    for _ in range(3):
-        cap.suspect(16, 15, 0, 100, 1.0)
-    verdicts = [cap.refused(101 + n, 101 + n, 40.0, 1.5, 2.0) for n in range(3)]
-    assert verdicts == [Verdict.MINE, Verdict.MINE, Verdict.LET_GO]
-    assert not cap.on
-    assert cap.suspect(16, 15, 0, 200, 3.0) is Verdict.NOT_MINE
+# -- delay ----------------------------------------------------------------------------------------
 
 
 def test_the_median_of_a_cohort_is_known_once_the_rest_is_slower():
@@ -249,3 +257,55 @@ def test_slow_answers_and_no_more_throughput_cap_what_is_in_flight():
     watch.begin(50, 50, 1.0)
     assert watch.judge(0.5, 40, 100, True, True, 2.0) == pytest.approx(50.0)
     assert watch.cap == pytest.approx(1.2 * 50 * 0.1, rel=0.05)
+
+
+def test_a_cohort_that_does_not_come_back_is_slow_and_a_first_one_is_given_up():
+    watch = DelayWatch()
+    watch.begin(0, 0, 0.0)
+    assert watch.sample(1, 16, 0.1, 1, 1.0) is None
+    assert watch.sample(2, 16, 0.1, 2, 32.0) is None
+    assert watch.first == 17, "nothing is usual yet: begin again"
+    watch.usual = 0.1
+    watch.sample(17, 32, 0.1, 3, 40.0)
+    assert watch.sample(18, 32, 0.1, 4, 40.5) == pytest.approx(0.5)
+
+
+def test_a_cohort_mostly_refused_is_begun_again():
+    watch = DelayWatch()
+    watch.begin(0, 0, 0.0)
+    for seq in range(1, 12):
+        watch.drop(seq)
+    assert watch.sample(12, 16, 0.1, 1, 1.0) is None
+    assert watch.first == 17
+
+
+def slow_server(cap=12.0):
+    """A watch that has capped at 12 in flight: 100/s, 0.1 s each."""
+    watch = DelayWatch()
+    watch.cap, watch.usual, watch.throughput, watch.best, watch.trial_at = cap, 0.1, 100.0, 100.0, 0.0
+    return watch
+
+
+def judged(watch, median, now, *, depth=12, throughput=100.0):
+    watch.done, watch.done_at = 0, now - 1.0
+    watch.judge(median, depth, int(throughput), True, False, now)
+    return watch.cap
+
+
+def test_a_delay_cap_follows_the_median():
+    assert judged(slow_server(), 0.15, 1.0) == pytest.approx(0.96 * 12.0)
+    assert judged(slow_server(), 0.1, 1.0) == 13.0
+    assert judged(slow_server(), 0.1, 1.0, depth=3) == 12.0, "it is not used: nothing to try"
+
+
+def test_every_half_minute_a_third_more_is_tried_and_kept_if_more_gets_done():
+    watch = slow_server()
+    assert judged(watch, 0.1, 31.0) == pytest.approx(1.3 * 12.0)
+    assert judged(watch, 0.1, 34.0, throughput=120.0) == pytest.approx(1.3 * 12.0)
+    watch = slow_server()
+    judged(watch, 0.1, 31.0)
+    assert judged(watch, 0.13, 34.0) == 12.0, "no more got done: back"
+
+
+def test_a_delay_cap_that_no_longer_matters_is_lifted():
+    assert judged(slow_server(cap=60.0), 0.1, 1.0) == float("inf")

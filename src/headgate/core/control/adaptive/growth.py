@@ -37,7 +37,7 @@ FAST = 80.0
 SEEK_DOUBLING = 0.65
 """Seconds in which it doubles when the quota has grown."""
 
-BUDGET = 0.0036
+BUDGET = 0.0034
 """The share of calls that looking may cost in refusals once measurements agree."""
 
 SLOW = 60.0
@@ -242,7 +242,7 @@ class Curve(Room):
 
     def seek_doubling(self, sought: float) -> float:
         """Seconds to double in, ``sought`` seconds into a search upwards: slower where a refusal costs more."""
-        doubling = max(SEEK_DOUBLING, 4.0 / self.quota, min(10.0 * self.penalty, 10.0))
+        doubling = max(SEEK_DOUBLING, 4.0 / self.quota, min(3.0 * self.penalty, 10.0))
         if not self.window:
             return doubling
         windows = 2.0 if sought < self.window else 1.0 if sought < 2.0 * self.window else 0.5

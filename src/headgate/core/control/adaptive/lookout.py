@@ -44,7 +44,7 @@ class Lookout(Room):
         if known_at < self.since_at:
             return False
         known_seq = books.sends.seq_at(known_at)
-        needed = PROOF + curve.quota * min(meter.lost, 1.0)
+        needed = PROOF + 0.5 * curve.quota * min(meter.lost, 1.0)
         if meter.started:
             calls = books.accepted_calls(meter.since_seq, known_seq)
             surplus = calls - curve.quota * meter.accrued(known_at)

@@ -1,0 +1,231 @@
+"""What the server's headers say is left, followed as long as it proves right."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core.control.adaptive.headers import LONGEST_BELIEF, MUTED, PATIENCE, SLOWEST, TARGET, HeaderLaw
+from headgate.core.control.adaptive.sendlog import SendLog
+from headgate.core.decision import NEVER
+from headgate.core.signal import Limit
+
+
+def heard(law, limit, remaining, reset, window, *, seq=10, now=100.0, dimension="requests"):
+    told = Limit(dimension=dimension, limit=limit, remaining=remaining, reset=reset, window=window)
+    return law.read((told,), seq, 0.1, 0.05, now)
+
+
+def test_a_window_is_spread_over_the_time_that_is_left():
+    law, log = HeaderLaw(), SendLog()
+    for n in range(12):
+        heard(law, 600, 300 - n, 30 - n, 60, seq=10 + n, now=100.0 + n)
+    rate, hold = law.pace(21, log, 111.0)
+    assert rate == pytest.approx(289 / 19, rel=0.05)
+    assert hold == NEVER
+
+
+def test_an_empty_window_is_waited_for_but_never_longer_than_believed():
+    law, log = HeaderLaw(), SendLog()
+    for n in range(12):
+        heard(law, 600, 12 - n, 1800 - n, 3000, seq=10 + n, now=100.0 + n)
+    _, hold = law.pace(30, log, 111.0)
+    assert 111.0 < hold <= 111.0 + LONGEST_BELIEF + 0.02
+
+
+def test_an_empty_token_budget_holds_until_it_is_refilled_and_no_longer_than_the_next_header():
+    law = HeaderLaw()
+    heard(law, 100_000, 0, 12, 60, dimension="tokens")
+    assert law.empty_until == 112.0
+    heard(law, 100_000, 500, 12, 60, dimension="tokens", seq=11)
+    assert law.empty_until == NEVER
+
+
+def test_an_older_answer_does_not_overrule_a_newer_one():
+    law = HeaderLaw()
+    heard(law, 600, 300, 30, 60, seq=10)
+    heard(law, 600, 400, 30, 60, seq=9)
+    assert law.remaining == 300
+
+
+def test_the_tightest_of_several_budgets_leads():
+    law = HeaderLaw()
+    minute = Limit(limit=60, remaining=50, reset=30, window=60)
+    burst = Limit(limit=1000, remaining=900, reset=5, window=10)
+    law.read((minute, burst), 10, 0.1, 0.05, 100.0)
+    assert law.limit == 60
+    law.read((burst, minute), 11, 0.1, 0.05, 101.0)
+    assert law.limit == 60
+
+
+def test_a_budget_without_a_limit_and_one_of_a_day_only_stop_us_when_empty():
+    law = HeaderLaw()
+    law.read((Limit(remaining=0, reset=7),), 10, 0.1, 0.05, 100.0)
+    assert (law.empty_until, law.leads) == (107.0, False)
+    heard(law, 10_000, 0, 40_000, 86_400, seq=11)
+    assert (law.empty_until, law.leads) == (100.0 + LONGEST_BELIEF, False)
+
+
+def test_a_budget_that_does_not_say_when_or_how_much_is_no_budget():
+    law = HeaderLaw()
+    law.read((Limit(limit=60, remaining=5), Limit(limit=60, reset=5.0)), 10, 0.1, 0.05, 100.0)
+    assert not law.leads
+
+
+# -- windows --------------------------------------------------------------------------------------
+
+
+def counting_down(limit=600, remaining=300, reset=30, window=60, answers=12):
+    law = HeaderLaw()
+    for n in range(answers):
+        heard(law, limit, remaining, reset - n, window, seq=10 + n, now=100.0 + n)
+    return law
+
+
+def test_what_was_sent_since_the_answer_is_taken_off_what_it_said_remains():
+    law, log = counting_down(), SendLog()
+    rate, _ = law.pace(21, log, 111.0)
+    later, _ = law.pace(121, log, 111.0)
+    assert later == pytest.approx(rate * 200 / 300)
+
+
+def test_a_window_that_has_turned_since_is_whole_again_but_for_what_was_sent_in_it():
+    law, log = counting_down(), SendLog()
+    log.mark(129.9, 40)
+    log.mark(140.0, 90)
+    rate, hold = law.pace(90, log, 140.0)
+    assert rate == pytest.approx((600 - 50) / 50, rel=0.01)
+    assert hold == NEVER
+
+
+def test_an_empty_window_holds_until_it_turns():
+    law = counting_down(remaining=0)
+    _, hold = law.pace(21, SendLog(), 111.0)
+    assert hold == pytest.approx(130.0, abs=0.1)
+
+
+def test_a_small_limit_is_followed_only_once_it_counts_down():
+    law, led = HeaderLaw(), []
+    for n in range(4):
+        heard(law, 10, 9, 50 - n, 60, seq=10 + n, now=100.0 + n)
+        led.append(law.leads)
+    assert led == [False, False, True, True]
+    assert law.steers(1, 104.0)
+    assert law.pace(13, SendLog(), 103.0)[0] == pytest.approx(9 / 47, rel=0.05)
+
+
+def test_a_small_bucket_is_never_followed():
+    law = HeaderLaw()
+    for n in range(20):
+        heard(law, 10, 5, 30, 60, seq=10 + n, now=100.0 + 2.0 * n)
+        assert not law.leads
+
+
+def test_a_few_calls_in_a_second_are_heard_but_not_followed():
+    law = HeaderLaw()
+    assert heard(law, 5, 4, 1, 1)
+    assert not law.leads
+    assert not law.steers(1, 100.0)
+
+
+def test_a_window_shorter_than_the_answers_take_is_of_no_use():
+    law = HeaderLaw()
+    told = Limit(limit=50, remaining=40, reset=1, window=1)
+    assert not law.read((told,), 10, 0.6, 0.05, 100.0)
+    assert law.muted_until == 100.0 + MUTED
+
+
+def test_a_short_window_that_refills_in_jumps_is_paced_just_below_its_limit():
+    law, remaining = HeaderLaw(), 0
+    for n in range(8):
+        remaining = 50 if remaining < 10 else remaining - 24
+        heard(law, 50, remaining, 1, 1, seq=10 + n, now=100.0 + 0.3 * n)
+    assert law.jumps >= 2.0
+    assert law.pace(17, SendLog(), 102.1) == (pytest.approx(0.95 * 50, rel=0.03), NEVER)
+    law.refused(102.2)
+    assert law.pace(17, SendLog(), 102.2)[0] == pytest.approx(0.93 * 0.95 * 50, rel=0.03)
+
+
+# -- buckets and logs -----------------------------------------------------------------------------
+
+
+def bucket(remaining):
+    """One answer of a bucket of 100 that fills in 10 s."""
+    law = HeaderLaw()
+    heard(law, 100, remaining, (100 - remaining) / 10, 10)
+    return law
+
+
+def test_a_bucket_is_settled_at_a_third_faster_above_and_slower_below():
+    assert bucket(100 * TARGET).pace(10, SendLog(), 100.0)[0] == pytest.approx(10.0)
+    assert bucket(50 * TARGET).pace(10, SendLog(), 100.0)[0] == pytest.approx(2.5)
+    assert bucket(100).pace(10, SendLog(), 100.0)[0] == pytest.approx(40.0), "four times the refill at most"
+
+
+def test_an_empty_bucket_fills_while_we_are_silent_so_it_does_not_stall_for_ever():
+    law = bucket(0)
+    assert law.pace(10, SendLog(), 100.0) == (SLOWEST, NEVER)
+    assert law.pace(10, SendLog(), 100.0 + 10.0 * TARGET)[0] == pytest.approx(10.0)
+
+
+def test_a_bucket_that_settles_too_full_is_taken_from_faster_and_one_too_empty_slower():
+    full, empty = HeaderLaw(), HeaderLaw()
+    for n in range(40):
+        heard(full, 100, 90, 1, 10, seq=10 + n, now=100.0 + 0.2 * n)
+        heard(empty, 100, 5, 9, 10, seq=10 + n, now=100.0 + 0.2 * n)
+    assert full.bucket_gain > 1.5
+    assert empty.bucket_gain < 0.7
+
+
+def a_log(remaining):
+    """A log of 100 in 60 s: what is left and the reset follow what was sent a minute ago."""
+    law = HeaderLaw()
+    for n in range(10):
+        heard(law, 100, remaining, 59, 60, seq=10 + n, now=100.0 + 2.0 * n)
+    return law
+
+
+def test_a_log_is_used_in_full_until_next_to_nothing_is_left():
+    assert a_log(50).is_log > 0.5
+    assert a_log(50).pace(19, SendLog(), 118.0)[0] == pytest.approx(100 / 60)
+    assert a_log(6).pace(19, SendLog(), 118.0)[0] == pytest.approx(100 / 60)
+
+
+# -- of no use ------------------------------------------------------------------------------------
+
+
+def test_a_reset_of_nothing_without_a_window_is_too_vague_to_follow():
+    law = HeaderLaw()
+    useful = [heard(law, 100, 50, 0, None, seq=10 + n, now=100.0 + n) for n in range(7)]
+    assert useful == [True] * 6 + [False]
+    assert law.muted_until == 106.0 + MUTED
+
+
+def test_headers_that_are_muted_are_left_alone_until_the_time_is_up():
+    law = HeaderLaw()
+    law.mute(100.0)
+    assert heard(law, 600, 300, 30, 60, now=100.0 + MUTED - 1.0)
+    assert not law.leads
+    heard(law, 600, 300, 30, 60, now=100.0 + MUTED)
+    assert law.leads
+
+
+def test_a_header_under_which_calls_are_refused_again_and_again_is_wrong():
+    law = counting_down()
+    verdicts = [law.refused(112.0) for _ in range(int(PATIENCE) + 1)]
+    assert verdicts == [True] * int(PATIENCE) + [False]
+    assert not law.leads
+
+
+def test_answers_in_between_forgive_refusals():
+    law = counting_down()
+    for n in range(20):
+        assert law.refused(112.0 + n)
+        for answer in range(100):
+            heard(law, 600, 300, 18, 60, seq=100 * n + answer + 30, now=112.0 + n)
+
+
+def test_an_old_header_is_not_followed_unless_calls_of_it_are_still_out():
+    law = counting_down()
+    assert law.steers(0, 230.0)
+    assert not law.steers(0, 232.0)
+    assert law.steers(1, 232.0)

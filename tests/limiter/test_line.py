@@ -1,0 +1,178 @@
+"""What joining a line and looking at it again costs: nothing that was arranged before is arranged anew."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from headgate import AdaptiveRateLimiter, Controller, RateLimitConfig, Signal
+from headgate.core.decision import UNKNOWN, Wait
+from headgate.core.ticket import Ticket
+from headgate.limiter.line import Line, TaskWaiter, ThreadWaiter
+from headgate.sim.virtual import LoopClock, VirtualClock, run
+
+SLOW = RateLimitConfig(strategy="fixed", initial_rps=1.0, token_bucket_capacity=1)
+
+
+class StillClock(VirtualClock):
+    """Loops set their own timers and do not move it."""
+
+    runs_loop_timers = True
+
+
+def line_up(limiter: AdaptiveRateLimiter, loop: asyncio.AbstractEventLoop, callers: int) -> list[asyncio.Task]:
+    """So many tasks stand in line; their loop runs no further than that."""
+    tasks = [loop.create_task(limiter.acquire_async("api")) for _ in range(callers)]
+    loop.run_until_complete(asyncio.sleep(0))
+    return tasks
+
+
+def end(loop: asyncio.AbstractEventLoop, tasks: list[asyncio.Task]) -> None:
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.close()
+
+
+def test_a_turn_that_has_not_moved_keeps_its_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[float] = []
+    set_timer = TaskWaiter.set_timer
+    monkeypatch.setattr(TaskWaiter, "set_timer", lambda self: (timers.append(self.wake_at), set_timer(self)))
+
+    async def main(clock: LoopClock) -> float:
+        limiter = AdaptiveRateLimiter(
+            RateLimitConfig(strategy="fixed", initial_rps=1.0, token_bucket_capacity=3), clock=clock
+        )
+        out = [await limiter.acquire_async("api") for _ in range(3)]
+        head = asyncio.create_task(limiter.acquire_async("api"))
+        for permit in out:
+            await asyncio.sleep(0.1)
+            permit.report(status_code=200)
+        return (await head).sent_at
+
+    assert run(main) == pytest.approx(1.0)
+    assert timers == pytest.approx([1.0])
+
+
+def test_a_timer_that_fires_too_early_is_set_again() -> None:
+    class Hasty(LoopClock):
+        """Event loops keep this clock's time, but it goes half as fast as they believe."""
+
+        def now(self) -> float:
+            return self.time / 2
+
+    async def main(clock: LoopClock) -> float:
+        hasty = Hasty()
+        limiter = AdaptiveRateLimiter(SLOW, clock=hasty)
+        await limiter.acquire_async("api")
+        head = asyncio.create_task(limiter.acquire_async("api"))
+        while not head.done():
+            hasty.time = clock.time
+            await asyncio.sleep(0.01)
+        return clock.time
+
+    assert run(main) == pytest.approx(2.0, abs=0.05)
+
+
+def test_a_thread_is_not_woken_for_a_turn_that_has_not_moved() -> None:
+    waiter = ThreadWaiter(AdaptiveRateLimiter(SLOW, clock=VirtualClock()), 1)
+    waiter.thread = -1  # as if armed from another thread
+    waiter.arm(5.0)
+    assert waiter.rung
+    waiter.rung = not waiter.bell.acquire(blocking=False)  # it heard the bell
+    waiter.arm(5.0 + 1e-9)
+    assert not waiter.rung
+    waiter.is_up()
+    waiter.arm(5.0)
+    assert waiter.rung
+
+
+def test_a_strategy_hears_of_everybody_who_joins_a_line_that_waits_for_its_pace() -> None:
+    heard: list[float] = []
+
+    class Listening(Controller):
+        watches_sends = True
+
+        def __init__(self, config: RateLimitConfig) -> None:
+            self.rate = 1.0
+
+        def on_wait(self, now: float) -> None:
+            heard.append(now)
+
+        def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
+            return 0.0
+
+    async def main(clock: LoopClock) -> None:
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy=Listening, token_bucket_capacity=1), clock=clock)
+        await limiter.acquire_async("api")
+        callers = []
+        for _ in range(5):
+            await asyncio.sleep(0.125)
+            callers.append(asyncio.create_task(limiter.acquire_async("api")))
+        await asyncio.gather(*callers)
+
+    run(main)
+    assert {0.125, 0.25, 0.375, 0.5, 0.625} <= set(heard)
+
+
+def test_whoever_joins_serves_a_head_whose_loop_hangs() -> None:
+    clock = StillClock()
+    limiter = AdaptiveRateLimiter(SLOW, clock=clock)
+    limiter.acquire("api")
+    hanging, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+    stuck = line_up(limiter, hanging, 2)
+    clock.advance(1.0)
+    joined = line_up(limiter, other, 1)
+    try:
+        assert limiter.snapshot().total == 2
+    finally:
+        end(hanging, stuck)
+        end(other, joined)
+
+
+def test_a_closed_loop_with_several_in_line_blocks_nobody() -> None:
+    limiter = AdaptiveRateLimiter(SLOW, clock=StillClock())
+    limiter.acquire("api")
+    loop = asyncio.new_event_loop()
+    dead = line_up(limiter, loop, 3)
+    loop._ready.clear()  # type: ignore[attr-defined]
+    loop.close()
+    assert limiter.acquire("api").waited == 1.0
+    for task in dead:
+        task.get_coro().close()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("arranged", "change"),
+    [
+        (True, {}),
+        (False, {"now": 5.0}),
+        (False, {"rate": 2.5}),
+        (True, {"rate": 1.99}),
+        (False, {"waiting": 2}),
+        (False, {"keys": 2}),
+        (False, {"dead": True}),
+        (False, {"new_head": True}),
+    ],
+    ids=["as it was", "overdue", "faster", "hardly slower", "deputy", "several keys", "closed loop", "new head"],
+)
+def test_a_line_is_left_alone_only_if_its_head_is_looked_after(arranged: bool, change: dict) -> None:
+    case = {"now": 4.0, "rate": 2.0, "waiting": 3, "keys": 1, "dead": False, "new_head": False} | change
+    line = Line()
+    for _ in range(case["waiting"]):
+        line.join(
+            SimpleNamespace(  # type: ignore[arg-type]
+                cost=1,
+                settled=False,
+                give_up_at=UNKNOWN,
+                wake_at=5.0,
+                gates=[None] * case["keys"],
+                is_dead=lambda: case["dead"],
+            )
+        )
+    told = line.waiters[1 if case["new_head"] else 0]
+    line.take_forecast(told, Wait(5.0, "pace"), 2.0, 0.0)
+    assert line.is_arranged(case["rate"], case["now"]) is arranged

@@ -79,12 +79,16 @@ def _joined(plain: list[Limit], structured: list[Limit]) -> list[Limit]:
     """``RateLimit-Limit: 50`` beside ``RateLimit-Policy: "default";q=50;w=1``: one budget, and its window."""
     joined = []
     for limit in plain:
-        policy = next((each for each in structured if each.remaining is None and each.limit == limit.limit), None)
+        policy = next((each for each in structured if each.remaining is None and _same_budget(each, limit)), None)
         if limit.window is None and limit.remaining is not None and policy is not None and policy.window:
             structured = [each for each in structured if each is not policy]
             limit = replace(limit, window=policy.window, name=policy.name)
         joined.append(limit)
     return joined + structured
+
+
+def _same_budget(policy: Limit, limit: Limit) -> bool:
+    return policy.limit == limit.limit and policy.dimension == limit.dimension
 
 
 def _listed(budget: Budget, spoken: Spoken, dialect: str, arrival: Arrival) -> list[Limit]:

@@ -212,7 +212,13 @@ class Gate:
 def lab():
     """The servers, the world around them, and as much of a gate as a ticket needs."""
     return SimpleNamespace(
-        World=World, TokenBucket=TokenBucket, FixedWindow=FixedWindow, AtOnce=AtOnce, Queue=Queue, Gate=Gate
+        World=World,
+        TokenBucket=TokenBucket,
+        FixedWindow=FixedWindow,
+        AtOnce=AtOnce,
+        Queue=Queue,
+        Gate=Gate,
+        Limit=Limit,
     )
 
 

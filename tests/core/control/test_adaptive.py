@@ -6,7 +6,7 @@ import pytest
 
 from headgate.core.control.adaptive import Adaptive, AdaptivePolicy
 from headgate.core.decision import Outcome
-from headgate.core.signal import SILENT, Limit
+from headgate.core.signal import SILENT, Limit, Signal
 
 
 def test_it_finds_a_bucket_within_seconds_and_holds_it(lab):
@@ -193,3 +193,51 @@ def test_the_same_seed_gives_the_same_run(lab):
     one.run(60, record=True)
     other.run(60, record=True)
     assert one.decisions == other.decisions
+
+
+# -- when one rule hands over to another ----------------------------------------------------------
+
+
+def test_after_five_failures_in_a_row_what_was_sent_measures_nothing(lab, steady):
+    gate = lab.Gate(steady, 10_000)
+    for n in range(5):
+        assert steady.rooms.seeker.meter.started
+        steady.on_answer(gate.send(100.0 + n), SILENT[Outcome.OVERLOADED], 0.1, 100.1 + n)
+    assert not steady.rooms.seeker.meter.started
+
+
+def test_a_failure_that_says_when_to_come_back_is_waited_for(lab, steady):
+    ticket = lab.Gate(steady, 10_000).send(100.0)
+    steady.on_answer(ticket, Signal(outcome=Outcome.OVERLOADED, retry_after=5.0), 0.1, 100.1)
+    assert steady.hold_until == 105.1
+
+
+def test_headers_that_turn_vague_are_left_for_the_pace_that_was_reached(lab):
+    bucket = lab.TokenBucket(50, 50)
+    world = lab.World(bucket, headers=True)
+    world.run(20)
+    assert world.controller.why() == "following the server's headers"
+    bucket.limits = lambda now: (Limit(limit=50, remaining=10, reset=0),)
+    told = []
+    world.controller.listen(lambda now, kind, sentence: told.append(sentence))
+    world.run(21)
+    assert told[0].startswith("the headers are of no use any more; going on at ")
+    assert 35 < world.controller.rate < 60
+    assert world.run(80).served >= 0.9 * 50 * 59
+
+
+def test_a_cap_that_proves_wrong_hands_over_to_the_search_for_a_quota(lab):
+    world = lab.World(lab.AtOnce(16), service=0.4)
+    world.run(60)
+    controller = world.controller
+    controller.rooms.concurrency.misses = 4
+    gate = lab.Gate(controller, 10_000)
+    controller.on_answer(gate.send(100.0), SILENT[Outcome.RATE_LIMITED], 0.05, 100.1)
+    assert not controller.rooms.concurrency.on
+    assert controller.rooms.seeker.phase.value == "cruise"
+
+
+def test_why_names_the_cap_that_slow_answers_made_necessary(lab):
+    world = lab.World(lab.Queue(8), workers=256, service=0.1)
+    world.run(60)
+    assert world.controller.why() == f"keeping to {world.controller.cap:.0f} calls at a time since answers got slow"

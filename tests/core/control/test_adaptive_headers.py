@@ -136,13 +136,13 @@ def test_a_window_shorter_than_the_answers_take_is_of_no_use():
 
 def test_a_short_window_that_refills_in_jumps_is_paced_just_below_its_limit():
     law, remaining = HeaderLaw(), 0
-    for n in range(8):
+    for n in range(11):
         remaining = 50 if remaining < 10 else remaining - 24
         heard(law, 50, remaining, 1, 1, seq=10 + n, now=100.0 + 0.3 * n)
     assert law.jumps >= 2.0
-    assert law.pace(17, SendLog(), 102.1) == (pytest.approx(0.95 * 50, rel=0.03), NEVER)
-    law.refused(102.2)
-    assert law.pace(17, SendLog(), 102.2)[0] == pytest.approx(0.93 * 0.95 * 50, rel=0.03)
+    assert law.pace(20, SendLog(), 103.0) == (pytest.approx(0.95 * 50, rel=0.03), NEVER)
+    law.refused(103.0)
+    assert law.pace(20, SendLog(), 103.0)[0] == pytest.approx(0.93 * 0.95 * 50, rel=0.03)
 
 
 # -- buckets and logs -----------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def a_log(remaining):
     """A log of 100 in 60 s: what is left and the reset follow what was sent a minute ago."""
     law = HeaderLaw()
     for n in range(10):
-        heard(law, 100, remaining, 59, 60, seq=10 + n, now=100.0 + 2.0 * n)
+        heard(law, 100, remaining, 10, 60, seq=10 + n, now=100.0 + 2.0 * n)
     return law
 
 
@@ -188,6 +188,7 @@ def test_a_log_is_used_in_full_until_next_to_nothing_is_left():
     assert a_log(50).is_log > 0.5
     assert a_log(50).pace(19, SendLog(), 118.0)[0] == pytest.approx(100 / 60)
     assert a_log(6).pace(19, SendLog(), 118.0)[0] == pytest.approx(100 / 60)
+    assert a_log(3).pace(19, SendLog(), 118.0)[0] == pytest.approx(50 / 60)
 
 
 # -- of no use ------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Nothing gets in any more: hold still, probe with one call, and learn from how long it lasted.
 
-    refused ----> hold ----> one probe ----+-- refused: hold longer
-                    ^                      |
-                    +----------------------+-- let in, or no refusal in time: go on
+    refused ----> hold ----> one probe ----> let in, or no refusal in time: go on
+                    ^            |
+                    +-- refused: hold longer
 
 A refusal comes back within a round trip and an answer may take long, so a probe that was
 not refused in time was let in. A short block is an empty bucket. A long one is a window
@@ -38,13 +38,15 @@ LATELY, LIKELY_BURST = 1.5, 1.0
 """Seconds before a block that count as lately, and how many of them may owe what was let in to a burst."""
 
 EQUAL, TOLD_EQUAL = 0.15, 0.03
-"""Blocks are equally long within this share; where the server says how long, within the second."""
+"""Blocks are equally long within this share of their length; where the server says how long, more nearly so."""
 
 
 class Block(Room):
     __slots__ = (
         "began_at",
         "began_seq",
+        "busy_after",
+        "busy_from",
         "holds",
         "last_length",
         "last_rate",
@@ -77,6 +79,8 @@ class Block(Room):
         """The proven length of the last long block; 0 before the first."""
         self.last_rate = 0.0
         """Calls a second that were let in from the last one but one to the last."""
+        self.busy_from, self.busy_after = opened_at, 0
+        """When callers last began to wait for the pace, and after which call: what came before says nothing."""
         self.turns = Turns()
 
     def enter(self, seq: int, sent_at: float, told: bool, now: float, window: float) -> None:
@@ -119,17 +123,20 @@ class Block(Room):
         span = max(turned_at - self.reopened_at, 1e-3)
         self.turns.saw(turned_at, 0.5 if self.told else (self.probe_at - self.refused_at) / 2.0)
         horizon = 3.0 * max(length, self.turns.spacing if self.turns.sure else curve.window)
-        quota = calls / span
-        if not first and span > horizon:  # what was long ago says nothing
-            quota = accepted(turned_at - horizon, turned_at) / horizon
+        since = max(self.reopened_at, self.busy_from, turned_at - horizon)
+        if since > self.reopened_at and not first:  # what was long ago, or idle, says nothing
+            short = turned_at - since < curve.window
+            quota = curve.quota if short else accepted(since, turned_at) / (turned_at - since)
+        else:
+            quota = calls / span
         if first and length < 0.5 * span:  # the slow start pulls the average down
             quota = sqrt(quota * max(quota, accepted(self.began_at - length, self.began_at) / length))
-        curve.penalty = 0.0
+        punished, curve.penalty = curve.penalty > 0.0, 0.0
         about = (TOLD_EQUAL if self.told else EQUAL) * length
         equal = not first and length >= 2.0 and abs(proven - self.last_length) < about
         agrees, self.last_rate = abs(quota - self.last_rate) < 0.15 * quota, quota
-        if equal and not agrees and not self.turns.sure:
-            since = max(self.began_at - LATELY, self.reopened_at)
+        if equal and (punished or not agrees) and not self.turns.sure:
+            since = self.reopened_at if punished else max(self.began_at - LATELY, self.reopened_at)
             quota = max(quota, accepted(since, self.began_at) / (self.began_at - since + LIKELY_BURST))
             curve.penalty, curve.window = length, 0.0
         elif self.turns.sure:

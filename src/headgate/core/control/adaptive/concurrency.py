@@ -1,8 +1,8 @@
 """Tell a cap on calls in flight from a quota, and keep just below it.
 
 A quota refuses at any depth. A cap always refuses at the same one, and never lets a deeper
-call in. Once that has shown, the pace is left free and the depth is held; one more is
-tried every period, as the budget of refusals allows.
+call in. Once that has shown, the pace is left free and the depth is held; a little more is
+tried every period, as the budget of refusals allows, and soon twice as much while tries succeed.
 
     off --refused at one depth again and again--> on --refused where it was fine--> off for a while
 """

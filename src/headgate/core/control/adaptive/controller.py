@@ -1,6 +1,6 @@
 """Find out what a server allows, from nothing but its answers, and stay just inside it.
 
-    a call leaves ----> a look, at most every few hundredths of a second: how far has the curve come?
+    a call leaves ----> a look, at most every fiftieth to tenth of a second: how far has the curve come?
     an answer ----+---> served: next to nothing
                   +---> refused, headers, a sample of the latency: rooms.py, which knows the kinds of limit
                                      |
@@ -36,6 +36,9 @@ LONGEST_STEP = 0.5
 
 RECENTLY = 0.25
 """Seconds (or three slots) within which somebody must have waited for the pace, or it does not grow."""
+
+IDLE = 1.0
+"""Seconds (or three slots) without anybody waiting after which what was sent says nothing about a quota."""
 
 DEPTH_MEMORY = 10.0
 """Seconds after which the greatest depth let in becomes the former one, and twice that until it is forgotten."""
@@ -151,6 +154,8 @@ class Adaptive(Controller):
         if state[-1] is not None:
             self.rooms = Rooms()
             self.rooms.load_state(state[-1])
+            if self.telling is not None:
+                self.rooms.listen(self.telling)
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -169,6 +174,8 @@ class Adaptive(Controller):
             rooms = self._rooms(now)
             rooms.delay.begin(seq, self.done, now)
         if rooms is not None:
+            if not waited and now - max(self.waited_at, self.hold_until) > max(IDLE, 3.0 / self.rate):
+                rooms.idle(seq, now)
             rooms.advance(max(dt, 0.0), seq, depth, wanted, now)
             self._publish(rooms, seq, depth, now)
         elif wanted:

@@ -40,7 +40,7 @@ SEEK_DOUBLING = 0.65
 BUDGET = 0.0034
 """The share of calls that looking may cost in refusals once measurements agree."""
 
-SLOW = 60.0
+SLOW = 30.0
 """Calls a second below which the budget shrinks, to half of it: there the search weighs more in the sum."""
 
 SEARCH_BUDGET = 0.03
@@ -131,7 +131,7 @@ class Curve(Room):
         self.agreed = self.exact = 0
         """Measurements in a row that agreed, and that were the same number."""
         self.looks = 0
-        """Periods so far."""
+        """Measurements so far."""
         self.slow_for, self.slow_next = 0, 2
         """Periods to go without a quick look, and how many the next time."""
         self.refused = 0
@@ -167,7 +167,7 @@ class Curve(Room):
         self.quota, self.rough = max(quota, SLOWEST_QUOTA), True
         self.period = min(self.shortest(), LONGEST_PERIOD)
 
-    def leaned(self, measured: float, refused_at: float) -> float:
+    def leaned(self, measured: float, refused_pace: float) -> float:
         """The quota, given a measurement and the pace that was refused.
 
         Where little accrues in advance (a bucket of a few calls, a window of a second) the time spent below
@@ -176,7 +176,7 @@ class Curve(Room):
         if self.quota * (1.0 - self.swing) > measured:
             return measured
         lean = SHALLOW_LEAN if self.slow_for else LEAN
-        return measured + lean * max(0.0, min(refused_at, 1.2 * measured) - measured)
+        return measured + lean * max(0.0, min(refused_pace, 1.2 * measured) - measured)
 
     def count_cost(self) -> None:
         """An episode of refusals is over: remember what it cost."""
@@ -196,7 +196,7 @@ class Curve(Room):
         return max(SHORTEST_PERIOD, self.cost / (SEARCH_BUDGET * max(self.quota, SLOWEST_QUOTA)))
 
     def _affordable(self) -> float:
-        budget = BUDGET * min(1.0, 0.5 + self.quota / SLOW)
+        budget = BUDGET * min(1.0, 0.5 + 0.5 * self.quota / SLOW)
         return max(self.shortest(), SETTLED_PERIOD, self.cost / (budget * self.quota))
 
     def _spread(self) -> float:
@@ -224,7 +224,7 @@ class Curve(Room):
 
     def start(self) -> float:
         """The pace right after a cut; the period begins."""
-        self.age = 0.0
+        self.age, self.sought_from = 0.0, None
         return self.quota * (1.0 - (YIELD if self.sharing.on else self.swing))
 
     def cruise(self, pace: float, dt: float) -> float:

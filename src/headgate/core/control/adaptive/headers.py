@@ -1,7 +1,8 @@
 """Follow what the server's headers say is left, as long as they prove right.
 
     a window   (``reset`` counts down)            spread what is left over the time that is left
-    a bucket   (``reset`` follows the fill level) settle at half full: faster above, slower below
+    a bucket   (``reset`` follows the fill level) settle at a third full: faster above, slower below
+    a log      (``reset`` does neither)           its limit over its window, braking when little is left
     a short window (refills in one jump)          an even pace just below its limit
 
 Which one it is shows in how remaining and reset move. What we sent after the answer that

@@ -52,6 +52,12 @@ class Rooms(Room):
         if self.seeker.tell:
             self.seeker.tell(now, "mode", sentence)
 
+    def idle(self, seq: int, now: float) -> None:
+        """Nobody waits for the pace: what is sent meanwhile measures the caller, not the server."""
+        if not self.blocked:
+            self.seeker.meter.forget()
+            self.seeker.block.busy_from, self.seeker.block.busy_after = now, seq
+
     def advance(self, dt: float, seq: int, depth: int, wanted: bool, now: float) -> None:
         """``dt`` seconds passed; ``wanted`` says that somebody waited for the pace meanwhile."""
         self.seeker.books.sends.mark(now, seq)

@@ -6,7 +6,8 @@
     LOOK --refused: it is what it was--> CRUISE
     LOOK, CRUISE --more let in than it accrues--> SEEK  it has grown: double, carefully
     SEEK --refused--> CRUISE
-    any --three refused in a row, or told to wait--> BLOCK      hold and probe, block.py
+    any --three refused in a row (one, in step with a window), or told to wait for seconds--> BLOCK --let in--> CRUISE
+                                                        hold and probe, block.py
 
 One episode, one cut: refusals of calls sent before the last cut say nothing new. Every
 refusal is judged by when its call was sent.
@@ -37,7 +38,7 @@ LEAST_RESTART = 0.25
 """The share of the initial pace to start over with when a block has taught nothing."""
 
 SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
-"""More calls than this behind what the quota accrued: catch up, by a tenth of the pace at most, in so many seconds."""
+"""More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
 
 LATELY, LIKELY_BURST = 0.4, 0.15
 """Seconds that make "lately" in a search, and how many of them may owe what was let in to a burst."""
@@ -186,7 +187,8 @@ class QuotaSeeker(Teller):
         if floor >= LONG_FLOOR or self.books.refusals.streak(ticket.seq) >= in_a_row:
             if news:
                 self._measure(ticket, now)
-            self._enter_block(floor, now)
+            if self.phase is not Phase.BLOCK or floor > 0.0:
+                self._enter_block(floor, now)
             return 0.0
         if news and self._just_cut(ticket):
             skip = self._cut_deeper(ticket, now)

@@ -21,8 +21,9 @@ SURELY, STILL = 0.03, 0.01
 YIELD = 0.2
 """The share of the pace given up at a refusal."""
 
-GROWTH = 0.05
-"""Calls a second, each second, at a pace of 1/s; with the square root of the pace, so that the small catch up."""
+GROWTH, SLOW_GROWTH = 0.05, 0.002
+"""Calls a second, each second: times the square root of the pace, so that the small catch up; below about
+9/s, times its square, so that a slow quota is not overrun."""
 
 IMPATIENCE = 8.0
 """Seconds without a refusal after which growth doubles, and then quickens."""
@@ -46,5 +47,5 @@ class Sharing(Room):
 
     def grown(self, pace: float, dt: float, age: float, window: float) -> float:
         """The pace ``dt`` seconds later, ``age`` seconds after the last refusal."""
-        growth = min(GROWTH * math.sqrt(pace), 0.002 * pace * pace) / max(1.0, window / 10.0)
+        growth = min(GROWTH * math.sqrt(pace), SLOW_GROWTH * pace * pace) / max(1.0, window / 10.0)
         return pace + dt * growth * (1.0 + (age / IMPATIENCE) ** 2)

@@ -18,11 +18,13 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 from typing import TypeAlias
 
 from ..config import RateLimitConfig, Strategy
 from ..core.control.protocol import Controller
 from ..core.decision import NEVER, Refuse, Wait
+from ..core.flight import LOST_AFTER
 from ..core.gate import Gate
 from ..core.ticket import Ticket
 from ..wire.reading import read
@@ -71,7 +73,7 @@ class Client:
         self.gate = gate
         self._rng = rng
         self._out: dict[int, deque[Ticket]] = {}
-        """Calls on their way by the microsecond they were sent in; as many as the gate lets be in flight."""
+        """Calls on their way by the microsecond they were sent in; given up with those the gate gives up."""
 
     def on_send(self, now: float) -> float:
         """0.0: the call starts now. Otherwise: ask again in so many seconds."""
@@ -81,6 +83,8 @@ class Client:
             if gate.waited_for:
                 gate.end_of_line(now)
             self._out.setdefault(round(now / TICK), deque()).append(answer)
+            if answer.seq >= gate.check_at:
+                self._look_after(now)
             return 0.0
         return self._wait(answer, now)
 
@@ -94,9 +98,17 @@ class Client:
     def on_response(self, now: float, status: int, latency: float, headers: Headers = None) -> None:
         """The call sent ``latency`` seconds ago ended: an HTTP status, or 0 if it got no answer."""
         gate, signal = self.gate, read(status, headers, wall=WALL + now)
+        latency = latency if isfinite(latency) else 0.0
         ticket = self._find(now - latency)
         if ticket is None or not gate.report(ticket, signal, latency, now, self._rng.random()):
             gate.teach(signal, latency, now, self._rng.random())
+
+    def _look_after(self, now: float) -> None:
+        """From time to time: answers that never came are not waited for any longer."""
+        self.gate.look_after(now)
+        oldest = round((now - LOST_AFTER) / TICK)
+        for tick in [tick for tick in self._out if tick < oldest]:
+            del self._out[tick]
 
     def _find(self, sent_at: float) -> Ticket | None:
         tick = round(sent_at / TICK)

@@ -201,6 +201,7 @@ def test_the_same_seed_gives_the_same_run(lab):
 def test_after_five_failures_in_a_row_what_was_sent_measures_nothing(lab, steady):
     gate = lab.Gate(steady, 10_000)
     for n in range(5):
+        steady.on_wait(100.0 + n)
         assert steady.rooms.seeker.meter.started
         steady.on_answer(gate.send(100.0 + n), SILENT[Outcome.OVERLOADED], 0.1, 100.1 + n)
     assert not steady.rooms.seeker.meter.started

@@ -125,8 +125,9 @@ class Block(Room):
         horizon = 3.0 * max(length, self.turns.spacing if self.turns.sure else curve.window)
         since = max(self.reopened_at, self.busy_from, turned_at - horizon)
         if since > self.reopened_at and not first:  # what was long ago, or idle, says nothing
-            short = turned_at - since < curve.window
-            quota = curve.quota if short else accepted(since, turned_at) / (turned_at - since)
+            short = turned_at - since < max(curve.window, 2.0 * length)
+            known = max(curve.quota if curve.window else 0.0, calls / span)
+            quota = known if short else accepted(since, turned_at) / (turned_at - since)
         else:
             quota = calls / span
         if first and length < 0.5 * span:  # the slow start pulls the average down

@@ -40,6 +40,9 @@ RECENTLY = 0.25
 IDLE = 1.0
 """Seconds (or three slots) without anybody waiting after which what was sent says nothing about a quota."""
 
+UNANSWERED, UNPROVEN = 10.0, 8.0
+"""Without an answer for so many seconds the pace does not grow beyond so many times the initial one."""
+
 DEPTH_MEMORY = 10.0
 """Seconds after which the greatest depth let in becomes the former one, and twice that until it is forgotten."""
 
@@ -52,6 +55,7 @@ _NOT_STORED = ("policy", "rooms", "telling")
 
 class Adaptive(Controller):
     __slots__ = (
+        "answered_at",
         "cap",
         "deepest",
         "deepest_before",
@@ -80,6 +84,8 @@ class Adaptive(Controller):
         self.opened_at = NEVER
         """When the first call left."""
         self.looked_at = self.look_at = NEVER
+        self.answered_at = NEVER
+        """When the last answer came in."""
         self.waited_at = NEVER
         """When somebody last had to wait for the pace."""
         self.done = 0
@@ -109,6 +115,7 @@ class Adaptive(Controller):
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
         rooms = self.rooms
+        self.answered_at = now
         if signal.limits:
             rooms = self._rooms(now)
             rooms.read_headers(ticket, signal.limits, now)
@@ -169,6 +176,8 @@ class Adaptive(Controller):
             self.deepest_before, self.deepest, self.deepest_until = self.deepest, 0, now + DEPTH_MEMORY
         waited = now - self.waited_at <= max(RECENTLY, 3.0 / self.rate)
         wanted = dt > 0.0 and waited and self.done != self.failed_after
+        if now - self.answered_at > UNANSWERED and self.rate > UNPROVEN * self.policy.initial:
+            wanted = False
         rooms = self.rooms
         if rooms is None and seq >= ROOMS_FROM:
             rooms = self._rooms(now)
@@ -198,7 +207,7 @@ class Adaptive(Controller):
     def _rooms(self, now: float) -> Rooms:
         if self.rooms is None:
             opened_at = self.opened_at if self.opened_at > NEVER else now
-            self.rooms = Rooms(self.policy.initial, self.rate, opened_at)
+            self.rooms = Rooms(self.policy.initial, self.rate, opened_at, self.policy.least)
             if self.telling is not None:
                 self.rooms.listen(self.telling)
         return self.rooms

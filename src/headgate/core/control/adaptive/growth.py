@@ -105,6 +105,7 @@ class Curve(Room):
         "agreed",
         "cost",
         "exact",
+        "least",
         "looks",
         "penalty",
         "period",
@@ -118,7 +119,9 @@ class Curve(Room):
         "window",
     )
 
-    def __init__(self, quota: float = SLOWEST_QUOTA) -> None:
+    def __init__(self, quota: float = SLOWEST_QUOTA, least: float = SLOWEST_QUOTA) -> None:
+        self.least = max(least, SLOWEST_QUOTA)
+        """A quota below this is taken for it: the pace will not go lower."""
         self.quota = quota
         """The last measurement, in calls a second."""
         self.rough = True
@@ -150,7 +153,7 @@ class Curve(Room):
         """Take a new measurement and decide when to look again."""
         before = self.sought_from or self.quota
         self.slow_for = max(0, self.slow_for - 1)
-        self.quota, self.sought_from, self.rough = max(quota, SLOWEST_QUOTA), None, rough
+        self.quota, self.sought_from, self.rough = max(quota, self.least), None, rough
         moved = abs(quota / before - 1.0)
         self.exact = self.exact + 1 if moved < EXACT else 0
         if moved > SAME:
@@ -164,7 +167,7 @@ class Curve(Room):
 
     def guess(self, quota: float) -> None:
         """Go on from a quota that was not measured between refusals; look again soon."""
-        self.quota, self.rough = max(quota, SLOWEST_QUOTA), True
+        self.quota, self.rough = max(quota, self.least), True
         self.period = min(self.shortest(), LONGEST_PERIOD)
 
     def leaned(self, measured: float, refused_pace: float) -> float:

@@ -165,7 +165,7 @@ class HeaderLaw(Room):
 
     def steers(self, depth: int, now: float) -> bool:
         """Whether there is a header to go by: one that is fresh, or whose calls are still out."""
-        return self.leads and (depth > 0 or now - self.heard_at <= max(2.0, 2.0 * self.window))
+        return self.leads and now - self.heard_at <= max(2.0, 2.0 * self.window) * (2.0 if depth else 1.0)
 
     def pace(self, seq: int, log: SendLog, now: float) -> tuple[float, float]:
         """Calls a second, and the instant before which nothing is left. ``seq`` is the last call sent."""

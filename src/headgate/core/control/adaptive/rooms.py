@@ -29,8 +29,8 @@ SHORTEST_REST = 0.1
 class Rooms(Room):
     __slots__ = ("concurrency", "delay", "law", "seeker")
 
-    def __init__(self, initial: float = 1.0, pace: float = 1.0, opened_at: float = 0.0) -> None:
-        self.seeker = QuotaSeeker(initial, pace, opened_at)
+    def __init__(self, initial: float = 1.0, pace: float = 1.0, opened_at: float = 0.0, least: float = 0.0) -> None:
+        self.seeker = QuotaSeeker(initial, pace, opened_at, least)
         self.law = HeaderLaw()
         self.concurrency = ConcurrencyCap()
         self.delay = DelayWatch()
@@ -72,6 +72,10 @@ class Rooms(Room):
         pace, hold, cap = seeker.pace, max(seeker.floor_until, seeker.probe_until), delay.cap
         if not self.blocked:
             hold = max(hold, law.empty_until)
+            if law.steered and not law.steers(depth, now):
+                law.steered = False
+                self._go_on_blind("no headers come any more", seq, now)
+                pace = seeker.pace
             if law.steers(depth, now):
                 if not law.steered:
                     self._tell(now, f"the headers say what is left of {law.limit:g}: following them")
@@ -110,7 +114,8 @@ class Rooms(Room):
         latest, seeker, law, concurrency = ticket.gate.seq, self.seeker, self.law, self.concurrency
         seeker.note(ticket, latency)
         if self.blocked:
-            return seeker.refused_blocked(ticket, floor, now)
+            seeker.refused_blocked(ticket, floor, now)
+            return 0.0
         if law.leads:
             if law.refused(now):
                 seeker.hold(now + (floor or max(SHORTEST_REST, 2.0 * seeker.trip)), now)

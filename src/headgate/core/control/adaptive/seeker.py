@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from ...decision import NEVER
 from ...ticket import Ticket
 from .block import PROBE_GRACE, Block
 from .books import Books
@@ -45,6 +46,9 @@ LATELY, LIKELY_BURST = 0.4, 0.15
 
 FEW = 12.0
 """Calls let in between two refusals of a search below which only their average counts."""
+
+HANDFUL = 8.0
+"""Calls from one block to the next that are too few for a quota as large as was believed."""
 
 SKIP_AFTER_CUT, SKIP_AFTER_BLOCK, SKIP_WHEN_FULL = 2.0, 1.0, 3.0
 """Slots to let pass, so that the pipe drains."""
@@ -79,7 +83,7 @@ class QuotaSeeker(Teller):
         "trip",
     )
 
-    def __init__(self, initial: float, pace: float, opened_at: float) -> None:
+    def __init__(self, initial: float, pace: float, opened_at: float, least: float = SLOWEST_QUOTA) -> None:
         super().__init__()
         self.initial = initial
         self.pace = pace
@@ -88,8 +92,8 @@ class QuotaSeeker(Teller):
         """What the block that is going on has interrupted."""
         self.cut_seq = 0
         """The last call sent before the last cut: answers up to it are old news."""
-        self.floor_until = 0.0
-        self.probe_until = 0.0
+        self.floor_until = NEVER
+        self.probe_until = NEVER
         self.trip = 0.1
         """Seconds that a refusal takes to come back."""
         self.last_refused_seq = 0
@@ -99,7 +103,7 @@ class QuotaSeeker(Teller):
         self.echoes = 0
         self.books = Books(opened_at)
         self.meter = Meter()
-        self.curve = Curve(initial)
+        self.curve = Curve(initial, least)
         self.lookout = Lookout()
         self.block = Block(opened_at)
 
@@ -251,16 +255,26 @@ class QuotaSeeker(Teller):
         if phase is Phase.START:
             curve.period = max(curve.shortest(), curve.window)
         curve.refused = 0
+        silence = meter.silence
         meter.restart(seq, sent_at)
         self.cruise_from(latest)
         if self.tell:
-            how = (
-                f"{calls:.0f} let in during {span:.3g} s since the last refusal"
-                if measured
-                else "too little to measure"
-            )
-            self.tell(now, "cut", f"refused at {pace:.3g}/s; {how}: {curve.quota:.3g}/s, going on at {self.pace:.3g}/s")
+            self.tell(now, "cut", self._sentence(pace, measured, calls, span, silence))
         return SKIP_AFTER_CUT
+
+    def _sentence(self, pace: float, measured: float | None, calls: float, span: float, silence: float) -> str:
+        """What was measured, and what has been made of it."""
+        curve = self.curve
+        seen = f"{calls:.0f} let in within {span:.3g} s of the last refusal, {calls / span:.3g}/s"
+        if silence >= 0.05 * span:
+            seen += f" with {min(silence, span):.2g} s of silence"
+        if curve.sharing.on:
+            made = "others share this quota, so a part is given up"
+        elif measured is None:
+            seen, made = "too few let in to measure by", f"taken for {curve.quota:.3g}/s"
+        else:
+            made = f"the quota is {'about ' if curve.rough else ''}{curve.quota:.3g}/s"
+        return f"refused at {pace:.3g}/s; {seen}: {made}; going on at {self.pace:.3g}/s"
 
     def _fall_back(self, ticket: Ticket, average: float, now: float) -> None:
         """Refused in a search with nothing to measure by: let the pipe drain, then measure on the way up."""
@@ -303,6 +317,7 @@ class QuotaSeeker(Teller):
     # -- blocks ---------------------------------------------------------------------------------
 
     def _enter_block(self, floor: float, now: float) -> None:
+        self._doubt()
         if self.phase is not Phase.BLOCK:
             self.resume_as, self.phase = self.phase, Phase.BLOCK
         block = self.block
@@ -312,6 +327,18 @@ class QuotaSeeker(Teller):
             why = f"told to wait {floor:g} s" if floor else "nothing gets in"
             self.tell(now, "hold", f"{why}: a probe in {self.floor_until - now:.2f} s")
 
+    def _doubt(self) -> None:
+        """Blocked again after a handful of calls at a pace far below what is known: that was a burst, not a quota."""
+        block, curve = self.block, self.curve
+        if not self.steady or block.turns.sure or not self.last_refused_seq > block.began_seq > 0:
+            return
+        calls = self.books.accepted_calls(block.began_seq, self.last_refused_seq)
+        rate = (calls + 0.5) / max(self.last_refused_at - block.began_at, 1e-3)
+        if calls < HANDFUL and rate < 0.5 * curve.quota:
+            curve.guess(rate)
+            curve.window = block.last_length = 0.0
+            self.meter.forget()
+
     def send_blocked(self, ticket: Ticket, now: float) -> None:
         """A call leaves in a block: it is the probe, or proof that the probe was let in."""
         if not self.block.probe_seq:
@@ -320,23 +347,22 @@ class QuotaSeeker(Teller):
         else:
             self.resume(ticket.seq - 1, now)
 
-    def refused_blocked(self, ticket: Ticket, floor: float, now: float) -> float:
+    def refused_blocked(self, ticket: Ticket, floor: float, now: float) -> None:
         """A refusal in a block: of the probe, or of a call from before it."""
         block = self.block
         if not 0 < block.probe_seq <= ticket.seq:
             if floor > 0.0:
                 self.hold(now + floor, now)
-            return 0.0
+            return
         block.probe_refused(ticket.sent_at)
-        self.probe_until = 0.0
+        self.probe_until = NEVER
         self.hold(now + max(floor, block.hold(now, self.trip, self.curve)), now)
-        return 0.0
 
     def resume(self, latest: int, now: float) -> float:
         """The probe was let in. Returns the slots to skip."""
         block = self.block
         self.meter.silence += SKIP_AFTER_BLOCK / self.pace + max(0.0, now - block.probe_at)
-        self.probe_until = 0.0
+        self.probe_until = NEVER
         if self.tell:
             self.tell(now, "resume", f"a probe was let in after {block.length:.2f} s")
         if block.is_lesson(self.books.accepted):

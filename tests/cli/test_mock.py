@@ -8,6 +8,8 @@ import urllib.request
 
 import pytest
 
+from headgate.sim.quota import ALGORITHMS
+
 
 def get(url):
     try:
@@ -65,9 +67,34 @@ def test_a_host_nobody_can_listen_on_needs_another_host(headgate, host):
     assert result.err.endswith("choose another --host.\n")
 
 
-@pytest.mark.parametrize("algorithm", ["bucket", "window", "log", "concurrency"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_can_be_served(headgate_process, algorithm):
     process = headgate_process("mock", "--json", "--stop-with-stdin", "--algorithm", algorithm)
     url = json.loads(process.stdout.readline())["url"]
     assert get(f"{url}/v1/x")[0] == 200
     assert get(f"{url}/_truth")[2]["algorithm"] == algorithm
+
+
+def test_the_help_names_every_algorithm(headgate):
+    page = " ".join(headgate("mock", "--help").out.split())
+    for words in ("token bucket", "GCRA", "fixed windows", "sliding log", "strict log", "concurrency"):
+        assert words in page
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "option", "word"),
+    [
+        ("concurrency", "--rate=5/s", "--rate is for --algorithm bucket or gcra"),
+        ("concurrency", "--burst=5", "--burst is for --algorithm bucket or gcra; this one is concurrency."),
+        ("bucket", "--at-once=5", "--at-once is for --algorithm concurrency; this one is bucket."),
+    ],
+)
+def test_what_an_algorithm_does_not_need_is_refused(headgate, algorithm, option, word):
+    result = headgate("mock", "--algorithm", algorithm, option)
+    assert result.code == 2
+    assert word in result.err
+
+
+def test_gcra_has_a_burst(headgate, monkeypatch):
+    monkeypatch.setattr("os.read", lambda *_: b"")
+    assert headgate("mock", "--stop-with-stdin", "--algorithm", "gcra", "--burst", "5").code == 0

@@ -6,9 +6,9 @@ from headgate.sim.hindsight import look_back
 from headgate.sim.trace import Call, Heading, Learned, Trace
 
 
-def steady(since, until, rate, status=200, latency=0.05):
+def steady(since, until, rate, status=200, latency=0.05, waited=0.1):
     count = round((until - since) * rate)
-    return [Call(since + (number + 0.5) / rate, latency, status) for number in range(count)]
+    return [Call(since + (number + 0.5) / rate, latency, status, waited) for number in range(count)]
 
 
 def refused(at, retry_after=None):
@@ -22,7 +22,15 @@ def recording(calls, *, ended_at=None, learned=(), workers=8):
 
 
 def quota(seen, at):
-    return seen.keys[0].rate_at(at)
+    return rate_at(seen.keys[0], at)
+
+
+def rate_at(key, at):
+    return [stretch.rate for stretch in key.stretches if stretch.since <= at][-1]
+
+
+def known(seen):
+    return [stretch.is_measured for stretch in seen.keys[0].stretches]
 
 
 def test_between_two_refusals_it_is_what_was_accepted():
@@ -55,6 +63,39 @@ def test_a_block_of_refusals_is_averaged_with_what_came_after():
     blocked = [refused(10 + number) for number in range(50)]
     seen = look_back(recording([*steady(0, 10, 60), *blocked, *steady(60, 70, 60), refused(70)]))
     assert quota(seen, 30.0) == pytest.approx(600 / 60, rel=0.02)
+
+
+def test_callers_that_climb_back_leave_some_of_it_unused():
+    climbing = [*steady(2, 3, 20), *steady(3, 4, 40), *steady(4, 5, 90)]
+    seen = look_back(recording([*steady(0, 2, 30), refused(2), *climbing, refused(5), *steady(5, 9, 90), refused(9)]))
+    assert known(seen) == [False, True]
+    assert [round(stretch.rate) for stretch in seen.keys[0].stretches] == [50, 90]
+
+
+def test_callers_that_do_not_wait_may_leave_some_of_it_unused():
+    def seen(waited):
+        calls = [*steady(0, 1, 20, waited=waited), refused(1), *steady(1, 6, 20, waited=waited), refused(6)]
+        return look_back(recording(calls))
+
+    assert not seen(0.0).is_measured
+    assert seen(0.1).is_measured
+
+
+def test_what_was_measured_holds_on_but_not_backwards():
+    climbing = [*steady(1, 3, 10), *steady(3, 4, 36)]
+    tail = [*steady(4, 8, 20), refused(8), *steady(8, 12, 19)]
+    seen = look_back(recording([refused(1), *climbing, refused(4), *tail]))
+    assert known(seen) == [False, True]
+    assert [stretch.since for stretch in seen.keys[0].stretches] == [0.0, 4.0]
+
+
+def test_several_refusals_at_a_drop_are_not_counted_into_the_new_quota():
+    shower = [refused(at) for at in (5.0, 5.4, 5.6, 5.9)]
+    calls = [*steady(0, 1, 80), refused(1), *steady(1, 5.4, 80), *shower, *steady(5.4, 9, 30), refused(9)]
+    seen = look_back(recording(calls))
+    assert [round(stretch.rate) for stretch in seen.keys[0].stretches] == [80, 30]
+    assert seen.keys[0].stretches[1].since == 5.4
+    assert known(seen) == [True, True]
 
 
 def test_a_run_that_was_never_refused_knows_it_only_from_below():
@@ -106,7 +147,7 @@ def test_single_failures_are_a_share():
 def test_every_key_has_a_quota_of_its_own():
     other = [call._replace(key=2) for call in (*steady(0, 1, 5), refused(1), *steady(1, 11, 5), refused(11))]
     seen = look_back(recording([*steady(0, 1, 50), refused(1), *steady(1, 11, 50), refused(11), *other]))
-    assert [round(key.rate_at(5.0)) for key in seen.keys] == [50, 5]
+    assert [round(rate_at(key, 5.0)) for key in seen.keys] == [50, 5]
 
 
 def test_what_refusals_said_is_kept():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from headgate.sim.drawing import Words
 from headgate.sim.measures import Run, Sample
 from headgate.sim.run_panels import panel_of, picture_of, quota_of
 
@@ -40,3 +41,10 @@ def test_nothing_is_drawn_beyond_the_end(book):
 
 def test_without_an_end_the_whole_run_is_drawn(book):
     assert picture_of([("", book)], title="t", note="n").duration == 4.0
+
+
+def test_the_quota_is_named_as_what_it_is(book):
+    told = picture_of([("", book)], title="t", note="n", quota_name="quota as seen").drawing()
+    words = {mark.text for mark in told.marks if isinstance(mark, Words)}
+    assert "quota as seen" in words
+    assert "true quota" not in words

@@ -165,7 +165,7 @@ def test_the_highest_tick_tells_the_unit(rate, label):
 def test_the_legend_explains_only_what_is_there():
     bare = said(picture(panel(learned=[], refused_at=[]), outages=[]))
     assert not {"learned rate", "429", "outage"} & set(bare)
-    assert {"true quota", "calls admitted", "workers waiting", "calls in flight"} <= set(bare)
+    assert {"true quota", "calls admitted", "calls waiting", "calls in flight"} <= set(bare)
 
 
 def test_an_hour_in_half_seconds_stays_a_small_drawing():

@@ -1,13 +1,29 @@
 import pickle
 import random
+import re
 import tomllib
-from dataclasses import fields
+from dataclasses import MISSING, fields
+from pathlib import Path
 
 import pytest
 
 from headgate.sim.notation import Outage, Rate, Step
-from headgate.sim.scenario import Budget, Limit, Mark, Neighbour, Queue, Scenario, Stream
-from headgate.sim.scenario_file import _SCENARIO, ScenarioError, bundled, bundled_names, named, read_scenario
+from headgate.sim.quota import ALGORITHMS
+from headgate.sim.scenario import HEADERS, RETRY_AFTER, Budget, Limit, Mark, Neighbour, Queue, Scenario, Stream
+from headgate.sim.scenario_file import (
+    _BUDGET,
+    _LIMIT,
+    _SCENARIO,
+    ScenarioError,
+    bundled,
+    bundled_names,
+    named,
+    read_scenario,
+    written,
+)
+from headgate.sim.scenario_words import about
+
+PAGE = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 
 BUCKET = Limit(rate=Rate(50.0), burst=50)
 
@@ -53,6 +69,74 @@ class TestBundled:
     def test_an_unknown_name_is_answered_with_the_nearest(self):
         with pytest.raises(ScenarioError, match=r"no scenario 'tb5' \(did you mean 'tb50'\?\); there are conc16, "):
             named("tb5")
+
+    def test_its_file_is_shown_as_it_is_and_reads_the_same(self, tmp_path):
+        for name in bundled_names():
+            path = tmp_path / f"{name}.toml"
+            path.write_text(written(name), encoding="utf-8")
+            assert read_scenario(path) == named(name)
+        assert written("step").startswith("# step.toml; docs/scenarios.md explains every field\n")
+        assert "--show share4\n" in written("share4-together")
+
+
+class TestPage:
+    @pytest.mark.parametrize("made", [Scenario, Limit, Budget, Neighbour, Queue])
+    def test_every_field_has_a_line(self, made):
+        for each in fields(made):
+            assert each.name == "name" or f"\n| `{each.name}` | " in PAGE, each.name
+        assert "\n| `based_on` | " in PAGE
+
+    def test_every_value_by_name_has_a_line(self):
+        for names, mark in ((ALGORITHMS, ""), (HEADERS, '"'), (RETRY_AFTER, '"')):
+            for name in names:
+                assert f"\n| `{mark}{name}{mark}` | " in PAGE, name
+
+    def test_the_defaults_are_true(self):
+        readers = {Scenario: _SCENARIO, Limit: _LIMIT, Budget: _BUDGET}
+        checked = 0
+        for made, known in readers.items():
+            for each in fields(made):
+                default = re.search(rf"^\| `{each.name}` \| [^|]* \| `([^`]*)` \|", PAGE, re.MULTILINE)
+                if default and each.default is not MISSING:
+                    value = tomllib.loads(f"value = {default[1]}")["value"]
+                    assert known[each.name](value) == each.default, each.name
+                    checked += 1
+        assert checked >= 25
+
+    def test_its_examples_can_be_read(self, tmp_path):
+        examples = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+        assert len(examples) == 2
+        for text in examples:
+            read(tmp_path, text)
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ('limits = [{ rate = "50/s", burst = 20 }]', "token bucket of 50/s, burst 20; bare 429s"),
+            (
+                'limits = [{ algorithm = "window", rate = "9/min" }]\nkeys = 3\nheaders = "ietf"',
+                "3 keys with each fixed window of 9/min; ietf headers",
+            ),
+            (
+                'limits = [{ algorithm = "concurrency", at_once = 4 }]\nsteps = ["0.5@10s"]\nhangs = ["5s+2s"]',
+                "4 at once; x0.5 from 10 s; hang from 5 to 7 s; bare 429s",
+            ),
+            (
+                'queue = { servers = 2, room = 10 }\nflapping = 0.05\narrivals = ["20/s@0s"]\nretry_after = "date"',
+                "2 servers behind a queue for 10; 0.05 of the calls fail; work at 20/s from 0 s; Retry-After (date)",
+            ),
+            (
+                'limits = [{ rate = "5/s" }]\nneighbour = { rate = "2/s" }\n'
+                'outages = ["1s+1s", "3s+1s", "5s+1s", "7s+1s"]',
+                "token bucket of 5/s; 4 outages; a neighbour of 2/s; bare 429s",
+            ),
+            ('note = "mine"\nlimits = [{ rate = "5/s" }]', "mine"),
+        ],
+    )
+    def test_without_a_note_the_fields_are_told(self, tmp_path, text, said):
+        assert about(read(tmp_path, text)) == said
 
 
 class TestFile:

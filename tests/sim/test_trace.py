@@ -7,8 +7,10 @@ import pytest
 
 from headgate.sim import trace as traces
 from headgate.sim.trace import Call, Heading, Learned, TraceError, TraceWriter, read_trace
+from headgate.sim.traffic import MOST_QUEUED
 
 HEAD = '{"headgate_trace": 1, "calls": 3, "workers": 2, "keys": 1}'
+NO_RECORDING = "run.jsonl is not a recording; `headgate demo --trace FILE` makes one"
 
 
 def written(path, *lines):
@@ -86,17 +88,42 @@ def test_a_last_line_torn_in_the_middle_is_passed_over(tmp_path):
 )
 def test_a_wrong_line_is_named_with_its_field_and_range(tmp_path, line, told):
     with pytest.raises(TraceError) as error:
-        read_trace(written(tmp_path / "run.jsonl", HEAD, line))
+        read_trace(written(tmp_path / "run.jsonl", HEAD, line, '{"ended_at": 3}'))
     assert told in str(error.value)
     assert "run.jsonl" in str(error.value)
 
 
 @pytest.mark.parametrize(
+    "line", ['{"sent_at": 0.7, "lat', '{"sent_at": 0.7}', '{"hello": 1}', "[]", "\0" * 5000, '{"ended_at": -1}']
+)
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_broken_last_line_is_where_the_recording_breaks_off(tmp_path, line, end):
+    path = tmp_path / "run.jsonl"
+    recorded(path)
+    path.write_text(path.read_text().replace('{"ended_at": 1.25}\n', line + end))
+    trace = read_trace(path)
+    assert len(trace.calls) == 2
+    assert not trace.is_whole
+
+
+def test_no_more_calls_are_read_than_a_simulation_has_room_for(tmp_path, monkeypatch):
+    assert traces.MOST_SERVED <= MOST_QUEUED
+    monkeypatch.setattr(traces, "MOST_SERVED", 2)
+    served, refused = (f'{{"sent_at": 1, "latency": 1, "status": {status}}}' for status in (200, 429))
+    assert len(read_trace(written(tmp_path / "run.jsonl", HEAD, served, served, refused)).calls) == 3
+    with pytest.raises(TraceError, match=r"more than 2 calls that were served; simulate a shorter recording"):
+        read_trace(written(tmp_path / "run.jsonl", HEAD, served, served, served))
+
+
+@pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ([], "line 1: not JSON"),
-        (["hello"], "line 1: not JSON"),
-        (['{"sent_at": 1}'], "not a recording"),
+        ([], NO_RECORDING),
+        (["hello"], NO_RECORDING),
+        (["[1]"], NO_RECORDING),
+        (["x" * 5000], NO_RECORDING),
+        (["\x89PNG\x00\x1a"], NO_RECORDING),
+        (['{"sent_at": 1}'], NO_RECORDING),
         (['{"headgate_trace": 2, "calls": 1, "workers": 1}'], "line 1: a recording of version 2"),
         (['{"headgate_trace": 1, "workers": 1}'], "line 1: calls is missing"),
         (['{"headgate_trace": 1, "calls": 1, "workers": 0}'], "line 1: workers is '0'"),
@@ -120,8 +147,7 @@ def test_fields_of_later_versions_are_passed_over(tmp_path):
 
 def test_no_more_lines_are_read_or_written_than_the_bound(tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "MOST_LINES", 3)
-    writer = recorded(tmp_path / "run.jsonl")
-    assert writer.left_out == 2
+    recorded(tmp_path / "run.jsonl")
     trace = read_trace(tmp_path / "run.jsonl")
     assert (len(trace.calls), trace.is_whole) == (1, True)
     with pytest.raises(TraceError, match="more than 3 lines"):

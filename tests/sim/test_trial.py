@@ -29,7 +29,7 @@ def run_trial(plan, *, calls, workers, stop_after=None):
 
 
 def test_every_item_is_done_once_through_429s_and_an_outage():
-    plan = MockPlan(rate=Rate(80.0), burst=3, latency=0.005, outages=(Outage(0.3, 0.2),))
+    plan = MockPlan(rate=Rate(40.0), burst=12, latency=0.005, outages=(Outage(0.3, 0.3),))
     trial, truth = run_trial(plan, calls=80, workers=20)
     assert trial.statuses[429] > 0
     assert trial.statuses[503] > 0

@@ -86,8 +86,8 @@ def test_the_recorded_world_knows_its_quota_and_when_the_next_call_fits():
     failing = [Call(12.0 + number / 10, 0.01, 503) for number in range(40)]
     seen = look_back(recording([*steady(0, 12, 40), *failing, *steady(16, 24, 40), *REFUSED[:2]]))
     world = RecordedWorld(replay_of(seen, seen.keys, 4), seen, seen.keys, 0)
-    assert world.quota_at(10.0) == pytest.approx(40, rel=0.05)
-    assert world.quota_at(13.0) == 0.0
+    assert world.allowed_between(10.0, 11.0) == pytest.approx(40, rel=0.05)
+    assert world.allowed_between(13.0, 14.0) == 0.0
     assert world.free_in(13.0, 0) == pytest.approx(3.0, abs=0.1)
     while world.answer(20.0, 0).status == 200:
         pass
@@ -99,7 +99,7 @@ def test_the_recorded_world_knows_its_quota_and_when_the_next_call_fits():
 def test_several_keys_share_a_rate_as_they_did():
     calls = [*steady(0, 10, 30), *(call._replace(key=2) for call in steady(0, 10, 10))]
     seen = look_back(recording(calls))
-    shares = [key.rate_at(0.0) for key in quotas(seen, Rate(100.0))]
+    shares = [key.stretches[0].rate for key in quotas(seen, Rate(100.0))]
     assert sum(shares) == pytest.approx(100)
     assert shares[0] > shares[1]
     assert simulate(seen).done == 400
@@ -116,6 +116,16 @@ def test_single_failures_happen_again():
 def test_the_quota_over_time_is_known_to_the_book():
     book = simulate(SEEN).run
     assert sum(book.allowed_per_bin[:40]) == pytest.approx(40 * 20, rel=0.05)
+
+
+def test_an_answer_tells_a_program_what_was_asked():
+    asked = simulate(SEEN, Asked(rate=Times(2.0), workers=9), strategy="aimd").facts()
+    assert [asked[name] for name in ("strategy", "rate", "rate_factor", "workers")] == ["aimd", None, 2.0, 9]
+    assert asked["calls_per_second"] == asked["done"] / asked["seconds"]
+    other = simulate(SEEN, Asked(rate=Rate(600.0, 60.0))).facts()
+    assert [other[name] for name in ("rate", "rate_factor", "workers")] == [10.0, None, 16]
+    really = as_it_was(SEEN).facts()
+    assert [really[name] for name in ("strategy", "rate", "rate_factor", "workers")] == ["adaptive", None, 1.0, 16]
 
 
 @pytest.mark.parametrize(

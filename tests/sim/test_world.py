@@ -243,6 +243,21 @@ class TestWords:
         limits = read(200, here.answer(20.0, 0, 700.0).headers, wall=WALL + 20.0).limits
         assert sorted(limit.remaining for limit in limits) == [599, 8300]
 
+    @pytest.mark.parametrize(
+        ("dialect", "names"),
+        [
+            ("openai", ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"]),
+            ("anthropic", [f"anthropic-ratelimit-tokens-{what}" for what in ("limit", "remaining", "reset")]),
+        ],
+    )
+    def test_the_fields_of_tokens_are_the_vendors_own(self, dialect, names):
+        tokens = Limit(algorithm="window", rate=Rate(9000.0, 60.0), phase=0.0, of="tokens")
+        here = world(Limit(rate=Rate(10.0)), Limit(rate=Rate(100.0, 60.0)), tokens, headers=dialect, tokens=100)
+        told = here.answer(20.0, 0, 700.0).headers
+        reset = "40s" if dialect == "openai" else "2027-01-15T08:01:00Z"
+        assert [told[name] for name in names] == ["9000", "8300", reset]
+        assert len(told) == 6
+
     def test_the_draft_speaks_of_every_limit_of_calls(self):
         window = Limit(algorithm="window", rate=Rate(600.0, 60.0), phase=0.0)
         here = world(Limit(rate=Rate(10.0)), window, headers="ietf")
@@ -303,17 +318,3 @@ class TestOracle:
         here = world(Limit(algorithm="concurrency", at_once=8), steps=(Step(0.5, 5.0),))
         assert [here.at_once(at, 0) for at in (0.0, 5.0)] == [8, 4]
         assert world().at_once(0.0, 0) == math.inf
-
-
-class TestTruth:
-    def test_the_quota_follows_steps_and_outages(self):
-        here = world(steps=(Step(0.5, 10.0),), outages=(Outage(20.0, 1.0),))
-        assert [here.quota_at(at) for at in (0.0, 10.0, 20.5, 21.0)] == [10, 5, 0, 5]
-
-    def test_nothing_is_allowed_once_the_day_s_stock_is_spent(self):
-        day = Limit(algorithm="window", rate=Rate(20.0, 86400.0), phase=200.0)
-        here = world(BUCKET, day)
-        assert here.quota_at(0.0) == 10
-        assert obey(here, 150.0) == {200: 20}
-        assert here.quota_at(150.0) == 0
-        assert here.quota_at(200.0) == 10

@@ -13,10 +13,11 @@ from contextlib import AsyncExitStack, suppress
 
 import click
 
-from headgate.sim.api import DEFAULT_AT_ONCE, MockPlan
+from headgate.sim.api import DEFAULT_AT_ONCE, DEFAULT_RATE, MockPlan
 from headgate.sim.dialects import DIALECTS
 from headgate.sim.notation import MOST_PER_WINDOW, Outage, Rate, Step, read_duration, read_outage, read_rate, read_step
 from headgate.sim.quota import ALGORITHMS
+from headgate.sim.scenario_parts import REFILLING
 from headgate.sim.server import MockServer
 
 from . import DONE, CommandFailed
@@ -41,19 +42,20 @@ OUTAGE = Notation("TIME+TIME", read_outage)
         ("curl http://127.0.0.1:8080/_truth", "the true quota and counters, for people who watch"),
     ],
 )
-@click.option("--rate", type=RATE, default="50/s", show_default=True, help="The quota: 50/s, 600/min, 200/10s.")
+@click.option("--rate", type=RATE, help=f"The quota: 50/s, 600/min, 200/10s.  [default: {DEFAULT_RATE}]")
 @click.option(
     "--algorithm",
     type=click.Choice(ALGORITHMS),
     default="bucket",
     show_default=True,
-    help="How calls are counted: a token bucket, fixed windows, a sliding log, or calls at a time.",
+    help="How calls are counted: a token bucket, GCRA (an even procession), fixed windows, a sliding log, "
+    "a strict log that counts refused calls too, or calls at a time (concurrency).",
 )
 @click.option(
     "--burst",
     type=Number(1, MOST_PER_WINDOW),
     metavar="N",
-    help="What a bucket holds when full.  [default: N of --rate]",
+    help="What a bucket holds when full, or GCRA lets come at once.  [default: N of --rate]",
 )
 @click.option(
     "--at-once",
@@ -92,7 +94,7 @@ OUTAGE = Notation("TIME+TIME", read_outage)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the address and the final counters as JSON lines.")
 def command(
-    rate: Rate,
+    rate: Rate | None,
     algorithm: str,
     burst: float | None,
     at_once: int | None,
@@ -111,12 +113,16 @@ def command(
     Every path under /v1/ is the API and answers small JSON. Calls over the quota get 429, in the words of a real
     vendor if you like. Times in --step and --outage count from the first call.
     """
-    for option, value, meant_for in (("--at-once", at_once, "concurrency"), ("--burst", burst, "bucket")):
-        if value is not None and algorithm != meant_for:
-            raise click.UsageError(f"{option} is for --algorithm {meant_for}; this one is {algorithm}.")
+    for option, value, meant_for in (
+        ("--at-once", at_once, ("concurrency",)),
+        ("--burst", burst, REFILLING),
+        ("--rate", rate, tuple(name for name in ALGORITHMS if name != "concurrency")),
+    ):
+        if value is not None and algorithm not in meant_for:
+            raise click.UsageError(f"{option} is for --algorithm {' or '.join(meant_for)}; this one is {algorithm}.")
     try:
         plan = MockPlan(
-            rate=rate,
+            rate=rate or DEFAULT_RATE,
             algorithm=algorithm,
             burst=burst,
             at_once=at_once or DEFAULT_AT_ONCE,

@@ -9,8 +9,6 @@ that are complete.
 
 from __future__ import annotations
 
-import difflib
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,40 +16,29 @@ import click
 from rich.console import Console
 
 from headgate.errors import HeadgateError
-from headgate.sim.baselines import BASELINES
 from headgate.sim.comparison import ORACLE, Figures, Task, measure, tabulate
-from headgate.sim.experiment import OURS, run, strategies_of
+from headgate.sim.experiment import run, strategies_of
 from headgate.sim.measures import Run
 from headgate.sim.run_panels import outages_of, picture_of
 from headgate.sim.run_picture import MOST_PANELS
 from headgate.sim.saving import writer_for
 from headgate.sim.scenario import Scenario
-from headgate.sim.scenario_file import ScenarioError, bundled, bundled_names, named, read_scenario
+from headgate.sim.scenario_file import bundled
+from headgate.sim.scenario_words import about
 from headgate.sim.whatif import Asked, read_asked_rate
 
 from . import DONE, STOPPED
 from .examples import ExampleCommand
 from .notation import WHOLE, Notation, WholeNumber
+from .simulate_choosing import find_scenario, read_strategies, show_scenario
 from .simulate_people import People
 from .simulate_report import Machines, Report, counting_from, progress_bar
 from .simulate_whatif import answer, write
 
-EVERYTHING = "all"
 MOST_SEEDS = 1_000
 MOST_JOBS = 64
 LOT = 8
 """Runs for each job that make it worth while to start processes for them."""
-
-
-def read_strategies(text: str) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if EVERYTHING in names:
-        names = [ORACLE, *OURS, *(name for name in BASELINES if name != ORACLE)]
-    if not names:
-        raise ValueError("no strategy is named; write adaptive,aimd or all")
-    for name in names:
-        strategies_of(name)
-    return tuple(dict.fromkeys(names))
 
 
 @click.command(
@@ -64,13 +51,15 @@ def read_strategies(text: str) -> tuple[str, ...]:
         ("headgate simulate share4 --strategy all --seeds 5 --jobs 2", "beside everybody, the medians of 5 seeds"),
         ("headgate simulate tb50 --strategy adaptive+aimd", "side by side on the same quota: who gets how much?"),
         ("headgate simulate step --strategy adaptive,aimd --picture step.svg", "draw it"),
-        ("headgate simulate my-api.toml", "a server of your own; --list shows a file to start from"),
+        ("headgate simulate --show step > my-api.toml", "a file to start from; docs/scenarios.md explains its fields"),
+        ("headgate simulate my-api.toml", "a server of your own"),
         ("headgate demo --trace run.jsonl", "record a run ..."),
         ("headgate simulate --trace run.jsonl --rate x2 --workers 50", "... how long with twice the quota?"),
     ],
 )
 @click.argument("scenario", metavar="[SCENARIO|FILE.toml]", required=False)
 @click.option("--list", "show_list", is_flag=True, help="List the scenarios that are there, and the strategies.")
+@click.option("--show", "shown", metavar="SCENARIO", help="Print a scenario's TOML file, to start your own from.")
 @click.option(
     "-s",
     "--strategy",
@@ -90,15 +79,15 @@ def read_strategies(text: str) -> tuple[str, ...]:
     metavar="N",
     default=1,
     show_default=True,
-    help="Processes to spread the runs over; the numbers stay the same.",
+    help="Processes to spread a scenario's runs over; the numbers stay the same. Not for --trace.",
 )
 @click.option(
     "-o",
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the first seed's runs into this file (.svg or .png).",
+    help=f"Draw the first seed's runs into this file (.svg or .png); at most {MOST_PANELS} strategies.",
 )
-@click.option("--explain", is_flag=True, help="Tell what was learned when, and why each cut and raise was made.")
+@click.option("--explain", is_flag=True, help="Tell of the first seed what was learned when, and why.")
 @click.option(
     "--trace",
     "recording",
@@ -114,10 +103,11 @@ def read_strategies(text: str) -> tuple[str, ...]:
 @click.option(
     "--workers", type=WholeNumber(1, 100_000), metavar="N", help="With --trace: what if there had been N workers?"
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON line for each result.")
+@click.option("--json", "as_json", is_flag=True, help='JSON lines; "type" says what each is: result, event, picture.')
 def command(
     scenario: str | None,
     show_list: bool,
+    shown: str | None,
     strategies: tuple[str, ...],
     seeds: int,
     seed: int,
@@ -135,10 +125,13 @@ def command(
     traffic in a moment, the same seed the same run. Goodput is measured against an oracle that knows
     the server. With --trace it answers how long a recorded run would have taken with another quota or more workers.
     """
-    check_usage(scenario, show_list, recording, rate, workers, picture, len(strategies))
+    check_usage([scenario, show_list or None, shown, recording], recording, rate, workers, picture, len(strategies))
     report: Report = Machines() if as_json else People(Console(highlight=False))
     if show_list:
         report.catalogue(bundled())
+        return DONE
+    if shown is not None:
+        report.file(shown, show_scenario(shown))
         return DONE
     numbers = range(seed, seed + seeds)
     if recording is not None:
@@ -149,15 +142,14 @@ def command(
 
 
 def check_usage(
-    scenario: str | None,
-    show_list: bool,
+    tasks: Sequence[object],
     recording: Path | None,
     rate: object,
     workers: int | None,
     picture: Path | None,
     strategies: int,
 ) -> None:
-    if (scenario is not None) + show_list + (recording is not None) != 1:
+    if sum(task is not None for task in tasks) != 1:
         raise click.UsageError('say what to simulate: a scenario ("--list" shows them), a .toml file, or --trace FILE.')
     if recording is None and (rate is not None or workers is not None):
         given = "--rate" if rate is not None else "--workers"
@@ -172,23 +164,6 @@ def check_usage(
         writer_for(picture)
     except HeadgateError as error:
         raise click.UsageError(str(error)) from None
-
-
-def find_scenario(name: str) -> Scenario:
-    """A scenario of the package by its name, or one in a file."""
-    names = bundled_names()
-    try:
-        if name in names:
-            return named(name)
-        if name.endswith(".toml") or os.sep in name or Path(name).is_file():
-            return read_scenario(Path(name))
-    except OSError as error:
-        raise click.UsageError(f"cannot read {name} ({error.strerror}).") from None
-    except ScenarioError as error:
-        raise click.UsageError(f"{error}.") from None
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f'did you mean "{near[0]}"?' if near else 'a file ends in ".toml".'
-    raise click.UsageError(f'there is no scenario "{name}"; {hint} "headgate simulate --list" shows what is there.')
 
 
 def try_out(
@@ -261,4 +236,4 @@ def draw(report: Report, scenario: Scenario, watched: Sequence[Run], oracle: Fig
         for one in watched
     ]
     title = f"headgate simulate {scenario.name}, seed {watched[0].seed}"
-    write(report, picture_of(headed, title=title, note=scenario.note, outages=outages_of(scenario)), picture)
+    write(report, picture_of(headed, title=title, note=about(scenario), outages=outages_of(scenario)), picture)

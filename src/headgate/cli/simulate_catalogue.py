@@ -8,8 +8,8 @@ OUR_STRATEGIES = {
     "adaptive": "the default: measures the quota between two refusals, or heeds what the server says of it",
     "aimd": "additive increase, multiplicative decrease, one cut for a burst of refusals",
     "gradient": "slows down when answers take longer than they used to",
-    "fixed": "always the configured pace",
-    "leaky": "always the configured pace, and nothing at once",
+    "fixed": "always the configured pace; here the default of 2/s",
+    "leaky": "always the configured pace, and nothing at once; here the default of 2/s",
 }
 
 YOUR_OWN = """\

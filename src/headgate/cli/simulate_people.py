@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 from rich import box
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from headgate.sim.baselines import BASELINES
 from headgate.sim.comparison import Row
 from headgate.sim.hindsight import Hindsight
-from headgate.sim.measures import Told
+from headgate.sim.measures import ENOUGH_ADMITTED, FEW_REFUSED, Told
 from headgate.sim.scenario import Scenario
+from headgate.sim.scenario_words import about
 from headgate.sim.trace import Heading
 
 from .simulate_catalogue import OUR_STRATEGIES, YOUR_OWN, group_of
@@ -28,6 +30,13 @@ GOOD, FAIR = 0.97, 0.90
 FEW, MANY = 0.005, 0.05
 """Shares of calls refused up to which they are shown in green and in yellow."""
 KINDS = {"cut": "red", "raise": "green", "hold": "yellow", "resume": "green", "learn": "cyan", "mode": "magenta"}
+NO_BREAK = "\N{NO-BREAK SPACE}"
+WITH_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|calls|tokens)\b|%)")
+"""The space between a number and its unit."""
+NARROWEST = 16
+"""Sentences get this many columns; what a name means goes below it where there are fewer beside it."""
+UNBOUNDED = 10_000
+"""A width at which every table shows how wide it would like to be."""
 MOST_STRETCHES = 6
 """How many changes of a recorded quota are told."""
 
@@ -41,45 +50,64 @@ class People:
         widest = max(map(len, (*scenarios, *strategies)))
         groups: dict[str, dict[str, str]] = {}
         for name, scenario in scenarios.items():
-            groups.setdefault(group_of(scenario), {})[name] = scenario.note
+            groups.setdefault(group_of(scenario), {})[name] = about(scenario)
         for title, entries in sorted(groups.items()):
             self._section(title.partition(" ")[2], entries, widest)
         self._section("Strategies of the limiter", OUR_STRATEGIES, widest)
         self._section("Published strategies to compare with", strategies, widest)
-        self._print(Text("A server of your own, as a file my-api.toml:", "bold"))
-        self._print(Padding(Text(YOUR_OWN), (0, 2)))
+        self._say("A server of your own, as a file my-api.toml:", "bold")
+        click.echo(textwrap.indent(YOUR_OWN, "  "))
+        self._say('"headgate simulate --show step" prints the file of step; docs/scenarios.md explains every field.')
+
+    def file(self, name: str, text: str) -> None:
+        click.echo(text, nl=False)
 
     def _section(self, title: str, entries: Mapping[str, str], widest: int) -> None:
-        self._print(Text(title, "bold"))
-        table = Table.grid(padding=(0, 2))
-        table.add_column(min_width=widest, no_wrap=True, style="cyan")
-        table.add_column()
-        for name, about in entries.items():
-            table.add_row(name, Text(about))
-        self._print(Padding(table, (0, 0, 1, 2)))
+        self._say(title, "bold")
+        for name, sentence in entries.items():
+            self._define(name, sentence, indent=2, widest=widest, styles=("cyan", ""))
+        self._say("")
 
     def comparison(
         self, scenario: Scenario, seeds: Sequence[int], rows: Sequence[Row], shares: Mapping[str, Mapping[str, float]]
     ) -> None:
-        self._print(Text(f"{scenario.name}: {scenario.note}", "bold"))
-        self._print(Text(setting(scenario, seeds), "dim"))
+        self._say(f"{scenario.name}: {about(scenario)}", "bold")
+        self._say(setting(scenario, seeds), "dim")
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         marks = list(rows[0].convergence)
         has_company = scenario.processes > 1 or bool(shares)
         table.add_column("strategy", no_wrap=True)
         headings = ["goodput", "429s", *(f"to 95 %\n{mark}" for mark in marks), "p99\nwait", "p99\nitem"]
-        for heading in [*headings, *(["fairness"] if has_company else [])]:
-            table.add_column(Text(heading, justify="right"), justify="right", vertical="bottom")
-        for row in rows:
-            table.add_row(*self._cells(row, marks, has_company))
-        self._print(table)
-        for strategy, parts in shares.items():
+        headings += ["fairness"] if has_company else []
+        for heading in headings:
+            table.add_column(Text(heading, justify="right"), justify="right", vertical="bottom", no_wrap=True)
+        cells = [list(self._cells(row, marks, has_company)) for row in rows]
+        for row_cells in cells:
+            table.add_row(*row_cells)
+        if self._fits(table):
+            self._print(table)
+        else:
+            for strategy, *values in cells:
+                self._facts(strategy, headings, values)
+        for strategy_name, parts in shares.items():
             told = ", ".join(f"{name} {part:.0%}" for name, part in parts.items())
-            self._print(Text(f"{strategy}: of all that got done, {told}."))
-        table = Table.grid(padding=(0, 2))
-        for name, meaning in legend(marks, has_company):
-            table.add_row(Text(name, "dim"), Text(meaning, "dim"))
-        self._print(Padding(table, (0, 1)))
+            self._say(f"{strategy_name}: of all that got done, {told}.")
+        entries = dict(legend(marks, scenario.settling, has_company))
+        for name, meaning in entries.items():
+            self._define(name, meaning, indent=1, widest=max(map(len, entries)), styles=("dim", "dim"))
+
+    def _fits(self, table: Table) -> bool:
+        wide = self.console.options.update(width=UNBOUNDED)
+        return self.console.measure(table, options=wide).maximum <= self.console.width
+
+    def _facts(self, title: Text, headings: Sequence[str], values: Sequence[Text]) -> None:
+        """A row of a table that is too wide, as lines: numbers are neither cut nor broken."""
+        self._print(Text())
+        self._print(title)
+        names = [heading.replace("\n", " ") for heading in headings]
+        for name, value in zip(names, values, strict=True):
+            self._print(Text.assemble(f"  {name.ljust(max(map(len, names)))}  ", value))
+        self._print(Text())
 
     def _cells(self, row: Row, marks: Sequence[str], has_company: bool) -> Iterator[Text]:
         yield Text(row.strategy, "bold")
@@ -95,27 +123,31 @@ class People:
 
     def story(self, scenario: Scenario, strategy: str, seed: int, story: Sequence[Told]) -> None:
         self._print(Text())
-        self._print(Text(f"{strategy}, seed {seed}: what it learned when, and why", "bold"))
+        self._say(f"{strategy}, seed {seed}: what it learned when, and why", "bold")
         if not story:
-            self._print(Text("  nothing: this strategy does not tell."))
+            self._say("  nothing: this strategy does not tell.")
         table = Table.grid(padding=(0, 2))
         table.add_column(justify="right", style="dim", no_wrap=True)
         table.add_column(no_wrap=True)
         table.add_column()
-        for told in story:
-            who = [f"process {told.process + 1}"] if scenario.processes > 1 and not scenario.together else []
+        instants = [f"  {told.at:.2f} s" for told in story]
+        taken = max(map(len, instants), default=0) + max((len(told.kind) for told in story), default=0) + 4
+        several = len({told.process for told in story}) > 1
+        for instant, told in zip(instants, story, strict=True):
+            who = [f"process {told.process + 1}"] if several else []
             who += [f"key {told.key + 1}"] if scenario.keys > 1 else []
             sentence = f"{', '.join(who)}: {told.sentence}" if who else told.sentence
-            table.add_row(f"  {told.at:.2f} s", Text(told.kind, KINDS.get(told.kind, "")), Text(sentence))
+            kind = Text(told.kind, KINDS.get(told.kind, ""))
+            table.add_row(instant, kind, Text("\n".join(self._lines(sentence, taken))))
         self._print(table)
 
     def what_if(self, recording: Path, heading: Heading, seen: Hindsight, answers: Sequence[Answered]) -> None:
-        self._print(Text(f"{recording}: {told_of(heading, seen)}", "bold"))
-        self._print(Text(f"quota as seen: {quota_in_words(seen)}", "dim"))
+        self._say(f"{recording}: {told_of(heading, seen)}", "bold")
+        self._say(f"quota as seen: {quota_in_words(seen)}", "dim")
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         table.add_column("")
         for title in ("takes", "calls/s", "429s", "failed"):
-            table.add_column(title, justify="right")
+            table.add_column(title, justify="right", no_wrap=True)
         for answered in answers:
             outlook = answered.outlook
             takes = Text(duration(outlook.seconds), "bold" if answered.is_asked else "")
@@ -124,10 +156,27 @@ class People:
         self._print(table)
 
     def note(self, sentence: str) -> None:
-        self._print(Text(sentence))
+        self._say(sentence)
 
     def drawn(self, picture: Path) -> None:
-        self._print(Text(f"picture: {picture}"))
+        click.echo(f"picture: {picture}")
+
+    def _say(self, sentence: str, style: str = "") -> None:
+        self._print(Text("\n".join(self._lines(sentence, 0)), style))
+
+    def _define(self, name: str, sentence: str, *, indent: int, widest: int, styles: tuple[str, str]) -> None:
+        """A name, and beside it what it means."""
+        below = self.console.width - (indent + widest + 2) < NARROWEST
+        margin = indent + 2 if below else indent + widest + 2
+        meaning = f"\n{' ' * margin}".join(self._lines(sentence, margin))
+        between = f"\n{' ' * margin}" if below else "  "
+        self._print(Text.assemble(" " * indent, (name.ljust(widest), styles[0]), between, (meaning, styles[1])))
+
+    def _lines(self, sentence: str, taken: int) -> list[str]:
+        """The sentence in lines that fit beside ``taken`` columns; a number stays with its unit."""
+        width = max(NARROWEST, self.console.width - taken)
+        whole = textwrap.wrap(WITH_UNIT.sub(NO_BREAK, sentence), width, break_long_words=False, break_on_hyphens=False)
+        return [line.replace(NO_BREAK, " ") for line in whole] or [""]
 
     def _print(self, shown: RenderableType) -> None:
         """Print it without the spaces with which lines are filled up."""
@@ -141,18 +190,26 @@ def setting(scenario: Scenario, seeds: Sequence[int]) -> str:
     """How long, by whom, and how often."""
     workers = f"{scenario.workers:,} worker{'' if scenario.workers == 1 else 's'}"
     who = workers if scenario.processes == 1 else f"{scenario.processes} processes with {workers} each"
-    together = ", behind one controller" if scenario.together else ""
+    together = ", as behind one shared limiter" if scenario.together else ""
     times = f"seed {seeds[0]}" if len(seeds) == 1 else f"medians of {len(seeds)} seeds ({seeds[0]} to {seeds[-1]})"
     return f"{whole_time(scenario.horizon)} of traffic from {who}{together}; {times}"
 
 
-def legend(marks: Sequence[str], has_company: bool) -> Iterator[tuple[str, str]]:
-    yield "goodput", "calls done, as a share of those of an oracle that knows the server"
+def legend(marks: Sequence[str], settling: float, has_company: bool) -> Iterator[tuple[str, str]]:
+    yield (
+        "goodput",
+        "calls done, as a share of those of an oracle that knows the server and is never refused; "
+        "a little over 100 % is possible, and so is 100 % with half of the calls refused",
+    )
     yield "429s", "share of the calls sent that were refused"
     if marks:
-        yield "to 95 %", f"until 95 % of the quota is used and few are refused, after {' / '.join(marks)}"
-    yield "p99 wait", "at the gate, before a call is sent"
-    yield "p99 item", "from an item's first call to its success"
+        yield (
+            "to 95 %",
+            f"from {' / '.join(marks)} until {ENOUGH_ADMITTED * 100:.0f} % of the quota is used and at most "
+            f"{FEW_REFUSED * 100:.0f} % are refused, for {settling:g} s on end; never: not before the next change",
+        )
+    yield "p99 wait", "from wanting to call until it is sent"
+    yield "p99 item", "from the first send to success, retries included"
     if has_company:
         yield "fairness", "between processes: 1 if all got the same (Jain's index)"
 

@@ -19,6 +19,7 @@ from headgate.sim.comparison import Row
 from headgate.sim.hindsight import Hindsight
 from headgate.sim.measures import Told
 from headgate.sim.scenario import Scenario
+from headgate.sim.scenario_words import about
 from headgate.sim.trace import Heading
 from headgate.sim.whatif import Outlook
 
@@ -37,6 +38,9 @@ class Answered:
 
 class Report(Protocol):
     def catalogue(self, scenarios: Mapping[str, Scenario]) -> None: ...
+
+    def file(self, name: str, text: str) -> None:
+        """A scenario as it is written down."""
 
     def comparison(
         self, scenario: Scenario, seeds: Sequence[int], rows: Sequence[Row], shares: Mapping[str, Mapping[str, float]]
@@ -57,33 +61,34 @@ class Machines:
     def catalogue(self, scenarios: Mapping[str, Scenario]) -> None:
         for name, scenario in scenarios.items():
             group = group_of(scenario).partition(" ")[2]
-            say({"scenario": name, "group": group, "note": scenario.note, "horizon": scenario.horizon})
-        for name, about in (*OUR_STRATEGIES.items(), *((name, one.about) for name, one in BASELINES.items())):
-            say({"strategy": name, "about": about})
+            say("scenario", {"scenario": name, "group": group, "note": about(scenario), "horizon": scenario.horizon})
+        for name, does in (*OUR_STRATEGIES.items(), *((name, one.about) for name, one in BASELINES.items())):
+            say("strategy", {"strategy": name, "about": does})
+
+    def file(self, name: str, text: str) -> None:
+        say("scenario", {"scenario": name, "toml": text})
 
     def comparison(
         self, scenario: Scenario, seeds: Sequence[int], rows: Sequence[Row], shares: Mapping[str, Mapping[str, float]]
     ) -> None:
         for row in rows:
             facts = {"scenario": scenario.name, "seeds": list(seeds), **asdict(row)}
-            say(facts | ({"shares": shares[row.strategy]} if row.strategy in shares else {}))
+            say("result", facts | ({"shares": shares[row.strategy]} if row.strategy in shares else {}))
 
     def story(self, scenario: Scenario, strategy: str, seed: int, story: Sequence[Told]) -> None:
         for told in story:
-            say({"strategy": strategy, "seed": seed, **asdict(told)})
+            say("event", {"strategy": strategy, "seed": seed, **asdict(told)})
 
     def what_if(self, recording: Path, heading: Heading, seen: Hindsight, answers: Sequence[Answered]) -> None:
         for answered in answers:
-            outlook = answered.outlook
-            facts = {name: getattr(outlook, name) for name in ("seconds", "done", "sent", "refused", "failed")}
-            shares = {"refused_share": outlook.refused_share, "quota_is_measured": seen.is_measured}
-            say({"recording": str(recording), "what": answered.words, **facts, **shares})
+            facts = {**answered.outlook.facts(), "quota_is_measured": seen.is_measured}
+            say("result", {"recording": str(recording), "what": answered.words, **facts})
 
     def note(self, sentence: str) -> None:
         click.echo(sentence, err=True)
 
     def drawn(self, picture: Path) -> None:
-        say({"picture": str(picture)})
+        say("picture", {"picture": str(picture)})
 
 
 @contextmanager
@@ -102,8 +107,9 @@ def counting_from(before: int, show: Callable[[int], None]) -> Callable[..., Non
     return lambda done, *_: show(before + done)
 
 
-def say(facts: dict[str, Any]) -> None:
-    click.echo(json.dumps(without_infinities(facts)))
+def say(kind: str, facts: dict[str, Any]) -> None:
+    """One line, which tells first what it is: a result, an event, a picture; of a list, a scenario or a strategy."""
+    click.echo(json.dumps(without_infinities({"type": kind, **facts})))
 
 
 def without_infinities(value: Any) -> Any:

@@ -14,14 +14,22 @@ from headgate.sim.run_panels import picture_of
 from headgate.sim.run_picture import RunsPicture
 from headgate.sim.saving import save
 from headgate.sim.trace import Trace, TraceError, read_trace
-from headgate.sim.whatif import AS_RECORDED, Asked, Outlook, as_it_was, quotas, replay_of, simulate
+from headgate.sim.whatif import (
+    AS_RECORDED,
+    RECORDED_WITH,
+    Asked,
+    Outlook,
+    Times,
+    as_it_was,
+    quotas,
+    replay_of,
+    simulate,
+)
 
 from . import DONE, STOPPED, CommandFailed
 from .simulate_people import duration
 from .simulate_report import Answered, Report, counting_from, progress_bar
 
-RECORDED_WITH = "adaptive"
-"""The strategy that recordings are made with."""
 CLOSE = 0.1
 """A simulation of the recorded run that is off by more than this share is not to be trusted blindly."""
 
@@ -47,7 +55,8 @@ def answer(
         raise CommandFailed(f"{recording}: {error}.") from None
 
     answers: dict[tuple[Asked, str], Outlook] = {}
-    questions = [(asked, strategy) for asked in dict.fromkeys((AS_RECORDED, asked)) for strategy in strategies]
+    asked_for = [(question, strategy) for question in (AS_RECORDED, asked) for strategy in strategies]
+    questions = list(dict.fromkeys([(AS_RECORDED, RECORDED_WITH), *asked_for]))
     interrupted = False
     try:
         with progress_bar(len(questions) * len(seeds)) as show:
@@ -82,18 +91,39 @@ def usual(seen: Hindsight, asked: Asked, strategy: str, seeds: Sequence[int], sh
 
 def caveats(trace: Trace, seen: Hindsight, asked: Asked, answers: Mapping[tuple[Asked, str], Outlook]) -> Iterator[str]:
     """How far the answer can be trusted."""
-    again = answers.get((AS_RECORDED, RECORDED_WITH))
-    if again is not None:
-        off = abs(again.seconds - seen.seconds) / seen.seconds if seen.seconds else math.inf
-        takes = f"Simulated as recorded, the run takes {duration(again.seconds)} instead of {duration(seen.seconds)}"
-        trust = "the answer may be as far off" if off <= CLOSE else "not quite the server it met, so take it with care"
-        yield f"{takes}, {off:.0%} off; {trust}."
-    if not seen.is_measured and not isinstance(asked.rate, Rate):
-        yield "The quota never showed between two refusals: it may be higher than simulated, and the run shorter."
+    again = answers[AS_RECORDED, RECORDED_WITH]
+    if not (seen.seconds and math.isfinite(again.seconds)):
+        yield "Check: simulated as recorded, the run does not end as it did, so take the answer with care."
+    else:
+        off = abs(again.seconds - seen.seconds) / seen.seconds
+        takes = f"the run takes {duration(again.seconds)} instead of {duration(seen.seconds)} ({off:.0%} off)"
+        care = "" if off <= CLOSE else " This is not quite the server it met, so take the answer with care."
+        yield (
+            f"Check: simulated as recorded, {takes}. That is the least error to expect: "
+            f"with another quota or more workers it can be larger.{care}"
+        )
+    if not isinstance(asked.rate, Rate) and (when := known_from_below(seen)) is not None:
+        yield f"The quota{when} is known only from below; the run may be shorter than shown."
     if any(math.isinf(outlook.seconds) for outlook in answers.values()):
-        yield '"never" is longer than three times what the quota allows.'
+        yield '"never" is longer than several times what the quota allows.'
     if not trace.is_whole:
         yield "The recording breaks off before its end; what is in it was used."
+
+
+def known_from_below(seen: Hindsight) -> str | None:
+    """When the quota is uncertain, in words after a blank; none for always, and None if it never is."""
+    if all(stretch.is_measured for key in seen.keys for stretch in key.stretches):
+        return None
+    if not seen.is_measured:
+        return ""
+    stretches = seen.keys[0].stretches
+    uncertain = [number for number, stretch in enumerate(stretches) if not stretch.is_measured]
+    if len(seen.keys) > 1 or uncertain[-1] - uncertain[0] >= len(uncertain):
+        return " at times"
+    since, until = stretches[uncertain[0]].since, stretches[uncertain[-1]].until
+    if uncertain[0] == 0:
+        return f" before {until:.1f} s"
+    return f" after {since:.1f} s" if uncertain[-1] == len(stretches) - 1 else f" from {since:.1f} s to {until:.1f} s"
 
 
 def look_closer(
@@ -118,12 +148,23 @@ def look_closer(
         ends = [one.seconds if math.isfinite(one.seconds) else book.horizon for one, book in watched]
         drawn = picture_of(
             headed,
-            title=f"headgate simulate --trace {recording.name}: {asked}",
+            title=f"headgate simulate --trace {recording.name}: {asked}, seed {seed}",
             note=f"{seen.items:,} calls, recorded in {duration(seen.seconds)}",
             outages=[(outage.at, outage.until) for outage in seen.outages],
             duration=max(ends),
+            quota_name=quota_name(asked),
         )
         write(report, drawn, picture)
+
+
+def quota_name(asked: Asked) -> str:
+    match asked.rate:
+        case None:
+            return "quota as seen"
+        case Times():
+            return f"quota as seen, {asked.rate}"
+        case Rate():
+            return "quota as asked"
 
 
 def write(report: Report, drawn: RunsPicture, picture: Path) -> None:

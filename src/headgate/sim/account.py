@@ -17,7 +17,7 @@ EDGE = 1e-6
 
 
 class Account:
-    __slots__ = ("_depth", "_ends_at", "_evenly", "_limits", "_only", "_stocks", "_turn_at")
+    __slots__ = ("_depth", "_ends_at", "_evenly", "_limits", "_only", "_turn_at")
 
     def __init__(self, budget: Budget, draws: list[float], horizon: float) -> None:
         quotas = [limit.make(draw) for limit, draw in zip(budget.limits, draws, strict=True)]
@@ -25,7 +25,6 @@ class Account:
         self._only = quotas[0] if len(quotas) == 1 and budget.limits[0].of == "calls" else None
         self._depth = next((quota for quota in quotas if isinstance(quota, Concurrency)), None)
         self._ends_at: list[float] = []
-        self._stocks = [quota for quota, limit in zip(quotas, budget.limits, strict=True) if limit.outlasts(horizon)]
         self._evenly: list[tuple[Rate, bool]] = [
             (limit.rate, limit.of == "tokens")
             for limit in budget.limits
@@ -80,10 +79,6 @@ class Account:
     def at_once(self) -> float | None:
         """Calls at a time, if that is limited."""
         return None if self._depth is None else self._depth.limit
-
-    def is_spent(self, now: float) -> bool:
-        """Whether a stock that was meant for longer than the run is used up."""
-        return any(stock.wait(now) for stock in self._stocks)
 
     def standings(self, now: float) -> list[tuple[str, Standing]]:
         """Where each limit stands, and what it counts."""

@@ -241,6 +241,4 @@ class LimiterClient:
         """Hear what the controller has to tell; a key that was put away comes back with another one."""
         if self._gates.get(key) is not gate:
             self._gates[key] = gate
-            listen = getattr(gate.controller, "listen", None)
-            if listen is not None:
-                listen(partial(tell, key))
+            gate.controller.listen(partial(tell, key))

@@ -157,9 +157,8 @@ class _Experiment:
             members = [process for process, own in enumerate(self.strategies) if own == name]
             for key in range(self.world.keys):
                 clients = plug_shared(name, len(members), self.seed * self.world.keys + key, self.config)
-                listen = getattr(clients[0].gate.controller, "listen", None)
-                if self.watch and listen is not None:
-                    listen(partial(self._hear, members[0], key))
+                if self.watch:
+                    clients[0].gate.controller.listen(partial(self._hear, members[0], key))
                 for process, client in zip(members, clients, strict=True):
                     contracts.setdefault(process, []).append(client)
         return contracts

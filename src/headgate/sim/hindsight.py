@@ -1,7 +1,7 @@
 """What a recording says about the server it met.
 
 A server that counts calls shows its quota when it refuses: between two refusals it let through
-exactly what it allows, so calls accepted divided by the time between them *measures* it.
+exactly what it allows, if callers took all of it. Then calls accepted divided by time *measure* it.
 
     time        0 ......... 429 ........ 429 .. 429 ........ 503 503 503 .......... end
     stretch     | search     | measured   | measured | at least | outage | at least  |
@@ -10,10 +10,13 @@ exactly what it allows, so calls accepted divided by the time between them *meas
 
 - Until the first refusal the caller was still looking, so the quota of the next stretch is taken, and what was
   accepted above it was a burst.
-- Where a stretch does not end in refusals on both sides, the quota is known only *from below*: what
-  was accepted, or the learned rate if that is more. Such stretches are marked, and a run that was never refused is
-  one of them as a whole.
-- Stretches that are too short to count in are joined to the next; neighbours that agree become one.
+- Callers took all of it if they were waiting and their pace never fell behind the average for long: a bucket that
+  is full loses what it would refill, and a caller that climbs back after a refusal leaves it full.
+- Where they did not, or a stretch does not end in refusals on both sides, the quota is known only *from below*: what
+  was accepted, or outside of two refusals the learned rate if that is more. Such stretches are marked, and a run that
+  was never refused is one of them as a whole.
+- Stretches that are too short to count in are joined to the next; neighbours that agree become one. What was
+  measured holds on where nothing speaks against it, but says nothing of what was before.
 - An outage is a row of calls that all failed (5xx or no answer); it is taken to end midway between its last failure
   and the next success. Failures outside of outages are a share of all calls.
 
@@ -31,18 +34,18 @@ from statistics import median
 from typing import TypeVar
 
 from .notation import Outage
-from .trace import Call, Learned, Trace
+from .trace import TOO_MANY, Call, Learned, Trace
 
 OfKey = TypeVar("OfKey", Call, Learned)
 
-TOO_MANY = 429
 FEWEST_FAILURES = 3
 """Failures in a row, with no success between them, that make an outage."""
 SHORTEST = 1.0
 FEWEST_ACCEPTED = 5
 """A stretch shorter than this, or with fewer calls, is too short to count in."""
 AGREE = 0.1
-"""Neighbouring stretches whose quotas differ by less than this share are one."""
+"""Neighbouring stretches whose quotas differ by less than this share are one; callers that were never behind the
+average by more than this share of a stretch's calls used it up."""
 LEAST_BURST = 4.0
 USUAL_BURST = 0.1
 """A burst shows only from below too. At least so many calls, and so many seconds of the quota, are taken for granted:
@@ -58,7 +61,7 @@ class Stretch:
     rate: float
     """Calls a second."""
     is_measured: bool
-    """Refused at both ends; otherwise the quota is known only from below."""
+    """Refused at both ends and used up between them; otherwise the quota is known only from below."""
 
     @property
     def length(self) -> float:
@@ -72,11 +75,6 @@ class KeySeen:
     stretches: tuple[Stretch, ...]
     burst: float
     """Calls that it lets through at once, beyond its rate: those it did before the first refusal, or the usual few."""
-
-    def rate_at(self, at: float) -> float:
-        """The quota at one instant; after the end of the recording, its last one."""
-        position = bisect_right(self.stretches, at, key=lambda stretch: stretch.since) - 1
-        return self.stretches[max(0, position)].rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +108,11 @@ class Hindsight:
 def look_back(trace: Trace) -> Hindsight:
     """Raises ``ValueError`` if nothing in the recording got done."""
     calls = sorted(trace.calls, key=lambda call: call.sent_at)
-    served = sorted(call.latency for call in calls if is_served(call))
+    served = sorted(call.latency for call in calls if call.is_served)
     if not served:
         raise ValueError("not one call of the recording was served, so it says nothing about the server")
     outages = find_outages(calls, trace.ended_at)
-    turned_away = [call for call in calls if not is_served(call)]
+    turned_away = [call for call in calls if not call.is_served]
     flaky = [call for call in turned_away if call.status != TOO_MANY and not outage_at(call.sent_at, outages)]
     refused = [call for call in turned_away if call.status == TOO_MANY]
     learned = by_key(trace.learned)
@@ -144,11 +142,6 @@ def by_key(facts: Iterable[OfKey]) -> dict[int, list[OfKey]]:
     return keys
 
 
-def is_served(call: Call) -> bool:
-    """Answered, in whatever way: an answer of 404 has used the quota too."""
-    return 200 <= call.status < 500 and call.status != TOO_MANY
-
-
 def outage_at(at: float, outages: Sequence[Outage]) -> Outage | None:
     """The one that ``at`` falls into; ``outages`` are in the order of time and do not overlap."""
     number = bisect_right(outages, at, key=lambda outage: outage.at) - 1
@@ -171,7 +164,8 @@ def find_outages(calls: Sequence[Call], ended_at: float) -> list[Outage]:
 
 def see_key(calls: Sequence[Call], learned: Sequence[Learned], outages: Sequence[Outage], ended_at: float) -> KeySeen:
     """The quota of one key, from its own calls in the order they were sent in."""
-    accepted_at = [call.sent_at for call in calls if is_served(call)]
+    accepted = [call for call in calls if call.is_served]
+    accepted_at = [call.sent_at for call in accepted]
     refused_at = [call.sent_at for call in calls if call.status == TOO_MANY]
     learned_at = [sample.at for sample in learned]
     if not refused_at:
@@ -180,12 +174,18 @@ def see_key(calls: Sequence[Call], learned: Sequence[Learned], outages: Sequence
         return KeySeen(stretches=(stretch,), burst=burst_above(rate, (), 0.0))
 
     stretches: list[Stretch] = []
-    for since, until, is_measured in spans(refused_at, accepted_at, outages, ended_at):
-        rate = count_between(accepted_at, since, until) / (until - since)
-        if not is_measured:
-            samples = learned[bisect_right(learned_at, since) : bisect_right(learned_at, until)]
+    for start, until, between_refusals in spans(refused_at, accepted_at, outages, ended_at):
+        settled_at = after_the_shower(refused_at, accepted_at, start, until)
+        inside = accepted[bisect_right(accepted_at, settled_at) : bisect_right(accepted_at, until)]
+        rate = len(inside) / (until - settled_at)
+        is_measured = between_refusals and is_used_up(inside, settled_at, rate)
+        if not between_refusals:
+            samples = learned[bisect_right(learned_at, settled_at) : bisect_right(learned_at, until)]
             before = stretches[-1].rate if stretches else 0.0
             rate = max(rate, median(sample.rate for sample in samples) if samples else before)
+        shower = refused_at[bisect_left(refused_at, start) : bisect_right(refused_at, settled_at)]
+        surplus = {at: count_between(accepted_at, start, at) - rate * (at - start) for at in (start, *shower)}
+        since = max(surplus, key=lambda at: round(surplus[at]))
         stretches.append(Stretch(since, until, max(rate, LEAST_RATE), is_measured))
     if not stretches:  # refused at the very end, and never before
         stretches.append(Stretch(0.0, ended_at, max(fastest_second(accepted_at), LEAST_RATE), is_measured=False))
@@ -212,6 +212,20 @@ def spans(
         since, since_refusal = until, is_refusal
 
 
+def after_the_shower(refused_at: Sequence[float], accepted_at: Sequence[float], since: float, until: float) -> float:
+    """From where to count: a quota that drops is met with several refusals, and the last of them is surely below it."""
+    last = refused_at[max(0, bisect_right(refused_at, since + SHORTEST) - 1)]
+    enough = until - last >= SHORTEST and count_between(accepted_at, last, until) >= FEWEST_ACCEPTED
+    return last if last > since and enough else since
+
+
+def is_used_up(accepted: Sequence[Call], since: float, rate: float) -> bool:
+    """Whether callers who got ``rate`` on average were waiting, and never so far behind it that a bucket was full."""
+    behind = max((rate * (call.sent_at - since) - number for number, call in enumerate(accepted)), default=0.0)
+    slack = max(LEAST_BURST, USUAL_BURST * rate, AGREE * len(accepted))
+    return behind <= slack and median(call.waited for call in accepted) > 0
+
+
 def count_between(instants: Sequence[float], since: float, until: float) -> int:
     return bisect_right(instants, until) - bisect_right(instants, since)
 
@@ -221,11 +235,16 @@ def joined(stretches: Sequence[Stretch]) -> list[Stretch]:
     result: list[Stretch] = []
     for stretch in stretches:
         before = result[-1] if result else None
-        if before is not None and abs(stretch.rate - before.rate) <= AGREE * before.rate:
+        if before is not None:
+            before = result[-1] = replace(before, until=stretch.since)
+        if before is None or abs(stretch.rate - before.rate) > AGREE * before.rate:
+            result.append(stretch)
+        elif before.is_measured == stretch.is_measured:
             share = before.length / (before.length + stretch.length)
             rate = share * before.rate + (1 - share) * stretch.rate
-            is_measured = before.is_measured or stretch.is_measured
-            result[-1] = Stretch(before.since, stretch.until, rate, is_measured)
+            result[-1] = replace(before, until=stretch.until, rate=rate)
+        elif before.is_measured:
+            result[-1] = replace(before, until=stretch.until)
         else:
             result.append(stretch)
     return result

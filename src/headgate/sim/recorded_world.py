@@ -89,16 +89,13 @@ class RecordedWorld(World):
         self.last_done_at = max(self.last_done_at, now + service)
         return Answer(OK, service, None, False)
 
-    def free_in(self, now: float, key: int, tokens: float = 0.0) -> float:
+    def free_in(self, now: float, key: int) -> float:
         """For oracles alone: 0 if a call that arrives now would be admitted, else seconds to wait."""
         if (outage := outage_at(now, self._seen.outages)) is not None:
             return outage.until - now
         bucket = self._buckets[key]
         bucket.fill(now)
         return 0.0 if bucket.level >= ALMOST_A_CALL else bucket.allowance.after(now, 1.0 - bucket.level) - now
-
-    def quota_at(self, now: float) -> float:
-        return 0.0 if outage_at(now, self._seen.outages) else self.allowed_between(now, now + 1e-3) / 1e-3
 
     def _allowed_between(self, start: float, end: float) -> float:
         lost = sum(

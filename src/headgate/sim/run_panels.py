@@ -12,7 +12,13 @@ from .scenario import Scenario
 
 
 def picture_of(
-    runs: Sequence[tuple[str, Run]], *, title: str, note: str, outages: Spans = (), duration: float | None = None
+    runs: Sequence[tuple[str, Run]],
+    *,
+    title: str,
+    note: str,
+    outages: Spans = (),
+    duration: float | None = None,
+    quota_name: str = "true quota",
 ) -> RunsPicture:
     """Runs that were watched, each with its headline, in one world; up to ``duration`` if that is given."""
     first = runs[0][1]
@@ -24,6 +30,7 @@ def picture_of(
         quota=quota_of(first, end),
         outages=[(start, until) for start, until in outages if start < end],
         panels=[panel_of(run, headline, end) for headline, run in runs],
+        quota_name=quota_name,
     )
 
 

@@ -6,7 +6,7 @@
           |  learned  ~~~~~~ `----
         0 |  bars: calls admitted
      429s |  |  |        |||
-       32 |  filled: workers waiting, line: calls in flight
+       32 |  filled: calls waiting, line: calls in flight
         0 |
             0 s       5 s       10 s
     legend
@@ -65,7 +65,7 @@ class RunPanel:
     admitted: Points
     refused_at: Sequence[float]
     waiting: Points
-    """Workers in the queue."""
+    """Calls in the queue: those of workers at the gate, and those that no worker has taken yet."""
     in_flight: Points
 
 
@@ -80,6 +80,7 @@ class RunsPicture:
     """What was true; each value holds until the next."""
     outages: Spans
     panels: Sequence[RunPanel]
+    quota_name: str = "true quota"
 
     def __post_init__(self) -> None:
         if not 0 < self.duration < math.inf:
@@ -146,7 +147,7 @@ class RunsPicture:
     def _shown(self) -> Iterator[tuple[str, str, Shape]]:
         """What the legend has to explain."""
         if self.quota:
-            yield "true quota", QUOTA, "dashes"
+            yield self.quota_name, QUOTA, "dashes"
         if any(panel.learned for panel in self.panels):
             yield "learned rate", LEARNED, "line"
         yield "calls admitted", CALLS, "box"
@@ -154,7 +155,7 @@ class RunsPicture:
             yield "429", REFUSED, "tick"
         if self.outages:
             yield "outage", OUTAGE, "box"
-        yield "workers waiting", WAITING, "box"
+        yield "calls waiting", WAITING, "box"
         yield "calls in flight", IN_FLIGHT, "line"
 
 

@@ -70,6 +70,14 @@ def named(name: str) -> Scenario:
     return _read(name, f"{name}.toml", _content(name))
 
 
+def written(name: str) -> str:
+    """The file of such a scenario, with a word on where to read on; raises ``ScenarioError``."""
+    text = _content(name).decode()
+    base = _parse(text.encode()).get("based_on")
+    rest = f"; the rest is in {base}: headgate simulate --show {base}" if base else ""
+    return f"# {name}.toml; docs/scenarios.md explains every field{rest}\n{text}"
+
+
 def _folder() -> Traversable:
     return files("headgate.sim") / "scenarios"
 

@@ -11,7 +11,8 @@ broken off is still good up to its last line:
 
 Times are seconds since the recording began; status 0 is a call that got no answer. Keys are
 numbers in the order in which they were first used: no address, name or secret goes into a recording.
-Numbers beyond these bounds are refused with the line they stand in, and fields that are not
+Numbers beyond these bounds are refused with the line they stand in, but for the last line: that is
+where a killed run breaks off, so it is passed over if anything is wrong with it. Fields that are not
 known are passed over, so that later versions may say more.
 """
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,10 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 from ..config import RateLimitConfig
 
 VERSION = 1
+TOO_MANY = 429
 MOST_LINES = 2_000_000
+MOST_SERVED = 1_000_000
+"""Calls that got an answer which a recording may have: as many items as can wait for the workers of a simulation."""
 LONGEST_LINE = 1_000
 """Bytes; lines of our own have about 120."""
 MOST_CALLS = 10_000_000
@@ -67,6 +71,11 @@ class Call(NamedTuple):
     key: int = 1
     retry_after: float | None = None
 
+    @property
+    def is_served(self) -> bool:
+        """Answered, in whatever way: an answer of 404 has used the quota too."""
+        return 200 <= self.status < 500 and self.status != TOO_MANY
+
 
 class Learned(NamedTuple):
     at: float
@@ -96,8 +105,6 @@ class TraceWriter:
     def __init__(self, path: Path, heading: Heading) -> None:
         """Raises ``OSError`` if the file cannot be opened."""
         self.trouble: OSError | None = None
-        self.left_out = 0
-        """Lines that did not fit into ``MOST_LINES``."""
         self._lines = 0
         self._keys: dict[str, int] = {}
         self._file: TextIO = path.open("w", encoding="ascii", buffering=1)
@@ -140,10 +147,7 @@ class TraceWriter:
         return self._keys.setdefault(key, min(len(self._keys) + 1, MOST_KEYS))
 
     def _write(self, line: dict[str, Any], *, last: bool = False) -> None:
-        if self.trouble is not None or self._file.closed:
-            return
-        if self._lines >= MOST_LINES - 1 and not last:
-            self.left_out += 1
+        if self.trouble is not None or self._file.closed or (self._lines >= MOST_LINES - 1 and not last):
             return
         self._lines += 1
         try:
@@ -155,16 +159,24 @@ class TraceWriter:
 def read_trace(path: Path) -> Trace:
     """Read a recording; raises ``OSError`` or ``TraceError``.
 
-    A last line that was torn off in the middle is passed over: that is how a killed run ends.
+    A last line that is broken is passed over: that is how a killed run ends.
     """
     with path.open("rb") as file:
-        lines = _lines(path, file)
-        number, facts = next(lines, (1, None))
-        if facts is None or "headgate_trace" not in facts:
-            raise TraceError(f"{path} is not a recording: its first line must say headgate_trace")
-        trace = Trace(_heading(_Line(path, number, facts)))
-        for number, facts in lines:
-            _take(trace, _Line(path, number, facts))
+        trace = Trace(_heading(_first_line(path, file)))
+        for number in range(2, MOST_LINES + 2):
+            line = file.readline(LONGEST_LINE + 1)
+            if not line:
+                break
+            if number > MOST_LINES:
+                raise TraceError(f"{path} has more than {MOST_LINES:,} lines; split the recording")
+            try:
+                _take(trace, _read_line(path, number, line))
+            except TraceError:
+                if _goes_on(file, line):
+                    raise
+                trace.is_whole = False
+    if sum(call.is_served for call in trace.calls) > MOST_SERVED:
+        raise TraceError(f"{path} has more than {MOST_SERVED:,} calls that were served; simulate a shorter recording")
     trace.ended_at = max(
         trace.ended_at,
         max((call.sent_at + call.latency for call in trace.calls), default=0.0),
@@ -195,24 +207,33 @@ class _Line(NamedTuple):
         return int(value)
 
 
-def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number in range(1, MOST_LINES + 2):
-        line = file.readline(LONGEST_LINE + 1)
-        if not line:
-            return
-        if number > MOST_LINES:
-            raise TraceError(f"{path} has more than {MOST_LINES:,} lines; split the recording")
-        if len(line) > LONGEST_LINE:
-            raise TraceError(f"{path}, line {number}: longer than {LONGEST_LINE:,} bytes")
-        try:
-            facts = json.loads(line, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            if not line.endswith(b"\n") and number > 1:
-                return
-            raise TraceError(f"{path}, line {number}: not JSON") from None
-        if not isinstance(facts, dict):
-            raise TraceError(f"{path}, line {number}: not a JSON object")
-        yield number, facts
+def _first_line(path: Path, file: BinaryIO) -> _Line:
+    try:
+        line = _read_line(path, 1, file.readline(LONGEST_LINE + 1))
+    except TraceError:
+        line = None
+    if line is None or "headgate_trace" not in line.facts:
+        raise TraceError(f"{path} is not a recording; `headgate demo --trace FILE` makes one")
+    return line
+
+
+def _read_line(path: Path, number: int, line: bytes) -> _Line:
+    if len(line) > LONGEST_LINE:
+        raise TraceError(f"{path}, line {number}: longer than {LONGEST_LINE:,} bytes")
+    try:
+        facts = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise TraceError(f"{path}, line {number}: not JSON") from None
+    if not isinstance(facts, dict):
+        raise TraceError(f"{path}, line {number}: not a JSON object")
+    return _Line(path, number, facts)
+
+
+def _goes_on(file: BinaryIO, line: bytes) -> bool:
+    """Whether another line comes after this one, which may not have been read to its end."""
+    while line and not line.endswith(b"\n"):
+        line = file.readline(LONGEST_LINE)
+    return bool(file.read(1))
 
 
 def _refuse_constant(name: str) -> float:

@@ -68,8 +68,6 @@ class Trial:
     refused_at: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     broken_off: int = 0
-    held_back: int = 0
-    """Times the gate refused at once because the circuit was open: nothing was sent."""
     latencies: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     stopped: bool = False
@@ -142,7 +140,6 @@ class Trial:
                             self.waits.append(waited)
                             break
                 except CircuitOpenError as refusal:
-                    self.held_back += 1
                     rest = min(refusal.retry_after or LONGEST_REST, LONGEST_REST)
                     waited += rest
                     await asyncio.sleep(rest)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..config import RateLimitConfig
 from .experiment import run
@@ -27,6 +28,8 @@ from .notation import LARGEST_FACTOR, LONGEST_DURATION, MOST_PER_WINDOW, Rate, r
 from .recorded_world import Allowance, RecordedWorld, Replay
 from .scenario import Budget, Limit, Stream
 
+RECORDED_WITH = "adaptive"
+"""The strategy that recordings are made with."""
 PATIENCE = 3.0
 """A run that takes so many times as long as its quota allows is given up ..."""
 AT_LEAST = 120.0
@@ -72,6 +75,9 @@ class Outlook:
     sent: int
     refused: int
     failed: int
+    strategy: str
+    workers: int
+    asked: Asked = AS_RECORDED
     run: Run | None = None
     """The simulated run; None for what really happened."""
 
@@ -82,6 +88,23 @@ class Outlook:
     @property
     def refused_share(self) -> float:
         return self.refused / self.sent if self.sent else 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """All of it for a program; ``rate`` and ``rate_factor`` are what was asked for, and one of them is None."""
+        rate = self.asked.rate
+        return {
+            "strategy": self.strategy,
+            "rate": rate.per_second if isinstance(rate, Rate) else None,
+            "rate_factor": rate.factor if isinstance(rate, Times) else 1.0 if rate is None else None,
+            "workers": self.workers,
+            "seconds": self.seconds,
+            "calls_per_second": self.per_second,
+            "done": self.done,
+            "sent": self.sent,
+            "refused": self.refused,
+            "failed": self.failed,
+            "refused_share": self.refused_share,
+        }
 
 
 def read_asked_rate(text: str) -> Times | Rate:
@@ -102,13 +125,21 @@ def read_asked_rate(text: str) -> Times | Rate:
 
 
 def as_it_was(seen: Hindsight) -> Outlook:
-    return Outlook(seconds=seen.seconds, done=seen.items, sent=seen.sent, refused=seen.refused, failed=seen.failed)
+    return Outlook(
+        seconds=seen.seconds,
+        done=seen.items,
+        sent=seen.sent,
+        refused=seen.refused,
+        failed=seen.failed,
+        strategy=RECORDED_WITH,
+        workers=seen.workers,
+    )
 
 
 def simulate(
     seen: Hindsight,
     asked: Asked = AS_RECORDED,
-    strategy: str = "adaptive",
+    strategy: str = RECORDED_WITH,
     seed: int = 0,
     *,
     watch: bool = False,
@@ -120,7 +151,17 @@ def simulate(
     config = RateLimitConfig(open_state_duration=seen.open_for)
     book = run(scenario, strategy, seed, watch=watch, config=config, world=world)
     seconds = world.last_done_at if book.ok >= seen.items else math.inf
-    return Outlook(seconds=seconds, done=book.ok, sent=book.sent, refused=book.refused, failed=book.errors, run=book)
+    return Outlook(
+        seconds=seconds,
+        done=book.ok,
+        sent=book.sent,
+        refused=book.refused,
+        failed=book.errors,
+        strategy=strategy,
+        workers=scenario.workers,
+        asked=asked,
+        run=book,
+    )
 
 
 def quotas(seen: Hindsight, asked: Times | Rate | None) -> tuple[KeySeen, ...]:
@@ -138,9 +179,10 @@ def quotas(seen: Hindsight, asked: Times | Rate | None) -> tuple[KeySeen, ...]:
             )
         case Rate():
             shares = [sum(stretch.rate * stretch.length for stretch in key.stretches) for key in seen.keys]
-            rates = [asked.per_second * share / (sum(shares) or 1.0) for share in shares]
+            whole = sum(shares)
+            rates = [asked.per_second * (share / whole if whole else 1.0 / len(shares)) for share in shares]
             return tuple(
-                KeySeen(stretches=(Stretch(0.0, seen.seconds, rate, is_measured=True),), burst=key.burst)
+                KeySeen(stretches=(Stretch(0.0, seen.seconds, max(rate, SLOWEST), is_measured=True),), burst=key.burst)
                 for key, rate in zip(seen.keys, rates, strict=True)
             )
 

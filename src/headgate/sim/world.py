@@ -114,11 +114,6 @@ class World:
         depth = (self._accounts.get(key) or self._open(key)).at_once()
         return math.inf if depth is None else depth
 
-    def quota_at(self, now: float) -> float:
-        """Calls a second that all keys together truly allow; none once a stock for longer than the run is spent."""
-        spent = self._accounts and all(account.is_spent(now) for account in self._accounts.values())
-        return 0.0 if spent else self.scenario.quota_at(now)
-
     def _refuse(self, account: Account, now: float, tokens: float) -> Answer:
         headers = retry_after(self.scenario, account.wait(now, tokens), now)
         if self._announce:

@@ -31,8 +31,8 @@ def test_each_turning_point_is_told_as_it_happens(lab):
 def test_a_cut_names_the_pace_that_was_refused_what_was_measured_and_the_new_pace(lab):
     cuts = sentences(story_of(lab.World(lab.TokenBucket(50, 50)), 60), "cut")
     last = re.fullmatch(
-        r"refused at ([\d.]+)/s; (\d+) let in during ([\d.]+) s since the last refusal: ([\d.]+)/s, "
-        r"going on at ([\d.]+)/s",
+        r"refused at ([\d.]+)/s; (\d+) let in within ([\d.]+) s of the last refusal, [\d.]+/s: "
+        r"the quota is ([\d.]+)/s; going on at ([\d.]+)/s",
         cuts[-1],
     )
     refused_at, calls, span, quota, pace = map(float, last.groups())

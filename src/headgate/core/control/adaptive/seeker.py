@@ -47,8 +47,8 @@ LATELY, LIKELY_BURST = 0.4, 0.15
 FEW = 12.0
 """Calls let in between two refusals of a search below which only their average counts."""
 
-HANDFUL = 8.0
-"""Calls from one block to the next that are too few for a quota as large as was believed."""
+HANDFUL, DOUBTS = 8.0, 3
+"""Calls from one block to the next that are too few for a quota as large as was believed, so often in a row."""
 
 SKIP_AFTER_CUT, SKIP_AFTER_BLOCK, SKIP_WHEN_FULL = 2.0, 1.0, 3.0
 """Slots to let pass, so that the pipe drains."""
@@ -69,6 +69,7 @@ class QuotaSeeker(Teller):
         "curve",
         "cut_seq",
         "doubling",
+        "doubts",
         "echoes",
         "floor_until",
         "initial",
@@ -100,6 +101,8 @@ class QuotaSeeker(Teller):
         self.last_refused_at = 0.0
         self.doubling = 0.0
         """Seconds that a search takes to double at least: longer after a long block."""
+        self.doubts = 0
+        """Blocks in a row after a handful of calls."""
         self.echoes = 0
         self.books = Books(opened_at)
         self.meter = Meter()
@@ -328,16 +331,18 @@ class QuotaSeeker(Teller):
             self.tell(now, "hold", f"{why}: a probe in {self.floor_until - now:.2f} s")
 
     def _doubt(self) -> None:
-        """Blocked again after a handful of calls at a pace far below what is known: that was a burst, not a quota."""
+        """Blocked again and again after a handful of calls, far below what is known: it was a burst. Search again."""
         block, curve = self.block, self.curve
         if not self.steady or block.turns.sure or not self.last_refused_seq > block.began_seq > 0:
             return
         calls = self.books.accepted_calls(block.began_seq, self.last_refused_seq)
         rate = (calls + 0.5) / max(self.last_refused_at - block.began_at, 1e-3)
-        if calls < HANDFUL and rate < 0.5 * curve.quota:
-            curve.guess(rate)
+        self.doubts = self.doubts + 1 if calls < HANDFUL and rate < 0.5 * curve.quota else 0
+        if self.doubts >= DOUBTS:
+            self.doubts = 0
             curve.window = block.last_length = 0.0
             self.meter.forget()
+            self.phase, self.pace = Phase.START, max(rate, LEAST_RESTART * self.initial)
 
     def send_blocked(self, ticket: Ticket, now: float) -> None:
         """A call leaves in a block: it is the probe, or proof that the probe was let in."""

@@ -66,7 +66,7 @@ class TestCrowds:
 
     def test_a_limit_on_depth_is_shared_alike(self):
         budgets = (Budget(limits=(Limit(algorithm="concurrency", at_once=24),)),)
-        of = crowd(16, budgets=budgets, service_time=0.4)
+        of = crowd(16, budgets=budgets, service_time=0.4, horizon=180.0)
         book = run(of, "adaptive", 1)
         assert book.jain > 0.99
         assert book.goodput_against(run(of, "oracle", 1)) > 0.9

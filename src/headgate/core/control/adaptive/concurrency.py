@@ -91,6 +91,10 @@ class ConcurrencyCap(Room):
             for at in range(len(let_in)):
                 let_in[at] *= 0.5
 
+    def rest(self) -> None:
+        """Forget what was let in lately: it will not be lately when calls come again."""
+        self.let_in = array("d", bytes(8 * (SHALLOWEST + 1)))
+
     def grow(self, dt: float, depth: int, seq: int, trip: float) -> None:
         """A call leaves as number ``depth``; after a period at the cap, try a little more."""
         if depth < self.cap - 1:

@@ -146,8 +146,7 @@ class Adaptive(Controller):
 
     def rest(self) -> None:
         if self.rooms is not None:
-            self.rooms.seeker.books.sends.rest()
-            self.rooms.seeker.books.refusals.rest()
+            self.rooms.rest()
 
     def to_state(self) -> tuple[Any, ...]:
         own = tuple(getattr(self, name) for name in self.__slots__ if name not in _NOT_STORED)

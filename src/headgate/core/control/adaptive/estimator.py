@@ -53,7 +53,7 @@ class Meter(Room):
 
     def forget(self) -> None:
         """What was counted so far is of no use: the next refusal starts anew."""
-        self.since_seq, self.silence = -1, 0.0
+        self.since_seq, self.since_at, self.silence = -1, 0.0, 0.0
 
     @property
     def started(self) -> bool:

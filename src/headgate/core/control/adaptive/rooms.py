@@ -58,6 +58,15 @@ class Rooms(Room):
             self.seeker.meter.forget()
             self.seeker.block.busy_from, self.seeker.block.busy_after = now, seq
 
+    def rest(self) -> None:
+        """Let go of what matters only in the heat: a sketch of the books stays, a measurement under way does not."""
+        seeker = self.seeker
+        seeker.books.sends.rest()
+        seeker.books.refusals.rest()
+        seeker.meter.forget()
+        seeker.curve.sharing.measures = ()
+        self.concurrency.rest()
+
     def advance(self, dt: float, seq: int, depth: int, wanted: bool, now: float) -> None:
         """``dt`` seconds passed; ``wanted`` says that somebody waited for the pace meanwhile."""
         self.seeker.books.sends.mark(now, seq)

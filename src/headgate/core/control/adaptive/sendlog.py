@@ -18,7 +18,7 @@ from .room import Room
 MARKS = 128
 """At most this many marks: 2 KB, and back to yesterday at the density below."""
 
-RESTING_MARKS = 6
+RESTING_MARKS = 3
 """How many of them are worth keeping of a key that rests."""
 
 FINEST = 0.05

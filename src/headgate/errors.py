@@ -1,7 +1,8 @@
-"""What can go wrong, in two families: ``Refused`` (the call was never sent) and bad input.
+"""What can go wrong, in two families: ``Refused`` (the call was never sent) and ``Failed`` (it was, and went wrong).
 
 A refusal counts against nobody. It says which key, why, and, where that is known,
-in how many seconds it is worth asking again (``retry_after``).
+in how many seconds it is worth asking again (``retry_after``). A failure says which
+provider answered what, never with which secret.
 """
 
 from __future__ import annotations
@@ -56,3 +57,44 @@ class TimeBudgetExceededError(Refused):
         super().__init__(key, reason, retry_after)
         self.elapsed = elapsed
         self.attempts = attempts
+
+
+class NoCredentialError(Refused):
+    """No credential can be used: all are held, rest or are retired. ``earliest_reset``: seconds until the first is back."""
+
+    @property
+    def earliest_reset(self) -> float | None:
+        return self.retry_after
+
+
+class Failed(HeadgateError):  # noqa: N818 - a family, as Refused is
+    """The call was sent and did not succeed."""
+
+    def __init__(
+        self, provider: str, reason: str, *, status_code: int | None = None, retry_after: float | None = None
+    ) -> None:
+        self.provider = provider
+        self.reason = reason
+        self.status_code = status_code
+        self.retry_after = retry_after
+        hint = "" if retry_after is None else f"; try again in {span(retry_after)}"
+        super().__init__(f"{provider}: {reason}{hint}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_failed, (type(self), self.provider, self.reason), vars(self))
+
+
+def _failed(kind: type[Failed], provider: str, reason: str) -> Failed:
+    return kind(provider, reason)
+
+
+class ProviderError(Failed):
+    """The provider answered with an error that is none of the others."""
+
+
+class RateLimitError(Failed):
+    """The provider asks for fewer calls, or the quota is used up; ``retry_after`` says for how long, where known."""
+
+
+class AuthenticationError(Failed):
+    """The provider does not accept the credential."""

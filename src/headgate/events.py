@@ -7,6 +7,10 @@ virtual clock, two runs give the same events.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +27,25 @@ class Event:
     """The pace after it, in calls a second."""
     state: str
     """The circuit after it: closed, open or half_open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResilienceEvent:
+    """One thing that happened to one call to one provider, for telemetry that can be queried."""
+
+    event_type: str
+    """rate_limit_wait, retry_attempt, circuit_state_change, budget_exceeded, request_success, request_failure,
+    all_providers_circuit_open, credential_rested, credential_back or credential_retired."""
+    provider: str
+    timestamp: datetime
+    """In UTC, by the wall clock."""
+    attempt: int | None = None
+    max_attempts: int | None = None
+    wait_ms: int | None = None
+    breaker_state: str | None = None
+    error_type: str | None = None
+    error_classification: str | None = None
+    budget_remaining_ms: int | None = None
+    correlation_id: str | None = None
+    credential: str | None = None
+    """The label of the credential, never the secret."""

@@ -60,7 +60,7 @@ class TimeBudgetExceededError(Refused):
 
 
 class NoCredentialError(Refused):
-    """No credential can be used: all are held, rest or are retired. ``earliest_reset``: seconds until the first is back."""
+    """No credential can be used now. ``earliest_reset`` is in how many seconds the first is back, where one will be."""
 
     @property
     def earliest_reset(self) -> float | None:

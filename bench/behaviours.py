@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from . import circuits, memory, pacing
+from . import circuits, loopback, memory, pacing
 from .contenders import ours
 from .pacing import Figures
 
@@ -180,5 +180,14 @@ BEHAVIOURS = (
         mark="recovers within 0.3 to 0.4 s",
         holds=lambda it: 0.3 <= it["recovered"] <= 0.4,
         describe=lambda it: _milliseconds(it["recovered"]),
+    ),
+    Behaviour(
+        name="loopback",
+        title="the executor around a call of 20 ms over loopback, P50",
+        measure=loopback.median_beside_bare,
+        peers=("stamina", "tenacity"),
+        mark="adds less than 5 %",
+        holds=lambda it: it["added"] < 0.05,
+        describe=lambda it: f"{it['wrapped_ms']:.2f} ms beside {it['bare_ms']:.2f}, {it['added']:+.1%}",
     ),
 )

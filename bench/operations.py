@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from math import inf
 from types import SimpleNamespace
 
 from .contenders import breakers, floors, limiters, ours, retries
@@ -75,6 +76,10 @@ def _bare_keys() -> Names:
 
 def _calls(**names: object) -> Names:
     return {"call": floors.succeed, "call_async": floors.succeed_async, **names}
+
+
+def _executed(strategy: str, time_budget: float) -> Names:
+    return _calls(**ours.executor(strategy, time_budget))
 
 
 def _retried(decorate: retries.Decorator, function: retries.Function) -> Names:
@@ -257,6 +262,32 @@ COSTS = (
             ),
         ),
         note="three attempts allowed; peers as decorators, Headgate as a call",
+        added_to="empty await",
+    ),
+    CostRow(
+        name="executor",
+        title="the executor around a call that succeeds, async, added",
+        floors=(EMPTY_AWAIT,),
+        peers=tuple(
+            Contender(make.__name__, "await retried()", partial(_retried, make, floors.succeed_async))
+            for make in (retries.stamina, retries.tenacity)
+        ),
+        ours=tuple(
+            (
+                Contender(
+                    f"{ours.NAME} {name}",
+                    "await execute(call_async, key, manager=manager, resilience_config=config)",
+                    partial(_executed, strategy, time_budget),
+                ),
+                Mark(at_most, 17_700),
+            )
+            for name, strategy, time_budget, at_most in (
+                ("aimd", "aimd", inf, 8_000),
+                ("adaptive-with-budget", "adaptive", 60.0, 12_000),
+            )
+        ),
+        note="kill switch, pace, circuit, learning and retry budget around one call, and for the second a time budget "
+        "of 60 s with its timer; the peers only retry, three attempts allowed",
         added_to="empty await",
     ),
 )

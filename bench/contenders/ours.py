@@ -95,3 +95,30 @@ def retries() -> dict[str, object]:
     from headgate import async_retry_with_backoff, retry_with_backoff
 
     return {"retry": retry_with_backoff, "retry_async": async_retry_with_backoff}
+
+
+def executor(strategy: str, time_budget: float) -> dict[str, object]:
+    """The names of an executor row's statement, on a provider whose limit never binds."""
+    from headgate.resilience import (
+        ProviderResilienceConfig,
+        ProviderResilienceManager,
+        RateLimiterConfig,
+        execute_with_resilience,
+    )
+
+    pace = RateLimiterConfig(requests_per_second=HUGE, burst_limit=int(HUGE), strategy=strategy, ceiling=False)
+    return {
+        "execute": execute_with_resilience,
+        "manager": ProviderResilienceManager(),
+        "config": ProviderResilienceConfig(rate_limiter=pace, time_budget=time_budget),
+    }
+
+
+def around_call(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The whole executor, with its time budget, around one call."""
+    names: dict[str, Any] = executor("adaptive", 60.0)
+
+    async def call() -> Any:
+        return await names["execute"](function, "api", manager=names["manager"], resilience_config=names["config"])
+
+    return call

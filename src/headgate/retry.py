@@ -17,7 +17,7 @@ from typing import TypeVar
 from .clock import Clock, SystemClock
 from .core.backoff import delay
 from .core.budget import Deadline
-from .core.decision import UNKNOWN
+from .core.decision import UNKNOWN, Outcome
 from .core.signal import Signal
 from .errors import ConfigError, TimeBudgetExceededError
 from .limiter.permit import signal_of
@@ -45,19 +45,19 @@ def retry_with_backoff(
 ) -> R:
     """Call ``func`` until it succeeds or may not be tried again. No wait or attempt starts past the budget."""
     _check(max_attempts, base_delay, max_delay, time_budget)
-    course: _Course | None = None
+    course: Course | None = None
     started_at = 0.0 if time_budget is None else clock.now()
     while True:
         try:
             return func()
         except Exception as error:
             if course is None:
-                course = _Course(
-                    name, max_attempts, base_delay, max_delay, time_budget, started_at, classify, clock, rng
-                )
-            wait = course.wait_after(error)
+                course = Course(name, max_attempts, base_delay, max_delay, started_at, time_budget)
+            wait = _wait_after(error, course, classify, clock, rng)
+            if wait is None:
+                raise
         clock.sleep(wait)
-        course.still_in_time()
+        course.still_in_time(clock.now())
 
 
 async def async_retry_with_backoff(
@@ -74,7 +74,7 @@ async def async_retry_with_backoff(
 ) -> R:
     """The same for a coroutine function; an attempt still running when the budget ends is cancelled."""
     _check(max_attempts, base_delay, max_delay, time_budget)
-    course: _Course | None = None
+    course: Course | None = None
     started_at = 0.0 if time_budget is None else clock.now()
     while True:
         try:
@@ -83,12 +83,27 @@ async def async_retry_with_backoff(
             return await _within(started_at + time_budget - clock.now(), func)
         except Exception as error:
             if course is None:
-                course = _Course(
-                    name, max_attempts, base_delay, max_delay, time_budget, started_at, classify, clock, rng
-                )
-            wait = course.wait_after(error)
+                course = Course(name, max_attempts, base_delay, max_delay, started_at, time_budget)
+            wait = _wait_after(error, course, classify, clock, rng)
+            if wait is None:
+                raise
         await clock.sleep_async(wait)
-        course.still_in_time()
+        course.still_in_time(clock.now())
+
+
+def _wait_after(
+    error: Exception, course: Course, classify: Classifier | None, clock: Clock, rng: random.Random
+) -> float | None:
+    """How long to wait before the next try; None if there is none."""
+    now = clock.now()
+    if isinstance(error, _TimeIsUp):
+        course.calls += 1
+        raise course.out_of_time("the time budget is spent", None, now) from None
+    signal = classify(error) if classify else signal_of(error, None, None, None, None, clock.wall())
+    outcome = signal.outcome
+    if not course.goes_on(outcome) or not outcome.retried or outcome.needs_other_credential:
+        return None
+    return course.wait(signal.retry_after or 0.0, rng.random(), now, error)
 
 
 def _check(max_attempts: int, base_delay: float, max_delay: float, time_budget: float | None) -> None:
@@ -127,8 +142,21 @@ async def _within(seconds: float, func: Callable[[], Awaitable[R]]) -> R:
         raise
 
 
-class _Course:
+class Course:
     """What has happened to one call since its first failure, and what may happen next."""
+
+    __slots__ = (
+        "attempts",
+        "base_delay",
+        "calls",
+        "deadline",
+        "max_attempts",
+        "max_delay",
+        "most_rate_limited",
+        "name",
+        "rate_limited",
+        "started_at",
+    )
 
     def __init__(
         self,
@@ -136,47 +164,39 @@ class _Course:
         max_attempts: int,
         base_delay: float,
         max_delay: float,
-        time_budget: float | None,
         started_at: float,
-        classify: Classifier | None,
-        clock: Clock,
-        rng: random.Random,
+        time_budget: float | None,
+        most_rate_limited: int = MOST_RATE_LIMITED,
     ) -> None:
         self.name = name
         self.max_attempts = max_attempts
+        self.most_rate_limited = most_rate_limited
         self.base_delay, self.max_delay = base_delay, max_delay
         self.started_at = started_at
         self.deadline = Deadline(UNKNOWN if time_budget is None else started_at + time_budget)
-        self.classify = classify
-        self.clock, self.rng = clock, rng
         self.calls = self.attempts = self.rate_limited = 0
 
-    def wait_after(self, error: Exception) -> float:
-        """How long to wait before the next try; raises what the caller should get if there is none."""
-        now = self.clock.now()
+    def goes_on(self, outcome: Outcome) -> bool:
+        """Take how a try ended; whether the count of tries allows another."""
         self.calls += 1
-        if isinstance(error, _TimeIsUp):
-            raise self._out_of_time("the time budget is spent", None, now) from None
-        signal = self.classify(error) if self.classify else signal_of(error, None, None, None, None, self.clock.wall())
-        if signal.outcome.uses_attempt:
+        if outcome.uses_attempt:
             self.attempts += 1
         else:
             self.rate_limited += 1
-        spent = self.attempts >= self.max_attempts or self.rate_limited > MOST_RATE_LIMITED
-        if spent or not signal.outcome.retried or signal.outcome.needs_other_credential:
-            raise error
-        floor = signal.retry_after or 0.0
-        wait = delay(self.calls, self.rng.random(), base=self.base_delay, max_delay=self.max_delay, floor=floor)
+        return self.attempts < self.max_attempts and self.rate_limited <= self.most_rate_limited
+
+    def wait(self, floor: float, draw: float, now: float, error: Exception | None) -> float:
+        """How long to wait before the next try; raises if that leaves no time for it."""
+        wait = delay(self.calls, draw, base=self.base_delay, max_delay=self.max_delay, floor=floor)
         if not self.deadline.fits(wait, now):
-            raise self._out_of_time("the next attempt would not fit into the time budget", wait, now) from error
+            raise self.out_of_time("the next attempt would not fit into the time budget", wait, now) from error
         return wait
 
-    def still_in_time(self) -> None:
+    def still_in_time(self, now: float) -> None:
         """A sleep may take longer than asked for; no attempt starts past the budget for that."""
-        now = self.clock.now()
         if self.deadline.spent(now):
-            raise self._out_of_time("the time budget is spent", None, now)
+            raise self.out_of_time("the time budget is spent", None, now)
 
-    def _out_of_time(self, reason: str, retry_after: float | None, now: float) -> TimeBudgetExceededError:
+    def out_of_time(self, reason: str, retry_after: float | None, now: float) -> TimeBudgetExceededError:
         elapsed = now - self.started_at
         return TimeBudgetExceededError(self.name, reason, retry_after, elapsed=elapsed, attempts=self.calls)

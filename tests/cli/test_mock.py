@@ -98,3 +98,31 @@ def test_what_an_algorithm_does_not_need_is_refused(headgate, algorithm, option,
 def test_gcra_has_a_burst(headgate, monkeypatch):
     monkeypatch.setattr("os.read", lambda *_: b"")
     assert headgate("mock", "--stop-with-stdin", "--algorithm", "gcra", "--burst", "5").code == 0
+
+
+def test_it_speaks_a_search_api_and_counts_it(headgate_process):
+    process = headgate_process("mock", "--provider", "google", "--latency", "0ms", "--per-day", "1")
+    lines = [process.stdout.readline() for _ in range(3)]
+    base = lines[2].split("base_url=")[1].strip()
+    url = f"{base}/customsearch/v1?key=a-key&cx=engine&q=gates"
+    assert get(url)[2]["items"][0]["link"] == "https://example.org/gates/1"
+    assert get(url)[2]["error"]["status"] == "RESOURCE_EXHAUSTED"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert "google: 2 asked, 1 answered, 1 out of quota" in out
+    assert err == ""
+
+
+def test_all_search_apis_can_be_spoken_at_once(headgate_process):
+    process = headgate_process("mock", "--json", "--stop-with-stdin", "--provider", "all")
+    said = json.loads(process.stdout.readline())
+    assert list(said["providers"]) == ["tavily", "tavily_extract", "google", "perplexity", "semantic_scholar"]
+    assert get(f"{said['providers']['semantic_scholar']}/graph/v1/paper/search?query=x")[2]["total"] == 130
+    out, _ = process.communicate(timeout=10)
+    assert json.loads(out)["providers"]["semantic_scholar"]["answered"] == 1
+
+
+def test_a_day_without_a_provider_is_refused(headgate):
+    result = headgate("mock", "--per-day", "5")
+    assert result.code == 2
+    assert "--per-day is for the keys of a --provider; name one." in result.err

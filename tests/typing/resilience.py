@@ -1,9 +1,9 @@
-"""Types of the breaker, of retries and of errors as their users see them. Checked by mypy, never run."""
+"""Types of the breaker, of retries, of the executor and of errors as their users see them. Checked, never run."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import assert_type
 
 from headgate import (
@@ -22,6 +22,19 @@ from headgate import (
     WaitTooLongError,
     async_retry_with_backoff,
     retry_with_backoff,
+)
+from headgate.credentials import CredentialCoordinator
+from headgate.resilience import (
+    CallContext,
+    ErrorClassification,
+    ProviderResilienceConfig,
+    ProviderResilienceManager,
+    RateLimiterConfig,
+    execute_with_resilience,
+    execute_with_resilience_sync,
+    get_resilience_manager,
+    guarded,
+    stream_with_resilience,
 )
 
 
@@ -90,6 +103,69 @@ async def retry_async() -> None:
     assert_type(await async_retry_with_backoff(ten, time_budget=3.0), int)
     assert_type(await async_retry_with_backoff(lambda: fetch_async("https://example.com")), bytes)
     await async_retry_with_backoff(lambda: 3)  # type: ignore[arg-type, return-value]
+
+
+async def ask(ctx: CallContext) -> bytes:
+    assert_type((ctx.attempt, ctx.remaining, ctx.credential), tuple[int, float | None, str | None])
+    assert_type(ctx.report(status_code=200, cost={"tokens": 12}), Outcome)
+    ctx.attempt = 2  # type: ignore[misc]
+    return b""
+
+
+async def pieces(ctx: CallContext) -> AsyncIterator[str]:
+    yield ctx.correlation_id
+
+
+def classify(response: object | None, exception: Exception | None) -> ErrorClassification | None:
+    return ErrorClassification(True, False, error_type="rate_limit") if exception else None
+
+
+async def execute() -> None:
+    assert_type(await execute_with_resilience(ten, "search"), int)
+    assert_type(await execute_with_resilience(ask, "search", max_attempts=2), bytes)
+    assert_type(await execute_with_resilience(lambda: fetch_async("https://example.com"), "search"), bytes)
+    assert_type(
+        await execute_with_resilience(
+            ask,
+            "search",
+            time_budget=20.0,
+            max_wait_seconds=5.0,
+            attempt_timeout=3.0,
+            cost={"tokens": 900},
+            credentials=CredentialCoordinator(["secret"]),
+            classify_error=classify,
+            manager=ProviderResilienceManager(rng=random.Random(1)),
+            resilience_config=ProviderResilienceConfig(rate_limiter=RateLimiterConfig(requests_per_second=2.0)),
+            correlation_id="abc",
+        ),
+        bytes,
+    )
+    await execute_with_resilience(fetch, "search")  # type: ignore[arg-type]
+    await execute_with_resilience(ten, "search", credentials=["secret"])  # type: ignore[arg-type]
+    await execute_with_resilience(ten, "search", tiem_budget=3.0)  # type: ignore[call-arg]
+    async with stream_with_resilience(pieces, "search", time_budget=3.0) as stream:
+        async for piece in stream:
+            assert_type(piece, str)
+
+
+def execute_sync() -> None:
+    assert_type(execute_with_resilience_sync(lambda: fetch("https://example.com"), "search"), bytes)
+    manager = get_resilience_manager()
+    assert_type(manager.get_breaker_state("search"), CircuitState)
+    assert_type(manager.is_provider_available("search"), bool)
+    assert_type(manager.get_provider_status("search").consecutive_failures, int)
+    RateLimiterConfig(3.0)  # type: ignore[call-arg]
+
+
+@guarded("search", time_budget=20.0)
+async def search(query: str, *, ctx: CallContext | None = None) -> list[str]:
+    return [query]
+
+
+async def decorated() -> None:
+    assert_type(await search("owls"), list[str])
+    await search(3)  # type: ignore[arg-type]
+    guarded("search", tiem_budget=3.0)  # type: ignore[call-arg]
 
 
 def catch() -> None:

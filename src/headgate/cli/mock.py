@@ -16,6 +16,7 @@ import click
 from headgate.sim.api import DEFAULT_AT_ONCE, DEFAULT_RATE, MockPlan
 from headgate.sim.dialects import DIALECTS
 from headgate.sim.notation import MOST_PER_WINDOW, Outage, Rate, Step, read_duration, read_outage, read_rate, read_step
+from headgate.sim.providers import PROVIDER_APIS
 from headgate.sim.quota import ALGORITHMS
 from headgate.sim.scenario_parts import REFILLING
 from headgate.sim.server import MockServer
@@ -29,6 +30,7 @@ RATE = Notation("N/TIME", read_rate)
 DURATION = Notation("TIME", read_duration)
 STEP = Notation("FACTOR@TIME", read_step)
 OUTAGE = Notation("TIME+TIME", read_outage)
+ALL = "all"
 
 
 @click.command(
@@ -38,6 +40,8 @@ OUTAGE = Notation("TIME+TIME", read_outage)
         ("headgate mock --rate 600/min --headers openai --port 8080", "speak of limits as OpenAI does"),
         ("headgate mock --rate 100/s --step 0.5@10s --outage 20s+3s", "half the quota after 10 s, an outage at 20 s"),
         ("headgate mock --algorithm concurrency --at-once 8", "count calls at a time instead of calls per second"),
+        ("headgate mock --provider tavily --rate 100/min --per-day 1000", "speak as Tavily does, with a quota per key"),
+        ("headgate mock --provider all --port 8080", "five search APIs at once, each below its name"),
         ("curl -i http://127.0.0.1:8080/v1/anything", "a call"),
         ("curl http://127.0.0.1:8080/_truth", "the true quota and counters, for people who watch"),
     ],
@@ -85,6 +89,20 @@ OUTAGE = Notation("TIME+TIME", read_outage)
     help="Fail: 12s+3s answers 503 for 3 s from second 12 on. Repeatable.",
 )
 @click.option(
+    "--provider",
+    "providers",
+    type=click.Choice([*PROVIDER_APIS, ALL]),
+    multiple=True,
+    help="Speak a search API too: its real paths, pages and errors, under its name. Any key is taken, except those "
+    "that begin with 'revoked'; each has --rate of its own. Repeatable.",
+)
+@click.option(
+    "--per-day",
+    type=WholeNumber(1, MOST_PER_WINDOW),
+    metavar="N",
+    help="What a key of a --provider may ask in a day, which ends at midnight Pacific.  [default: no such limit]",
+)
+@click.option(
     "--host", default="127.0.0.1", show_default=True, help="The address to listen on; only this machine, unless given."
 )
 @click.option("--port", type=WholeNumber(0, 65535), default=0, show_default=True, help="The port; 0 takes a free one.")
@@ -102,6 +120,8 @@ def command(
     latency: float,
     steps: tuple[Step, ...],
     outages: tuple[Outage, ...],
+    providers: tuple[str, ...],
+    per_day: int | None,
     host: str,
     port: int,
     seed: int | None,
@@ -112,7 +132,12 @@ def command(
 
     Every path under /v1/ is the API and answers small JSON. Calls over the quota get 429, in the words of a real
     vendor if you like. Times in --step and --outage count from the first call.
+
+    With --provider it also speaks real search APIs. POST /_faults scripts what their next calls meet:
+    {"provider": "tavily", "trouble": "rate_limited", "times": 3}.
     """
+    if per_day is not None and not providers:
+        raise click.UsageError("--per-day is for the keys of a --provider; name one.")
     for option, value, meant_for in (
         ("--at-once", at_once, ("concurrency",)),
         ("--burst", burst, REFILLING),
@@ -132,13 +157,20 @@ def command(
         )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    return run_async(serve(plan, dialect, host, port, seed, stop_with_stdin=stop_with_stdin, as_json=as_json))
+    server = MockServer(
+        plan,
+        dialect=dialect,
+        host=host,
+        port=port,
+        seed=seed,
+        providers=tuple(PROVIDER_APIS) if ALL in providers else providers,
+        per_day=per_day,
+    )
+    return run_async(serve(server, stop_with_stdin=stop_with_stdin, as_json=as_json))
 
 
-async def serve(
-    plan: MockPlan, dialect: str, host: str, port: int, seed: int | None, *, stop_with_stdin: bool, as_json: bool
-) -> int:
-    server = MockServer(plan, dialect=dialect, host=host, port=port, seed=seed)
+async def serve(server: MockServer, *, stop_with_stdin: bool, as_json: bool) -> int:
+    host, port = server.host, server.port
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(server)
@@ -150,6 +182,11 @@ async def serve(
     truth = server.truth()
     counts = "{asked} calls: {answered} answered, {rate_limited} rate limited, {down_answers} failed.".format(**truth)
     click.echo(json.dumps(truth) if as_json else f"\n{counts}")
+    if not as_json:
+        for name, desk in server.desks.items():
+            click.echo(
+                f"{name}: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in desk.counts.items())
+            )
     return DONE
 
 
@@ -167,10 +204,13 @@ def why_not(error: OSError | UnicodeError, host: str, port: int) -> str:
 
 def announce(server: MockServer, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"url": server.url}))
+        bases = {"providers": {name: server.base_url(name) for name in server.desks}} if server.desks else {}
+        click.echo(json.dumps({"url": server.url, **bases}))
     else:
         click.echo(f"mock API on {server.url}/v1/anything  (Ctrl-C stops it)")
         click.echo(f"the truth at {server.url}/_truth")
+        for name in server.desks:
+            click.echo(f"{name:16}  base_url={server.base_url(name)}")
     sys.stdout.flush()
 
 

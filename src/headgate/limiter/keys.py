@@ -17,7 +17,7 @@ import marshal
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -109,8 +109,9 @@ def unpack(gate: KeyGate, packed: bytes, now: float) -> None:
 
 
 class Keys:
-    def __init__(self, config: RateLimitConfig, limiter: Serving) -> None:
+    def __init__(self, config: RateLimitConfig, limiter: Serving, for_key: Callable[[str], RateLimitConfig]) -> None:
         self.config = config
+        self.for_key = for_key
         self.limiter = limiter
         self.gates: OrderedDict[str, KeyGate] = OrderedDict()
         self.packed: OrderedDict[str, bytes] = OrderedDict()
@@ -169,6 +170,12 @@ class Keys:
                 self._aliases.clear()
             self._aliases[key] = name
         return name
+
+    def look(self, key: str, now: float) -> KeyGate | None:
+        """The gate of a key as it is; None if there is none. It is not touched, and a packed one stays packed."""
+        name = self._aliases.get(key) or self._name(key)
+        packed = self.packed.get(name)
+        return self.gates.get(name) if packed is None else self._make(name, packed, now)
 
     def newest(self, most: int, now: float) -> list[KeyGate]:
         """The keys used last, packed ones included, newest first."""
@@ -248,7 +255,7 @@ class Keys:
             self.limiter.tell.note("key_evicted", gate, now, "not used for a while")
 
     def _make(self, name: str, packed: bytes | None, now: float) -> KeyGate:
-        config = self.config.for_key(name)
+        config = self.for_key(name)
         policy = self._policies.get(id(config))
         if policy is None:
             policy = self._policies[id(config)] = config.gate_policy()

@@ -16,7 +16,7 @@ from .checks import Cost, check_also, check_cost
 from .line import TaskWaiter, ThreadWaiter
 from .permit import Feedback, Permit, signal_of
 from .serving import AGAIN, Serving
-from .snapshot import LimiterSnapshot, key_snapshot
+from .snapshot import KeySnapshot, LimiterSnapshot, key_snapshot
 
 
 class AdaptiveRateLimiter(Serving):
@@ -138,6 +138,13 @@ class AdaptiveRateLimiter(Serving):
             self.tell.note_changes(gate, before, now)
             self._serve(gate, now)
         self.tell.flush()
+
+    def look(self, key: str) -> KeySnapshot | None:
+        """One key at this moment; None if it is not in use. Looking takes nothing, not even a probe."""
+        with self._lock:
+            now = self._now()
+            gate = self._keys.look(key, now)
+            return None if gate is None else key_snapshot(gate, now)
 
     def snapshot(self, top: int = 100) -> LimiterSnapshot:
         """What is going on: totals, and the ``top`` keys that were used last."""

@@ -58,7 +58,12 @@ class Serving:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         on_event: Callable[[Event], None] | None = None,
+        for_key: Callable[[str], RateLimitConfig] | None = None,
     ) -> None:
+        """``for_key`` finds the settings of a key whose owner is not known yet; by default ``config`` does.
+
+        It is asked under the lock and must give the very same object each time.
+        """
         self.config = RateLimitConfig() if config is None else config
         self.clock: Clock = SystemClock() if clock is None else clock
         self._rng = random.Random() if rng is None else rng
@@ -67,11 +72,12 @@ class Serving:
         self._take_lock, self._free_lock = self._lock.acquire, self._lock.release
         self._left_to_do: deque[Callable[[], None]] = deque()
         self._now = self.clock.now
-        self._keys = Keys(self.config, self)
+        self._keys = Keys(self.config, self, for_key or self.config.for_key)
         self._gates = self._keys.gates
         self._find = self._gates.get
         self._waited = self._denied = self._again = 0
-        self._warned = False
+        self.warns_of_silence = True
+        """Whether to say, once, that nothing can be learned because nothing is reported."""
 
     def tick(self, waiter: Waiter) -> None:
         """A waiter woke up: serve its lines, and let it go if it can wait no longer."""
@@ -369,9 +375,9 @@ class Serving:
         """Every so many calls: count off permits that were never ended, and say so if nothing is ever reported."""
         with self._lock:
             gate.look_after(now)
-            silent = gate.learns and gate.answers == 0 and not self._warned
+            silent = gate.learns and gate.answers == 0 and self.warns_of_silence
             if silent:
-                self._warned = True
+                self.warns_of_silence = False
                 self.tell.note("cannot_learn", gate, now, f"{gate.seq} permits and no report")
         if silent:
             log.warning(

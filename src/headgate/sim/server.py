@@ -1,8 +1,10 @@
 """The mock API on a real socket, so that real clients, proxies and ``curl`` can meet it.
 
-    GET /          explains itself
-    ANY /v1/...    the API: small JSON, or a refusal in the chosen dialect
-    GET /_truth    the true quota and the counters, for people who watch; no client may peek
+    GET  /             explains itself
+    ANY  /v1/...       the API: small JSON, or a refusal in the chosen dialect
+    *    /tavily/...   a search API, if it is spoken: its real paths below its name (and below / if it is alone)
+    GET  /_truth       the true quota and the counters, for people who watch; no client may peek
+    POST /_faults      what the next calls of a search API are to meet
 
 A call may carry an ``Idempotency-Key``; the server then proves that it was done once.
 """
@@ -13,7 +15,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +23,9 @@ from aiohttp import web
 
 from .api import MockApi, MockPlan, Verdict
 from .dialects import DIALECTS, Reply
+from .providers import PROVIDER_APIS
+from .providers.desk import Desk, answer
+from .providers.faults import Fault
 
 LONGEST_ID = 200
 """Characters of an ``Idempotency-Key`` that count; the rest is cut."""
@@ -40,19 +45,36 @@ class MockServer:
         port: int = 0,
         seed: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        providers: Sequence[str] = (),
+        per_day: int | None = None,
     ) -> None:
         if dialect not in DIALECTS:
             raise ValueError(f"headers must be one of {', '.join(DIALECTS)}, not {dialect!r}")
+        if unknown := [name for name in providers if name not in PROVIDER_APIS]:
+            raise ValueError(f"provider must be one of {', '.join(PROVIDER_APIS)}, not {unknown[0]!r}")
         self.api = MockApi(plan)
         self.dialect_name = dialect
         self.host = host
         self.port = port
         self._dialect = DIALECTS[dialect]
         self._clock = clock
+        self._wall = wall
         self._random = random.Random(seed)
+        self.desks = {
+            name: Desk(PROVIDER_APIS[name], plan, per_day=per_day, clock=clock, wall=wall, rng=self._random)
+            for name in dict.fromkeys(providers)
+        }
+        """The search APIs that are spoken; ``server.desks["tavily"].faults`` is where a test writes its script."""
         app = web.Application()
         app.router.add_get("/", self._explain)
         app.router.add_get("/_truth", self._tell_truth)
+        if self.desks:
+            app.router.add_post("/_faults", self._take_fault)
+        alone = len({desk.api.site for desk in self.desks.values()}) == 1
+        for desk in self.desks.values():
+            for base in (f"/{desk.api.site}", "") if alone else (f"/{desk.api.site}",):
+                app.router.add_route(desk.api.method, base + desk.api.path, desk.serve)
         app.router.add_route("*", "/v1/{rest:.*}", self._serve)
         app.router.add_route("*", "/{rest:.*}", self._lost)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=GRACE)
@@ -62,8 +84,13 @@ class MockServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
+    def base_url(self, provider: str) -> str:
+        """What a client of that search API takes for the real one's address."""
+        return f"{self.url}/{self.desks[provider].api.site}"
+
     def truth(self) -> dict[str, Any]:
-        return self.api.truth(self._clock())
+        truth = self.api.truth(self._clock())
+        return truth | {"providers": {name: desk.truth() for name, desk in self.desks.items()}} if self.desks else truth
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
@@ -83,7 +110,7 @@ class MockServer:
     async def _serve(self, request: web.Request) -> web.Response:
         item_id = request.headers.get("Idempotency-Key", "")[:LONGEST_ID]
         ruling = self.api.begin(self._clock(), self._random.random())
-        announced = self._dialect.announce(ruling.standing, time.time())
+        announced = self._dialect.announce(ruling.standing, self._wall())
         if ruling.verdict is Verdict.DOWN:
             return answer(self._dialect.overloaded)
         if ruling.verdict is Verdict.RATE_LIMITED:
@@ -99,18 +126,30 @@ class MockServer:
     async def _tell_truth(self, request: web.Request) -> web.Response:
         return answer(Reply(200, self.truth()))
 
+    async def _take_fault(self, request: web.Request) -> web.Response:
+        """``{"provider": "tavily", "trouble": "rate_limited", "times": 3}``, or any of ``Fault``'s fields."""
+        try:
+            fields = json.loads(await request.read())
+            script, times = self.desks[fields.pop("provider")].faults, fields.pop("times", 1)
+            script.add(Fault(**fields), times)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return answer(Reply(400, {"error": f"no fault can be made of that ({type(error).__name__}: {error})"}))
+        return answer(Reply(200, {"faults_waiting": len(script)}))
+
     async def _lost(self, request: web.Request) -> web.Response:
         return answer(Reply(404, {"error": f"nothing at {request.path}; the API is under {self.url}/v1/"}))
 
     async def _explain(self, request: web.Request) -> web.Response:
         plan = self.api.plan
-        about = {
+        about: dict[str, Any] = {
             "what": "headgate mock: a rate-limited API to practise on",
             "api": f"{self.url}/v1/anything",
             "truth": f"{self.url}/_truth",
             "algorithm": plan.algorithm,
             "headers": self.dialect_name,
         }
+        if self.desks:
+            about["providers"] = {name: self.base_url(name) for name in self.desks}
         if "json" in request.headers.get("Accept", ""):
             return answer(Reply(200, about))
         lines = [
@@ -121,10 +160,10 @@ class MockServer:
             "",
             f"Limits are told in the dialect {self.dialect_name!r}. Steps and outages count from the first call.",
         ]
+        if self.desks:
+            lines += ["", "Search APIs, each with its real paths and its own errors; any key is taken:", ""]
+            lines += [
+                f"  {name:16}  {desk.api.method:4}  {self.base_url(name)}{desk.api.path}"
+                for name, desk in self.desks.items()
+            ]
         return web.Response(text="\n".join(lines) + "\n")
-
-
-def answer(reply: Reply, announced: dict[str, str] | None = None) -> web.Response:
-    headers = {**(announced or {}), **reply.headers, "Server": "headgate-mock"}
-    text = json.dumps(reply.body) + "\n"
-    return web.Response(text=text, status=reply.status, headers=headers, content_type=reply.content_type)

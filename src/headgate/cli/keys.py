@@ -1,0 +1,234 @@
+"""``headgate keys``: how each credential stands, and an operator's word about one of them.
+
+Secrets are read (``--from``) only to recognise them; what is kept and shown are labels and
+keyed hashes. A word that is not understood is not repeated: it may be a key in the wrong place.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from headgate.core.words import span
+from headgate.credentials.credential import Credential, labelled
+from headgate.credentials.identity import SHOWN_DIGITS, Identities
+from headgate.credentials.keeping import LOOK_EVERY
+from headgate.credentials.sources import credentials_from
+from headgate.credentials.store import FileStore, Record, StoreError
+from headgate.errors import ConfigError
+from headgate.sim.notation import read_duration
+
+from . import DONE, CommandFailed, complain
+from .examples import ExampleCommand
+from .notation import Notation
+
+ACTIONS = ("park", "free", "retire")
+WIDTH_OF_A_PIPE = 400
+"""Columns for programs that read lines: wide enough for the longest labels there may be."""
+COLOURS = {"free": "green", "resting": "yellow", "retired": "red"}
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        ("headgate keys", "which credentials are known, and which of them rest?"),
+        ("headgate keys --from env:OPENAI_API_KEY", "how do the keys in OPENAI_API_KEY, OPENAI_API_KEY_1, ... stand?"),
+        ("headgate keys --from file:keys.txt", "the keys in a file: a line for each, label=secret"),
+        ("headgate keys --from 'cmd:pass show openai'", "the keys that a command prints"),
+        ("headgate keys park key-2 --for 10m", "let key-2 rest for ten minutes"),
+        ("headgate keys free key-2", "use it again at once, whether it rested or was retired"),
+        ("headgate keys retire key-2", "use it no more, until it is freed"),
+        ("headgate keys --json | jq .state", "for programs: one JSON line for each"),
+    ],
+)
+@click.argument("words", nargs=-1, metavar="[park|free|retire LABEL]")
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="SOURCE",
+    help="Where the keys are: env:NAME, file:PATH or cmd:WORDS. Repeatable. Without it, all that programs have used.",
+)
+@click.option(
+    "--for",
+    "duration",
+    type=Notation("TIME", read_duration),
+    help="With park: how long, such as 90s, 10m or 2h.",
+)
+@click.option(
+    "--state",
+    metavar="FILE",
+    help="The file in which programs keep how their credentials stand: SQLite, or JSON if it ends in .json.  "
+    "[default: the one FileStore() uses]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line for each credential.")
+def command(
+    words: tuple[str, ...], sources: tuple[str, ...], duration: float | None, state: str | None, as_json: bool
+) -> int:
+    """Show how credentials stand, and park, free or retire one.
+
+    Programs that give their CredentialCoordinator a store=FileStore() share what they know of their keys: which of
+    them rest after a rate limit, until when, which are used up or not accepted any more. This command reads and
+    changes the same file; running programs heed a change within seconds. Keys are named by label and six digits of
+    a keyed hash; the keys themselves are never taken from the command line, never stored and never shown.
+    """
+    action = check(words, duration)
+    store = FileStore(state)
+    try:
+        records = find(store, sources)
+        if action is not None:
+            records = [change(store, action, pick(records, words[1]), duration)]
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except StoreError as error:
+        raise CommandFailed(f"{error}; name another with --state FILE.") from None
+    if as_json:
+        for record in records:
+            click.echo(json.dumps(as_fields(record, time.time())))
+    elif action is not None:
+        click.echo(as_sentence(records[0], time.time()))
+    elif records:
+        show(records, time.time())
+    else:
+        click.echo(
+            f"No credentials are known in {store.path}.\n"
+            "They are once a program uses them: CredentialCoordinator(keys, store=FileStore()).\n"
+            "Or say where they are: headgate keys --from env:OPENAI_API_KEY"
+        )
+    return DONE
+
+
+def check(words: tuple[str, ...], duration: float | None) -> str | None:
+    """The action asked for, None for the list."""
+    if not words:
+        if duration is not None:
+            raise click.UsageError("--for goes with park: headgate keys park LABEL --for 10m.")
+        return None
+    if words[0] not in ACTIONS or len(words) != 2:
+        raise click.UsageError(
+            "write park, free or retire and one label, or nothing for the list; keys themselves do not belong on the "
+            "command line, where others can see them."
+        )
+    if (words[0] == "park") != (duration is not None):
+        raise click.UsageError("park, and only park, needs to know how long: headgate keys park LABEL --for 10m.")
+    return words[0]
+
+
+def find(store: FileStore, sources: tuple[str, ...]) -> list[Record]:
+    """What is known of the credentials of the sources, or of all."""
+    known = {record.identity: record for record in store.load()}
+    if not sources:
+        return sorted(known.values(), key=lambda record: (record.provider, record.label))
+    identities = Identities.of_user()
+    given: list[Credential] = [one for source in sources for one in credentials_from(source, warn=complain)]
+    asked = [(identities.of(one.secret), one) for one in labelled(given)]
+    now = time.time()
+    return [
+        known.get(identity) or Record(identity=identity, label=one.label, group=one.group, written_at=now)
+        for identity, one in asked
+    ]
+
+
+def pick(records: list[Record], name: str) -> Record:
+    """The one of this label, or of this provider/label where several have it."""
+    found = [record for record in records if name in (record.label, f"{record.provider}/{record.label}")]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(f"{record.provider}/{record.label}" for record in found if record.provider)
+        raise ConfigError(f"several credentials have this label; write one of {names or 'them with --from SOURCE'}")
+    there_are = ", ".join(record.label for record in records[:10]) or "none"
+    raise ConfigError(f"there is no credential of this label; there are: {there_are}")
+
+
+def change(store: FileStore, action: str, record: Record, duration: float | None) -> Record:
+    now = time.time()
+    if action == "free":
+        changed = replace(record, written_at=now, era=record.era + 1, until=0.0, retired=False, reason="")
+    elif action == "retire":
+        changed = replace(record, written_at=now, retired=True, reason="retired by hand")
+    else:
+        if record.retired:
+            raise ConfigError("it is retired, so it rests already; free it first")
+        until = max(now + (duration or 0.0), now + record.rests_for(now))
+        changed = replace(record, written_at=now, until=until, reason="parked by hand")
+    store.save([changed])
+    return changed
+
+
+def state_of(record: Record, now: float) -> str:
+    if record.retired:
+        return "retired"
+    return "resting" if record.rests_for(now) > 0 else "free"
+
+
+def as_fields(record: Record, now: float) -> dict[str, Any]:
+    state = state_of(record, now)
+    rest = record.rests_for(now) if state == "resting" else 0.0
+    return {
+        "label": record.label,
+        "provider": record.provider,
+        "shown": record.identity[:SHOWN_DIGITS],
+        "group": record.group,
+        "state": state,
+        "back_in": rest or None,
+        "back_at": now + rest if rest else None,
+        "budget": record.budget_at(now),
+        "reason": record.reason if state != "free" else "",
+    }
+
+
+def as_sentence(record: Record, now: float) -> str:
+    does = {
+        "resting": f"rests for {span(record.rests_for(now))}, until {clock_time(now + record.rests_for(now), now)}",
+        "retired": "is retired",
+        "free": "is free",
+    }[state_of(record, now)]
+    return (
+        f"{record.label} [{record.identity[:SHOWN_DIGITS]}] {does}. "
+        f"Running programs heed it within about {LOOK_EVERY:g} seconds."
+    )
+
+
+def clock_time(at: float, now: float) -> str:
+    near = abs(at - now) < 12 * 3600
+    return time.strftime("%H:%M:%S" if near else "%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def show(records: list[Record], now: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_OF_A_PIPE
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    rows = [as_cells(as_fields(record, now), now) for record in records]
+    for name in rows[0]:
+        if name in ("label", "id", "state") or any(row[name] for row in rows):
+            table.add_column(name, justify="right" if name in ("back in", "calls left") else "left", overflow="fold")
+    for row in rows:
+        styles = {"state": COLOURS[row["state"]]}
+        table.add_row(
+            *(Text(row[str(column.header)], style=styles.get(str(column.header), "")) for column in table.columns)
+        )
+    console.print(table)
+
+
+def as_cells(fields: dict[str, Any], now: float) -> dict[str, str]:
+    return {
+        "label": fields["label"],
+        "provider": fields["provider"],
+        "id": fields["shown"],
+        "group": fields["group"] or "",
+        "state": fields["state"],
+        "back in": span(fields["back_in"]) if fields["back_in"] else "",
+        "at": clock_time(fields["back_at"], now) if fields["back_at"] else "",
+        "calls left": "" if fields["budget"] is None else f"{max(0.0, fields['budget']):,.0f}",
+        "why": fields["reason"].replace("_", " "),
+    }

@@ -1,0 +1,291 @@
+"""Which credential goes next, and which must rest: the states of a pool, and nothing else.
+
+    FREE --pick--> HELD --give back----------------------> FREE
+                    | rate limited (its whole group), or
+                    | quota used up (itself alone)
+                    v
+                 RESTING --its time is over, or an operator's word--> FREE
+                    | not accepted any more
+                    v
+                 RETIRED --an operator's word----------------------> FREE
+
+A rest ends by time or by an operator, never by giving back: ``until`` only ever grows
+(the maximum wins). The one with the most known budget goes first; one of which
+nothing is known counts as full; among equals the one that was used least recently.
+
+What costs time is kept in order, so that picking does not search: the free in the order
+of their use, and the one instant at which anything changes by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from .cooldown import MOST_ESCALATIONS, ExponentialCooldown, FixedCooldown
+from .decision import LONGEST_WAIT, NEVER, UNKNOWN, Outcome
+from .pace import INSTANT
+from .signal import Limit, Signal
+
+UNTOLD_RESET = 3600.0
+"""A quota that is used up, of which nobody says when it is whole again, is tried again after an hour."""
+BRIEFEST_BUDGET = 1.0
+"""A budget that is whole again within a second is not worth going by."""
+UNTOLD_BUDGET = 60.0
+"""How long to go by a budget of which nobody says when it is whole again."""
+SILENT_REST = ExponentialCooldown(base=0.25, factor=2.0, max=60.0)
+"""How long to rest after a refusal that does not say for how long."""
+
+_by_budget = attrgetter("budget")
+_by_use = attrgetter("used")
+_by_end = attrgetter("until")
+
+
+class Family:
+    """Those who share one rate limit. A credential without a group is a family of its own."""
+
+    __slots__ = ("members", "refusals", "until")
+
+    def __init__(self) -> None:
+        self.members: list[Slot] = []
+        self.refusals = 0
+        """Refusals in a row that did not say for how long; what the silent rest grows by."""
+        self.until = NEVER
+
+
+class Slot:
+    """One credential's place in the pool. What the credential itself is, the pool does not know."""
+
+    __slots__ = (
+        "budget",
+        "budget_until",
+        "era",
+        "family",
+        "group",
+        "holders",
+        "label",
+        "reason",
+        "retired",
+        "until",
+        "used",
+    )
+
+    def __init__(self, label: str, group: str | None = None) -> None:
+        self.label, self.group = label, group
+        self.family = Family()
+        self.holders = 0
+        self.until = NEVER
+        self.retired = False
+        self.reason = ""
+        """Why it rests or is retired, in a word of ours; never in the server's."""
+        self.era = 0
+        """How often an operator has brought it back; what was known in an older era is void."""
+        self.budget, self.budget_until = UNKNOWN, UNKNOWN
+        self.used = 0
+
+    def state(self, now: float) -> str:
+        if self.retired:
+            return "retired"
+        if self.until > now + INSTANT:
+            return "resting"
+        return "held" if self.holders else "free"
+
+
+S = TypeVar("S", bound=Slot)
+
+
+class Pool(Generic[S]):
+    """All credentials of one provider. ``at_once``: how many may hold one at the same time (None: any number)."""
+
+    def __init__(
+        self,
+        slots: Iterable[S],
+        at_once: int | None = 1,
+        silent_rest: FixedCooldown | ExponentialCooldown = SILENT_REST,
+    ) -> None:
+        self.slots: Sequence[S] = tuple(slots)
+        self.by_label = {slot.label: slot for slot in self.slots}
+        self.at_once = at_once
+        self.silent_rest = silent_rest
+        self.free: dict[S, None] = dict.fromkeys(self.slots)
+        """In the order of their use, the least recent first."""
+        self.resting: dict[S, None] = {}
+        self.back_at = UNKNOWN
+        """When the first of the resting is back."""
+        self.change_at = UNKNOWN
+        """When something changes by itself: then ``turn`` is due."""
+        self._budgets = False
+        """Whether any budget is known."""
+        self._uses = 0
+        families: dict[str, Family] = {}
+        for slot in self.slots:
+            if slot.group is not None:
+                slot.family = families.setdefault(slot.group, slot.family)
+            slot.family.members.append(slot)
+
+    # ------------------------------------------------------------------ taking and giving back
+
+    def pick(self, prefer: str | None = None) -> S | None:
+        """Take the one whose turn it is, or the preferred one if it is free. Call ``turn`` first if it is due."""
+        free = self.free
+        if not free:
+            return None
+        slot = None if prefer is None else self.by_label.get(prefer)
+        if slot is None or slot not in free:
+            slot = max(free, key=_by_budget) if self._budgets else next(iter(free))
+        self._uses = slot.used = self._uses + 1
+        slot.budget -= 1.0
+        del free[slot]
+        if slot.holders + 1 != self.at_once:
+            free[slot] = None
+        slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
+        return slot
+
+    def file(self, slot: S) -> None:
+        """Put it where it belongs: among the free, as the one used last, or not. Shortens no rest."""
+        free = self.free
+        if slot in free:
+            del free[slot]
+        if slot.holders != self.at_once and not slot.retired and slot not in self.resting:
+            self._uses = slot.used = self._uses + 1
+            free[slot] = None
+
+    def mend(self) -> None:
+        """File everybody anew, by the facts: somebody was interrupted in the middle of a change."""
+        self.resting = {slot: None for slot in self.slots if slot.until != NEVER and not slot.retired}
+        in_order = sorted(self.slots, key=_by_use)
+        self.free = dict.fromkeys(
+            slot for slot in in_order if not slot.retired and slot not in self.resting and slot.holders != self.at_once
+        )
+        self._budgets = True
+        self._look_ahead()
+
+    # ------------------------------------------------------------------ hearing
+
+    def hear(self, slot: S, signal: Signal, sent_at: float, now: float) -> list[S]:
+        """Take what an answer said. Returns who rests (longer) or is retired by it."""
+        outcome = signal.outcome
+        changed: list[S] = []
+        if outcome is Outcome.RATE_LIMITED:
+            changed = self.limit(slot, signal.retry_after, sent_at, now)
+        elif outcome is Outcome.QUOTA_EXHAUSTED:
+            told = UNTOLD_RESET if signal.retry_after is None else signal.retry_after
+            changed = self.rest((slot,), told, now, outcome.value)
+        elif outcome is Outcome.AUTH or outcome is Outcome.KEY_DEAD:
+            changed = self.retire(slot, outcome.value)
+        elif outcome is Outcome.OK and sent_at >= slot.family.until:
+            slot.family.refusals = 0
+        if signal.limits:
+            self.learn(slot, signal.limits, now)
+        return changed
+
+    def limit(self, slot: S, told: float | None, sent_at: float, now: float) -> list[S]:
+        """A refusal rests the whole family: as long as was told, else longer with each in a row.
+
+        Silent refusals of one burst are one event: those that were sent before its rest was over change nothing.
+        """
+        family = slot.family
+        if told is None:
+            if sent_at < family.until:
+                return []
+            family.refusals = min(family.refusals + 1, MOST_ESCALATIONS)
+            told = self.silent_rest.pause(family.refusals)
+        family.until = max(family.until, now + min(told, LONGEST_WAIT))
+        return self.rest(self._family_of(slot), told, now, Outcome.RATE_LIMITED.value)
+
+    def rest(self, slots: Iterable[S], seconds: float, now: float, reason: str) -> list[S]:
+        """Nobody gets them for so long. A rest that lasts longer already stays. Returns those it has changed."""
+        until = now + min(seconds, LONGEST_WAIT)
+        changed = [slot for slot in slots if not slot.retired and until > max(slot.until, now) + INSTANT]
+        for slot in changed:
+            slot.until, slot.reason = until, reason
+            self.resting[slot] = None
+            self.free.pop(slot, None)
+        if changed:
+            self._look_ahead()
+        return changed
+
+    def turn(self, now: float) -> list[S]:
+        """Bring back those who have rested, and forget budgets that are whole again. Returns who is back."""
+        due = now + INSTANT
+        back = sorted((slot for slot in self.resting if slot.until <= due), key=_by_end)
+        for slot in back:
+            del self.resting[slot]
+            slot.until, slot.reason = NEVER, ""
+            if slot.holders != self.at_once:
+                self.free[slot] = None
+        for slot in self.slots if self._budgets else ():
+            if slot.budget_until <= due:
+                slot.budget, slot.budget_until = UNKNOWN, UNKNOWN
+        if back:
+            self.free = dict.fromkeys(sorted(self.free, key=_by_use))
+        self._look_ahead()
+        return back
+
+    def retire(self, slot: S, reason: str) -> list[S]:
+        """It is of no use any more. Returns it, unless that was known."""
+        if slot.retired:
+            return []
+        slot.retired, slot.until, slot.reason = True, NEVER, reason
+        self.resting.pop(slot, None)
+        self.free.pop(slot, None)
+        self._look_ahead()
+        return [slot]
+
+    def bring_back(self, slot: S) -> bool:
+        """An operator's word: no rest, not retired, nothing known. False if that is how it was."""
+        was_away = slot.retired or slot.until != NEVER
+        slot.era += was_away
+        slot.retired, slot.until, slot.reason = False, NEVER, ""
+        slot.family.refusals, slot.family.until = 0, NEVER
+        slot.budget, slot.budget_until = UNKNOWN, UNKNOWN
+        self.resting.pop(slot, None)
+        self.file(slot)
+        self._look_ahead()
+        return was_away
+
+    def restore(self, slot: S, era: int, seconds: float, retired: bool, reason: str, now: float) -> list[S]:
+        """Take what others know of it: a newer era as it is, of this one the longer rest. Returns as ``rest``."""
+        if era < slot.era:
+            return []
+        if era > slot.era:
+            self.bring_back(slot)
+            slot.era = era
+        return self.retire(slot, reason) if retired else self.rest((slot,), seconds, now, reason)
+
+    def learn(self, slot: S, limits: Sequence[Limit], now: float) -> None:
+        """Take what is said to be left to the family: of several budgets of requests, the one that has the least."""
+        told = [limit for limit in limits if limit.dimension == "requests" and limit.remaining is not None]
+        if not told:
+            return
+        least = min(told, key=lambda limit: limit.remaining or 0.0)
+        lasts = UNTOLD_BUDGET if least.reset is None else least.reset
+        if least.remaining is not None and lasts >= BRIEFEST_BUDGET:
+            for member in self._family_of(slot):
+                self.know(member, least.remaining, now + lasts)
+
+    def know(self, slot: S, left: float, until: float) -> None:
+        """So many calls are left to it until that instant, when it is full again."""
+        slot.budget, slot.budget_until = left, until
+        self._budgets = True
+        self.change_at = min(self.change_at, until - INSTANT)
+
+    # ------------------------------------------------------------------ looking ahead
+
+    def may_come_any_moment(self) -> bool:
+        """Whether somebody holds one that others could have next."""
+        return any(slot.holders and not slot.retired and slot not in self.resting for slot in self.slots)
+
+    def is_spent(self) -> bool:
+        """Whether all are retired, so that no wait would help."""
+        return all(slot.retired for slot in self.slots)
+
+    def _family_of(self, slot: S) -> list[S]:
+        return [self.by_label[member.label] for member in slot.family.members]
+
+    def _look_ahead(self) -> None:
+        self.back_at = min((slot.until for slot in self.resting), default=UNKNOWN)
+        ends = min((slot.budget_until for slot in self.slots), default=UNKNOWN) if self._budgets else UNKNOWN
+        self._budgets = ends != UNKNOWN
+        self.change_at = min(self.back_at, ends) - INSTANT

@@ -1,0 +1,21 @@
+"""Several credentials used as one: ``CredentialCoordinator`` and what it hands out."""
+
+from .coordinator import CredentialCoordinator
+from .credential import Credential, CredentialState
+from .identity import Identities
+from .lease import Lease
+from .sources import credentials_from
+from .store import CredentialStore, FileStore, Record, StoreError
+
+__all__ = [
+    "Credential",
+    "CredentialCoordinator",
+    "CredentialState",
+    "CredentialStore",
+    "FileStore",
+    "Identities",
+    "Lease",
+    "Record",
+    "StoreError",
+    "credentials_from",
+]

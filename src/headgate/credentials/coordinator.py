@@ -1,0 +1,281 @@
+"""``CredentialCoordinator``: several API keys used as one, none of them while it is told to rest.
+
+Here is what callers call. Who gets which credential is ``handing.py``, the rules of
+resting are ``core.quarantine``, what survives a restart is ``keeping.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+from ..clock import Clock
+from ..core.cooldown import ExponentialCooldown, FixedCooldown
+from ..core.decision import UNKNOWN
+from ..core.quarantine import SILENT_REST
+from ..errors import ConfigError
+from ..events import ResilienceEvent
+from .credential import BySecret, Credential, CredentialState, Key, labelled
+from .handing import Handing
+from .identity import Identities
+from .keeping import LOOK_EVERY, WRITE_BUDGETS_EVERY, Keeping
+from .lease import Lease
+from .store import CredentialStore
+from .telling import Telling
+
+log = logging.getLogger("headgate")
+
+
+class CredentialCoordinator(Handing):
+    """Hands out credentials: never one that rests, never one to more than ``at_once`` callers.
+
+    Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own.
+
+        keys = CredentialCoordinator(["sk-...", "sk-..."])
+        with keys.lease() as lease:
+            lease.report(requests.get(url, headers={"Authorization": f"Bearer {lease.secret}"}))
+    """
+
+    def __init__(
+        self,
+        credentials: Iterable[str | Credential],
+        *,
+        at_once: int | None = 1,
+        provider: str = "",
+        clock: Clock | None = None,
+        store: CredentialStore | None = None,
+        on_event: Callable[[ResilienceEvent], None] | None = None,
+        cooldown: FixedCooldown | ExponentialCooldown = SILENT_REST,
+        identities: Identities | None = None,
+    ) -> None:
+        """``at_once``: how many may hold one credential at the same time; None for callers whom a limiter paces anyway.
+
+        ``cooldown`` says how long to rest after a refusal that does not; ``identities`` names credentials in
+        logs and stores, by default with a random key of this user.
+        """
+        if at_once is not None and (not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1):
+            raise ConfigError(f"at_once={at_once!r} must be a whole number of 1 or more, or None for no bound")
+        super().__init__(labelled(credentials), at_once, provider or "credentials", clock, cooldown)
+        self.provider = provider
+        self._telling = Telling(self.name, provider, self.clock, on_event, identities)
+        self._by_secret = BySecret((key.credential.secret, key) for key in self._pool.slots)
+        self._keeping: Keeping | None = None
+        self._at_store = threading.Lock()
+        """Held by the one who looks after the store."""
+        self._write_budgets_at = 0.0
+        if store is not None:
+            self._keeping = Keeping(store, self._telling, provider, self._pool.slots)
+            self._look_at = self._now()
+            self._look_if_due()
+            self._write(self._keeping.unknown(self._pool.slots))
+
+    # ------------------------------------------------------------------ leases
+
+    def lease(self, timeout: float | None = None) -> Lease:
+        """For ``with`` and ``async with``: takes a credential on entering and gives it back on leaving.
+
+        It waits for the first that is free or back; for ``timeout`` seconds at most, and not at all if
+        none can be free by then. Otherwise ``NoCredentialError`` says when the first is back.
+        """
+        return Lease(self, _checked(timeout))
+
+    def acquire(self, timeout: float | None = None, prefer: str | None = None) -> Lease:
+        """Wait, in this thread, for a credential; for the one labelled ``prefer`` if it is free when its turn comes."""
+        lease = Lease(self)
+        self.take(lease, _checked(timeout), prefer)
+        return lease
+
+    async def acquire_async(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - it refuses what could never come in time
+        prefer: str | None = None,
+    ) -> Lease:
+        """Wait, in this task, for a credential. Cancelling the wait takes nothing."""
+        lease = Lease(self)
+        await self.take_async(lease, _checked(timeout), prefer)
+        return lease
+
+    def try_acquire(self, prefer: str | None = None) -> Lease | None:
+        """A lease if a credential is free this instant and nobody waits for it, else None."""
+        lease = Lease(self)
+        return lease if self.try_take(lease, prefer) else None
+
+    # ------------------------------------------------------------------ bare strings
+
+    def get_credential(self) -> str | None:
+        """A credential that is free, or None. Give it back with ``release_credential``."""
+        if self._look_at != UNKNOWN:
+            self._look_if_due()
+        with self._lock:
+            self._begin()
+            key = None if self._line else self._pool.pick()
+            if key is not None:
+                key.lent += 1
+            self._torn = False
+        if self._told or self._left:
+            self._after()
+        return None if key is None else key.credential.secret
+
+    def release_credential(self, credential: str, *, rate_limited: bool = False, backoff_seconds: float = 0) -> None:
+        """Give a credential back; if it was rate limited, it and its group rest for ``backoff_seconds``.
+
+        A rest that lasts longer already stays. One that nobody holds changes nothing when it is released, which
+        is logged as a warning, but a rate limit is heeded from whoever reports it. An unknown one is a ``ConfigError``.
+        """
+        key = self._by_secret.get(credential)
+        if key is None:
+            raise ConfigError(f"{self.name}: a credential was released that is not one of these; nothing was changed")
+        seconds = backoff_seconds if rate_limited and backoff_seconds > 0 else 0.0
+        with self._lock:
+            now = self._begin()
+            changed = self._pool.limit(key, seconds, now, now) if seconds else []
+            was_lent = key.lent > 0
+            if was_lent:
+                key.lent -= 1
+                key.holders -= 1
+                self._pool.file(key)
+            if changed or self._line:
+                self._follow(changed, now)
+            self._torn = False
+        if not was_lent and not seconds:
+            log.warning("%s: %s was released but nobody held it; nothing was changed", self.name, key.label)
+        if self._told or self._left:
+            self._after()
+
+    def get_available_count(self) -> int:
+        """How many are free this instant."""
+        return self._count(lambda: len(self._pool.free))
+
+    def get_quarantine_count(self) -> int:
+        """How many rest."""
+        return self._count(lambda: len(self._pool.resting))
+
+    # ------------------------------------------------------------------ an operator's words
+
+    def retire(self, credential: str | Credential) -> None:
+        """Use this one, named by its label or itself, no more."""
+        self._change(self._find(credential), lambda key, _: self._pool.retire(key, "retired by hand"))
+
+    def park(self, label: str, seconds: float) -> None:
+        """Let this one rest for so long, alone."""
+        if not seconds >= 0:
+            raise ConfigError(f"seconds={seconds!r} must be 0 or more")
+        self._change(self._find(label), lambda key, now: self._pool.rest((key,), seconds, now, "parked by hand"))
+
+    def free(self, label: str) -> None:
+        """Use this one again at once, whether it rested or was retired."""
+
+        def bring_back(key: Key, now: float) -> list[Key]:
+            if self._pool.bring_back(key):
+                self._told.append(("credential_back", key, 0.0, "freed by hand"))
+            return []
+
+        self._change(self._find(label), bring_back)
+
+    def states(self) -> list[CredentialState]:
+        """How each of them stands."""
+        self._look_if_due()
+        shown = {key: self._telling.shown(key) for key in self._pool.slots}
+        with self._lock:
+            now = self._begin()
+            states = [
+                CredentialState(
+                    label=key.label,
+                    shown=shown[key],
+                    group=key.group,
+                    state=key.state(now),
+                    back_in=key.until - now if key in self._pool.resting else None,
+                    budget=None if key.budget == UNKNOWN else max(0.0, key.budget),
+                    reason=key.reason,
+                )
+                for key in self._pool.slots
+            ]
+            self._torn = False
+        self._after()
+        return states
+
+    @property
+    def store_failures(self) -> int:
+        """How often the store could not be used."""
+        return 0 if self._keeping is None else self._keeping.failures
+
+    def __repr__(self) -> str:
+        return f"<CredentialCoordinator {self.name!r} of {len(self._pool.slots)}>"
+
+    # ------------------------------------------------------------------ inside
+
+    def _count(self, count: Callable[[], int]) -> int:
+        self._look_if_due()
+        with self._lock:
+            self._begin()
+            number = count()
+            self._torn = False
+        self._after()
+        return number
+
+    def _find(self, credential: str | Credential) -> Key:
+        """By its label, by its secret, or itself. What was asked for is not repeated: it may be a secret."""
+        for key in self._pool.slots:
+            if credential in (key.label, key.credential.secret, key.credential):
+                return key
+        known = ", ".join(key.label for key in self._pool.slots[:10])
+        raise ConfigError(f"{self.name}: there is no such credential; there are {known}")
+
+    def _change(self, key: Key, change: Callable[[Key, float], list[Key]]) -> None:
+        with self._lock:
+            now = self._begin()
+            self._follow(change(key, now), now)
+            self._torn = False
+        self._after()
+
+    def _after(self) -> None:
+        super()._after()
+        changed: dict[Key, None] = {}
+        while self._told:
+            try:
+                kind, key, seconds, reason = self._told.popleft()
+            except IndexError:  # another thread was faster
+                break
+            changed[key] = None
+            self._telling.tell(kind, key, seconds, reason)
+        if changed:
+            self._write(list(changed))
+
+    def _write(self, keys: list[Key]) -> None:
+        if self._keeping is None or not keys:
+            return
+        with self._lock:
+            records = self._keeping.records(keys, self._now(), self.clock.wall())
+        self._keeping.save(records)
+
+    def _look_if_due(self) -> None:
+        """Take what other processes and operators have written, and write what is left of budgets from time to time."""
+        if self._keeping is None or self._now() < self._look_at or not self._at_store.acquire(blocking=False):
+            return
+        try:
+            self._look_at = self._now() + LOOK_EVERY
+            news = self._keeping.fetch()
+            with self._lock:
+                now = self._begin()
+                away, back = self._keeping.take(news, self._pool, now, self.clock.wall())
+                self._told.extend(("credential_back", key, 0.0, "freed by hand") for key in back)
+                self._follow(away, now)
+                self._torn = False
+            budgets = [key for key in self._pool.slots if key.budget != UNKNOWN]
+            if budgets and now >= self._write_budgets_at:
+                self._write_budgets_at = now + WRITE_BUDGETS_EVERY
+                self._write(budgets)
+        finally:
+            self._at_store.release()
+        self._after()
+
+    def _start_over_in_child(self) -> None:
+        super()._start_over_in_child()
+        self._at_store = threading.Lock()
+
+
+def _checked(timeout: float | None) -> float | None:
+    if timeout is not None and not timeout >= 0:
+        raise ConfigError(f"timeout={timeout!r} must be a number of seconds, 0 or more, or None to wait without end")
+    return timeout

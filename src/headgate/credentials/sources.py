@@ -1,0 +1,160 @@
+"""Where credentials come from: the environment, a file or a command. Never the command line, where others can see them.
+
+    env:NAME     the variable NAME, one key or several (commas or lines between them),
+                 and NAME_1, NAME_2, ... as far as they go
+    file:PATH    a line for each, "label=secret" or the secret alone, "#" before a comment;
+                 or, if the name ends in .toml, label = "secret" and tables with secret and group
+    cmd:WORDS    what the command prints, read like a file's lines; it is run without a shell
+
+What cannot be read is told by where it stands, never by what stands there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable
+
+from ..errors import ConfigError
+from .credential import LONGEST_LABEL, MOST_CREDENTIALS, Credential
+from .identity import is_open_to_others
+
+log = logging.getLogger("headgate")
+
+LARGEST_SOURCE = 1024 * 1024
+"""Bytes of a file or of a command's output."""
+LONGEST_COMMAND = 30.0
+"""Seconds a command may take."""
+
+_LABELLED = re.compile(rf"([A-Za-z0-9_.-]{{0,{LONGEST_LABEL}}})[ \t]*=[ \t]*(.*[^=].*)")
+
+
+def credentials_from(source: str, *, warn: Callable[[str], object] | None = None) -> list[Credential]:
+    """Read ``env:NAME``, ``file:PATH`` or ``cmd:WORDS``. ``warn`` is told of a file others can read, else the log."""
+    kind, _, where = source.partition(":")
+    read = {"env": _from_environment, "file": _from_file, "cmd": _from_command}.get(kind)
+    if read is None or not where.strip():
+        raise ConfigError(
+            "a source of credentials is written env:NAME, file:PATH or cmd:WORDS; "
+            "credentials themselves are not taken here, where others can see them"
+        )
+    return read(where.strip(), log.warning if warn is None else warn)
+
+
+def _from_environment(name: str, _: Callable[[str], object]) -> list[Credential]:
+    numbered = (f"{name}_{number}" for number in range(1, MOST_CREDENTIALS + 1))
+    variables = [name]
+    for variable in numbered:
+        if variable not in os.environ:
+            break
+        variables.append(variable)
+    found: list[Credential] = []
+    for variable in variables:
+        secrets = [part.strip() for part in re.split(r"[,\n]", os.environ.get(variable, "")) if part.strip()]
+        found += _each(
+            (
+                (variable if len(secrets) == 1 else f"{variable}-{number}", secret, None)
+                for number, secret in enumerate(secrets, 1)
+            ),
+            f"the environment variable {variable}",
+        )
+    if not found:
+        raise ConfigError(f"the environment variable {name} is not set, nor is {name}_1; set it, or name another")
+    return found
+
+
+def _from_file(path: str, warn: Callable[[str], object]) -> list[Credential]:
+    path = os.path.expanduser(path)
+    try:
+        if is_open_to_others(path):
+            warn(f"{path} can be read by others; keep it to yourself with: chmod 600 {path}")
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_SOURCE + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror})") from None
+    return (_from_toml if path.endswith(".toml") else _from_lines)(_decoded(content, path), path)
+
+
+def _from_command(words: str, _: Callable[[str], object]) -> list[Credential]:
+    import shlex
+    import signal
+    import subprocess
+    import threading
+
+    try:
+        command = shlex.split(words)
+        process = subprocess.Popen(  # noqa: S603 - the user's own command, and no shell
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+    except (OSError, ValueError, IndexError):
+        raise ConfigError("cmd: the command cannot be started; is it there, and are its quotes closed?") from None
+    overdue = threading.Event()
+
+    def stop() -> None:
+        """End the command and whatever it has started; nobody has waited for it yet, so its number is its own."""
+        overdue.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL) if os.name == "posix" else process.kill()
+
+    alarm = threading.Timer(LONGEST_COMMAND, stop)
+    alarm.start()
+    with process:
+        try:
+            content = process.stdout.read(LARGEST_SOURCE + 1) if process.stdout else b""
+            if len(content) > LARGEST_SOURCE:
+                stop()
+            process.wait()
+        except BaseException:
+            stop()
+            raise
+        finally:
+            alarm.cancel()
+            alarm.join()
+    if process.returncode and len(content) <= LARGEST_SOURCE:
+        why = f"took longer than {LONGEST_COMMAND:g} s" if overdue.is_set() else f"ended with {process.returncode}"
+        raise ConfigError(f"cmd: {os.path.basename(command[0])} {why}; run it by itself to see why")
+    return _from_lines(_decoded(content, "cmd: the output"), "cmd: the output")
+
+
+def _decoded(content: bytes, where: str) -> str:
+    if len(content) > LARGEST_SOURCE:
+        raise ConfigError(f"{where} is longer than {LARGEST_SOURCE:,} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where} is not text in UTF-8") from None
+
+
+def _from_lines(text: str, where: str) -> list[Credential]:
+    lines = [line for given in text.splitlines() if (line := given.strip()) and not line.startswith("#")]
+    matches = [(line, _LABELLED.fullmatch(line)) for line in lines]
+    return _each(((match[1], match[2], None) if match else ("", line, None) for line, match in matches), where)
+
+
+def _from_toml(text: str, where: str) -> list[Credential]:
+    import tomllib
+
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:  # its message may quote what it stumbled over
+        raise ConfigError(f"{where} is not written as TOML") from None
+    entries = {label: {"secret": value} if isinstance(value, str) else value for label, value in tables.items()}
+    if not all(
+        isinstance(one, dict) and "secret" in one and set(one) <= {"secret", "group"} for one in entries.values()
+    ):
+        raise ConfigError(f'{where}: each entry is written label = "secret", or as a table with secret and group')
+    return _each(((label, one["secret"], one.get("group")) for label, one in entries.items()), where)
+
+
+def _each(entries: Iterable[tuple[str, str, str | None]], where: str) -> list[Credential]:
+    found = []
+    for number, (label, secret, group) in enumerate(entries, 1):
+        try:
+            found.append(Credential(label, secret, group))
+        except ConfigError as error:
+            raise ConfigError(f"{where}, entry {number}: {error}") from None
+    if not found and not where.startswith("the environment"):
+        raise ConfigError(f"{where} holds no credentials")
+    return found

@@ -1,0 +1,276 @@
+"""What must be known of credentials after a restart, and the files it is kept in.
+
+A record holds no secret: a keyed hash says whose it is (``identity``). Times in it are wall times,
+the only ones that mean something to another process; who reads them clamps them, so that
+a clock that was moved can neither lengthen a rest nor make one of more than 31 days.
+
+Several processes and an operator may write about the same credential. What they say is
+merged, in whichever order it arrives: a newer era (an operator's "use it again") replaces an older one;
+within an era the longer rest wins, and retired stays retired.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..core.decision import LONGEST_WAIT
+from ..errors import HeadgateError
+from .credential import LONGEST_LABEL
+from .identity import (
+    IDENTITY_DIGITS,
+    OWNER_ONLY,
+    close_to_others,
+    make_folder_for,
+    make_for_owner,
+    state_folder,
+    write_for_owner,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+
+MOST_RECORDS = 10_000
+"""Credentials a store remembers; of more, those written last."""
+LARGEST_FILE = 16 * 1024 * 1024
+LONGEST_LOCK = 1.0
+"""Seconds to wait for another process that writes; an event loop may stand still meanwhile."""
+
+
+class StoreError(HeadgateError):
+    """The file could not be read or written; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """How one credential stood when this was written."""
+
+    identity: str
+    label: str
+    provider: str = ""
+    group: str | None = None
+    written_at: float
+    era: int = 0
+    until: float = 0.0
+    """Until when it rests, 0 if it does not."""
+    retired: bool = False
+    reason: str = ""
+    budget: float | None = None
+    budget_until: float = 0.0
+
+    def rests_for(self, wall: float) -> float:
+        """Seconds it still has to rest. A clock that went back since makes them no more than they were."""
+        return max(0.0, min(self.until - wall, self.until - self.written_at, LONGEST_WAIT))
+
+    def budget_at(self, wall: float) -> float | None:
+        """Calls that are left, as far as that is still known."""
+        return self.budget if wall < self.budget_until else None
+
+    def merged(self, newer: Record) -> Record:
+        """Both, as one."""
+        if newer.era != self.era:
+            return max(self, newer, key=lambda record: record.era)
+        ruling = newer if newer.retired or (newer.until >= self.until and not self.retired) else self
+        return replace(
+            newer, written_at=ruling.written_at, until=ruling.until, retired=ruling.retired, reason=ruling.reason
+        )
+
+
+class CredentialStore(Protocol):
+    """Where records are kept. What a method raises is logged; the coordinator then goes on by what it knows."""
+
+    def load(self) -> Iterable[Record]:
+        """All that is known."""
+
+    def save(self, records: Iterable[Record]) -> None:
+        """Merge these into what is there."""
+
+    def stamp(self) -> object:
+        """Something that is another once anybody has saved; asked for often, so it must be cheap."""
+
+
+class FileStore:
+    """Records in a file that only its owner can read: SQLite, or JSON if the name ends in ``.json``.
+
+    SQLite is the default for it can be shared on every system; JSON is for reading by people, and is
+    shared safely where there is ``fcntl`` (not on Windows).
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        chosen = os.path.join(state_folder(), "credentials.db") if path is None else os.fspath(path)
+        self.path = os.path.expanduser(chosen)
+        self._read_and_write = _json_file if self.path.endswith(".json") else _sqlite_file
+
+    def load(self) -> list[Record]:
+        """All that is known; nothing if there is no file yet."""
+        if not os.path.exists(self.path):
+            return []
+        with self._opened() as file:
+            return list(file.records().values())
+
+    def save(self, records: Iterable[Record]) -> None:
+        """Merge these into what is there; the file is made if need be."""
+        with self._opened() as file:
+            known = file.records()
+            changed = {
+                record.identity: known[record.identity].merged(record) if record.identity in known else record
+                for record in records
+            }
+            file.put(changed, known | changed)
+
+    def stamp(self) -> object:
+        """When and how the file was last written; None if there is none."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    @contextmanager
+    def _opened(self) -> Iterator[_File]:
+        try:
+            make_folder_for(self.path)
+            if os.path.exists(self.path):
+                close_to_others(self.path)
+            with self._read_and_write(self.path) as file:
+                yield file
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.path} cannot be used as a store of credentials ({error})") from None
+
+    def __repr__(self) -> str:
+        return f"FileStore({self.path!r})"
+
+
+class _File(Protocol):
+    def records(self) -> dict[str, Record]: ...
+
+    def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None: ...
+
+
+class _Json:
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def records(self) -> dict[str, Record]:
+        import json
+
+        if not os.path.exists(self._path):
+            return {}
+        if os.path.getsize(self._path) > LARGEST_FILE:
+            raise ValueError("it is too large")
+        with open(self._path, encoding="utf-8") as file:
+            content = json.load(file)
+        rows = content.get("credentials") if isinstance(content, dict) else None
+        if not isinstance(rows, list):
+            raise ValueError("it holds something else")
+        return _by_identity(rows)
+
+    def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None:
+        import json
+
+        newest = sorted(everything.values(), key=lambda record: record.written_at)[-MOST_RECORDS:]
+        content = {"headgate": 1, "credentials": [asdict(record) for record in newest]}
+        write_for_owner(self._path, json.dumps(content, indent=1).encode())
+
+
+@contextmanager
+def _json_file(path: str) -> Iterator[_File]:
+    try:
+        import fcntl
+    except ImportError:  # Windows: the file is still replaced as a whole, but two writers may overlook each other
+        yield _Json(path)
+        return
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+    try:
+        give_up_at = time.monotonic() + LONGEST_LOCK
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > give_up_at:
+                    raise
+                time.sleep(0.005)
+        yield _Json(path)
+    finally:
+        os.close(lock)
+
+
+class _Sqlite:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def records(self) -> dict[str, Record]:
+        import json
+
+        rows = self._connection.execute("SELECT record FROM credentials LIMIT ?", (MOST_RECORDS,))
+        return _by_identity(json.loads(row) for (row,) in rows)
+
+    def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None:
+        import json
+
+        self._connection.executemany(
+            "REPLACE INTO credentials VALUES (?, ?, ?)",
+            [(one.identity, one.written_at, json.dumps(asdict(one))) for one in changed.values()],
+        )
+        if len(everything) >= MOST_RECORDS:
+            keep = "SELECT identity FROM credentials ORDER BY written_at DESC LIMIT ?"
+            self._connection.execute(
+                f"DELETE FROM credentials WHERE identity NOT IN ({keep})",  # noqa: S608
+                (MOST_RECORDS,),
+            )
+
+
+@contextmanager
+def _sqlite_file(path: str) -> Iterator[_File]:
+    import sqlite3
+
+    if not os.path.exists(path):
+        make_for_owner(path, b"")  # SQLite gives its journal the same permissions
+    connection = sqlite3.connect(path, timeout=LONGEST_LOCK, isolation_level=None)
+    try:
+        # An event loop may stand still meanwhile. What a power cut takes is learned again from the next refusal.
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS credentials (identity TEXT PRIMARY KEY, written_at REAL, record TEXT)"
+        )
+        yield _Sqlite(connection)
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise OSError(str(error)) from None
+    finally:
+        connection.close()
+
+
+def _by_identity(rows: Iterable[Any]) -> dict[str, Record]:
+    records = (record for row in rows if (record := _record(row)) is not None)
+    return {record.identity: record for record in records}
+
+
+_NAMES = {field.name for field in fields(Record)}
+_NUMBERS = ("written_at", "until", "budget_until", "era")
+
+
+def _record(row: Any) -> Record | None:
+    """A record as it was written; None for what cannot be one, whoever put it there."""
+    try:
+        record = Record(**{name: row[name] for name in _NAMES & set(row)})
+        texts = (record.label, record.provider, record.reason, record.group or "")
+        fine = (
+            all(isinstance(text, str) and text.isprintable() and len(text) <= LONGEST_LABEL for text in texts)
+            and len(record.identity) == IDENTITY_DIGITS
+            and int(record.identity, 16) >= 0
+            and all(isfinite(getattr(record, name)) for name in _NUMBERS)
+            and isinstance(record.era, int)
+            and isinstance(record.retired, bool)
+            and (record.budget is None or isfinite(record.budget))
+        )
+    except (TypeError, ValueError):
+        return None
+    return record if fine else None

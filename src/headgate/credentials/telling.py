@@ -1,0 +1,67 @@
+"""What happened to a credential, told once the lock is free: by label and six digits, never by the secret."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..clock import Clock
+from ..core.words import span
+from ..events import ResilienceEvent
+from .credential import Key
+from .identity import SHOWN_DIGITS, Identities
+
+log = logging.getLogger("headgate")
+
+_DOES = {"credential_rested": "rests", "credential_back": "is back", "credential_retired": "is retired"}
+
+
+class Telling:
+    """Logs facts, and hands them to a listener. One that raises is logged and otherwise ignored."""
+
+    def __init__(
+        self,
+        name: str,
+        provider: str,
+        clock: Clock,
+        listener: Callable[[ResilienceEvent], None] | None,
+        identities: Identities | None,
+    ) -> None:
+        self._name, self._provider, self._clock, self._listener = name, provider, clock, listener
+        self._identities = identities
+
+    @property
+    def identities(self) -> Identities:
+        if self._identities is None:  # read from its file by the first who needs it
+            self._identities = Identities.of_user()
+        return self._identities
+
+    def shown(self, key: Key) -> str:
+        """The six digits by which people tell it from others."""
+        return self.identities.of(key.credential.secret)[:SHOWN_DIGITS]
+
+    def tell(self, kind: str, key: Key, seconds: float, reason: str) -> None:
+        level = logging.WARNING if kind == "credential_retired" else logging.INFO
+        if log.isEnabledFor(level):
+            how_long = f" for {span(seconds)}" if seconds else ""
+            why = f" ({reason})" if reason else ""
+            log.log(level, "%s: %s [%s] %s%s%s", self._name, key.label, self.shown(key), _DOES[kind], how_long, why)
+        self.pass_on(kind, reason, key.label, seconds)
+
+    def pass_on(self, kind: str, reason: str, label: str | None = None, seconds: float = 0.0) -> None:
+        if self._listener is None:
+            return
+        from datetime import UTC, datetime
+
+        event = ResilienceEvent(
+            event_type=kind,
+            provider=self._provider,
+            timestamp=datetime.fromtimestamp(self._clock.wall(), UTC),
+            wait_ms=round(1000 * seconds) if seconds else None,
+            error_type=reason or None,
+            credential=label,
+        )
+        try:
+            self._listener(event)
+        except Exception:
+            log.exception("a listener failed on %s of %s", kind, label or self._name)

@@ -1,0 +1,44 @@
+"""Search APIs behind one contract: real requests and answers, typed results, and every call through the gate.
+
+    async with TavilyProvider(api_key) as tavily:
+        for found in await tavily.search("rate limits", max_results=5):
+            print(found.title, found.url)
+
+A provider of your own is one file: a subclass of ``SearchProvider`` with ``ask`` and ``read``.
+"""
+
+from .base import Question, SearchProvider
+from .google import GoogleProvider
+from .perplexity import PerplexityProvider
+from .results import Page, SearchResult
+from .semantic_scholar import SemanticScholarProvider
+from .tavily import TavilyProvider
+from .tavily_extract import Extraction, TavilyExtractProvider
+from .transport import Request
+
+PROVIDERS: dict[str, type[SearchProvider]] = {
+    provider.name: provider
+    for provider in (
+        TavilyProvider,
+        TavilyExtractProvider,
+        GoogleProvider,
+        PerplexityProvider,
+        SemanticScholarProvider,
+    )
+}
+"""Every provider by its name."""
+
+__all__ = [
+    "PROVIDERS",
+    "Extraction",
+    "GoogleProvider",
+    "Page",
+    "PerplexityProvider",
+    "Question",
+    "Request",
+    "SearchProvider",
+    "SearchResult",
+    "SemanticScholarProvider",
+    "TavilyExtractProvider",
+    "TavilyProvider",
+]

@@ -1,0 +1,237 @@
+"""What every provider has in common: a key to lease, pages to ask for, an answer to judge, and the gate around it.
+
+    search ─> pages ─> ask(question) ─> [ the gate: pace, circuit, retries, credential ]
+                                              │ each attempt
+                                              v
+                      read(answer) <── judge <── send(signed(request, key))
+
+A provider says four things: its name, its address, how a question is asked and how an
+answer is read. It raises ``RateLimitError``, ``AuthenticationError`` or ``ProviderError`` for
+calls that were sent, and a ``Refused`` for those that were not.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from .. import wire
+from ..core.decision import UNKNOWN, Outcome
+from ..credentials import Credential, CredentialCoordinator
+from ..errors import AuthenticationError, ConfigError, Failed, NoCredentialError, ProviderError, RateLimitError
+from ..resilience import ErrorClassification, ProviderResilienceConfig, classify_error, execute_with_resilience
+from .results import Json, Page, SearchResult
+from .transport import Answer, NoAnswerError, Request, UnfitAnswerError, new_session, send
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from ..resilience.context import CallContext, Credentials
+    from ..resilience.manager import ProviderResilienceManager
+
+MOST_PAGES = 50
+"""Calls one search may take, whatever a server says of further pages."""
+LONGEST_QUERY = 100_000
+"""Characters."""
+
+_RAISED: dict[Outcome, type[Failed]] = {
+    Outcome.RATE_LIMITED: RateLimitError,
+    Outcome.QUOTA_EXHAUSTED: RateLimitError,
+    Outcome.AUTH: AuthenticationError,
+    Outcome.KEY_DEAD: AuthenticationError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one call should bring."""
+
+    query: str
+    wanted: int
+    """How many more results are wanted."""
+    start: int = 0
+    """How many have gone before, by the provider's own count."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The API's own parameters, as the caller gave them."""
+
+
+class SearchProvider(ABC):
+    """One search API. Safe to use from many tasks at once.
+
+    ``await provider.search(...)`` opens and closes its connections; ``async with provider:`` keeps them open
+    between searches.
+    """
+
+    name: ClassVar[str]
+    address: ClassVar[str]
+    """Where the real API is; ``base_url`` takes its place."""
+    most_results: ClassVar[int]
+    """What the API gives for one query at most; asking for more brings as many."""
+    key_variable: ClassVar[str] = ""
+    """The environment variable in which people keep this key; nothing here reads it."""
+    needs_key: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        *,
+        base_url: str | None = None,
+        credentials: Credentials | None = None,
+        manager: ProviderResilienceManager | None = None,
+        session: aiohttp.ClientSession | None = None,
+        timeout: float = 30.0,
+        resilience_config: ProviderResilienceConfig | None = None,
+    ) -> None:
+        """``credentials`` is a ``CredentialCoordinator``, for several keys. ``timeout`` is for each attempt."""
+        if api_key is not None and credentials is not None:
+            raise ConfigError(f"{self.name}: give api_key or credentials, not both")
+        if self.needs_key and not api_key and credentials is None:
+            raise ConfigError(f"{self.name}: needs an api_key or credentials ({self.key_variable} is the usual place)")
+        if not 0 < timeout < UNKNOWN:
+            raise ConfigError(f"{self.name}: timeout={timeout!r} must be a number of seconds above 0")
+        self.base_url = (base_url or self.address).rstrip("/")
+        if not self.base_url.startswith(("http://", "https://")) or not {"@", "?", "#"}.isdisjoint(self.base_url):
+            raise ConfigError(f"{self.name}: base_url must be http://... or https://..., without credentials or query")
+        self._credentials = self._only(api_key) if api_key else credentials
+        self._manager = manager
+        self._session = session
+        self._own_session: aiohttp.ClientSession | None = None
+        self._blocks = 0
+        self._timeout = timeout
+        self._config = resilience_config
+
+    # ------------------------------------------------------------------ what a provider says
+
+    @abstractmethod
+    def ask(self, question: Question) -> Request:
+        """The request for this question, without the key."""
+
+    @abstractmethod
+    def read(self, answer: Json, question: Question) -> Page:
+        """What was found; ``next_start`` is the ``start`` of the next question."""
+
+    def signed(self, request: Request, key: str) -> Request:
+        """The request with the key where this API wants it."""
+        return request.with_header("Authorization", f"Bearer {key}")
+
+    def classify_error(self, response: object | None, exception: Exception | None) -> ErrorClassification | None:
+        """What an error means: the usual table. Override it where an API means something of its own."""
+        return classify_error(response, exception)
+
+    @property
+    def resilience_config(self) -> ProviderResilienceConfig | None:
+        """How calls to this provider are paced and retried; None leaves it to ``PROVIDER_CONFIGS``."""
+        return self._config
+
+    # ------------------------------------------------------------------ what callers call
+
+    async def search(self, query: str, max_results: int = 10, **options: Any) -> list[SearchResult]:
+        """At most ``max_results``, best first; ``options`` are the API's own parameters."""
+        results: list[SearchResult] = []
+        async with aclosing(self.pages(query, max_results, **options)) as pages:
+            async for page in pages:
+                results += page.results
+        return results
+
+    async def pages(self, query: str, max_results: int = 10, **options: Any) -> AsyncGenerator[Page]:
+        """The same page by page, for those who want to keep the first ones if a later one fails."""
+        if not isinstance(query, str) or not 0 < len(query.strip()) <= LONGEST_QUERY:
+            raise ConfigError(f"{self.name}: query must be a text of 1 to {LONGEST_QUERY:,} characters")
+        if not (isinstance(max_results, int) and max_results >= 1):
+            raise ConfigError(f"{self.name}: max_results={max_results!r} must be a whole number, 1 or more")
+        wanted, start = min(max_results, self.most_results), 0
+        async with self._session_for_search() as session:
+            for _ in range(MOST_PAGES):
+                question = Question(query, wanted, start, options)
+                page = self.read(await self._call(session, self.ask(question)), question)
+                found = [result for result in page.results if result.url][:wanted]
+                yield Page(found, page.next_start, page.failed)
+                wanted -= len(found)
+                brought = page.results or page.failed
+                if not (wanted and brought) or page.next_start is None or page.next_start <= start:
+                    return
+                start = page.next_start
+
+    async def __aenter__(self) -> Self:
+        if self._own_session is None:
+            self._own_session = new_session()
+        self._blocks += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._blocks -= 1
+        if not self._blocks and self._own_session is not None:
+            own, self._own_session = self._own_session, None
+            await own.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.base_url}>"
+
+    # ------------------------------------------------------------------ one call
+
+    async def _call(self, session: aiohttp.ClientSession, request: Request) -> Json:
+        """The answer to one request, after as many attempts as the gate allows."""
+
+        async def attempt(context: CallContext) -> Answer:
+            key = context.credential or ""
+            signed = self.signed(request, key) if key else request
+            answer = await send(session, self.base_url, signed, within=self._timeout, secret=key)
+            self._judge(answer, key)
+            return answer
+
+        try:
+            answer = await execute_with_resilience(
+                attempt,
+                self.name,
+                credentials=self._credentials,
+                classify_error=self.classify_error,
+                manager=self._manager,
+                resilience_config=self.resilience_config,
+            )
+        except NoCredentialError as refusal:
+            if isinstance(refusal.__cause__, Failed):  # one was tried, and its answer says more
+                raise refusal.__cause__ from None
+            raise
+        except (NoAnswerError, UnfitAnswerError) as error:
+            raise ProviderError(self.name, str(error)) from None
+        except TimeoutError:
+            raise ProviderError(self.name, "did not answer in the time an attempt may take") from None
+        body = answer.json()
+        if body is None:
+            raise ProviderError(self.name, f"answered {answer.status_code} with something that is no JSON object")
+        return body
+
+    def _judge(self, answer: Answer, key: str) -> None:
+        """Raise what the answer amounts to, unless it is a good one; 200 with an error inside is none."""
+        status, headers, body = wire.facts_of(answer)
+        signal = wire.read(status, headers, body, wall=time.time(), url=self.base_url)
+        if signal.outcome is Outcome.OK:
+            if status >= 300:
+                raise UnfitAnswerError(f"answered {status} and points elsewhere, which is not followed; check base_url")
+            return
+        said = answer.complaint(key) or signal.reason
+        told = f"answered {status} ({signal.outcome.value.replace('_', ' ')})" + (f": {said}" if said else "")
+        kind = _RAISED.get(signal.outcome, ProviderError)
+        failure = kind(self.name, told, status_code=status, retry_after=signal.retry_after)
+        failure.response = answer  # type: ignore[attr-defined]  # where the gate finds headers and body
+        raise failure
+
+    def _only(self, api_key: str) -> Credentials:
+        """A pool of one, so that a key whose quota is used up is not asked again before its time."""
+        return CredentialCoordinator([Credential("key-1", api_key)], at_once=None, provider=self.name)
+
+    @asynccontextmanager
+    async def _session_for_search(self) -> AsyncIterator[aiohttp.ClientSession]:
+        lasting = self._session or self._own_session
+        if lasting is not None:
+            yield lasting
+            return
+        async with new_session() as passing:
+            yield passing

@@ -1,0 +1,230 @@
+"""One call on its way: what has happened to it, and what may happen next. It decides; others wait and send.
+
+    credential ─> permit ─> attempt ─> outcome ──ok──> the result
+        ^                                 │ may be tried again, and there is time
+        └── one wait, the longest of all ─┘
+                                          │ may not
+                                          └──> the last error, the last answer, or why there was no time
+
+Whatever is held (a permit, a credential, leave to retry) is given back by ``close``, so a call
+that is cancelled at any moment leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..core.decision import UNKNOWN, Outcome
+from ..core.signal import SILENT, Signal
+from ..errors import (
+    CircuitOpenError,
+    Refused,
+    TimeBudgetExceededError,
+    WaitTooLongError,
+)
+from ..limiter.checks import Cost
+from ..limiter.permit import Permit
+from ..retry import Course
+from .context import CallContext, Lease, wants_context
+from .story import tell_failure, tell_retry, tell_success, tell_wait
+from .taxonomy import Verdict, hidden_in, judge
+from .terms import Terms
+
+
+class Call(Terms):
+    """Most calls go well at once and never change most of these."""
+
+    attempt = 1
+    permit: Permit | None = None
+    lease: Lease | None = None
+    label: str | None = None
+    """Of the credential that was used last."""
+    reported: Signal | None = None
+    """What the function itself said about the answer."""
+    response: object = None
+    real_cost: Cost | None = None
+    verdict: Verdict | None = None
+    """On the last attempt, if it failed."""
+    last_error: Exception | None = None
+    falls_back = False
+    """A refusal ends the call, and the answer before it is what the caller gets."""
+    _left = False
+    """Whether an attempt is under way."""
+    _retrying = False
+    _hurried = False
+    """Whether the wait for a permit is bounded by the time budget rather than by ``max_wait``."""
+    _course: Course | None = None
+
+    # ------------------------------------------------------------------ before an attempt
+
+    def bind(self, func: Callable[..., Any]) -> Callable[[], Any]:
+        """The function with the context it asks for, if it does."""
+        return partial(func, CallContext(self)) if wants_context(func) else func
+
+    def patience(self) -> float:
+        """How long to wait for a credential: a retry may use all of the time that is left."""
+        left = self.time_left()
+        return left if self._course is not None or left < self.max_wait else self.max_wait
+
+    def request(self) -> tuple[str, Cost, float, None, tuple[str, ...]]:
+        """What to ask the limiter for."""
+        lease = self.lease
+        key, also = self.target.keys_for(None if lease is None else lease.label)
+        left = self.time_budget if self._course is None and lease is None else self.time_left()
+        self._hurried = left < self.max_wait
+        return key, self.cost, left if self._hurried else self.max_wait, None, also
+
+    def leaves(self) -> None:
+        """The attempt starts now."""
+        permit = self.permit
+        if permit is not None:
+            if self._course is None:
+                self.target.sent(permit.sent_at)
+            if permit.waited > 0.0:
+                tell_wait(self, permit.waited)
+                if self.time_left() <= 0.0:
+                    raise self.out_of_time()
+        if self.lease is not None:
+            self.label = self.lease.label
+        if self._course is not None:
+            self.reported = self.response = self.real_cost = None
+        self._left = True
+
+    # ------------------------------------------------------------------ after it
+
+    def answered(self, result: object) -> float | None:
+        """The function has returned: how long to wait before it is called again, or None if that was all."""
+        signal = self.reported
+        if signal is None:
+            signal, self.response = hidden_in(result, self.manager.clock)
+        if signal.outcome is Outcome.OK:
+            self._report(signal)
+            if self.manager.on_event is not None:
+                tell_success(self)
+            return None
+        wait = self._again(judge(signal, self.response, None, self.classify_error, 0.0), None)
+        if wait is None:
+            tell_failure(self)
+        return wait
+
+    def failed(self, error: Exception) -> float | None:
+        """The attempt, or getting there, has failed: how long to wait before the next, or None to raise the error."""
+        if not self._left:
+            return self._refused(error)
+        if isinstance(error, Refused):  # by another gate, inside of the function: nothing was sent
+            if self.permit is not None:
+                self.permit.abandon()
+            return None
+        known = self.reported if self.reported is not None and self.reported.outcome is not Outcome.OK else None
+        return self._again(judge(known, self.response, error, self.classify_error, self.manager.clock.wall()), error)
+
+    def out_of_time(self) -> TimeBudgetExceededError:
+        """The budget has ended in the middle of something."""
+        course = self._course or self._begin()
+        course.calls += self._left
+        return course.out_of_time("the time budget is spent", None, self.manager.clock.now())
+
+    def close(self, error: BaseException | None = None) -> None:
+        """The call is over, with whatever error: give back what is still held, and tell about it."""
+        permit, lease = self.permit, self.lease
+        self.permit = self.lease = None
+        if permit is not None:
+            if self._left:
+                permit.release()
+            else:
+                permit.abandon()
+        if lease is not None:
+            lease.release()
+        if self._retrying:
+            self._end_retry()
+        if error is not None:
+            tell_failure(self, error)
+
+    def still_in_time(self) -> None:
+        """After a wait that may have taken longer than it should."""
+        if self._course is not None:
+            self._course.still_in_time(self.manager.clock.now())
+
+    # ------------------------------------------------------------------ inside
+
+    def _report(self, signal: Signal, latency: float | None = None) -> None:
+        """Tell the gate and the credential how the attempt ended. The circuit hears only of the provider's health."""
+        permit = self.permit
+        if permit is not None and self.limiter is not None:
+            circuits = permit.apart()
+            self.limiter.end(permit, signal, latency, self.real_cost)
+            for circuit in circuits:
+                if signal.outcome is Outcome.OK or signal.outcome.counts_against_target:
+                    self.limiter.end(circuit, SILENT[signal.outcome], latency, None)
+                else:
+                    circuit.release()
+            self.permit = None
+        if self.lease is not None:
+            self.lease.report(signal=signal)
+            self.lease = None
+        if self._retrying:
+            self._end_retry()
+        self._left = False
+
+    def _again(self, verdict: Verdict, error: Exception | None) -> float | None:
+        """Whether, and after how long, to try again after a failure."""
+        self.verdict, self.last_error = verdict, error
+        signal = verdict.signal
+        outcome = signal.outcome
+        self._report(signal)
+        course = self._course or self._begin()
+        elsewhere = outcome.needs_other_credential
+        if not (course.goes_on(outcome) and verdict.retryable) or (elsewhere and self.credentials is None):
+            return None
+        now, wait = self.manager.clock.now(), 0.0
+        if not elsewhere:
+            rests = outcome is Outcome.RATE_LIMITED and self.credentials is not None  # the credential, not the call
+            floor = 0.0 if rests else signal.retry_after or 0.0
+            wait = course.wait(floor, self.manager.rng.random(), now, error)
+        if outcome.uses_attempt and self.limiter is not None:
+            if not self.target.may_retry(now):
+                return None
+            self._retrying = True
+        self.attempt = course.attempts + 1
+        tell_retry(self, wait)
+        return wait
+
+    def _refused(self, error: Exception) -> float | None:
+        """Not let through. After an attempt its own error says more, unless the refusal knows when to come back."""
+        if not isinstance(error, Refused):
+            return None
+        if isinstance(error, WaitTooLongError) and self._hurried:
+            course = self._course or self._begin()
+            reason = "the wait for a permit would not fit into the time budget"
+            raise course.out_of_time(reason, error.retry_after, self.manager.clock.now()) from self.last_error
+        if self.verdict is None:
+            return None
+        dead = self.verdict.signal.outcome in (Outcome.AUTH, Outcome.KEY_DEAD)
+        if isinstance(error, CircuitOpenError) or error.retry_after is None or dead:
+            if self.last_error is not None:
+                raise self.last_error
+            self.falls_back = True
+            self.close()
+            tell_failure(self)
+            return None
+        error.__cause__ = self.last_error
+        return None
+
+    def _begin(self) -> Course:
+        settings, budget = self.settings, None if self.time_budget == UNKNOWN else self.time_budget
+        self._course = Course(
+            self.target.name,
+            self.max_attempts,
+            settings.base_delay,
+            settings.max_delay,
+            self.started_at,
+            budget,
+            settings.max_rate_limit_retries,
+        )
+        return self._course
+
+    def _end_retry(self) -> None:
+        self._retrying = False
+        self.target.retried()

@@ -1,0 +1,185 @@
+"""How calls to a provider behave, and who has the last word on it.
+
+    argument of the call  >  the provider's resilience_config  >  PROVIDER_CONFIGS  >  GLOBAL_DEFAULTS
+
+The order holds for every setting on its own: ``None`` says nothing and leaves the word to the
+next. Where there shall be no bound at all, say ``math.inf``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import inf
+from typing import Any
+
+from ..config import RateLimitConfig, Strategy
+from ..core.control.protocol import Controller
+from .checks import FINITE, check, check_time, number
+from .crowd import Crowd
+
+NEVER_TRIPS = 2**62
+"""Failures in a row that nobody will ever see."""
+REMEMBERED = 3600.0
+"""Seconds for which what was learned about a provider is kept while nobody calls it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimiterConfig:
+    """How fast a provider, or each of its credentials, is called."""
+
+    requests_per_second: float = 1.0
+    """A known limit: never more than this; what the provider really takes is learned below it."""
+    burst_limit: int = 5
+    """Calls that may start at once after a rest."""
+    max_wait_seconds: float = 30.0
+    """A call that would wait longer for its turn is refused at once."""
+    strategy: str | Strategy | Controller = "adaptive"
+    ceiling: bool = True
+    """False: nothing is known, ``requests_per_second`` is only where to begin, and the pace is learned upward too."""
+
+    def __post_init__(self) -> None:
+        check("requests_per_second", self.requests_per_second, 0 < number(self.requests_per_second) < inf, FINITE)
+        check("burst_limit", self.burst_limit, number(self.burst_limit) >= 1, "1 or more")
+        check("max_wait_seconds", self.max_wait_seconds, number(self.max_wait_seconds) >= 0, "0 or more seconds")
+        RateLimitConfig(strategy=self.strategy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderResilienceConfig:
+    """The settings of one provider. What is ``None`` here is decided by the next in the order of precedence."""
+
+    rate_limiter: RateLimiterConfig | None = None
+    failure_threshold: int | None = None
+    """Failures in a row that open the circuit."""
+    recovery_timeout: float | None = None
+    """Seconds for which it stays open."""
+    half_open_probes: int | None = None
+    max_attempts: int | None = None
+    """Calls in all; being rate limited does not count."""
+    max_rate_limit_retries: int | None = None
+    """How often one call may be told to come back later, or to come with another credential."""
+    base_delay: float | None = None
+    max_delay: float | None = None
+    """The backoff's ceiling; only what the server asks for is longer."""
+    time_budget: float | None = None
+    """Seconds for everything together: waiting, attempts and backoff."""
+    attempt_timeout: float | None = None
+    """Seconds for one attempt; one that takes longer has failed."""
+    retry_budget: float | None = None
+    """The share of calls that may be retries of failures."""
+
+    def __post_init__(self) -> None:
+        for name in ("failure_threshold", "half_open_probes", "max_attempts"):
+            count = getattr(self, name)
+            check(name, count, count is None or (isinstance(count, int) and count >= 1), "a whole number, 1 or more")
+        count = self.max_rate_limit_retries
+        check("max_rate_limit_retries", count, count is None or (isinstance(count, int) and count >= 0), "0 or more")
+        for name in ("recovery_timeout", "base_delay", "max_delay"):
+            seconds = getattr(self, name)
+            check(name, seconds, seconds is None or 0 < number(seconds) < inf, FINITE)
+        for name in ("time_budget", "attempt_timeout"):
+            check_time(name, getattr(self, name))
+        share = self.retry_budget
+        check("retry_budget", share, share is None or 0 <= number(share) < inf, "a share, 0 or more")
+        if self.base_delay is not None and self.max_delay is not None:
+            check("base_delay", self.base_delay, self.base_delay <= self.max_delay, "at most max_delay")
+
+
+GLOBAL_DEFAULTS = ProviderResilienceConfig(
+    rate_limiter=RateLimiterConfig(requests_per_second=2.0, burst_limit=4, ceiling=False),
+    failure_threshold=5,
+    recovery_timeout=30.0,
+    half_open_probes=1,
+    max_attempts=3,
+    max_rate_limit_retries=20,
+    base_delay=0.2,
+    max_delay=5.0,
+    time_budget=60.0,
+    retry_budget=0.2,
+)
+"""For a provider of which nothing is known."""
+
+
+def _starts_at(rate: float, burst: int = 5) -> ProviderResilienceConfig:
+    return ProviderResilienceConfig(
+        rate_limiter=RateLimiterConfig(requests_per_second=rate, burst_limit=burst, ceiling=False)
+    )
+
+
+PROVIDER_CONFIGS: dict[str, ProviderResilienceConfig] = {
+    "tavily": _starts_at(1.5),  # 100 a minute with a development key, 1,000 with a production key
+    "tavily_extract": _starts_at(1.5),
+    "google": _starts_at(1.0),
+    "perplexity": _starts_at(0.8),  # 50 a minute to begin with; more by usage
+    "semantic_scholar": ProviderResilienceConfig(  # one a second with a key, and a shared pool without
+        rate_limiter=RateLimiterConfig(requests_per_second=1.0, burst_limit=1)
+    ),
+}
+"""What is known of some providers. Read when a manager first meets a provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of a provider, decided."""
+
+    rate_limiter: RateLimiterConfig
+    failure_threshold: int
+    recovery_timeout: float
+    half_open_probes: int
+    max_attempts: int
+    max_rate_limit_retries: int
+    base_delay: float
+    max_delay: float
+    time_budget: float
+    attempt_timeout: float
+    retry_budget: float
+
+    def of_gate(self) -> tuple[Any, ...]:
+        """Those that all calls to the provider share."""
+        limiter = self.rate_limiter
+        pace = (limiter.requests_per_second, limiter.burst_limit, limiter.strategy, limiter.ceiling)
+        return (pace, self.failure_threshold, self.recovery_timeout, self.half_open_probes, self.retry_budget)
+
+
+def resolve(provider: str, config: ProviderResilienceConfig | None) -> Settings:
+    """Each setting from the first that says something about it."""
+    says = [one for one in (config, PROVIDER_CONFIGS.get(provider), GLOBAL_DEFAULTS) if one is not None]
+    decided: dict[str, Any] = {
+        field.name: next((value for one in says if (value := getattr(one, field.name)) is not None), inf)
+        for field in fields(ProviderResilienceConfig)
+    }
+    decided["max_delay"] = max(decided["max_delay"], decided["base_delay"])
+    return Settings(**decided)
+
+
+def paced(settings: Settings, *, circuit: bool) -> RateLimitConfig:
+    """The gate of a provider that is called without credentials, or (without a circuit) of one of its credentials."""
+    limiter = settings.rate_limiter
+    rate = limiter.requests_per_second
+    return RateLimitConfig(
+        strategy=limiter.strategy,
+        initial_rps=rate,
+        min_rps=min(0.01, rate),
+        max_rps=rate if limiter.ceiling else None,
+        token_bucket_capacity=limiter.burst_limit,
+        domain_state_ttl=REMEMBERED,
+        **_breaker(settings if circuit else None),
+    )
+
+
+def unpaced(settings: Settings) -> RateLimitConfig:
+    """The gate of a provider whose credentials have a pace each: nothing but the circuit, and the way back from it."""
+    return RateLimitConfig(strategy=lambda _: Crowd(), domain_state_ttl=REMEMBERED, **_breaker(settings))
+
+
+def _breaker(settings: Settings | None) -> dict[str, Any]:
+    """Providers are judged by failures in a row alone; a share of 1 adds nothing to that."""
+    if settings is None:
+        return {"consecutive_fail_threshold": NEVER_TRIPS, "min_samples_to_trip": NEVER_TRIPS}
+    return {
+        "consecutive_fail_threshold": settings.failure_threshold,
+        "error_rate_threshold": 1.0,
+        "min_samples_to_trip": NEVER_TRIPS,
+        "open_state_duration": settings.recovery_timeout,
+        "half_open_probes": settings.half_open_probes,
+    }

@@ -1,0 +1,134 @@
+"""What a function may know about the call it makes, and what the executor asks of credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..core.decision import UNKNOWN, Outcome
+from ..core.signal import Signal
+from ..limiter.permit import Headers, Permit, signal_of
+
+if TYPE_CHECKING:
+    from .call import Call
+
+
+class Lease(Protocol):
+    """A credential in use. It ends once: by ``report`` or by ``release``."""
+
+    @property
+    def secret(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    def report(self, answer: object = None, *, signal: Signal | None = None) -> object: ...
+    def release(self) -> object: ...
+
+
+class Credentials(Protocol):
+    """Whoever hands out credentials, such as a ``CredentialCoordinator``."""
+
+    def acquire(self, timeout: float | None = None) -> Lease: ...
+    async def acquire_async(self, timeout: float | None = None) -> Lease: ...  # noqa: ASYNC109 - theirs
+
+
+class CallContext:
+    """Handed to a function that takes it: what it may use, how long it may take, and where to report."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    @property
+    def provider(self) -> str:
+        return self._call.target.name
+
+    @property
+    def attempt(self) -> int:
+        """From 1. Sending again because of a rate limit is the same attempt."""
+        return self._call.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._call.max_attempts
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds this attempt may take: a good timeout for the request. None is no bound."""
+        seconds = min(self._call.time_left(), self._call.attempt_timeout)
+        return None if seconds == UNKNOWN else seconds
+
+    @property
+    def correlation_id(self) -> str:
+        """The same for all attempts and events of this call."""
+        return self._call.correlation_id
+
+    @property
+    def credential(self) -> str | None:
+        """The secret to use, if the call was given credentials."""
+        lease = self._call.lease
+        return None if lease is None else lease.secret
+
+    @property
+    def credential_label(self) -> str | None:
+        """What to call that credential where others can read it."""
+        lease = self._call.lease
+        return None if lease is None else lease.label
+
+    @property
+    def permit(self) -> Permit | None:
+        """The limiter's permit; None while the kill switch is off."""
+        return self._call.permit
+
+    def report(
+        self,
+        answer: object = None,
+        *,
+        status_code: int | None = None,
+        headers: Headers | None = None,
+        body: bytes | str | Mapping[str, object] | None = None,
+        retry_after: float | None = None,
+        cost: float | Mapping[str, float] | None = None,
+    ) -> Outcome:
+        """Say what was answered, where the function itself returns something else. Returns what it counts as.
+
+        Headers teach the pace, and an error inside a 200 becomes an outcome like any other: if it may be
+        retried, what the function returns is put aside and it is called again.
+        """
+        call = self._call
+        call.real_cost = cost
+        if answer is None and status_code is None:
+            status_code = 200  # whoever has a body, or knows what it cost, has had an answer
+        call.reported = signal_of(answer, status_code, headers, body, retry_after, call.manager.clock.wall())
+        call.response = None if isinstance(answer, BaseException | Signal) else answer
+        return call.reported.outcome
+
+    def __repr__(self) -> str:
+        return f"<CallContext {self.provider!r}, attempt {self.attempt} of {self.max_attempts}>"
+
+
+def wants_context(func: Callable[..., Any]) -> bool:
+    """Whether a function takes the context: it has one parameter without a default, or its first is called ctx."""
+    code = getattr(func, "__code__", None)
+    if code is None:
+        return _wants_by_signature(func)
+    if code.co_argcount == 0:
+        return False
+    bound = getattr(func, "__self__", None) is not None
+    places = code.co_argcount - bound
+    defaults = getattr(func, "__defaults__", None)
+    required = places - (len(defaults) if defaults else 0)
+    return bool(required == 1 or (required < 1 <= places and code.co_varnames[bound] == "ctx"))
+
+
+def _wants_by_signature(func: Callable[..., Any]) -> bool:
+    """The same for what is no plain function: a partial, an object that can be called."""
+    import inspect  # here, because it is large and seldom needed
+
+    try:
+        parameters = list(inspect.signature(func).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    required = [one for one in places if one.default is one.empty]
+    return len(required) == 1 or (not required and bool(places) and places[0].name == "ctx")

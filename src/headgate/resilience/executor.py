@@ -1,0 +1,169 @@
+"""Call a function with everything around it: credential, pace, circuit, retries, and one time budget over all.
+
+``Call`` decides; here is only the waiting, once with ``await`` and once without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from ..core.decision import UNKNOWN
+from ..limiter.checks import Cost
+from .alarm import Alarm
+from .call import Call
+from .config import ProviderResilienceConfig
+from .context import CallContext, Credentials
+from .manager import ProviderResilienceManager
+from .taxonomy import ClassifyError
+
+R = TypeVar("R")
+
+
+async def execute_with_resilience(
+    func: Callable[[], Awaitable[R]] | Callable[[CallContext], Awaitable[R]],
+    provider: str,
+    *,
+    time_budget: float | None = None,
+    max_wait_seconds: float | None = None,
+    attempt_timeout: float | None = None,
+    max_attempts: int | None = None,
+    cost: Cost = 1,
+    credentials: Credentials | None = None,
+    classify_error: ClassifyError | None = None,
+    manager: ProviderResilienceManager | None = None,
+    resilience_config: ProviderResilienceConfig | None = None,
+    correlation_id: str | None = None,
+) -> R:
+    """Call ``func()`` or ``func(ctx)`` when the provider will take it, and again while that makes sense.
+
+    Raises what the function raised last; a ``Refused`` (``CircuitOpenError``, ``WaitTooLongError``,
+    ``NoCredentialError``) if it was not let through; ``TimeBudgetExceededError`` when the time is up, or
+    at once if what comes next would not fit into it. A response that is an error is classified like an
+    exception and, after the last attempt, returned as it is. ``math.inf`` is no bound.
+    """
+    call = Call(
+        provider,
+        time_budget,
+        max_wait_seconds,
+        attempt_timeout,
+        max_attempts,
+        cost,
+        credentials,
+        classify_error,
+        manager,
+        resilience_config,
+        correlation_id,
+    )
+    result: R = await drive(call, call.bind(func))
+    return result
+
+
+def execute_with_resilience_sync(
+    func: Callable[[], R] | Callable[[CallContext], R],
+    provider: str,
+    *,
+    time_budget: float | None = None,
+    max_wait_seconds: float | None = None,
+    attempt_timeout: float | None = None,
+    max_attempts: int | None = None,
+    cost: Cost = 1,
+    credentials: Credentials | None = None,
+    classify_error: ClassifyError | None = None,
+    manager: ProviderResilienceManager | None = None,
+    resilience_config: ProviderResilienceConfig | None = None,
+    correlation_id: str | None = None,
+) -> R:
+    """The same for a thread. No wait and no attempt starts past the budget.
+
+    An attempt under way cannot be stopped from outside: pass ``ctx.remaining`` on as the request's timeout.
+    """
+    call = Call(
+        provider,
+        time_budget,
+        max_wait_seconds,
+        attempt_timeout,
+        max_attempts,
+        cost,
+        credentials,
+        classify_error,
+        manager,
+        resilience_config,
+        correlation_id,
+    )
+    attempt: Callable[[], R] = call.bind(func)
+    wait = 0.0
+    try:
+        while True:
+            try:
+                if wait > 0.0:
+                    call.manager.clock.sleep(wait)
+                call.still_in_time()
+                if credentials is not None:
+                    call.lease = credentials.acquire(call.patience())
+                if call.limiter is not None:
+                    call.permit = call.limiter.acquire(*call.request())
+                call.leaves()
+                result = attempt()
+            except Exception as error:
+                again = call.failed(error)
+                if again is None and not call.falls_back:
+                    raise
+            else:
+                again = call.answered(result)
+            if again is None:
+                return result
+            wait = again
+    except BaseException as error:
+        call.close(error)
+        raise
+
+
+async def drive(call: Call, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    """Take a call to its end: the waiting of ``execute_with_resilience``."""
+    alarm = None if call.time_budget == UNKNOWN else Alarm(call.time_budget)
+    wait = 0.0
+    try:
+        while True:
+            try:
+                if wait > 0.0:
+                    await call.manager.clock.sleep_async(wait)
+                    call.still_in_time()
+                if call.credentials is not None:
+                    call.lease = await call.credentials.acquire_async(call.patience())
+                if call.limiter is not None:
+                    call.permit = await call.limiter.acquire_async(*call.request())
+                call.leaves()
+                if call.attempt_timeout == UNKNOWN:
+                    result = await attempt()
+                else:
+                    result = await _within(call.attempt_timeout, attempt)
+            except Exception as error:
+                if alarm is not None and alarm.rang:  # its last words were not the cancellation itself
+                    raise call.out_of_time() from None
+                again = call.failed(error)
+                if again is None and not call.falls_back:
+                    raise
+            else:
+                again = call.answered(result)
+            if again is None:
+                return result
+            wait = again
+    except BaseException as error:
+        if alarm is not None and alarm.took(error):
+            spent = call.out_of_time()
+            call.close(spent)
+            raise spent from call.last_error
+        call.close(error)
+        raise
+    finally:
+        if alarm is not None:
+            alarm.stop()
+
+
+async def _within(seconds: float, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    """One attempt, with a time limit of its own."""
+    import asyncio  # here, because a program without an event loop should not load one
+
+    async with asyncio.timeout(seconds):
+        return await attempt()

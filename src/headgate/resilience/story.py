@@ -1,0 +1,78 @@
+"""What a call tells those who listen: every wait and retry, and exactly one last word.
+
+    rate_limit_wait*  retry_attempt*  then one of  request_success | request_failure | budget_exceeded
+
+Events carry kinds of errors, never their messages: those may hold anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.decision import UNKNOWN, Outcome
+from ..errors import CircuitOpenError, NoCredentialError, Refused, TimeBudgetExceededError, WaitTooLongError
+
+if TYPE_CHECKING:
+    from .call import Call
+
+_REFUSALS = (
+    (CircuitOpenError, "circuit_open"),
+    (WaitTooLongError, "wait_too_long"),
+    (NoCredentialError, "no_credential"),
+    (Refused, "refused"),
+)
+
+
+def tell_wait(call: Call, waited: float) -> None:
+    _tell(call, "rate_limit_wait", wait_ms=round(waited * 1e3))
+
+
+def tell_retry(call: Call, wait: float) -> None:
+    """Told before the wait, and about the attempt to come."""
+    _tell(call, "retry_attempt", wait_ms=round(wait * 1e3), **_classified(call))
+
+
+def tell_success(call: Call) -> None:
+    _tell(call, "request_success", breaker_state=_circuit(call))
+
+
+def tell_failure(call: Call, error: BaseException | None = None) -> None:
+    """The last word about a call that did not succeed; without an error, it ended with an answer that is one."""
+    if call.manager.on_event is None:
+        return
+    facts, event_type = _classified(call), "request_failure"
+    if isinstance(error, TimeBudgetExceededError):
+        event_type = "budget_exceeded"
+    elif isinstance(error, Refused):
+        word = next(word for kind, word in _REFUSALS if isinstance(error, kind))
+        facts = {"error_type": word, "error_classification": "refused"}
+    elif error is not None and not isinstance(error, Exception):
+        facts = {"error_type": "cancelled", "error_classification": Outcome.ABANDONED.value}
+    _tell(call, event_type, breaker_state=_circuit(call), **facts)
+
+
+def _classified(call: Call) -> dict[str, str]:
+    verdict = call.verdict
+    if verdict is None:
+        return {}
+    return {"error_type": verdict.error_type, "error_classification": verdict.signal.outcome.value}
+
+
+def _circuit(call: Call) -> str:
+    return call.manager.get_breaker_state(call.target.name).value
+
+
+def _tell(call: Call, event_type: str, **facts: Any) -> None:
+    if call.manager.on_event is None:
+        return
+    left = call.time_left()
+    call.manager.tell(
+        event_type,
+        call.target.name,
+        attempt=call.attempt,
+        max_attempts=call.max_attempts,
+        budget_remaining_ms=None if left == UNKNOWN else round(left * 1e3),
+        correlation_id=call.correlation_id,
+        credential=call.label,
+        **facts,
+    )

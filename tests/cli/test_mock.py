@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from headgate.sim.providers import PROVIDER_APIS
 from headgate.sim.quota import ALGORITHMS
 
 
@@ -116,7 +117,7 @@ def test_it_speaks_a_search_api_and_counts_it(headgate_process):
 def test_all_search_apis_can_be_spoken_at_once(headgate_process):
     process = headgate_process("mock", "--json", "--stop-with-stdin", "--provider", "all")
     said = json.loads(process.stdout.readline())
-    assert list(said["providers"]) == ["tavily", "tavily_extract", "google", "perplexity", "semantic_scholar"]
+    assert list(said["providers"]) == list(PROVIDER_APIS)
     assert get(f"{said['providers']['semantic_scholar']}/graph/v1/paper/search?query=x")[2]["total"] == 130
     out, _ = process.communicate(timeout=10)
     assert json.loads(out)["providers"]["semantic_scholar"]["answered"] == 1

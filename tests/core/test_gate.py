@@ -20,7 +20,7 @@ from headgate.core.decision import LONGEST_WAIT, CircuitState, Outcome, Refuse, 
 from headgate.core.flight import LOST_AFTER
 from headgate.core.gate import CHECK_EVERY, Gate, GatePolicy
 from headgate.core.pace import INSTANT
-from headgate.core.signal import SILENT, Signal
+from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.ticket import Ticket
 
 OK, REFUSED, FAILED = SILENT[Outcome.OK], SILENT[Outcome.RATE_LIMITED], SILENT[Outcome.TRANSIENT]
@@ -100,6 +100,15 @@ def test_the_least_rate_floors_the_learned_pace(least: float) -> None:
     for step in range(30):
         gate.report(gate.admit(step), REFUSED, 0.1, step + 0.5, 0.0)
     assert gate.rate == least
+
+
+def test_the_least_rate_floors_no_pace_that_the_server_asks_for() -> None:
+    gate = Gate(GatePolicy(controller=lambda: Adaptive(AdaptivePolicy(initial=50.0, least=20.0)), least=20.0))
+    for step in range(200):
+        now = step / 20
+        left = Limit(limit=600, remaining=300 - step, reset=60.0 - now, window=60.0)
+        gate.report(gate.admit(now), Signal(outcome=Outcome.OK, limits=(left,)), 0.01, now + 0.01, 0.0)
+    assert gate.rate == pytest.approx(100 / 50, rel=0.1)
 
 
 def test_the_least_rate_shortens_no_floor() -> None:

@@ -13,7 +13,8 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 WORDS = """
     results items data queries nextPage startIndex next failed_results url link title content raw_content score
     published_date snippet pagemap metatags article:published_time date last_updated abstract tldr text year
-    publicationDate authors name venue citationCount externalIds DOI openAccessPdf error"""
+    publicationDate authors name venue citationCount externalIds DOI openAccessPdf error message total-results URL
+    author given family issued date-parts container-title"""
 NAMES = st.sampled_from(WORDS.split())
 JSON = st.recursive(
     LEAVES, lambda inside: st.lists(inside, max_size=4) | st.dictionaries(NAMES, inside, max_size=6), max_leaves=30

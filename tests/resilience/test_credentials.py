@@ -9,6 +9,7 @@ import pytest
 
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import NoCredentialError
+from headgate.resilience import ProviderResilienceConfig, RateLimiterConfig
 
 
 def coordinator(lab, *labels: str, **options) -> CredentialCoordinator:
@@ -99,6 +100,34 @@ def test_fifty_calls_at_once_over_three_keys_never_share_one(play) -> None:
 
         assert await asyncio.gather(*(lab.execute(func, credentials=keys) for _ in range(50))) == ["fine"] * 50
         assert keys.get_available_count() == 3
+        assert lab.nothing_is_held()
+
+    play(scenario)
+
+
+def test_a_slow_key_holds_up_no_other(play) -> None:
+    async def scenario(lab):
+        keys = coordinator(lab, "slow", "fast", at_once=None)
+        config = ProviderResilienceConfig(
+            rate_limiter=RateLimiterConfig(requests_per_second=100.0, burst_limit=1, strategy="fixed")
+        )
+
+        async def func(ctx):
+            done.append(ctx.credential_label)
+
+        done: list[str] = []
+        manager = lab.manager
+        await lab.execute(func, credentials=keys, resilience_config=config)
+        gate = manager.limiter._gates["api/slow"]
+        gate.controller.rate = 0.1
+        gate.follow(lab.clock.now())
+        calls = [asyncio.create_task(lab.outcome(func, credentials=keys, resilience_config=config)) for _ in range(40)]
+        await asyncio.sleep(0.5)
+        assert done.count("fast") == 20
+        assert done.count("slow") <= 2
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
         assert lab.nothing_is_held()
 
     play(scenario)

@@ -8,7 +8,9 @@ import types
 
 import pytest
 
+from headgate.core.control.fixed import Fixed
 from headgate.core.decision import CircuitState
+from headgate.errors import ConfigError
 from headgate.resilience import RateLimiterConfig, stream_with_resilience
 from headgate.sim.virtual import run
 
@@ -140,3 +142,36 @@ def test_the_stepping_itself_reaches_every_await() -> None:
         return steps.count
 
     assert run(main) == 3
+
+
+@pytest.mark.parametrize("pool", [no_credentials, fake_credentials])
+def test_a_strategy_that_raises_fails_its_call_and_nothing_stays_held(play, pool) -> None:
+    class Broken(Fixed):
+        def on_answer(self, *_):
+            raise RuntimeError("a slip in the strategy")
+
+    async def scenario(lab):
+        limiter = RateLimiterConfig(requests_per_second=9.0, strategy=lambda _: Broken(9.0))
+        config = lab.config(rate_limiter=limiter)
+        credentials = pool(lab)
+        end = await lab.outcome(lab.script("fine"), resilience_config=config, credentials=credentials)
+        assert isinstance(end, RuntimeError)
+        assert lab.nothing_is_held()
+        assert credentials is None or not credentials.held
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("cost", [-1.0, {}, "much"])
+def test_a_cost_that_is_none_is_refused_where_it_is_reported(play, cost) -> None:
+    async def scenario(lab):
+        async def func(ctx):
+            with pytest.raises(ConfigError, match="cost="):
+                ctx.report(cost=cost)
+            ctx.report(cost={"requests": 2})
+            return "fine"
+
+        assert await lab.execute(func, credentials=lab.credentials()) == "fine"
+        assert lab.nothing_is_held()
+
+    play(scenario)

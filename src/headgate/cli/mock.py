@@ -33,15 +33,25 @@ OUTAGE = Notation("TIME+TIME", read_outage)
 ALL = "all"
 
 
+def read_key(text: str) -> tuple[Rate, tuple[Step, ...]]:
+    """A key's quota and its changes, from ``50/s`` or ``50/s,0.5@10s``."""
+    rate, *steps = text.split(",")
+    return read_rate(rate), tuple(read_step(step) for step in steps)
+
+
+KEY = Notation("N/TIME[,FACTOR@TIME...]", read_key)
+
+
 @click.command(
     cls=ExampleCommand,
     examples=[
         ("headgate mock", "50 calls a second on a free port; the address is printed"),
         ("headgate mock --rate 600/min --headers openai --port 8080", "speak of limits as OpenAI does"),
         ("headgate mock --rate 100/s --step 0.5@10s --outage 20s+3s", "half the quota after 10 s, an outage at 20 s"),
+        ("headgate mock --key 50/s --key 20/s,0.5@10s", "two keys, each with a quota of its own"),
         ("headgate mock --algorithm concurrency --at-once 8", "count calls at a time instead of calls per second"),
         ("headgate mock --provider tavily --rate 100/min --per-day 1000", "speak as Tavily does, with a quota per key"),
-        ("headgate mock --provider all --port 8080", "five search APIs at once, each below its name"),
+        ("headgate mock --provider all --port 8080", "all search APIs at once, each below its name"),
         ("curl -i http://127.0.0.1:8080/v1/anything", "a call"),
         ("curl http://127.0.0.1:8080/_truth", "the true quota and counters, for people who watch"),
     ],
@@ -89,6 +99,14 @@ ALL = "all"
     help="Fail: 12s+3s answers 503 for 3 s from second 12 on. Repeatable.",
 )
 @click.option(
+    "--key",
+    "keys",
+    type=KEY,
+    multiple=True,
+    help="Give each key a quota of its own instead of --rate, with steps if you like. The first is sent as "
+    '"Authorization: Bearer mock-key-1"; without a key the answer is 401. Repeatable.',
+)
+@click.option(
     "--provider",
     "providers",
     type=click.Choice([*PROVIDER_APIS, ALL]),
@@ -120,6 +138,7 @@ def command(
     latency: float,
     steps: tuple[Step, ...],
     outages: tuple[Outage, ...],
+    keys: tuple[tuple[Rate, tuple[Step, ...]], ...],
     providers: tuple[str, ...],
     per_day: int | None,
     host: str,
@@ -138,10 +157,14 @@ def command(
     """
     if per_day is not None and not providers:
         raise click.UsageError("--per-day is for the keys of a --provider; name one.")
+    if keys and (rate or steps or providers):
+        given = "--rate" if rate else "--step" if steps else "--provider"
+        raise click.UsageError(f"{given} is for an API without --key; write a key's own as --key 50/s,0.5@10s.")
     for option, value, meant_for in (
         ("--at-once", at_once, ("concurrency",)),
         ("--burst", burst, REFILLING),
         ("--rate", rate, tuple(name for name in ALGORITHMS if name != "concurrency")),
+        ("--key", keys or None, tuple(name for name in ALGORITHMS if name != "concurrency")),
     ):
         if value is not None and algorithm not in meant_for:
             raise click.UsageError(f"{option} is for --algorithm {' or '.join(meant_for)}; this one is {algorithm}.")
@@ -154,6 +177,7 @@ def command(
             latency=latency,
             steps=steps,
             outages=outages,
+            keys=tuple(MockPlan(rate=own, algorithm=algorithm, burst=burst, steps=changes) for own, changes in keys),
         )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None

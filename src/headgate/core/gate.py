@@ -290,7 +290,7 @@ class Gate(Pace):
         """Bring the pace in line with what the controller, the floor and the ramp say now."""
         controller, policy = self.controller, self.policy
         rate = controller.rate
-        if not rate >= policy.least:
+        if not rate >= policy.least and not (rate > 0.0 and controller.is_told):
             rate = policy.least
         if rate > policy.most:
             rate = policy.most

@@ -87,10 +87,6 @@ class Permit(Ticket):
         """The call was not sent after all."""
         self.gate.limiter.drop(self, sent=False)
 
-    def apart(self) -> tuple[Permit, ...]:
-        """The permits of the other keys; from now on each is to be ended for itself, with an outcome of its own."""
-        return ()
-
     def __enter__(self) -> Self:
         return self
 
@@ -129,10 +125,6 @@ class LongPermit(Permit, LongTicket):
     ) -> None:
         LongTicket.__init__(self, gate, seq, sent_at, depth, cost, waited)
         self.others = ()
-
-    def apart(self) -> tuple[Permit, ...]:
-        others, self.others = self.others, ()
-        return others
 
 
 def signal_of(

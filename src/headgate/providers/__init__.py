@@ -8,6 +8,7 @@ A provider of your own is one file: a subclass of ``SearchProvider`` with ``ask`
 """
 
 from .base import Question, SearchProvider
+from .crossref import CrossrefProvider
 from .google import GoogleProvider
 from .perplexity import PerplexityProvider
 from .results import Page, SearchResult
@@ -24,12 +25,14 @@ PROVIDERS: dict[str, type[SearchProvider]] = {
         GoogleProvider,
         PerplexityProvider,
         SemanticScholarProvider,
+        CrossrefProvider,
     )
 }
 """Every provider by its name."""
 
 __all__ = [
     "PROVIDERS",
+    "CrossrefProvider",
     "Extraction",
     "GoogleProvider",
     "Page",

@@ -1,10 +1,10 @@
 """One call on its way: what has happened to it, and what may happen next. It decides; others wait and send.
 
-    credential ─> permit ─> attempt ─> outcome ──ok──> the result
-        ^                                 │ may be tried again, and there is time
-        └── one wait, the longest of all ─┘
-                                          │ may not
-                                          └──> the last error, the last answer, or why there was no time
+    credential ─> pace ─> circuit ─> attempt ─> outcome ──ok──> the result
+        ^                                          │ may be tried again, and there is time
+        └────── one wait, the longest of all ──────┘
+                                                   │ may not
+                                                   └──> the last error, the last answer, or why there was no time
 
 Whatever is held (a permit, a credential, leave to retry) is given back by ``close``, so a call
 that is cancelled at any moment leaves nothing behind.
@@ -38,6 +38,8 @@ class Call(Terms):
 
     attempt = 1
     permit: Permit | None = None
+    circuit: Permit | None = None
+    """The circuit's own, where the permit is that of a credential."""
     lease: Lease | None = None
     label: str | None = None
     """Of the credential that was used last."""
@@ -68,22 +70,30 @@ class Call(Terms):
         left = self.time_left()
         return left if self._course is not None or left < self.max_wait else self.max_wait
 
-    def request(self) -> tuple[str, Cost, float, None, tuple[str, ...]]:
-        """What to ask the limiter for."""
-        lease = self.lease
-        key, also = self.target.keys_for(None if lease is None else lease.label)
-        left = self.time_budget if self._course is None and lease is None else self.time_left()
+    def request(self) -> tuple[str, Cost, float]:
+        """What to ask the limiter for: leave by the pace and, unless it is asked apart, by the circuit."""
+        if self._course is None and self.lease is None:  # the call has just begun
+            left, label = self.time_budget, None
+        else:
+            left, label = self.time_left(), None if self.lease is None else self.lease.label
         self._hurried = left < self.max_wait
-        return key, self.cost, left if self._hurried else self.max_wait, None, also
+        key = self.target.pace_key(label) if self.asks_circuit_apart else self.target.key
+        return key, self.cost, left if self._hurried else self.max_wait
+
+    def circuit_request(self) -> tuple[str, Cost, float]:
+        left = self.time_left()
+        self._hurried = left < self.max_wait
+        return self.target.key, 1, left if self._hurried else self.max_wait
 
     def leaves(self) -> None:
         """The attempt starts now."""
-        permit = self.permit
+        permit, circuit = self.permit, self.circuit
         if permit is not None:
             if self._course is None:
                 self.target.sent(permit.sent_at)
-            if permit.waited > 0.0:
-                tell_wait(self, permit.waited)
+            waited = permit.waited if circuit is None else permit.waited + circuit.waited
+            if waited > 0.0:
+                tell_wait(self, waited)
                 if self.time_left() <= 0.0:
                     raise self.out_of_time()
         if self.lease is not None:
@@ -128,12 +138,12 @@ class Call(Terms):
 
     def close(self, error: BaseException | None = None) -> None:
         """The call is over, with whatever error: give back what is still held, and tell about it."""
-        permit, lease = self.permit, self.lease
-        self.permit = self.lease = None
-        if permit is not None:
-            if self._left:
+        held, lease = (self.permit, self.circuit), self.lease
+        self.permit = self.circuit = self.lease = None
+        for permit in held:
+            if permit is not None and self._left:
                 permit.release()
-            else:
+            elif permit is not None:
                 permit.abandon()
         if lease is not None:
             lease.release()
@@ -151,15 +161,16 @@ class Call(Terms):
 
     def _report(self, signal: Signal, latency: float | None = None) -> None:
         """Tell the gate and the credential how the attempt ended. The circuit hears only of the provider's health."""
-        permit = self.permit
-        if permit is not None and self.limiter is not None:
-            circuits = permit.apart()
-            self.limiter.end(permit, signal, latency, self.real_cost)
-            for circuit in circuits:
+        permit, circuit, limiter = self.permit, self.circuit, self.limiter
+        if permit is not None and limiter is not None:
+            if circuit is not None:
+                latency = self.manager.clock.now() - circuit.sent_at if latency is None else latency
                 if signal.outcome is Outcome.OK or signal.outcome.counts_against_target:
-                    self.limiter.end(circuit, SILENT[signal.outcome], latency, None)
+                    limiter.end(circuit, SILENT[signal.outcome], latency, None)
                 else:
                     circuit.release()
+                self.circuit = None
+            limiter.end(permit, signal, latency, self.real_cost)
             self.permit = None
         if self.lease is not None:
             self.lease.report(signal=signal)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.decision import UNKNOWN, Outcome
 from ..core.signal import Signal
+from ..limiter.checks import check_cost
 from ..limiter.permit import Headers, Permit, signal_of
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class CallContext:
         retried, what the function returns is put aside and it is called again.
         """
         call = self._call
+        if cost is not None:
+            check_cost(cost)
         call.real_cost = cost
         if answer is None and status_code is None:
             status_code = 200  # whoever has a body, or knows what it cost, has had an answer

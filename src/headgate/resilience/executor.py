@@ -103,6 +103,8 @@ def execute_with_resilience_sync(
                     call.lease = credentials.acquire(call.patience())
                 if call.limiter is not None:
                     call.permit = call.limiter.acquire(*call.request())
+                    if call.asks_circuit_apart:
+                        call.circuit = call.limiter.acquire(*call.circuit_request())
                 call.leaves()
                 result = attempt()
             except Exception as error:
@@ -133,6 +135,8 @@ async def drive(call: Call, attempt: Callable[[], Awaitable[Any]]) -> Any:
                     call.lease = await call.credentials.acquire_async(call.patience())
                 if call.limiter is not None:
                     call.permit = await call.limiter.acquire_async(*call.request())
+                    if call.asks_circuit_apart:
+                        call.circuit = await call.limiter.acquire_async(*call.circuit_request())
                 call.leaves()
                 if call.attempt_timeout == UNKNOWN:
                     result = await attempt()

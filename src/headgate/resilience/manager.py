@@ -6,6 +6,9 @@ circuit. With credentials each pair has a pace of its own, and the circuit stays
     tavily                  pace + circuit            tavily          circuit, the way back from it
                                                       tavily/key-1    pace
                                                       tavily/key-2    pace
+
+A call then takes two permits, one after the other: a slow credential must not hold up the others in
+a common line, and the circuit is asked at the moment the call leaves.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ log = logging.getLogger("headgate")
 MOST_PROVIDERS = 10_000
 NO_CREDENTIAL = "-"
 """What stands for the credential of a call without one, where others have one."""
+_UNFIT = re.compile(r"[^\w.-]")
+"""What may be in a label but not in a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +105,11 @@ class Target:
         self._latest = config, settings
         return settings
 
-    def keys_for(self, label: str | None) -> tuple[str, tuple[str, ...]]:
-        """Under which key a call is let through, and under which others also."""
-        if label is None and not self.keyed:
-            return self.key, ()
-        label = NO_CREDENTIAL if label is None else re.sub(r"[^\w.-]", lambda odd: f"%{ord(odd[0]):x}", label)
-        return f"{self.key}/{label}", (self.key,)
+    def pace_key(self, label: str | None) -> str:
+        """The key whose pace a call keeps: its credential's, or the provider's own."""
+        if label is None:
+            return f"{self.key}/{NO_CREDENTIAL}" if self.keyed else self.key
+        return f"{self.key}/{re.sub(_UNFIT, _quoted, label)}"
 
     def sent(self, now: float) -> None:
         """A call leaves for the first time."""
@@ -216,6 +220,10 @@ class ProviderResilienceManager:
         target = self._by_key.get(event.key)
         if event.kind == "circuit_changed" and target is not None:
             self.tell("circuit_state_change", target.name, breaker_state=event.state)
+
+
+def _quoted(unfit: re.Match[str]) -> str:
+    return f"%{ord(unfit[0]):x}"
 
 
 _manager: ProviderResilienceManager | None = None

@@ -54,7 +54,8 @@ class StreamCall(Call):
             self.reported = self._error_in(piece) or self.reported
         if self.reported is not None and self.reported.outcome is not Outcome.OK:
             return super().answered(result)
-        sent_at = self.started_at if self.permit is None else self.permit.sent_at
+        permit = self.circuit or self.permit
+        sent_at = self.started_at if permit is None else permit.sent_at
         self._first_after = self.manager.clock.now() - sent_at
         return None
 

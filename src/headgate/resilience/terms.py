@@ -64,6 +64,8 @@ class Terms:
         self.max_attempts = settings.max_attempts if max_attempts is None else max_attempts
         self.cost = cost
         self.credentials = credentials
+        self.asks_circuit_apart = target.keyed or credentials is not None
+        """Whether the pace is a credential's, while the circuit is the provider's."""
         self.classify_error = classify_error
         self._correlation_id = correlation_id
         self.started_at = manager.clock.now()

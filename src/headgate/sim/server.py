@@ -1,7 +1,8 @@
 """The mock API on a real socket, so that real clients, proxies and ``curl`` can meet it.
 
     GET  /             explains itself
-    ANY  /v1/...       the API: small JSON, or a refusal in the chosen dialect
+    ANY  /v1/...       the API: small JSON, or a refusal in the chosen dialect; with several keys, each
+                       is sent as "Authorization: Bearer mock-key-1"
     *    /tavily/...   a search API, if it is spoken: its real paths below its name (and below / if it is alone)
     GET  /_truth       the true quota and the counters, for people who watch; no client may peek
     POST /_faults      what the next calls of a search API are to meet
@@ -33,6 +34,11 @@ GRACE = 1.0
 """How long a stopping server lets calls in flight finish."""
 
 
+def key_secret(number: int) -> str:
+    """What a caller sends for the key of this number, counted from 1."""
+    return f"mock-key-{number}"
+
+
 class MockServer:
     """``async with MockServer(plan) as server:`` listens until the block ends; ``server.url`` is its address."""
 
@@ -54,6 +60,7 @@ class MockServer:
         if unknown := [name for name in providers if name not in PROVIDER_APIS]:
             raise ValueError(f"provider must be one of {', '.join(PROVIDER_APIS)}, not {unknown[0]!r}")
         self.api = MockApi(plan)
+        self._keys = {f"Bearer {key_secret(number + 1)}": number for number in range(len(plan.keys))}
         self.dialect_name = dialect
         self.host = host
         self.port = port
@@ -109,7 +116,10 @@ class MockServer:
 
     async def _serve(self, request: web.Request) -> web.Response:
         item_id = request.headers.get("Idempotency-Key", "")[:LONGEST_ID]
-        ruling = self.api.begin(self._clock(), self._random.random())
+        key = self._keys.get(request.headers.get("Authorization", "")) if self._keys else 0
+        if key is None:
+            return answer(Reply(401, {"error": f"send a key: Authorization: Bearer {key_secret(1)}"}))
+        ruling = self.api.begin(self._clock(), self._random.random(), key)
         announced = self._dialect.announce(ruling.standing, self._wall())
         if ruling.verdict is Verdict.DOWN:
             return answer(self._dialect.overloaded)
@@ -120,7 +130,7 @@ class MockServer:
             await asyncio.sleep(ruling.service_time)
             answered = True
         finally:
-            self.api.end(self._clock(), answered=answered, item_id=item_id)
+            self.api.end(self._clock(), answered=answered, item_id=item_id, key=key)
         return answer(Reply(200, {"ok": True, "path": request.path, "id": item_id or None}), announced)
 
     async def _tell_truth(self, request: web.Request) -> web.Response:
@@ -160,6 +170,8 @@ class MockServer:
             "",
             f"Limits are told in the dialect {self.dialect_name!r}. Steps and outages count from the first call.",
         ]
+        if self._keys:
+            lines.append(f"{len(self._keys)} keys with a quota each: -H 'Authorization: Bearer {key_secret(1)}', ...")
         if self.desks:
             lines += ["", "Search APIs, each with its real paths and its own errors; any key is taken:", ""]
             lines += [

@@ -8,6 +8,7 @@ import pytest
 
 from headgate.core.control.adaptive.growth import (
     BUDGET,
+    GUESSED,
     LONGEST_PERIOD,
     MOST_SLOW,
     PENALTY_BUDGET,
@@ -150,11 +151,16 @@ def test_a_refusal_that_shuts_a_window_or_is_punished_makes_the_period_longer():
     assert measured(penalty=7.0).period >= 0.8 * 7.0 / PENALTY_BUDGET
 
 
-def test_a_guess_is_looked_at_as_soon_as_the_search_budget_allows():
+def test_a_guess_is_looked_at_as_soon_as_the_search_budget_allows_or_after_a_few_calls():
     curve = measured(times=20)
     curve.guess(10.0)
     assert curve.rough
-    assert curve.period == pytest.approx(1.5 / (SEARCH_BUDGET * 10.0))
+    assert curve.period == SHORTEST_PERIOD
+    curve.guess(0.5)
+    assert curve.period == pytest.approx(GUESSED / 0.5)
+    curve.cost = 0.3
+    curve.guess(0.5)
+    assert curve.period == pytest.approx(0.3 / (SEARCH_BUDGET * 0.5))
 
 
 def test_what_a_look_costs_is_remembered():

@@ -8,11 +8,17 @@ from headgate.core.control.adaptive.headers import LONGEST_BELIEF, MUTED, PATIEN
 from headgate.core.control.adaptive.sendlog import SendLog
 from headgate.core.decision import NEVER
 from headgate.core.signal import Limit
+from headgate.core.ticket import Ticket
 
 
 def heard(law, limit, remaining, reset, window, *, seq=10, now=100.0, dimension="requests"):
     told = Limit(dimension=dimension, limit=limit, remaining=remaining, reset=reset, window=window)
-    return law.read((told,), seq, 0.1, 0.05, now)
+    return read(law, (told,), seq, now)
+
+
+def read(law, limits, seq, now, log=None):
+    ticket = Ticket(None, seq, now - 0.1, 0)
+    return law.read(limits, ticket, log or SendLog(), 0.1, 0.05, now)
 
 
 def test_a_window_is_spread_over_the_time_that_is_left():
@@ -51,15 +57,15 @@ def test_the_tightest_of_several_budgets_leads():
     law = HeaderLaw()
     minute = Limit(limit=60, remaining=50, reset=30, window=60)
     burst = Limit(limit=1000, remaining=900, reset=5, window=10)
-    law.read((minute, burst), 10, 0.1, 0.05, 100.0)
+    read(law, (minute, burst), 10, 100.0)
     assert law.limit == 60
-    law.read((burst, minute), 11, 0.1, 0.05, 101.0)
+    read(law, (burst, minute), 11, 101.0)
     assert law.limit == 60
 
 
 def test_a_budget_without_a_limit_and_one_of_a_day_only_stop_us_when_empty():
     law = HeaderLaw()
-    law.read((Limit(remaining=0, reset=7),), 10, 0.1, 0.05, 100.0)
+    read(law, (Limit(remaining=0, reset=7),), 10, 100.0)
     assert (law.empty_until, law.leads) == (107.0, False)
     heard(law, 10_000, 0, 40_000, 86_400, seq=11)
     assert (law.empty_until, law.leads) == (100.0 + LONGEST_BELIEF, False)
@@ -67,7 +73,7 @@ def test_a_budget_without_a_limit_and_one_of_a_day_only_stop_us_when_empty():
 
 def test_a_budget_that_does_not_say_when_or_how_much_is_no_budget():
     law = HeaderLaw()
-    law.read((Limit(limit=60, remaining=5), Limit(limit=60, reset=5.0)), 10, 0.1, 0.05, 100.0)
+    read(law, (Limit(limit=60, remaining=5), Limit(limit=60, reset=5.0)), 10, 100.0)
     assert not law.leads
 
 
@@ -130,7 +136,7 @@ def test_a_few_calls_in_a_second_are_heard_but_not_followed():
 def test_a_window_shorter_than_the_answers_take_is_of_no_use():
     law = HeaderLaw()
     told = Limit(limit=50, remaining=40, reset=1, window=1)
-    assert not law.read((told,), 10, 0.6, 0.05, 100.0)
+    assert not law.read((told,), Ticket(None, 10, 99.4, 0), SendLog(), 0.6, 0.05, 100.0)
     assert law.muted_until == 100.0 + MUTED
 
 
@@ -230,3 +236,15 @@ def test_an_old_header_is_not_followed_unless_calls_of_it_are_still_out():
     assert law.steers(0, 230.0)
     assert not law.steers(0, 232.0)
     assert law.steers(1, 232.0)
+
+
+def test_a_log_of_a_second_shows_in_what_is_left_after_what_we_sent():
+    law, log = HeaderLaw(), SendLog()
+    for tenth in range(60):  # 70 a second of 100: a bucket would fill up, a log stays at what the last second left
+        now = 100.0 + tenth / 10
+        log.mark(now, 7 * tenth)
+        spent = min(7 * tenth, 70)
+        read(law, (Limit(limit=100, remaining=100 - spent, reset=1, window=1),), 7 * tenth + 1, now + 0.1, log)
+    assert law.is_log > 0.5
+    rate, _ = law.pace(7 * 59, log, 106.0)
+    assert rate == 100.0

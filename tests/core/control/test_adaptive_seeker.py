@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.core.control.adaptive.seeker import ECHOES, Phase, QuotaSeeker
+from headgate.core.control.adaptive.blocked import Phase
+from headgate.core.control.adaptive.seeker import ECHOES, QuotaSeeker
 from headgate.core.ticket import Ticket
 
 

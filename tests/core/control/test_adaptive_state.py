@@ -70,7 +70,7 @@ ROOMS = {
 
 def alter(room):
     """Give every field of a room another value of its kind."""
-    for name in room.__slots__:
+    for name in room.stored:
         value = getattr(room, name)
         if isinstance(value, Room):
             alter(value)
@@ -89,7 +89,7 @@ def alter(room):
 
 
 def fields(room):
-    return {name: fields(value) if isinstance(value := getattr(room, name), Room) else value for name in room.__slots__}
+    return {name: fields(value) if isinstance(value := getattr(room, name), Room) else value for name in room.stored}
 
 
 @pytest.mark.parametrize("kind", ROOMS, ids=lambda kind: kind.__name__)
@@ -123,7 +123,7 @@ def held(value, seen):
     if id(value) in seen or isinstance(value, (type, AdaptivePolicy)):
         return 0
     seen.add(id(value))
-    parts = value if isinstance(value, tuple) else [getattr(value, name) for name in getattr(value, "__slots__", ())]
+    parts = value if isinstance(value, tuple) else [getattr(value, name) for name in getattr(value, "stored", ())]
     return sys.getsizeof(value) + sum(held(part, seen) for part in parts)
 
 

@@ -34,6 +34,11 @@ class Controller:
     hold_until: float = NEVER
     cap: float = UNKNOWN
 
+    @property
+    def is_told(self) -> bool:
+        """Whether ``rate`` is the server's own word: then it may be below the least that is learned."""
+        return False
+
     def on_send(self, ticket: Ticket, now: float) -> None:
         """A call leaves now. ``ticket.depth`` others are in flight."""
 

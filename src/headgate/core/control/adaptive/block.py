@@ -23,6 +23,9 @@ SHORTEST_HOLD = 0.2
 FIRST_HOLD, FEW_CALLS = 1.0, 8
 """Refused after less than so many calls in all: this may be slow, hold longer."""
 
+LONGER = 0.6
+"""The next probe waits for this share of the time that has passed since the block began."""
+
 LONGEST_HOLD = 8.0
 """Seconds between two probes at most, unless the server asks for more."""
 
@@ -102,7 +105,7 @@ class Block(Room):
             return self.turns.hold(now, max(SHORTEST_HOLD, 2.0 * trip))
         slow = 2.0 / curve.sought_from if curve.sought_from else 0.0
         first = FIRST_HOLD if self.began_seq < FEW_CALLS else SHORTEST_HOLD
-        wanted = max(first, 2.0 * trip, 0.5 * (now - self.began_at), 0.02 * curve.window, slow)
+        wanted = max(first, 2.0 * trip, LONGER * (now - self.began_at), 0.02 * curve.window, slow)
         return min(wanted, LONGEST_HOLD)
 
     @property

@@ -102,6 +102,10 @@ class Adaptive(Controller):
 
     # -- the contract -----------------------------------------------------------------------------
 
+    @property
+    def is_told(self) -> bool:
+        return self.rooms is not None and self.rooms.law.steered
+
     def on_send(self, ticket: Ticket, now: float) -> None:
         if self.looked_at <= now < self.look_at:
             return
@@ -192,7 +196,7 @@ class Adaptive(Controller):
     def _publish(self, rooms: Rooms, seq: int, depth: int, now: float) -> None:
         """Publish what the rooms say, and decide when to look again."""
         pace, hold, self.cap = rooms.verdict(seq, depth, now)
-        self.rate = self._within(pace)
+        self.rate = min(pace, self.policy.most) if rooms.law.steered else self._within(pace)
         self.hold_until = min(hold, now + LONGEST_WAIT)
         if rooms.blocked:
             self.look_at = NEVER  # every call that leaves in a block matters

@@ -37,7 +37,7 @@ FAST = 80.0
 SEEK_DOUBLING = 0.65
 """Seconds in which it doubles when the quota has grown."""
 
-BUDGET = 0.0034
+BUDGET = 0.0031
 """The share of calls that looking may cost in refusals once measurements agree."""
 
 SLOW = 30.0
@@ -77,6 +77,9 @@ SAME = 0.15
 
 EXACT = 0.02
 """Two measurements closer than this are the same number: a quota's are, the throughput at a cap wanders."""
+
+GUESSED = 24.0
+"""Calls after which to look whether a guess was too low."""
 
 SLOWEST_QUOTA = 1e-3
 """Calls a second: a measurement below it is taken for it."""
@@ -168,7 +171,7 @@ class Curve(Room):
     def guess(self, quota: float) -> None:
         """Go on from a quota that was not measured between refusals; look again soon."""
         self.quota, self.rough = max(quota, self.least), True
-        self.period = min(self.shortest(), LONGEST_PERIOD)
+        self.period = min(self.shortest(), max(SHORTEST_PERIOD, GUESSED / self.quota), LONGEST_PERIOD)
 
     def leaned(self, measured: float, refused_pace: float) -> float:
         """The quota, given a measurement and the pace that was refused.

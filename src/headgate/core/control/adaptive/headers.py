@@ -21,6 +21,7 @@ from math import ceil
 
 from ...decision import NEVER
 from ...signal import Limit
+from ...ticket import Ticket
 from .room import Room
 from .sendlog import SendLog
 
@@ -98,9 +99,11 @@ class HeaderLaw(Room):
 
     # -- listening ------------------------------------------------------------------------------
 
-    def read(self, limits: Iterable[Limit], seq: int, usual_latency: float, trip: float, now: float) -> bool:
+    def read(
+        self, limits: Iterable[Limit], ticket: Ticket, log: SendLog, usual_latency: float, trip: float, now: float
+    ) -> bool:
         """Take an answer's limits. False: they are of no use, and are left alone from now on."""
-        if now < self.muted_until or seq < self.seq:
+        if now < self.muted_until or ticket.seq < self.seq:
             return True
         main, self.empty_until = None, NEVER
         for limit in limits:
@@ -112,9 +115,9 @@ class HeaderLaw(Room):
                     self.empty_until = max(self.empty_until, now + min(reset, LONGEST_BELIEF))
             elif main is None or _per_second(limit) < _per_second(main):
                 main = limit
-        return main is None or self._follow(main, seq, usual_latency, trip, now)
+        return main is None or self._follow(main, ticket, log, usual_latency, trip, now)
 
-    def _follow(self, told: Limit, seq: int, usual_latency: float, trip: float, now: float) -> bool:
+    def _follow(self, told: Limit, ticket: Ticket, log: SendLog, usual_latency: float, trip: float, now: float) -> bool:
         limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
         first = not self.seq
         reset_at = now - 0.5 * trip + reset
@@ -137,9 +140,13 @@ class HeaderLaw(Room):
                 refilled = 1.5 * limit / window * (now - self.heard_at)
                 jumped = remaining - self.remaining > 0.4 * limit + refilled
                 self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.01)
+            spent = ticket.seq - log.seq_at(ticket.sent_at - window)
+            if spent > 0.3 * limit:
+                as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
+                self.is_log += 0.1 * (as_log - self.is_log)
         same = reset_at - self.reset_at < 1.5 and now < self.reset_at
         self.reset_at = min(reset_at, self.reset_at) if same else reset_at
-        self.seq, self.heard_at, self.remaining, self.limit = seq, now, remaining, max(limit, remaining)
+        self.seq, self.heard_at, self.remaining, self.limit = ticket.seq, now, remaining, max(limit, remaining)
         self.wrong *= 0.99
         self._tune_bucket(now, usual_latency)
         return True

@@ -12,11 +12,12 @@ from math import inf
 
 from ...signal import Limit
 from ...ticket import Ticket
+from .blocked import Phase
 from .concurrency import ConcurrencyCap, Verdict
 from .delay import DelayWatch
 from .headers import HeaderLaw
 from .room import Room
-from .seeker import Phase, QuotaSeeker
+from .seeker import QuotaSeeker
 from .story import Telling
 
 CAPPED_HEADROOM = 4.0
@@ -98,7 +99,7 @@ class Rooms(Room):
 
     def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], now: float) -> None:
         steered = self.law.steered
-        useful = self.law.read(limits, ticket.seq, self.delay.mean, self.seeker.trip, now)
+        useful = self.law.read(limits, ticket, self.seeker.books.sends, self.delay.mean, self.seeker.trip, now)
         if steered and not (useful and self.law.leads):
             self.law.steered = False
             self._go_on_blind("the headers are of no use any more", ticket.gate.seq, now)

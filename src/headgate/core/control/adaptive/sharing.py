@@ -26,7 +26,10 @@ GROWTH, SLOW_GROWTH = 0.05, 0.002
 9/s, times its square, so that a slow quota is not overrun."""
 
 IMPATIENCE = 8.0
-"""Seconds without a refusal after which growth doubles, and then quickens."""
+"""Seconds without a refusal after which growth doubles, and then quickens ..."""
+
+SLOW, MOST_GROWTH = 4.0, 0.003
+"""... but below this pace by no more than so large a share with each call: a few calls are no proof of anything."""
 
 
 class Sharing(Room):
@@ -48,4 +51,5 @@ class Sharing(Room):
     def grown(self, pace: float, dt: float, age: float, window: float) -> float:
         """The pace ``dt`` seconds later, ``age`` seconds after the last refusal."""
         growth = min(GROWTH * math.sqrt(pace), SLOW_GROWTH * pace * pace) / max(1.0, window / 10.0)
-        return pace + dt * growth * (1.0 + (age / IMPATIENCE) ** 2)
+        most = MOST_GROWTH * pace * pace * max(1.0, pace / SLOW) ** 4
+        return pace + dt * min(growth * (1.0 + (age / IMPATIENCE) ** 2), most)

@@ -1,5 +1,7 @@
 """Headgate: the gate between your program and the rate-limited APIs it calls."""
 
+from typing import TYPE_CHECKING
+
 from ._version import __version__
 from .breaker import CircuitBreaker
 from .clock import Clock, SystemClock
@@ -8,22 +10,115 @@ from .core.control.protocol import Controller
 from .core.decision import CircuitState, Outcome
 from .core.signal import Limit, Signal
 from .errors import (
+    AuthenticationError,
     CircuitOpenError,
     ConfigError,
     CostTooLargeError,
+    Failed,
     HeadgateError,
+    NoCredentialError,
+    ProviderError,
+    RateLimitError,
     Refused,
     TimeBudgetExceededError,
     TooManyKeysError,
     WaitTooLongError,
 )
-from .events import Event
+from .events import Event, ResilienceEvent
 from .limiter import AdaptiveRateLimiter, Feedback, KeySnapshot, LimiterSnapshot, Permit
 from .recovery import RecoveryRateLimiter
 from .retry import async_retry_with_backoff, retry_with_backoff
 
+if TYPE_CHECKING:
+    from .credentials import (
+        Credential,
+        CredentialCoordinator,
+        CredentialState,
+        CredentialStore,
+        FileStore,
+        Lease,
+        StoreError,
+        credentials_from,
+    )
+    from .providers import (
+        CrossrefProvider,
+        GoogleProvider,
+        PerplexityProvider,
+        SearchProvider,
+        SearchResult,
+        SemanticScholarProvider,
+        TavilyExtractProvider,
+        TavilyProvider,
+    )
+    from .research import DeepResearch
+    from .resilience import (
+        GLOBAL_DEFAULTS,
+        PROVIDER_CONFIGS,
+        CallContext,
+        ErrorClassification,
+        ProviderResilienceConfig,
+        ProviderResilienceManager,
+        ProviderStatus,
+        RateLimiterConfig,
+        ResilientStream,
+        classify_error,
+        execute_with_resilience,
+        execute_with_resilience_sync,
+        get_resilience_manager,
+        guarded,
+        reset_resilience_manager_for_testing,
+        stream_with_resilience,
+    )
+
+_LATER = {
+    "credentials": (
+        "Credential",
+        "CredentialCoordinator",
+        "CredentialState",
+        "CredentialStore",
+        "FileStore",
+        "Lease",
+        "StoreError",
+        "credentials_from",
+    ),
+    "providers": (
+        "CrossrefProvider",
+        "GoogleProvider",
+        "PerplexityProvider",
+        "SearchProvider",
+        "SearchResult",
+        "SemanticScholarProvider",
+        "TavilyExtractProvider",
+        "TavilyProvider",
+    ),
+    "research": ("DeepResearch",),
+    "resilience": (
+        "CallContext",
+        "ErrorClassification",
+        "GLOBAL_DEFAULTS",
+        "PROVIDER_CONFIGS",
+        "ProviderResilienceConfig",
+        "ProviderResilienceManager",
+        "ProviderStatus",
+        "RateLimiterConfig",
+        "ResilientStream",
+        "classify_error",
+        "execute_with_resilience",
+        "execute_with_resilience_sync",
+        "get_resilience_manager",
+        "guarded",
+        "reset_resilience_manager_for_testing",
+        "stream_with_resilience",
+    ),
+}
+"""Parts that are loaded when one of their names is first asked for: who only limits should not pay for the rest."""
+
 __all__ = [
+    "GLOBAL_DEFAULTS",
+    "PROVIDER_CONFIGS",
     "AdaptiveRateLimiter",
+    "AuthenticationError",
+    "CallContext",
     "CircuitBreaker",
     "CircuitOpenError",
     "CircuitState",
@@ -31,23 +126,73 @@ __all__ = [
     "ConfigError",
     "Controller",
     "CostTooLargeError",
+    "Credential",
+    "CredentialCoordinator",
+    "CredentialState",
+    "CredentialStore",
+    "CrossrefProvider",
+    "DeepResearch",
+    "ErrorClassification",
     "Event",
+    "Failed",
     "Feedback",
+    "FileStore",
+    "GoogleProvider",
     "HeadgateError",
     "KeySnapshot",
+    "Lease",
     "Limit",
     "LimiterSnapshot",
+    "NoCredentialError",
     "Outcome",
     "Permit",
+    "PerplexityProvider",
+    "ProviderError",
+    "ProviderResilienceConfig",
+    "ProviderResilienceManager",
+    "ProviderStatus",
     "RateLimitConfig",
+    "RateLimitError",
+    "RateLimiterConfig",
     "RecoveryRateLimiter",
     "Refused",
+    "ResilienceEvent",
+    "ResilientStream",
+    "SearchProvider",
+    "SearchResult",
+    "SemanticScholarProvider",
     "Signal",
+    "StoreError",
     "SystemClock",
+    "TavilyExtractProvider",
+    "TavilyProvider",
     "TimeBudgetExceededError",
     "TooManyKeysError",
     "WaitTooLongError",
     "__version__",
     "async_retry_with_backoff",
+    "classify_error",
+    "credentials_from",
+    "execute_with_resilience",
+    "execute_with_resilience_sync",
+    "get_resilience_manager",
+    "guarded",
+    "reset_resilience_manager_for_testing",
     "retry_with_backoff",
+    "stream_with_resilience",
 ]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    for part, names in _LATER.items():
+        if name in names:
+            found: object = getattr(import_module(f".{part}", __name__), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

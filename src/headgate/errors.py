@@ -7,6 +7,7 @@ provider answered what, never with which secret.
 
 from __future__ import annotations
 
+from .core.decision import Outcome
 from .core.words import span
 
 
@@ -70,6 +71,11 @@ class NoCredentialError(Refused):
 class Failed(HeadgateError):  # noqa: N818 - a family, as Refused is
     """The call was sent and did not succeed."""
 
+    outcome: Outcome | None = None
+    """What it counts as, where no answer is at hand to tell."""
+    response: object | None = None
+    """The answer, where it is still at hand: headers and body say more than these few words."""
+
     def __init__(
         self, provider: str, reason: str, *, status_code: int | None = None, retry_after: float | None = None
     ) -> None:
@@ -95,6 +101,10 @@ class ProviderError(Failed):
 class RateLimitError(Failed):
     """The provider asks for fewer calls, or the quota is used up; ``retry_after`` says for how long, where known."""
 
+    outcome = Outcome.RATE_LIMITED
+
 
 class AuthenticationError(Failed):
     """The provider does not accept the credential."""
+
+    outcome = Outcome.AUTH

@@ -35,7 +35,7 @@ class ResilienceEvent:
 
     event_type: str
     """rate_limit_wait, retry_attempt, circuit_state_change, budget_exceeded, request_success, request_failure,
-    all_providers_circuit_open, credential_rested, credential_back or credential_retired."""
+    all_providers_circuit_open, credential_rested, credential_back, credential_retired or store_failed."""
     provider: str
     timestamp: datetime
     """In UTC, by the wall clock."""

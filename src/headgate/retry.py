@@ -20,7 +20,7 @@ from .core.budget import Deadline
 from .core.decision import UNKNOWN, Outcome
 from .core.signal import Signal
 from .errors import ConfigError, TimeBudgetExceededError
-from .limiter.permit import signal_of
+from .wire import signal_of
 
 R = TypeVar("R")
 Classifier = Callable[[Exception], Signal]

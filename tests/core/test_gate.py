@@ -111,6 +111,15 @@ def test_the_least_rate_floors_no_pace_that_the_server_asks_for() -> None:
     assert gate.rate == pytest.approx(100 / 50, rel=0.1)
 
 
+def test_a_short_ramp_after_a_pause_costs_a_slow_key_no_more_than_the_ramp() -> None:
+    gate = gate_of(rate=0.2, burst=1.0)
+    gate.report(gate.ask(0.0), told(3.0), 0.0, 0.0, 0.0)
+    forecast = gate.ask(3.0).until
+    assert 5.0 < forecast <= 6.0  # 0.3 s at half of the pace, and half of it while paused
+    assert gate.ask(forecast - 0.01).until == pytest.approx(forecast)
+    assert isinstance(gate.ask(forecast), Ticket)
+
+
 def test_the_least_rate_shortens_no_floor() -> None:
     gate = gate_of(rate=50.0, least=50.0)
     gate.report(gate.ask(0.0), told(30.0), 0.0, 0.0, 0.0)

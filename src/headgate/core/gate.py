@@ -178,6 +178,8 @@ class Gate(Pace):
             if fits_at > at:
                 at, decides = fits_at, dimension
         paced_at = self.holds_at(ahead + min(_requests(cost), self.burst), now)
+        if self.comeback is not _NO_COMEBACK and paced_at > self.comeback.ends_at:  # from there on at the full pace
+            paced_at = self.comeback.ends_at + (paced_at - self.comeback.ends_at) * self.comeback.share(now)
         if paced_at > at:
             at, decides = paced_at, "pace"
         if at <= now + INSTANT:
@@ -306,7 +308,8 @@ class Gate(Pace):
                 rate *= self.comeback.share(now)
                 easy_from = UNKNOWN
             else:
-                self.comeback = _NO_COMEBACK
+                self.level(self.comeback.ends_at)
+                self.comeback, self.rate = _NO_COMEBACK, rate
         if (
             self.waited_for
             or self.buckets is not None

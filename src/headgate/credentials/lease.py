@@ -9,14 +9,13 @@ reported. Ending twice is harmless, and a lease that is simply forgotten goes ba
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .. import wire
 from ..core.decision import Outcome
-from ..core.signal import SILENT, Signal
-from ..errors import AuthenticationError, Failed, RateLimitError, Refused
+from ..core.signal import Signal
+from ..errors import Refused
 
 if TYPE_CHECKING:
     from .credential import Key
@@ -54,7 +53,7 @@ class Lease:
         a credential that is not accepted is retired.
         """
         if signal is None:
-            signal = signal_of(answer, self._handing.clock.wall())
+            signal = wire.signal_of(answer, None, None, None, None, self._handing.clock.wall())
         self._handing.end(self, signal)
         return signal.outcome
 
@@ -108,26 +107,3 @@ class Lease:
     def __repr__(self) -> str:
         name = "not begun" if self.key is None else repr(self.key.label)
         return f"<Lease {name}{' ended' if self.ended else ''}>"
-
-
-def signal_of(answer: object, wall: float) -> Signal:
-    """What a response or an exception says, as one signal."""
-    if isinstance(answer, Signal):
-        return answer
-    if not isinstance(answer, BaseException):
-        return _read(answer, wall)
-    response = wire.response_behind(answer)
-    signal = SILENT[wire.outcome_of_exception(answer)] if response is None else _read(response, wall)
-    if isinstance(answer, Failed):  # ours: made of an answer that was read already
-        if response is None and isinstance(answer, RateLimitError):
-            signal = SILENT[Outcome.RATE_LIMITED]
-        elif response is None and isinstance(answer, AuthenticationError):
-            signal = SILENT[Outcome.AUTH]
-        if answer.retry_after is not None:
-            signal = replace(signal, retry_after=max(0.0, answer.retry_after))
-    return signal
-
-
-def _read(response: object, wall: float) -> Signal:
-    status, headers, body = wire.facts_of(response)
-    return wire.read(status, headers, body, wall=wall)

@@ -12,9 +12,10 @@ from types import TracebackType
 
 from ..core.decision import CircuitState
 from ..errors import ConfigError
+from ..wire import signal_of
 from .checks import Cost, check_also, check_cost
 from .line import TaskWaiter, ThreadWaiter
-from .permit import Feedback, Permit, signal_of
+from .permit import Feedback, Permit
 from .serving import AGAIN, Serving
 from .snapshot import KeySnapshot, LimiterSnapshot, key_snapshot
 

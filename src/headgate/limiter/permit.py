@@ -10,21 +10,20 @@ block is classified and reported. Ending twice is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from .. import wire
-from ..core.decision import LONGEST_WAIT, Outcome
-from ..core.signal import SILENT, Signal
+from ..core.decision import Outcome
+from ..core.signal import SILENT
 from ..core.ticket import LongTicket, Ticket
 from ..errors import Refused
+from ..wire import Headers
 
 if TYPE_CHECKING:
     from .keys import KeyGate
-
-Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
 _OK = SILENT[Outcome.OK]
 
@@ -75,7 +74,7 @@ class Permit(Ticket):
         if status_code == 200 and answer is None and headers is None and body is None and retry_after is None:
             signal = _OK
         else:
-            signal = signal_of(answer, status_code, headers, body, retry_after, limiter.clock.wall())
+            signal = wire.signal_of(answer, status_code, headers, body, retry_after, limiter.clock.wall())
         limiter.end(self, signal, latency, cost)
         return signal.outcome
 
@@ -125,33 +124,3 @@ class LongPermit(Permit, LongTicket):
     ) -> None:
         LongTicket.__init__(self, gate, seq, sent_at, depth, cost, waited)
         self.others = ()
-
-
-def signal_of(
-    answer: object,
-    status_code: int | None,
-    headers: Headers | None,
-    body: Any,
-    retry_after: float | None,
-    wall: float,
-) -> Signal:
-    """What was learned from a response, an exception or the bare facts, as one signal."""
-    if isinstance(answer, Signal):
-        signal = answer
-    elif isinstance(answer, BaseException):
-        response = wire.response_behind(answer)
-        signal = SILENT[wire.outcome_of_exception(answer)] if response is None else _read(response, wall)
-    elif answer is not None:
-        signal = _read(answer, wall)
-    elif status_code is not None:
-        signal = wire.read(status_code, headers, body, wall=wall)
-    else:
-        raise TypeError("report() needs a response, an exception or status_code=")
-    if retry_after is not None and retry_after > 0:
-        signal = replace(signal, retry_after=min(max(retry_after, signal.retry_after or 0.0), LONGEST_WAIT))
-    return signal
-
-
-def _read(response: object, wall: float) -> Signal:
-    status, headers, body = wire.facts_of(response)
-    return wire.read(status, headers, body, wall=wall)

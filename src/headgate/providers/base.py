@@ -220,7 +220,7 @@ class SearchProvider(ABC):
         told = f"answered {status} ({signal.outcome.value.replace('_', ' ')})" + (f": {said}" if said else "")
         kind = _RAISED.get(signal.outcome, ProviderError)
         failure = kind(self.name, told, status_code=status, retry_after=signal.retry_after)
-        failure.response = answer  # type: ignore[attr-defined]  # where the gate finds headers and body
+        failure.response = answer  # where the gate finds headers and body
         raise failure
 
     def _only(self, api_key: str) -> Credentials:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core.decision import UNKNOWN, Outcome
 from ..core.signal import Signal
 from ..limiter.checks import check_cost
-from ..limiter.permit import Headers, Permit, signal_of
+from ..limiter.permit import Permit
+from ..wire import Headers, signal_of
 
 if TYPE_CHECKING:
     from .call import Call

@@ -29,7 +29,7 @@ from ..clock import Clock
 from ..core.decision import LONGEST_WAIT, UNKNOWN, Outcome
 from ..core.signal import SILENT, Signal
 from ..errors import AuthenticationError, Failed, RateLimitError
-from ..limiter.permit import signal_of
+from ..wire import signal_of
 from .checks import check, number
 
 OUTCOME_OF = {

@@ -4,6 +4,7 @@ Everything here is pure. Text and the time it came in go in, facts come out, and
 from outside, however hostile, raises or costs more than a bounded amount of work.
 
     read(status, headers, body, wall=...)   one answer as a Signal
+    signal_of(answer, ...)                  the same of a response, an exception or bare facts
     retry_after(value, wall=...)            one Retry-After value in seconds
     outcome_of_status, outcome_of_exception how a call ended
     facts_of, response_of                   what httpx, aiohttp and requests hand over
@@ -12,10 +13,12 @@ from outside, however hostile, raises or costs more than a bounded amount of wor
 
 from .reading import read
 from .responses import facts_of, response_of
+from .signals import Headers, signal_of
 from .status import outcome_of_exception, outcome_of_status, response_behind
 from .times import retry_after
 
 __all__ = [
+    "Headers",
     "facts_of",
     "outcome_of_exception",
     "outcome_of_status",
@@ -23,4 +26,5 @@ __all__ = [
     "response_behind",
     "response_of",
     "retry_after",
+    "signal_of",
 ]

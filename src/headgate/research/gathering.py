@@ -158,10 +158,12 @@ class DeepResearch:
         return [replace(each, results=(*each.results, text)) if text else each for each, text in read]
 
     def _check_circuit(self, name: str) -> None:
-        """Looking takes no probe: if the circuit is half open, the call to come is the probe."""
-        status = self._manager.get_provider_status(name)
-        if not status.available and is_on(switch_of(name)):
-            raise CircuitOpenError(name, status.reason or "its circuit is open")
+        """Raises ``CircuitOpenError``, now rather than after a wait for a credential that could not be used.
+
+        Looking takes no probe: if the circuit is half open, the call to come is the probe.
+        """
+        if is_on(switch_of(name)) and not self._manager.is_provider_available(name):
+            self._manager.limiter.acquire(name, max_wait=0).abandon()
 
     def _tell_if_nobody_is_left(self, searches: list[Harvest]) -> None:
         names = [harvest.provider.name for harvest in searches]
@@ -234,7 +236,9 @@ class Harvest:
 def _told(error: Exception) -> str:
     """Why, in words that name no secret."""
     if isinstance(error, Refused | Failed):
-        return redact(error.reason)[:LONGEST_REASON]
+        answered = error.__cause__  # the last attempt, of a call that was then refused another
+        before = f"{answered.reason.rstrip('.')}; " if isinstance(answered, Failed) else ""
+        return redact(before + error.reason)[:LONGEST_REASON]
     if isinstance(error, HeadgateError):
         return redact(str(error))[:LONGEST_REASON]
     return f"broke off with an error of its own ({type(error).__name__})"

@@ -36,11 +36,11 @@ SHORTEST_TITLE = 16
 """Letters and digits; a shorter title ("Introduction") is everybody's."""
 LONGEST_TITLE = 1000
 MOST_NAMESAKES = 20
-"""Works of one title that are compared; further ones stay apart."""
+"""Works of one title that are compared, further ones stay apart; and results of each that are looked at."""
 
 _TRACKING = re.compile(r"(?i)utm_\w+|(?:gcl|fbcl|msclk|dcl|gbra|wbra|yclk|twcl|igsh)id|mc_[ce]id|_ga|_gl|ref_src|igsh")
-_DOI = re.compile(r"(?i)\b10\.\d{4,9}/\S+")
-_ARXIV = re.compile(r"(?i)(?:10\.48550/arxiv\.|arxiv\.org/(?:abs|pdf|html)/)([\w.-]+(?:/\d+)?\d)(?:v\d+)?(?:\.pdf)?")
+_DOI = re.compile(r"\b10\.\d{4,9}/\S+")
+_ARXIV = re.compile(r"(?:10\.48550/arxiv\.|arxiv\.org/(?:abs|pdf|html)/)(\d{4}\.\d{4,5}|[a-z.-]{2,20}/\d{7})")
 _SITE = re.compile(r"\s[|–—·-]\s")
 _LABEL = re.compile(r"^\s*(?:\[[^\]]{0,40}\]\s*)+")
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -59,6 +59,9 @@ def merge(lists: Sequence[Sequence[SearchResult]]) -> list[Finding]:
             for number in gone:
                 works[number] = kept
 
+    def said_of(number: int) -> list[SearchResult]:
+        return [seen[each][1] for each in works[number][:MOST_NAMESAKES]]
+
     first: dict[str, int] = {}
     for number, (_, result) in enumerate(seen):
         for identity in identities(result):
@@ -71,10 +74,7 @@ def merge(lists: Sequence[Sequence[SearchResult]]) -> list[Finding]:
             continue
         others = namesakes.setdefault(title, [])
         for other in others:
-            one_work = works[other] is works[number] or _may_be_one(
-                [seen[each][1] for each in works[other]], [seen[each][1] for each in works[number]]
-            )
-            if one_work:
+            if works[other] is works[number] or _may_be_one(said_of(other), said_of(number)):
                 join(other, number)
                 break
         else:

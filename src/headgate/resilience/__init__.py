@@ -10,8 +10,8 @@ switch      the operator's way out                 story     what is told to tho
 
 from .config import GLOBAL_DEFAULTS, PROVIDER_CONFIGS, ProviderResilienceConfig, RateLimiterConfig
 from .context import CallContext
+from .decorating import guarded
 from .executor import execute_with_resilience, execute_with_resilience_sync
-from .guarded import guarded
 from .manager import (
     ProviderResilienceManager,
     ProviderStatus,

@@ -114,6 +114,7 @@ PROVIDER_CONFIGS: dict[str, ProviderResilienceConfig] = {
     "semantic_scholar": ProviderResilienceConfig(  # one a second with a key, and a shared pool without
         rate_limiter=RateLimiterConfig(requests_per_second=1.0, burst_limit=1)
     ),
+    "crossref": _starts_at(1.0, burst=1),  # searches of the public pool; three a second for those who say who they are
 }
 """What is known of some providers. Read when a manager first meets a provider."""
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import io
 import json
+import re
 import signal
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,8 +16,11 @@ from headgate.cli.demo import hidden_plan, mock_options
 from headgate.cli.demo_live import LiveScreen
 from headgate.cli.demo_report import LiveReport, summary
 from headgate.sim.score import judge
-from headgate.sim.trace import TraceWriter, read_trace
-from headgate.sim.trial import Sample, Trial
+from headgate.sim.server import key_secret
+from headgate.sim.trace import TraceWriter
+from headgate.sim.trace_reading import read_trace
+from headgate.sim.trial import Trial
+from headgate.sim.trial_notes import KeySample, Sample
 
 SMALL = ["--calls", "40", "--seconds", "2", "--workers", "8"]
 
@@ -26,12 +30,15 @@ def test_it_runs_to_the_end_loses_nothing_and_draws_a_picture(headgate, tmp_path
     result = headgate("demo", *SMALL, "--json", "-o", picture)
     assert result.code == 0, result.err
     lines = [json.loads(line) for line in result.out.splitlines()]
-    assert {"at", "learned", "quota", "done", "rate_limited", "breaker", "waiting", "reason"} <= set(lines[0])
+    assert {"at", "learned", "quota", "done", "rate_limited", "waiting", "keys"} <= set(lines[0])
+    assert [key["key"] for key in lines[0]["keys"]] == ["key-1", "key-2", "key-3"]
+    assert {"learned", "quota", "done", "rate_limited", "rests", "breaker", "reason"} <= set(lines[0]["keys"][0])
     end = lines[-1]
     assert end["sound"] is True
     summary = end["summary"]
     assert (summary["done"], summary["lost"], summary["done_twice"], summary["left"]) == (40, 0, 0, 0)
-    assert any(line["reason"] for line in lines[:-1])
+    assert sum(key["done"] for key in summary["keys"]) == 40
+    assert any(key["reason"] for line in lines[:-1] for key in line["keys"])
     ElementTree.parse(picture)
 
 
@@ -42,12 +49,14 @@ def test_it_can_be_recorded_and_every_call_is_in_the_recording(headgate, tmp_pat
     end = json.loads(result.out.splitlines()[-1])
     trace = read_trace(recording)
     assert trace.is_whole
-    assert (trace.heading.calls, trace.heading.workers) == (40, 8)
+    assert (trace.heading.calls, trace.heading.workers, trace.heading.keys) == (40, 8, 3)
+    assert sorted(trace.labels.values()) == ["key-1", "key-2", "key-3"]
     assert len(trace.calls) == end["summary"]["sent"]
     assert sum(call.status == 200 for call in trace.calls) == 40
     assert trace.learned[-1].rate > 0
     assert end["recording"] == str(recording)
     assert "127.0.0.1" not in recording.read_text()
+    assert key_secret(1) not in recording.read_text() + result.out + result.err
 
 
 def test_a_recording_that_breaks_off_does_not_cost_the_score(headgate, tmp_path, monkeypatch):
@@ -84,11 +93,12 @@ def test_a_picture_that_cannot_be_written_does_not_cost_the_score(headgate, tmp_
 
 def test_a_quota_that_was_not_found_is_said_so_and_no_share_is_told_from_then_on():
     trial, plan = watched_trial(), hidden_plan(1, 3000, 28.0)
-    trial.samples = [Sample(n / 10, 3.0, "closed", "", 0, 0) for n in range(140)]
+    trial.samples = [Sample(n / 10, (KeySample(3.0),) * 3, 0, 0) for n in range(140)]
     rows = dict(summary(judge(trial, plan, {"ids_done": 0, "ids_done_twice": 0}), plan, None))
-    assert rows["quota found"].endswith("/s not found before it changed (within 10 %)")
-    assert "not found after it changed at" in rows["change followed"]
-    assert "once it was found" not in rows["goodput"]
+    for key, own in zip(("key-1", "key-2", "key-3"), plan.keys, strict=True):
+        assert rows[key].split()[:2] == [f"{own.rate.per_second:.1f}/s", "never"]
+        assert rows[key].count("never") == 2
+    assert "once found" not in rows["goodput"]
 
 
 def test_without_a_terminal_it_prints_plain_lines(headgate, tmp_path, monkeypatch):
@@ -119,22 +129,30 @@ def test_ctrl_c_gives_the_score_so_far_and_exit_code_4(headgate_process, tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize(("calls", "seconds"), [(3000, 28.0), (20, 1.0), (200, 3.0)])
+@pytest.mark.parametrize(("calls", "seconds"), [(3000, 28.0), (20, 1.0), (200, 3.0), (20, 3600.0)])
 def test_the_hidden_quota_fits_the_time_it_has(seed, calls, seconds):
     plan = hidden_plan(seed, calls, seconds)
     assert plan == hidden_plan(seed, calls, seconds)
     assert plan.allowed_between(0.0, seconds) > calls
-    assert 0 < plan.steps[0].at < plan.outages[0].at < plan.outages[0].until < seconds
-    assert "--step" in mock_options(plan, seed)
+    first, second, third = (key.rate.per_second for key in plan.keys)
+    assert first > second > third
+    for key in plan.keys:
+        assert 0 < key.steps[0].at < plan.outages[0].at < plan.outages[0].until < seconds
+    assert mock_options(plan, seed).count("--key") == 3
 
 
 def watched_trial():
-    trial = Trial(limiter=None, url="http://127.0.0.1:1", calls=3000, workers=48, began_at=0.0, ended_at=14.0)
-    trial.samples = [Sample(n / 10, min(170.0, 2.0 + n), "closed", "", 40, 5 * n) for n in range(140)]
-    trial.samples.append(Sample(14.0, 80.0, "half_open", "circuit half open; waiting for the probe's answer", 47, 700))
-    trial.done_at = [n / 50 for n in range(700)]
-    trial.refused_at = [9.0, 13.0]
-    trial.statuses.update({200: 700, 429: 2, 503: 5})
+    trial = Trial(None, "http://127.0.0.1:1", 3000, 48, ("a", "b", "c"), began_at=0.0, ended_at=14.0)
+    shares = (1.0, 0.5, 0.2)
+    for n in range(140):
+        looks = tuple(KeySample(share * min(110.0, 2.0 + n)) for share in shares)
+        trial.samples.append(Sample(n / 10, looks, 40, 5 * n))
+    waits = KeySample(58.0, "half_open", "circuit half open; waiting for the probe's answer")
+    trial.samples.append(Sample(14.0, (waits, KeySample(30.0), KeySample(11.0, "open")), 47, 700))
+    for book, done in zip(trial.keys, (400, 200, 100), strict=True):
+        book.done_at = [14.0 * n / done for n in range(done)]
+        book.statuses.update({200: done, 429: 2, 503: 5})
+        book.refused_at, book.rests = [9.0, 13.0], 1
     return trial
 
 
@@ -147,8 +165,10 @@ def test_the_screen_fits_its_window_and_says_why_it_waits(width, height):
     assert len(lines) < height
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    for word in ("learned rate", "true quota", "429s", "half-open", "circuit half open", "700 of 3,000"):
+    for word in ("learned rate", "true quota", "429s", "half-open", "key-1 circuit half open", "700 of 3,000"):
         assert word in text
+    for label, done in (("key-1", 400), ("key-2", 200), ("key-3", 100)):
+        assert re.search(rf"^  {label} +\d+\.\d/s +\d+\.\d/s +{done} +2 +1  \S+$", text, re.MULTILINE)
 
 
 def test_a_terminal_keeps_the_last_screen_and_the_score():
@@ -161,7 +181,7 @@ def test_a_terminal_keeps_the_last_screen_and_the_score():
         report.show(trial, trial.samples[-1])
     report.conclude(score, plan, Path("run.svg"))
     text = console.file.getvalue()
-    for word in ("learned rate", "2,300 left", "none lost, none done twice", "goodput", "run.svg", "change followed"):
+    for word in ("learned rate", "2,300 left", "none lost, none done twice", "goodput", "run.svg", "drops to"):
         assert word in text
     assert "outage" not in text.partition("goodput")[2]  # it was stopped before
 

@@ -88,11 +88,13 @@ def test_it_explains_a_good_answer_and_a_refusal_in_every_dialect(headgate, dial
         second = headgate("limits", f"{server.url}/v1/x")
     assert (first.code, second.code) == (0, 0)
     assert "200" in first.out
-    assert "429" in second.out
+    assert ("403" if dialect == "github-secondary" else "429") in second.out
     assert second.err == ""
 
 
-@pytest.mark.parametrize("dialect", sorted(set(DIALECTS) - {"none", "retry-after"}))
+@pytest.mark.parametrize(
+    "dialect", ["ratelimit", "ietf", "openai", "azure-openai", "anthropic", "mistral", "github", "gitlab", "discord"]
+)
 def test_json_is_the_normalised_signal(headgate, dialect):
     with mock(dialect, Rate(60.0, 60.0)) as server:
         fields = json.loads(headgate("limits", f"{server.url}/v1/x", "--json").out)

@@ -96,6 +96,32 @@ def test_what_an_algorithm_does_not_need_is_refused(headgate, algorithm, option,
     assert word in result.err
 
 
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--key", "5/s", "--rate", "5/s"], "--rate is for an API without --key"),
+        (
+            ["--key", "5/s", "--step", "0.5@1s"],
+            "--step is for an API without --key; write a key's own as --key 50/s,0.5@",
+        ),
+        (["--key", "5/s", "--provider", "tavily"], "--provider is for an API without --key"),
+        (["--key", "5/s", "--algorithm", "concurrency"], "--key is for --algorithm bucket"),
+        (["--key", "5/s,x"], "'x' is not a step; write 0.5@10s"),
+        (["--key", "fast"], "write 50/s"),
+    ],
+)
+def test_keys_are_written_with_their_own_quota_and_steps(headgate, options, word):
+    result = headgate("mock", *options)
+    assert result.code == 2
+    assert word in result.err
+
+
+def test_keys_are_served_with_a_quota_each(headgate_process):
+    process = headgate_process("mock", "--json", "--stop-with-stdin", "--key", "1/min", "--key", "5/s,0.5@10s")
+    url = json.loads(process.stdout.readline())["url"]
+    assert [key["quota_per_second"] for key in get(f"{url}/_truth")[2]["keys"]] == pytest.approx([1 / 60, 5.0])
+
+
 def test_gcra_has_a_burst(headgate, monkeypatch):
     monkeypatch.setattr("os.read", lambda *_: b"")
     assert headgate("mock", "--stop-with-stdin", "--algorithm", "gcra", "--burst", "5").code == 0

@@ -15,8 +15,9 @@ from headgate.cli.simulate_catalogue import OUR_STRATEGIES, YOUR_OWN
 from headgate.cli.simulate_people import duration, quota_in_words, whole_time
 from headgate.sim.baselines import BASELINES
 from headgate.sim.experiment import OURS
-from headgate.sim.hindsight import KeySeen, Stretch, look_back
+from headgate.sim.hindsight import look_back
 from headgate.sim.measures import Told
+from headgate.sim.quota_seen import KeySeen, Stretch
 from headgate.sim.scenario_file import bundled_names, named, read_scenario
 from headgate.sim.trace import Call, Heading, Trace, TraceWriter
 from headgate.sim.whatif import as_it_was
@@ -292,6 +293,8 @@ def test_a_what_if_can_be_drawn_explained_and_asked_of_other_strategies(headgate
         (["tb50", "--strategy", ","], "adaptive,aimd"),
         (["tb50", "--rate", "x2"], "Give --trace FILE"),
         (["tb50", "--workers", "5"], "Give --trace FILE"),
+        (["tb50", "--keys", "+2"], "--keys asks about a recording"),
+        (["--trace", "/dev/null", "--keys", "some"], "+2 for two more"),
         (["--trace", "/dev/null", "--rate", "fast"], "x2"),
         (["--trace", "/no/such/file"], "does not exist"),
         (["tb50", "--picture", "run.gif"], ".svg or .png"),
@@ -374,7 +377,10 @@ def test_an_answer_that_does_not_come_is_never(headgate, recording):
 def test_keys_and_many_changes_are_told_in_few_words():
     many = tuple(Stretch(float(number), number + 1.0, 10.0 * (number + 1), True) for number in range(9))
     seen = look_back(Trace(Heading(calls=1, workers=1), [Call(0.0, 0.1, 200), Call(1.0, 0.1, 200, key=2)], [], 2.0))
-    assert quota_in_words(seen) == "of 2 keys, each its own"
+    assert quota_in_words(seen) == "on average key 1 1/s, key 2 1/s"
+    labelled = tuple(replace(key, label=f"key-{number}") for number, key in enumerate(seen.keys * 4))
+    assert quota_in_words(replace(seen, keys=labelled)).startswith("on average key-0 1/s, key-1 1/s, ")
+    assert quota_in_words(replace(seen, keys=labelled)).endswith(", and 2 more keys")
     one = replace(seen, keys=(KeySeen(stretches=many, burst=4.0),))
     assert quota_in_words(one).startswith("10/s, 20/s from 1.0 s, ")
     assert quota_in_words(one).endswith("and 3 more changes")

@@ -1,12 +1,14 @@
 """What a what-if says of itself: how far it can be trusted, and what its picture shows."""
 
+import json
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from headgate.cli.simulate_whatif import known_from_below
-from headgate.sim.hindsight import KeySeen, Stretch, look_back
+from headgate.sim.hindsight import look_back
+from headgate.sim.quota_seen import KeySeen, Stretch
 from headgate.sim.trace import Call, Heading, Trace, TraceWriter
 
 
@@ -32,9 +34,61 @@ def test_the_check_is_made_with_adaptive_whatever_is_asked(headgate, recording, 
     assert "That is the least error to expect: with another quota or more workers it can be larger." in result.out
 
 
+@pytest.fixture
+def two_keys(tmp_path, monkeypatch):
+    """Two keys of 30/s and 10/s, each refused twice; 400 calls."""
+    monkeypatch.setenv("COLUMNS", "300")
+    path = tmp_path / "keys.jsonl"
+    writer = TraceWriter(path, Heading(calls=400, workers=8, keys=2))
+    for label, rate in (("key-1", 30), ("key-2", 10)):
+        for number in range(10 * rate):
+            writer.call(label, number / rate, 0.05, 200, 0.1, None, label)
+        for at in (3.0, 8.0):
+            writer.call(label, at, 0.002, 429, 0.1, None, label)
+    writer.end(10.0)
+    return path
+
+
+def test_two_more_keys_have_the_budget_of_an_average_one_and_it_says_so(headgate, two_keys):
+    result = headgate("simulate", "--trace", two_keys, "--keys", "+2", "--seeds", "1", "--json")
+    assert result.code == 0, result.err
+    really, again, asked = [json.loads(line) for line in result.out.splitlines()]
+    assert [line["keys"] for line in (really, again, asked)] == [2, 2, 4]
+    assert asked["what"] == "simulated 2 more keys"
+    assert asked["seconds"] < 0.8 * again["seconds"]
+    assert "Each of the 2 keys that were not there has the budget of an average one of the 2" in result.err
+    assert "recorded keys: 20/s on average" in result.err
+
+
+def test_keys_combine_with_a_rate_and_workers(headgate, two_keys):
+    options = ["--keys", "3", "--rate", "80/s", "--workers", "50", "--seeds", "1"]
+    result = headgate("simulate", "--trace", two_keys, *options)
+    assert result.code == 0, result.err
+    assert "simulated quota 80/s, 3 keys, 50 workers" in result.out
+    assert "The key that was not there has the budget of an average one of the 2 recorded keys: 40/s" in result.out
+    assert "quota as seen: on average key-1 30/s, key-2 10/s" in result.out
+
+
+def test_fewer_keys_are_average_ones(headgate, two_keys):
+    result = headgate("simulate", "--trace", two_keys, "--keys", "1", "--seeds", "1")
+    assert "The key has the budget of an average one of the 2 recorded keys: 20/s on average." in result.out
+
+
+def test_a_recording_without_labels_counts_as_one_key(headgate, recording):
+    result = headgate("simulate", "--trace", recording, "--keys", "+1", "--seeds", "1")
+    assert result.code == 0, result.err
+    assert "simulated 1 more key" in result.out
+    assert "The key that was not there has the budget of the recorded key: 20" in result.out
+
+
 @pytest.mark.parametrize(
     ("options", "quota"),
-    [([], "quota as seen"), (["--rate", "x2"], "quota as seen, x2"), (["--rate", "30/s"], "quota as asked")],
+    [
+        ([], "quota as seen"),
+        (["--rate", "x2"], "quota as seen, x2"),
+        (["--rate", "30/s"], "quota as asked"),
+        (["--keys", "+2"], "quota as seen, 2 more keys"),
+    ],
 )
 def test_the_picture_says_which_quota_and_seed_it_shows(headgate, recording, tmp_path, options, quota):
     picture = tmp_path / "what-if.svg"

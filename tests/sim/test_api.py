@@ -38,6 +38,27 @@ def test_an_outage_fails_calls_without_using_the_quota():
     assert served(api, 2.0, 1, 100) >= 5
 
 
+def test_every_key_has_a_quota_and_steps_of_its_own_and_all_share_the_outages():
+    keys = (MockPlan(rate=Rate(10.0), burst=1), MockPlan(rate=Rate(4.0), burst=1, steps=(Step(0.5, 5.0),)))
+    plan = MockPlan(keys=keys, outages=(Outage(8.0, 2.0),))
+    assert [plan.rate_at(at) for at in (0.0, 5.0, 8.0, 10.0)] == [14.0, 12.0, 0.0, 12.0]
+    assert plan.allowed_between(0.0, 10.0) == pytest.approx(5 * 14 + 3 * 12)
+    assert plan.allowed_between(0.0, 10.0) == pytest.approx(
+        sum(key.allowed_between(0.0, 10.0) for key in plan.accounts)
+    )
+    api = MockApi(plan)
+    verdicts = [api.begin(0.0, 0.5, key).verdict for key in (0, 1, 0, 1)]
+    assert verdicts == [Verdict.ADMITTED, Verdict.ADMITTED, Verdict.RATE_LIMITED, Verdict.RATE_LIMITED]
+    assert api.begin(0.11, 0.5, 0).verdict is Verdict.ADMITTED
+    assert api.begin(0.11, 0.5, 1).verdict is Verdict.RATE_LIMITED
+    assert {api.begin(9.0, 0.5, key).verdict for key in (0, 1)} == {Verdict.DOWN}
+    api.end(9.0, answered=True, item_id="a", key=0)
+    api.end(9.0, answered=True, item_id="a", key=1)
+    truth = api.truth(9.0)
+    assert (truth["admitted"], truth["rate_limited"], truth["down_answers"], truth["ids_done_twice"]) == (3, 3, 2, 1)
+    assert [key["admitted"] for key in truth["keys"]] == [2, 1]
+
+
 def test_what_was_allowed_is_the_area_under_the_quota():
     plan = MockPlan(rate=Rate(100.0), steps=(Step(0.5, 10.0),), outages=(Outage(15.0, 2.0),))
     assert plan.allowed_between(0.0, 20.0) == pytest.approx(1000 + 250 + 150)

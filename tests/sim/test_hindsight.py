@@ -150,6 +150,20 @@ def test_every_key_has_a_quota_of_its_own():
     assert [round(rate_at(key, 5.0)) for key in seen.keys] == [50, 5]
 
 
+def test_keys_go_by_the_label_of_their_credential():
+    trace = recording([*steady(0, 4, 5), *(call._replace(key=2) for call in steady(0, 4, 9))])
+    trace.labels = {1: "key-2", 2: "key-1"}
+    seen = look_back(trace)
+    assert [(key.label, round(key.mean_rate)) for key in seen.keys] == [("key-1", 10), ("key-2", 6)]  # the best second
+
+
+def test_the_mean_of_a_quota_is_weighed_by_time():
+    calls = [*steady(0, 1, 80), refused(1), *steady(1, 5, 80), refused(5), *steady(5, 9, 30), refused(9)]
+    (key,) = look_back(recording(calls)).keys
+    assert key.mean_rate == pytest.approx((5 * 80 + 4 * 30) / 9, rel=0.02)
+    assert [round(key.rate_at(at)) for at in (0.0, 4.9, 5.0, 100.0)] == [80, 80, 30, 30]
+
+
 def test_what_refusals_said_is_kept():
     calls = [*steady(0, 1, 5), refused(1, 2.0), *steady(3, 5, 5), refused(5)]
     assert look_back(recording(calls)).retry_after == (2.0, None)

@@ -237,7 +237,7 @@ class TestFile:
             ('outages = ["10s"]', "outages[1]: '10s' is not an outage; write 12s+3s"),
             ('arrivals = ["20/s"]', "arrivals[1]: '20/s' is not a stream; write 20/s@0s"),
             ('retry_after = "later"', "retry_after='later' must be one of none, exact, short, long, date"),
-            ('headers = "dutch"', "headers='dutch' must be one of none, ratelimit, ietf, openai, anthropic, github"),
+            ('headers = "dutch"', "headers='dutch' must be one of none, retry-after, retry-after-date, ratelimit, "),
             ("queue = { servers = 3 }", "queue.room: a queue cannot do without it"),
             ("queue = { servers = 0, room = 1 }", "queue: servers=0 must be within 1 and "),
             ("neighbour = { on = 3 }", "neighbour.rate: a neighbour cannot do without it"),

@@ -205,3 +205,24 @@ def test_it_explains_itself_in_text_and_in_json():
 def test_an_unknown_dialect_is_refused():
     with pytest.raises(ValueError, match="openai"):
         MockServer(MockPlan(), dialect="klingon")
+
+
+def test_every_key_has_a_quota_of_its_own_and_calls_need_one():
+    keys = tuple(MockPlan(rate=Rate(amount, 60.0)) for amount in (2.0, 1.0))
+
+    async def conversation(get, clock):
+        def call(key):
+            return get(headers={"Authorization": f"Bearer {key}", "Idempotency-Key": key})
+
+        assert (await get())[0] == 401
+        assert [(await call("mock-key-1"))[0] for _ in range(3)] == [200, 200, 429]
+        assert [(await call("mock-key-2"))[0] for _ in range(2)] == [200, 429]
+        status, _, body = await call("mock-key-3")
+        assert (status, body["error"]) == (401, "send a key: Authorization: Bearer mock-key-1")
+        _, _, truth = await get("/_truth")
+        assert [key["admitted"] for key in truth["keys"]] == [2, 1]
+        assert (truth["asked"], truth["rate_limited"], truth["ids_done"], truth["ids_done_twice"]) == (5, 2, 2, 1)
+        _, _, page = await get("/")
+        assert "2 keys with a quota each" in page
+
+    talk(MockPlan(latency=0.0, keys=keys), "none", conversation)

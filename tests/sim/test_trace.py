@@ -6,7 +6,9 @@ import json
 import pytest
 
 from headgate.sim import trace as traces
-from headgate.sim.trace import Call, Heading, Learned, TraceError, TraceWriter, read_trace
+from headgate.sim import trace_reading
+from headgate.sim.trace import Call, Heading, Learned, TraceWriter
+from headgate.sim.trace_reading import TraceError, read_trace
 from headgate.sim.traffic import MOST_QUEUED
 
 HEAD = '{"headgate_trace": 1, "calls": 3, "workers": 2, "keys": 1}'
@@ -43,6 +45,23 @@ def test_keys_become_numbers_and_nothing_of_them_is_written(tmp_path):
     assert "example" not in text
     assert "abc" not in text
     assert "other" not in text
+
+
+def test_a_call_tells_the_label_of_its_credential(tmp_path):
+    path = tmp_path / "run.jsonl"
+    writer = TraceWriter(path, Heading(calls=2, workers=1, keys=2))
+    writer.call("mock-api/alice", 0.1, 0.04, 200, 0.0, None, "alice")
+    writer.call("mock-api/bob", 0.2, 0.04, 200, 0.0, None, "bob")
+    writer.end(1.0)
+    trace = read_trace(path)
+    assert trace.labels == {1: "alice", 2: "bob"}
+    assert "mock-api" not in path.read_text()
+
+
+@pytest.mark.parametrize("label", ['"' + "x" * 500 + '"', "7", "null", '"\\u001b[2J"'])
+def test_a_label_from_elsewhere_is_short_and_printable_or_none(tmp_path, label):
+    line = f'{{"sent_at": 0, "latency": 0.1, "status": 200, "credential": {label}}}'
+    assert read_trace(written(tmp_path / "run.jsonl", HEAD, line)).labels in ({}, {1: "x" * 64})
 
 
 def test_each_line_is_in_the_file_before_the_next_is_made(tmp_path):
@@ -107,8 +126,8 @@ def test_a_broken_last_line_is_where_the_recording_breaks_off(tmp_path, line, en
 
 
 def test_no_more_calls_are_read_than_a_simulation_has_room_for(tmp_path, monkeypatch):
-    assert traces.MOST_SERVED <= MOST_QUEUED
-    monkeypatch.setattr(traces, "MOST_SERVED", 2)
+    assert trace_reading.MOST_SERVED <= MOST_QUEUED
+    monkeypatch.setattr(trace_reading, "MOST_SERVED", 2)
     served, refused = (f'{{"sent_at": 1, "latency": 1, "status": {status}}}' for status in (200, 429))
     assert len(read_trace(written(tmp_path / "run.jsonl", HEAD, served, served, refused)).calls) == 3
     with pytest.raises(TraceError, match=r"more than 2 calls that were served; simulate a shorter recording"):
@@ -146,7 +165,8 @@ def test_fields_of_later_versions_are_passed_over(tmp_path):
 
 
 def test_no_more_lines_are_read_or_written_than_the_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "MOST_LINES", 3)
+    for module in (traces, trace_reading):
+        monkeypatch.setattr(module, "MOST_LINES", 3)
     recorded(tmp_path / "run.jsonl")
     trace = read_trace(tmp_path / "run.jsonl")
     assert (len(trace.calls), trace.is_whole) == (1, True)

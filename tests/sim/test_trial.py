@@ -10,15 +10,16 @@ from headgate.sim.notation import Outage, Rate
 from headgate.sim.score import judge
 from headgate.sim.server import MockServer
 from headgate.sim.trial import Trial
+from headgate.sim.virtual import VirtualClock
 
 QUICK = RateLimitConfig(initial_rps=100.0, open_state_duration=0.1)
 
 
-def run_trial(plan, *, calls, workers, stop_after=None):
+def run_trial(plan, *, calls, workers, stop_after=None, secrets=("any",)):
     async def main():
         limiter = AdaptiveRateLimiter(QUICK, rng=random.Random(1))
         async with MockServer(plan, seed=1) as server:
-            trial = Trial(limiter, server.url, calls, workers)
+            trial = Trial(limiter, server.url, calls, workers, secrets)
             if stop_after is not None:
                 asyncio.get_running_loop().call_later(stop_after, trial.stop)
             await trial.run()
@@ -38,6 +39,50 @@ def test_every_item_is_done_once_through_429s_and_an_outage():
     assert judge(trial, plan, truth).is_sound
     assert trial.samples[-1].done == 80
     assert trial.samples[-1].learned > 0
+
+
+THREE = tuple(MockPlan(rate=Rate(rate), burst=6) for rate in (60.0, 30.0, 10.0))
+SECRETS = ("mock-key-1", "mock-key-2", "mock-key-3")
+
+
+def test_every_key_does_what_its_own_quota_allows_and_rests_when_it_was_refused():
+    plan = MockPlan(latency=0.005, keys=THREE)
+    trial, truth = run_trial(plan, calls=200, workers=20, secrets=SECRETS)
+    assert sorted(trial.times_done.elements()) == list(range(200))
+    assert judge(trial, plan, truth).is_sound
+    assert [book.label for book in trial.keys] == ["key-1", "key-2", "key-3"]
+    done = [len(book.done_at) for book in trial.keys]
+    assert done == [key["admitted"] for key in truth["keys"]]
+    assert done == sorted(done, reverse=True)
+    assert done[0] > 2 * done[2]
+    refused = [book.statuses[429] for book in trial.keys]
+    assert refused == [key["rate_limited"] for key in truth["keys"]]
+    assert all(0 < book.rests <= book.statuses[429] for book in trial.keys if book.statuses[429])
+    assert len({look.learned for look in trial.samples[-1].keys}) == 3
+
+
+def test_no_secret_is_in_what_a_trial_keeps():
+    plan = MockPlan(latency=0.005, keys=THREE)
+    trial, _ = run_trial(plan, calls=30, workers=4, secrets=SECRETS)
+    shown = f"{trial.keys} {trial.samples} {trial._coordinator!r} {trial.limiter.snapshot()}"
+    assert "mock-key" not in shown
+    assert "mock-api/key-1" in shown
+
+
+def test_work_goes_to_the_key_whose_gate_would_let_it_through_first():
+    trial = Trial(AdaptiveRateLimiter(QUICK, clock=VirtualClock()), "", calls=1, workers=1, secrets=SECRETS)
+    for _ in range(5):
+        trial.limiter.acquire("mock-api/key-2").report(status_code=503)  # opens its circuit
+    while trial.limiter.try_acquire("mock-api/key-1"):
+        pass
+    assert trial._soonest() == "key-3"
+    while trial.limiter.try_acquire("mock-api/key-3"):
+        pass
+    trial.limiter.clock.advance(0.02)
+    trial.limiter.acquire("mock-api/key-1")
+    assert trial._soonest() == "key-3"
+    trial._coordinator.park("key-3", 60)
+    assert trial._coordinator.try_acquire(prefer="key-3").label != "key-3"
 
 
 def test_a_stopped_trial_takes_the_answers_on_their_way_and_starts_nothing_more():

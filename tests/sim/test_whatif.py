@@ -1,14 +1,17 @@
 """A recorded run, simulated again: close to what happened, and what would have happened otherwise."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from headgate.sim.hindsight import look_back
 from headgate.sim.notation import Rate
+from headgate.sim.questions import AS_RECORDED, Asked, Keys, Times, read_asked_keys, read_asked_rate
+from headgate.sim.quota_seen import KeySeen, Stretch
 from headgate.sim.recorded_world import RecordedWorld
 from headgate.sim.trace import Call, Heading, Learned, Trace
-from headgate.sim.whatif import AS_RECORDED, Asked, Times, as_it_was, quotas, read_asked_rate, replay_of, simulate
+from headgate.sim.whatif import as_it_was, quotas, replay_of, simulate
 
 
 def recording(calls, *, workers=16, open_for=0.5):
@@ -99,10 +102,54 @@ def test_the_recorded_world_knows_its_quota_and_when_the_next_call_fits():
 def test_several_keys_share_a_rate_as_they_did():
     calls = [*steady(0, 10, 30), *(call._replace(key=2) for call in steady(0, 10, 10))]
     seen = look_back(recording(calls))
-    shares = [key.stretches[0].rate for key in quotas(seen, Rate(100.0))]
+    shares = [key.stretches[0].rate for key in quotas(seen, Asked(rate=Rate(100.0)))]
     assert sum(shares) == pytest.approx(100)
     assert shares[0] > shares[1]
     assert simulate(seen).done == 400
+
+
+def two_keys():
+    """30/s, and 10/s that become 50/s; neither is refused."""
+    stretches = ((Stretch(0.0, 10.0, 30.0, True),), (Stretch(0.0, 4.0, 10.0, True), Stretch(4.0, 10.0, 50.0, True)))
+    keys = tuple(KeySeen(stretches=own, burst=burst) for own, burst in zip(stretches, (4.0, 8.0), strict=True))
+    return replace(SEEN, keys=keys, seconds=10.0)
+
+
+def test_a_key_that_was_not_there_has_the_mean_of_the_others_at_each_instant():
+    *recorded, first, second = quotas(two_keys(), Asked(keys=Keys(2, is_more=True)))
+    assert tuple(recorded) == two_keys().keys
+    assert first == second
+    assert [(stretch.since, stretch.rate) for stretch in first.stretches] == [(0.0, 20.0), (4.0, 40.0)]
+    assert (first.burst, first.mean_rate) == (6.0, 32.0)
+
+
+def test_keys_are_added_to_what_the_asked_rate_leaves():
+    rates = [key.mean_rate for key in quotas(two_keys(), Asked(rate=Times(2.0), keys=Keys(3)))]
+    assert rates == [60.0, 68.0, 64.0]
+    shared = [key.mean_rate for key in quotas(two_keys(), Asked(rate=Rate(64.0), keys=Keys(3)))]
+    assert shared == pytest.approx([30.0, 34.0, 32.0])
+
+
+def test_fewer_keys_than_there_were_are_average_ones():
+    (only,) = quotas(two_keys(), Asked(keys=Keys(1)))
+    assert only.mean_rate == 32.0
+
+
+def test_more_keys_get_done_what_one_did_in_less_time():
+    once, twice = simulate(SEEN), simulate(SEEN, Asked(keys=Keys(1, is_more=True)))
+    assert (once.keys, twice.keys, twice.done) == (1, 2, 780)
+    assert twice.seconds < 0.75 * once.seconds
+
+
+@pytest.mark.parametrize(("text", "keys"), [("+2", Keys(2, is_more=True)), (" 5 ", Keys(5)), ("1000", Keys(1000))])
+def test_keys_are_asked_for_as_more_or_as_a_number(text, keys):
+    assert read_asked_keys(text) == keys
+
+
+@pytest.mark.parametrize("text", ["0", "+0", "-1", "+", "++2", "x2", "1.5", "99999999999", "", "\u0663"])
+def test_what_is_no_number_of_keys_is_met_with_what_is(text):
+    with pytest.raises(ValueError, match=r"\+2 for two more"):
+        read_asked_keys(text)
 
 
 def test_single_failures_happen_again():
@@ -149,6 +196,8 @@ def test_what_is_no_rate_is_met_with_what_is(text):
         (Asked(rate=Times(2.0), workers=50), "quota x2, 50 workers"),
         (Asked(rate=Rate(100.0)), "quota 100/s"),
         (Asked(workers=1), "1 worker"),
+        (Asked(rate=Times(2.0), keys=Keys(2, is_more=True), workers=9), "quota x2, 2 more keys, 9 workers"),
+        (Asked(keys=Keys(1)), "1 key"),
     ],
 )
 def test_what_is_asked_can_be_said(asked, words):

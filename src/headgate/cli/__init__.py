@@ -41,6 +41,7 @@ COMMANDS = {
     "mock": Entry("See it work", "Serve a rate-limited API to practise on."),
     "simulate": Entry("See it work", "Try strategies on simulated servers, in virtual time."),
     "limits": Entry("Ask a real API", "Ask once and explain what the answer says of its limits."),
+    "research": Entry("Ask a real API", "Ask several search APIs at once, and read one page."),
     "keys": Entry("Look after a run", "Show how credentials stand; park, free or retire one."),
 }
 

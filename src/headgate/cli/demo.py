@@ -1,11 +1,11 @@
-"""``headgate demo``: a mock API with a hidden quota, and the limiter that finds it.
+"""``headgate demo``: a mock API with a hidden quota for each of three keys, and the limiter that finds them.
 
-    this process                         another process
-    workers -> limiter -> HTTP  ------>  headgate mock  (quota drawn from the seed)
-       |                                    |
-       +-- what was learned     truth ------+--> the screen, the score, the picture
+    this process                                another process
+    workers -> key -> limiter -> HTTP  ------>  headgate mock  (quotas drawn from the seed)
+       |                                           |
+       +-- what was learned            truth ------+--> the screen, the score, the picture
 
-The API runs in a process of its own: the client cannot see its quota, and neither
+The API runs in a process of its own: the client cannot see its quotas, and neither
 side's work shows up in the other's latencies.
 """
 
@@ -28,6 +28,7 @@ from headgate.limiter import AdaptiveRateLimiter
 from headgate.sim.api import MockPlan
 from headgate.sim.notation import Outage, Rate, Step
 from headgate.sim.score import draw, judge
+from headgate.sim.server import key_secret
 from headgate.sim.trace import Heading, TraceWriter
 from headgate.sim.trial import Trial
 
@@ -44,6 +45,8 @@ PATIENCE = 3.0
 """A run that takes so many times its planned length is given up."""
 SEARCH = 3.0
 """Seconds of full quota that are set aside for finding it, and half of that for coming back after the outage."""
+SIZES = (0.55, 0.3, 0.15)
+"""What each key has of all there is, give or take a tenth."""
 OPEN_FOR = 1.0
 """How long the breaker stays open; the default of 15 s would outlast the whole outage."""
 
@@ -52,7 +55,7 @@ OPEN_FOR = 1.0
     cls=ExampleCommand,
     examples=[
         ("headgate demo", "half a minute, 3,000 calls; writes headgate-demo.svg"),
-        ("headgate demo --seed 7", "another hidden quota"),
+        ("headgate demo --seed 7", "other hidden quotas"),
         ("headgate demo --seconds 10 --calls 500 --workers 16", "shorter and smaller"),
         ("headgate demo --trace run.jsonl", "record it, to ask what-if questions of it with headgate simulate"),
         ("headgate demo --json --no-picture | tail -n 1", "only the score, for a program"),
@@ -80,10 +83,10 @@ OPEN_FOR = 1.0
     metavar="S",
     default=28.0,
     show_default=True,
-    help="About how long it takes; the hidden quota is made to fit.",
+    help="About how long it takes; the hidden quotas are made to fit.",
 )
 @click.option(
-    "--seed", type=WHOLE, default=1, show_default=True, help="Draws the hidden quota, its change and the outage."
+    "--seed", type=WHOLE, default=1, show_default=True, help="Draws the hidden quotas, their changes and the outage."
 )
 @click.option(
     "-o",
@@ -112,11 +115,12 @@ def command(
     recording: Path | None,
     as_json: bool,
 ) -> int:
-    """Find a hidden, changing quota, live in the terminal.
+    """Find the hidden, changing quotas of three keys, live.
 
-    Starts a mock API whose quota is hidden from the client, drops on the way and is interrupted by an outage; sends
-    calls through the limiter from many workers, and shows what it learns, when it waits, and why. Needs no
-    key and no network. Ctrl-C stops it and still prints the score.
+    Starts a mock API with three keys. Each has a quota of its own, which is hidden from the client and drops on the
+    way; an outage interrupts them all. Many workers send calls through the limiter, always with the key that can
+    start soonest, and you see what is learned of each key, when it waits, and why. Needs no key of yours and
+    no network. Ctrl-C stops it and still prints the score.
     """
     if not no_picture and picture.suffix.lower() != ".svg":
         raise click.UsageError("the picture is an SVG; end the name with .svg.")
@@ -134,7 +138,8 @@ async def demonstrate(
     plan = hidden_plan(seed, calls, seconds)
     limiter = AdaptiveRateLimiter(RateLimitConfig(open_state_duration=OPEN_FOR), rng=random.Random(seed))
     async with mock_process(plan, seed) as url:
-        trial = Trial(limiter, url, calls, workers)
+        secrets = [key_secret(number) for number in range(1, len(plan.keys) + 1)]
+        trial = Trial(limiter, url, calls, workers, secrets)
         with recorded(trial, recording) as lost, reporter_for(trial, plan, seconds, as_json=as_json) as reporter:
             interrupted = await run_and_watch(trial, reporter, PATIENCE * seconds)
         score = judge(trial, plan, await fetch_truth(url))
@@ -149,28 +154,30 @@ async def demonstrate(
 
 
 def hidden_plan(seed: int, calls: int, seconds: float) -> MockPlan:
-    """A quota that lets about ``calls`` through in ``seconds``, drops on the way, and fails for a moment."""
+    """Quotas that together let about ``calls`` through in ``seconds``; each drops on the way, and all fail a while."""
     draws = random.Random(seed)
-    factor = round(draws.uniform(0.4, 0.6), 2)
-    step_at = seconds * draws.uniform(0.38, 0.44)
-    outage_at = seconds * draws.uniform(0.64, 0.70)
-    outage = seconds * 0.09
-    searching = min(SEARCH, step_at / 2)
-    full_time = step_at - searching + factor * (seconds - step_at - outage - searching / 2)
-    rate = Rate(round(calls / full_time, 1))
+    outage_at, outage = seconds * draws.uniform(0.64, 0.70), seconds * 0.09
+    sizes = [size * draws.uniform(0.9, 1.1) for size in SIZES]
+    steps = [Step(round(draws.uniform(0.4, 0.65), 2), round(seconds * draws.uniform(0.32, 0.5), 2)) for _ in sizes]
+    full_time = 0.0
+    for size, step in zip(sizes, steps, strict=True):
+        searching = min(SEARCH, step.at / 2)
+        full_time += size * (step.at - searching + step.factor * (seconds - step.at - outage - searching / 2))
+    rates = [Rate(float(f"{calls / full_time * size:.3g}")) for size in sizes]
     return MockPlan(
-        rate=rate,
-        burst=max(1, round(rate.amount / 10)),
-        steps=(Step(factor, round(step_at, 2)),),
         outages=(Outage(round(outage_at, 2), round(outage, 2)),),
+        keys=tuple(
+            MockPlan(rate=rate, burst=max(1, round(rates[0].amount / 10)), steps=(step,))
+            for rate, step in zip(rates, steps, strict=True)
+        ),
     )
 
 
 def mock_options(plan: MockPlan, seed: int) -> list[str]:
-    """The options with which ``headgate mock`` serves ``plan``."""
-    options = ["--rate", str(plan.rate), "--burst", f"{plan.burst:g}", "--seed", str(seed)]
-    for step in plan.steps:
-        options += ["--step", str(step)]
+    """The options with which ``headgate mock`` serves ``plan``, whose keys all have the same burst."""
+    options = ["--burst", f"{plan.keys[0].burst:g}", "--seed", str(seed)]
+    for key in plan.keys:
+        options += ["--key", ",".join(map(str, (key.rate, *key.steps)))]
     for outage in plan.outages:
         options += ["--outage", str(outage)]
     return options
@@ -219,7 +226,8 @@ def recorded(trial: Trial, path: Path | None) -> Iterator[list[CommandFailed]]:
         yield lost
         return
     try:
-        trial.recording = TraceWriter(path, Heading(calls=trial.calls, workers=trial.workers, open_for=OPEN_FOR))
+        heading = Heading(calls=trial.calls, workers=trial.workers, keys=len(trial.keys), open_for=OPEN_FOR)
+        trial.recording = TraceWriter(path, heading)
     except OSError as error:
         raise CommandFailed(f"cannot write {path} ({error.strerror}); choose another file with --trace.") from None
     try:

@@ -1,4 +1,4 @@
-"""The demo as people watch it: one screen of plot, progress, breaker, and the reason for every wait."""
+"""The demo as people watch it: one screen with a curve and a line for each key, and the reason for every wait."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.sim.api import MockPlan
-from headgate.sim.chart import nice_ceiling, ticks_up_to
-from headgate.sim.trial import Sample, Trial
+from headgate.sim.chart import Points, nice_ceiling, ticks_up_to
+from headgate.sim.score import learned_by
+from headgate.sim.trial import Trial
+from headgate.sim.trial_notes import Sample
 
 from .dots import DotCanvas
 
@@ -23,9 +25,13 @@ LATELY = 3.0
 """Seconds by whose pace the time to go is told."""
 AXIS = 6
 """Characters left of the plot, for its numbers."""
-LINES_AROUND_THE_PLOT = 15
+ABOVE_QUOTA = 1.2
+"""Rates beyond so many times the highest quota leave the plot: one wild guess must not flatten the rest."""
+LINES_AROUND_THE_PLOT = 16
 FEWEST_ROWS, MOST_ROWS = 4, 18
-LEARNED, QUOTA, REFUSED, BREAKER = "bold cyan", "yellow", "red", "magenta"
+KEYS = ("bold cyan", "bold green", "bold magenta")
+"""The colours of the keys, over and over if there are more."""
+QUOTA, REFUSED, BREAKER = "yellow", "red", "red"
 STATE_STYLES = {"closed": "green", "half_open": "yellow", "open": "bold red"}
 
 
@@ -54,28 +60,31 @@ class LiveScreen:
         width = min(self.console.width, 120)
         rows = min(max(self.console.height - LINES_AROUND_THE_PLOT, FEWEST_ROWS), MOST_ROWS)
         title = Text.assemble(
-            ("━━", LEARNED),
-            (" learned rate   ", "not dim"),
+            ("━", style_of(0)),
+            ("━", style_of(1)),
+            ("━", style_of(2)),
+            (" learned rate of each key   ", "not dim"),
             ("╍╍", QUOTA),
-            (" true quota, which the client is never told", "not dim"),
+            (" its true quota, never told", "not dim"),
             (" (calls/s)", "dim"),
         )
         plot = Panel(
             self.plot(trial, width - 4, rows), title=title, title_align="left", width=width, border_style="dim"
         )
-        return Group(
-            plot, self.progress(trial, width), self.numbers(trial, sample, width), self.why(trial, sample, width)
-        )
+        return Group(plot, self.progress(trial, width), self.keys(trial, sample), self.why(trial, sample, width))
 
     def plot(self, trial: Trial, width: int, rows: int) -> Text:
         canvas = DotCanvas(width - AXIS, rows)
         span = max(self.seconds, trial.elapsed * 1.02)
         instants = [span * (x + 0.5) / canvas.width for x in range(canvas.width)]
-        learned = resample(trial.samples, instants)
-        quota = [self.plan.rate_at(at) if at <= trial.elapsed else None for at in instants]
-        top = nice_ceiling(1.05 * max(1.0, *(rate for rate in (*learned, *quota) if rate is not None)), about=4)
-        canvas.curve([None if rate is None else rate / top for rate in quota], QUOTA, every=2)
-        canvas.curve([None if rate is None else rate / top for rate in learned], LEARNED)
+        learned = [resample(learned_by(trial.samples, number), instants) for number in range(len(trial.keys))]
+        quotas = [[key.rate_at(at) if at <= trial.elapsed else None for at in instants] for key in self.plan.accounts]
+        highest = max(highest_of(quotas), min(highest_of(learned), ABOVE_QUOTA * highest_of(quotas)))
+        top = nice_ceiling(1.05 * max(1.0, highest), about=4)
+        for curve in quotas:
+            canvas.curve([None if rate is None else rate / top for rate in curve], QUOTA, every=2)
+        for number, curve in enumerate(learned):
+            canvas.curve([None if rate is None else rate / top for rate in curve], style_of(number))
 
         text = Text(no_wrap=True, overflow="crop")
         labels = {round((1 - rate / top) * (rows - 1)): f"{rate:g}" for rate in ticks_up_to(top, about=4)}
@@ -85,60 +94,78 @@ class LiveScreen:
                 text.append(character, style)
             text.append("\n")
         text.append_text(time_axis(span, width - AXIS))
-        refused = {int(at / span * (width - AXIS)) for at in trial.refused_at}
-        failing = {int(sample.at / span * (width - AXIS)) for sample in trial.samples if sample.state != "closed"}
-        for name, marked, mark, style in (("429s", refused, "▏", REFUSED), ("open", failing, "━", BREAKER)):
-            text.append(f"\n{name:>{AXIS - 2}}  ", style if marked else "dim")
-            text.append("".join(mark if column in marked else " " for column in range(width - AXIS)), style)
+        column = (width - AXIS) / span
+        refused = {int(at * column): style_of(n) for n, book in enumerate(trial.keys) for at in book.refused_at}
+        failing = {int(sample.at * column): BREAKER for sample in trial.samples if sample.state != "closed"}
+        for name, marked, mark in (("429s", refused, "▏"), ("open", failing, "━")):
+            text.append(f"\n{name:>{AXIS - 2}}  ", REFUSED if marked else "dim")
+            for place in range(width - AXIS):
+                text.append(mark if place in marked else " ", marked.get(place))
         return text
 
     def progress(self, trial: Trial, width: int) -> Table:
         table = Table.grid(padding=(0, 2), expand=False)
         share = trial.done / trial.calls
-        lately = trial.done - bisect_left(trial.done_at, trial.elapsed - LATELY)
+        since = trial.elapsed - LATELY
+        lately = sum(len(book.done_at) - bisect_left(book.done_at, since) for book in trial.keys)
         left = (trial.calls - trial.done) * min(LATELY, trial.elapsed) / lately if lately else 0.0
         eta = f"about {left:.0f} s to go" if left >= 0.5 else ""
         bar = ProgressBar(total=trial.calls, completed=trial.done, width=max(10, width - 50), complete_style="green")
         table.add_row(f"  {trial.done:>6,} of {trial.calls:,} done", bar, f"{share:4.0%}", Text(eta, "dim"))
         return table
 
-    def numbers(self, trial: Trial, sample: Sample, width: int) -> Text:
-        quota = self.plan.rate_at(sample.at) or 0.0
-        sent = max(1, trial.statuses.total())
-        true = (" OUTAGE ", "bold white on red") if self.plan.is_down_at(sample.at) else (f"{quota:6.1f}/s", QUOTA)
-        return Text.assemble(
-            "  learned ",
-            (f"{sample.learned:.1f}/s".rjust(8), LEARNED),
-            "  true ",
-            true,
-            "  429s ",
-            (f"{trial.statuses[429]} ({trial.statuses[429] / sent:.1%})", REFUSED if trial.statuses[429] else ""),
-            "  503s ",
-            (f"{trial.statuses[503]}", REFUSED if trial.statuses[503] else ""),
-            "  breaker ",
-            (sample.state.replace("_", "-"), STATE_STYLES.get(sample.state, "")),
-            no_wrap=True,
-            overflow="ellipsis",
-        )
+    def keys(self, trial: Trial, sample: Sample) -> Text:
+        """A line for each key."""
+        text = Text(f"  {'':7}{'learned':>10}{'true quota':>13}{'done':>9}{'429s':>7}{'rests':>8}  breaker", "dim")
+        for number, (book, plan, look) in enumerate(zip(trial.keys, self.plan.accounts, sample.keys, strict=True)):
+            down, refused = plan.is_down_at(sample.at), book.statuses[429]
+            quota = (" OUTAGE ", "bold white on red") if down else (f"{plan.rate_at(sample.at) or 0.0:6.1f}/s", QUOTA)
+            text = Text.assemble(
+                text,
+                "\n  ",
+                (f"{book.label:7}", style_of(number)),
+                (f"{look.learned:8.1f}/s", style_of(number)),
+                "     ",
+                quota,
+                f"{len(book.done_at):>9,}",
+                (f"{refused:>7}", REFUSED if refused else ""),
+                f"{book.rests:>8}",
+                "  ",
+                (look.state.replace("_", "-"), STATE_STYLES.get(look.state, "")),
+            )
+        return text
 
     def why(self, trial: Trial, sample: Sample, width: int) -> Text:
-        waiting = f"  {sample.waiting} wait: "
-        line = Text.assemble(waiting, (sample.reason or "their turn is now", "italic"))
+        line = Text.assemble(f"  {sample.waiting} wait: ", (why(trial, sample), "italic"))
         if sample.done == trial.calls:
             line = Text("  every call is done")
         line.truncate(width, overflow="ellipsis")
         return line
 
 
-def resample(samples: list[Sample], instants: list[float]) -> list[float | None]:
+def highest_of(curves: list[list[float | None]]) -> float:
+    return max((rate for curve in curves for rate in curve if rate is not None), default=0.0)
+
+
+def style_of(number: int) -> str:
+    return KEYS[number % len(KEYS)]
+
+
+def why(trial: Trial, sample: Sample) -> str:
+    """The reason of the first key that has one."""
+    reasons = (f"{book.label} {look.reason}" for book, look in zip(trial.keys, sample.keys, strict=True) if look.reason)
+    return next(reasons, "their turn is now")
+
+
+def resample(learned: Points, instants: list[float]) -> list[float | None]:
     """The learned rate at each instant: the last one seen by then, and nothing beyond the last sample."""
     rates: list[float | None] = []
     position, last = 0, None
     for at in instants:
-        while position < len(samples) and samples[position].at <= at:
-            last = samples[position].learned
+        while position < len(learned) and learned[position][0] <= at:
+            last = learned[position][1]
             position += 1
-        rates.append(last if samples and at <= samples[-1].at else None)
+        rates.append(last if learned and at <= learned[-1][0] else None)
     return rates
 
 

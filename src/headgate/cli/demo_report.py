@@ -15,15 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.sim.api import MockPlan
-from headgate.sim.score import CLOSE_ENOUGH, Score
-from headgate.sim.trial import Sample, Trial
+from headgate.sim.score import CLOSE_ENOUGH, KeyScore, Score
+from headgate.sim.trial import Trial
+from headgate.sim.trial_notes import Sample
 
-from .demo_live import LiveScreen
+from .demo_live import LiveScreen, why
 
 SMALLEST_SCREEN = (80, 18)
 """Columns and lines below which a live screen would not fit."""
 CLOSE = f"within {100 * CLOSE_ENOUGH:.0f} %"
 """How near to the true quota counts as having found it, in words."""
+KEY_LINE = "{:>7} {:>8} {:>9} {:>6} {:>8} {:>5} {:>4} {:>5}"
 
 
 class Reporter(AbstractContextManager["Reporter"], Protocol):
@@ -41,8 +43,8 @@ def reporter_for(trial: Trial, plan: MockPlan, seconds: float, *, as_json: bool)
     fits = console.width >= columns and console.height >= lines and "utf" in console.encoding
     lively = console.is_terminal and not console.is_dumb_terminal and fits
     intro = (
-        f"{trial.calls:,} calls from {trial.workers} workers to {trial.url}, whose quota is hidden, drops on the way "
-        f"and is interrupted by an outage."
+        f"{trial.calls:,} calls from {trial.workers} workers to {trial.url} with {len(trial.keys)} keys. The quota of "
+        f"each is hidden and drops on the way; an outage interrupts them all."
     )
     console.print(Text(intro), soft_wrap=not lively)
     return LiveReport(console, plan, seconds) if lively else PlainLines(plan)
@@ -74,6 +76,19 @@ class EverySecond:
 
 class JsonLines(EverySecond):
     def line(self, trial: Trial, sample: Sample) -> None:
+        keys = [
+            {
+                "key": book.label,
+                "learned": round(look.learned, 2),
+                "quota": plan.rate_at(sample.at),
+                "done": len(book.done_at),
+                "rate_limited": book.statuses[429],
+                "rests": book.rests,
+                "breaker": look.state,
+                "reason": look.reason,
+            }
+            for book, plan, look in zip(trial.keys, self.plan.accounts, sample.keys, strict=True)
+        ]
         say_json(
             {
                 "at": round(sample.at, 2),
@@ -82,9 +97,8 @@ class JsonLines(EverySecond):
                 "done": sample.done,
                 "calls": trial.calls,
                 "rate_limited": trial.statuses[429],
-                "breaker": sample.state,
                 "waiting": sample.waiting,
-                "reason": sample.reason,
+                "keys": keys,
             }
         )
 
@@ -95,11 +109,12 @@ class JsonLines(EverySecond):
 
 class PlainLines(EverySecond):
     def line(self, trial: Trial, sample: Sample) -> None:
-        quota = self.plan.rate_at(sample.at) or 0.0
+        learned = " + ".join(f"{look.learned:5.1f}" for look in sample.keys)
+        quotas = " + ".join(f"{plan.rate_at(sample.at) or 0.0:5.1f}" for plan in self.plan.accounts)
         click.echo(
-            f"{sample.at:4.0f} s  learned {sample.learned:6.1f}/s  true quota {quota:6.1f}/s  "
+            f"{sample.at:4.0f} s  learned {learned}/s  true quotas {quotas}/s  "
             f"done {sample.done:>5} of {trial.calls}  429s {trial.statuses[429]:>3}  "
-            f"breaker {sample.state.replace('_', '-'):<9}  {sample.waiting} wait: {sample.reason or 'nobody has to'}"
+            f"breaker {sample.state.replace('_', '-'):<9}  {sample.waiting} wait: {why(trial, sample)}"
         )
 
     def conclude(self, score: Score, plan: MockPlan, picture: Path | None, recording: Path | None = None) -> None:
@@ -110,7 +125,7 @@ class PlainLines(EverySecond):
 
 class LiveReport(LiveScreen):
     def conclude(self, score: Score, plan: MockPlan, picture: Path | None, recording: Path | None = None) -> None:
-        table = Table(box=None, show_header=False, padding=(0, 2))
+        table = Table(box=None, show_header=False, padding=(0, 1))
         table.add_column(style="dim")
         table.add_column()
         for name, value in summary(score, plan, picture, recording):
@@ -131,40 +146,44 @@ def summary(score: Score, plan: MockPlan, picture: Path | None, recording: Path 
         ("goodput", goodput(score)),
         ("refused with 429", f"{score.rate_limited} of {score.sent:,} calls sent ({score.rate_limited_share:.2%})"),
         ("failed with 503", f"{score.failed}"),
-        ("quota found", quota_found(score, plan)),
     ]
-    for step in plan.steps[:1]:
-        if step.at < score.seconds:
-            rate = f"{plan.rate.per_second * step.factor:.1f}/s"
-            when = f"it changed at {step.at:.1f} s"
-            late = score.followed_after
-            followed = f"not found after {when} ({CLOSE})" if late is None else f"{CLOSE}, {late:.1f} s after {when}"
-            rows.append(("change followed", f"{rate} {followed}"))
+    rows.append(("keys", KEY_LINE.format("quota", "found in", "drops to", "at", "found in", "done", "429s", "rests")))
+    rows += [
+        (key.label, in_columns(key, own, score.seconds)) for key, own in zip(score.keys, plan.accounts, strict=True)
+    ]
     reached = [outage for outage in plan.outages if outage.at < score.seconds]
     rows += [("outage", f"{outage.at:.1f} s to {outage.until:.1f} s") for outage in reached]
-    opened = ", ".join(f"{start:.1f} s to {end:.1f} s" for start, end in score.breaker_open)
-    rows.append(("breaker open", opened or "never"))
+    opened = [span for key in score.keys for span in key.breaker_open]
+    if opened:
+        first, last = min(start for start, _ in opened), max(end for _, end in opened)
+        rows.append(("breakers open", f"from {first:.1f} s to {last:.1f} s"))
     rows.append(("wait at the gate", f"p50 {span(score.wait_p50)}, p99 {span(score.wait_p99)}"))
     rows.append(("answer took", f"p50 {span(score.latency_p50)}, p99 {span(score.latency_p99)}"))
     if picture is not None:
         rows.append(("picture", str(picture)))
     if recording is not None:
-        rows.append(("recording", f'{recording} (ask it: "headgate simulate --trace {recording} --rate x2")'))
+        rows.append(("recording", f'{recording} (ask it: "headgate simulate --trace {recording} --keys +2")'))
     return rows
 
 
 def goodput(score: Score) -> str:
     found = score.goodput_once_found
-    once_found = "" if found is None else f", {found:.1%} once it was found"
-    return f"{score.goodput:.1%} of the true quota{once_found}"
+    once_found = "" if found is None else f", {found:.1%} once found ({CLOSE})"
+    return f"{score.goodput:.1%} of the true quotas{once_found}"
 
 
-def quota_found(score: Score, plan: MockPlan) -> str:
-    rate = f"{plan.rate.per_second:.1f}/s"
-    if score.found_after is not None:
-        return f"{rate} {CLOSE}, {score.found_after:.1f} s after the start"
-    changed = any(step.at < score.seconds for step in plan.steps)
-    return f"{rate} not found before {'it changed' if changed else 'the end'} ({CLOSE})"
+def in_columns(key: KeyScore, plan: MockPlan, seconds: float) -> str:
+    """One key of the summary: what its quota was, how soon it was found, and what that cost."""
+    quota = f"{plan.rate.per_second:.1f}/s"
+    changes = [(f"{plan.rate.per_second * step.factor:.1f}/s", step.at) for step in plan.steps if step.at < seconds]
+    after, at = (changes[0][0], f"{changes[0][1]:.1f} s") if changes else ("", "")
+    followed = found_in(key.followed_after) if changes else ""
+    found = found_in(key.found_after)
+    return KEY_LINE.format(quota, found, after, at, followed, f"{key.done:,}", key.rate_limited, key.rests)
+
+
+def found_in(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds:.1f} s"
 
 
 def span(seconds: float) -> str:

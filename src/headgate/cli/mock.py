@@ -47,6 +47,7 @@ KEY = Notation("N/TIME[,FACTOR@TIME...]", read_key)
     examples=[
         ("headgate mock", "50 calls a second on a free port; the address is printed"),
         ("headgate mock --rate 600/min --headers openai --port 8080", "speak of limits as OpenAI does"),
+        ("headgate mock --rate 600/min --headers gemini", "as Gemini does: no header says a word, the body does"),
         ("headgate mock --rate 100/s --step 0.5@10s --outage 20s+3s", "half the quota after 10 s, an outage at 20 s"),
         ("headgate mock --key 50/s --key 20/s,0.5@10s", "two keys, each with a quota of its own"),
         ("headgate mock --algorithm concurrency --at-once 8", "count calls at a time instead of calls per second"),
@@ -83,7 +84,9 @@ KEY = Notation("N/TIME[,FACTOR@TIME...]", read_key)
     type=click.Choice(list(DIALECTS)),
     default="none",
     show_default=True,
-    help="How limits are told: which vendor's header fields and error bodies.",
+    metavar="NAME",
+    help="How limits are told, in whose header fields and error bodies: " + ", ".join(DIALECTS) + ". "
+    "docs/scenarios.md says what each of them tells.",
 )
 @click.option(
     "--latency", type=DURATION, default="40ms", show_default=True, help="Time an answer takes, give or take a quarter."
@@ -177,7 +180,7 @@ def command(
             latency=latency,
             steps=steps,
             outages=outages,
-            keys=tuple(MockPlan(rate=own, algorithm=algorithm, burst=burst, steps=changes) for own, changes in keys),
+            keys=tuple(MockPlan(rate=own, burst=burst, steps=changes) for own, changes in keys),
         )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None

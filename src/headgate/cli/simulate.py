@@ -9,7 +9,7 @@ that are complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -19,13 +19,13 @@ from headgate.errors import HeadgateError
 from headgate.sim.comparison import ORACLE, Figures, Task, measure, tabulate
 from headgate.sim.experiment import run, strategies_of
 from headgate.sim.measures import Run
+from headgate.sim.questions import Asked, Keys, read_asked_keys, read_asked_rate
 from headgate.sim.run_panels import outages_of, picture_of
 from headgate.sim.run_picture import MOST_PANELS
 from headgate.sim.saving import writer_for
 from headgate.sim.scenario import Scenario
 from headgate.sim.scenario_file import bundled
 from headgate.sim.scenario_words import about
-from headgate.sim.whatif import Asked, read_asked_rate
 
 from . import DONE, STOPPED
 from .examples import ExampleCommand
@@ -55,6 +55,7 @@ LOT = 8
         ("headgate simulate my-api.toml", "a server of your own"),
         ("headgate demo --trace run.jsonl", "record a run ..."),
         ("headgate simulate --trace run.jsonl --rate x2 --workers 50", "... how long with twice the quota?"),
+        ("headgate simulate --trace run.jsonl --keys +2", "... how long with two more API keys?"),
     ],
 )
 @click.argument("scenario", metavar="[SCENARIO|FILE.toml]", required=False)
@@ -101,6 +102,13 @@ LOT = 8
     help="With --trace: what if the quota had been x2, x0.5, or 100/s all the time?",
 )
 @click.option(
+    "--keys",
+    type=Notation("KEYS", read_asked_keys),
+    metavar="+N|N",
+    help="With --trace: what if there had been two more keys (+2), or 5 in all? Each that was not there has the budget "
+    "of an average recorded one, after --rate.",
+)
+@click.option(
     "--workers", type=WholeNumber(1, 100_000), metavar="N", help="With --trace: what if there had been N workers?"
 )
 @click.option("--json", "as_json", is_flag=True, help='JSON lines; "type" says what each is: result, event, picture.')
@@ -116,6 +124,7 @@ def command(
     explain: bool,
     recording: Path | None,
     rate: object,
+    keys: Keys | None,
     workers: int | None,
     as_json: bool,
 ) -> int:
@@ -123,9 +132,11 @@ def command(
 
     Runs the real limiter, or a published strategy to compare it with, against a simulated server: minutes of
     traffic in a moment, the same seed the same run. Goodput is measured against an oracle that knows
-    the server. With --trace it answers how long a recorded run would have taken with another quota or more workers.
+    the server. With --trace it answers how long a recorded run would have taken with another quota, more keys or
+    more workers.
     """
-    check_usage([scenario, show_list or None, shown, recording], recording, rate, workers, picture, len(strategies))
+    what_ifs = {"--rate": rate, "--keys": keys, "--workers": workers}
+    check_usage([scenario, show_list or None, shown, recording], recording, what_ifs, picture, len(strategies))
     report: Report = Machines() if as_json else People(Console(highlight=False))
     if show_list:
         report.catalogue(bundled())
@@ -135,7 +146,7 @@ def command(
         return DONE
     numbers = range(seed, seed + seeds)
     if recording is not None:
-        asked = Asked(rate=rate, workers=workers)  # type: ignore[arg-type]
+        asked = Asked(rate=rate, keys=keys, workers=workers)  # type: ignore[arg-type]
         return answer(report, recording, asked, strategies, numbers, picture, explain=explain)
     assert scenario is not None
     return try_out(report, find_scenario(scenario), strategies, numbers, jobs, picture, explain=explain)
@@ -144,15 +155,14 @@ def command(
 def check_usage(
     tasks: Sequence[object],
     recording: Path | None,
-    rate: object,
-    workers: int | None,
+    what_ifs: Mapping[str, object],
     picture: Path | None,
     strategies: int,
 ) -> None:
     if sum(task is not None for task in tasks) != 1:
         raise click.UsageError('say what to simulate: a scenario ("--list" shows them), a .toml file, or --trace FILE.')
-    if recording is None and (rate is not None or workers is not None):
-        given = "--rate" if rate is not None else "--workers"
+    given = next((option for option, value in what_ifs.items() if value is not None), None)
+    if recording is None and given is not None:
         raise click.UsageError(f"{given} asks about a recording; a scenario says it itself. Give --trace FILE.")
     if picture is None:
         return

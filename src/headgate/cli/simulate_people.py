@@ -38,7 +38,7 @@ NARROWEST = 16
 UNBOUNDED = 10_000
 """A width at which every table shows how wide it would like to be."""
 MOST_STRETCHES = 6
-"""How many changes of a recorded quota are told."""
+"""How many changes of a recorded quota, or keys, are told."""
 
 
 class People:
@@ -239,10 +239,14 @@ def told_of(heading: Heading, seen: Hindsight) -> str:
 
 
 def quota_in_words(seen: Hindsight) -> str:
-    """The quota of the only key over time; of several keys, how many there are."""
+    """The quota of the only key over time; of several keys, what each had on average."""
     outages = [f"outage from {outage.at:.1f} s to {outage.until:.1f} s" for outage in seen.outages[:MOST_STRETCHES]]
     if len(seen.keys) > 1:
-        return ", ".join([f"of {len(seen.keys)} keys, each its own", *outages])
+        told = seen.keys[:MOST_STRETCHES]
+        words = [f"{key.label or f'key {number}'} {key.mean_rate:.3g}/s" for number, key in enumerate(told, 1)]
+        if len(seen.keys) > MOST_STRETCHES:
+            words.append(f"and {len(seen.keys) - MOST_STRETCHES} more keys")
+        return "on average " + ", ".join([*words, *outages])
     stretches = seen.keys[0].stretches
     words = []
     for number, stretch in enumerate(stretches[:MOST_STRETCHES]):

@@ -10,21 +10,13 @@ import click
 
 from headgate.sim.hindsight import Hindsight, look_back
 from headgate.sim.notation import Rate
+from headgate.sim.questions import AS_RECORDED, Asked, Keys, Times
 from headgate.sim.run_panels import picture_of
 from headgate.sim.run_picture import RunsPicture
 from headgate.sim.saving import save
-from headgate.sim.trace import Trace, TraceError, read_trace
-from headgate.sim.whatif import (
-    AS_RECORDED,
-    RECORDED_WITH,
-    Asked,
-    Outlook,
-    Times,
-    as_it_was,
-    quotas,
-    replay_of,
-    simulate,
-)
+from headgate.sim.trace import Trace
+from headgate.sim.trace_reading import TraceError, read_trace
+from headgate.sim.whatif import RECORDED_WITH, Outlook, as_it_was, average, quotas, replay_of, simulate, with_rate
 
 from . import DONE, STOPPED, CommandFailed
 from .simulate_people import duration
@@ -102,12 +94,28 @@ def caveats(trace: Trace, seen: Hindsight, asked: Asked, answers: Mapping[tuple[
             f"Check: simulated as recorded, {takes}. That is the least error to expect: "
             f"with another quota or more workers it can be larger.{care}"
         )
+    if asked.keys is not None:
+        yield from about_keys(seen, asked, asked.keys)
     if not isinstance(asked.rate, Rate) and (when := known_from_below(seen)) is not None:
         yield f"The quota{when} is known only from below; the run may be shorter than shown."
     if any(math.isinf(outlook.seconds) for outlook in answers.values()):
         yield '"never" is longer than several times what the quota allows.'
     if not trace.is_whole:
         yield "The recording breaks off before its end; what is in it was used."
+
+
+def about_keys(seen: Hindsight, asked: Asked, keys: Keys) -> Iterator[str]:
+    """Where the budgets of keys come from that were not there."""
+    recorded, number = len(seen.keys), keys.number(len(seen.keys))
+    each = f"{average(with_rate(seen, asked.rate)).mean_rate:.3g}/s on average"
+    of_one = "the recorded key" if recorded == 1 else f"an average one of the {recorded} recorded keys"
+    extra = number - recorded
+    if extra > 0:
+        who = "The key that was not there has" if extra == 1 else f"Each of the {extra:,} keys that were not there has"
+        yield f"{who} the budget of {of_one}: {each}. Keys that share one budget would add nothing."
+    elif extra < 0:
+        who = "The key has" if number == 1 else f"Each of the {number:,} keys has"
+        yield f"{who} the budget of {of_one}: {each}."
 
 
 def known_from_below(seen: Hindsight) -> str | None:
@@ -140,7 +148,7 @@ def look_closer(
     outlooks = [simulate(seen, asked, strategy, seed, watch=True) for strategy in strategies]
     watched = [(outlook, outlook.run) for outlook in outlooks if outlook.run is not None]
     if explain:
-        scenario = replay_of(seen, quotas(seen, asked.rate), asked.workers or seen.workers)
+        scenario = replay_of(seen, quotas(seen, asked), asked.workers or seen.workers)
         for _, book in watched:
             report.story(scenario, book.strategy, seed, book.story)
     if picture is not None:
@@ -160,7 +168,7 @@ def look_closer(
 def quota_name(asked: Asked) -> str:
     match asked.rate:
         case None:
-            return "quota as seen"
+            return "quota as seen" if asked.keys is None else f"quota as seen, {asked.keys}"
         case Times():
             return f"quota as seen, {asked.rate}"
         case Rate():

@@ -7,6 +7,7 @@ call begins, so the account keeps the coming ends and frees the places when thei
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 
 from .notation import Rate
 from .quota import Concurrency, Standing
@@ -50,13 +51,20 @@ class Account:
 
     def wait(self, now: float, tokens: float) -> float:
         """Seconds until a call fits into every limit; 0 for now."""
+        return max(self._waits(now, tokens), default=0.0)
+
+    def hit(self, now: float, tokens: float) -> tuple[str, Standing]:
+        """The limit that keeps a call out longest: what it counts, and where it stands, with that call's own wait."""
+        waits = self._waits(now, tokens)
+        longest = max(waits)
+        quota, of_tokens = self._limits[waits.index(longest)]
+        return "tokens" if of_tokens else "calls", replace(quota.standing(now), retry=longest)
+
+    def _waits(self, now: float, tokens: float) -> list[float]:
         if self._depth is not None:
             self._free_places(now)
-        longest = 0.0
-        for quota, of_tokens in self._limits:
-            wait = quota.wait(now, tokens if of_tokens else 1.0)
-            longest = max(longest, self._ends_at[0] - now + EDGE if wait is None else wait)
-        return longest
+        waits = [quota.wait(now, tokens if of_tokens else 1.0) for quota, of_tokens in self._limits]
+        return [self._ends_at[0] - now + EDGE if wait is None else wait for wait in waits]
 
     def wait_evenly(self, now: float, tokens: float) -> float:
         """As ``wait``, for an oracle: whole windows are spent evenly, so that the end of a run does not favour it."""

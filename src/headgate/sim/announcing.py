@@ -1,87 +1,73 @@
-"""What a simulated server says of its limits: header fields with names in lower case, as a client sees them.
+"""What a simulated server says of its limits: its dialect's fields and bodies, and the scenario's Retry-After.
 
-| headers   | speaks of                                        |
-|-----------|--------------------------------------------------|
-| ratelimit | the first limit, in the older RateLimit-* fields |
-| ietf      | every limit of calls, as a list of policies      |
-| openai    | the first limit of calls and the first of tokens |
-| anthropic | the same                                         |
-| github    | the first limit                                  |
+    every answer    the dialect's fields
+    a refusal       and its own fields and body; its wait is the truth, or what the scenario has it lie
+                    and a Retry-After header, if the scenario asks for one
 
-``Retry-After`` comes on refusals, and says the truth or not as the scenario wants it.
+A dialect that says nothing on good answers costs nothing there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from email.utils import formatdate
+from typing import Any
 
-from .dialects import DIALECTS
+from .dialects import DIALECTS, Standings
+from .dialects.contract import says_nothing
 from .quota import Standing
 from .scenario import Scenario
 
 WALL = 1_800_000_000.0
 """The date at instant 0; virtual clocks begin on it too."""
 
-Standings = list[tuple[str, Standing]]
+SHORT = 1.0
+"""What ``retry_after = "short"`` says, whatever is true."""
+
+Announce = Callable[[Standings, float], dict[str, str]]
 
 
-def announcer(headers: str) -> Callable[[Standings, float], dict[str, str]]:
-    """The function that words ``headers`` for every answer, given where the limits stand and the time."""
-    if headers == "ratelimit":
-        return _ratelimit
-    dialect = DIALECTS[headers].announce
-    if headers == "ietf":
-        return _ietf
-    told = 2 if headers in ("openai", "anthropic") else 1
+def announcer(scenario: Scenario) -> Announce | None:
+    """What words the fields of every answer, given where the limits stand and the date; ``None`` for nothing."""
+    announce = DIALECTS[scenario.headers].announce
+    if announce is says_nothing or not all(budget.limits for budget in scenario.budgets):
+        return None
+    return lambda standings, wall: _as_a_client_sees(announce(standings, wall))
 
-    def announce(standings: Standings, now: float) -> dict[str, str]:
-        first: dict[str, Standing] = {}
-        for unit, standing in standings:
-            first.setdefault(unit, standing)
-        fields: dict[str, str] = {}
-        for unit, standing in list(first.items())[:told]:
-            for name, value in dialect(standing, WALL + now).items():
-                fields[name.replace("requests", "tokens") if unit == "tokens" else name] = value
-        return fields
 
-    return announce
+def refusal(scenario: Scenario, unit: str, standing: Standing, now: float) -> tuple[int, dict[str, str], Any]:
+    """Status, fields and body of a refusal, by the limit that was hit and how long that will last."""
+    wait = _told(scenario, standing.retry or 0.0)
+    fields = retry_after(scenario, wait, now)
+    if scenario.headers == "none":
+        return 429, fields, None
+    reply = DIALECTS[scenario.headers].refuse(unit, replace(standing, retry=wait), WALL + now)
+    return reply.status, _as_a_client_sees(reply.headers) | fields, reply.body
+
+
+def _as_a_client_sees(fields: dict[str, str]) -> dict[str, str]:
+    """Names in lower case."""
+    return {name.lower(): value for name, value in fields.items()}
+
+
+def _told(scenario: Scenario, wait: float) -> float:
+    match scenario.retry_after:
+        case "short":
+            return SHORT
+        case "long":
+            return scenario.retry_after_long
+    return wait
 
 
 def retry_after(scenario: Scenario, wait: float, now: float) -> dict[str, str]:
-    """The fields of a refusal, when the next call would be let through in ``wait`` seconds."""
+    """The Retry-After that the scenario asks for, when ``wait`` is what is to be told."""
     match scenario.retry_after:
-        case "exact":
-            return {"retry-after": str(math.ceil(wait))}
-        case "short":
-            return {"retry-after": "1"}
-        case "long":
-            return {"retry-after": str(int(scenario.retry_after_long))}
+        case "none":
+            return {}
         case "date":
             wall = WALL + now
             until = formatdate(math.ceil(wall + wait), usegmt=True)
             return {"date": formatdate(int(wall), usegmt=True), "retry-after": until}
-    return {}
-
-
-def _ratelimit(standings: Standings, now: float) -> dict[str, str]:
-    _, standing = standings[0]
-    size = standing.burst
-    fills_in = size * standing.window / standing.limit if standing.window else 0.0
-    return {
-        "ratelimit-limit": str(int(size)),
-        "ratelimit-policy": f'"default";q={int(size)};w={math.ceil(fills_in)}',
-        "ratelimit-remaining": str(int(standing.remaining)),
-        "ratelimit-reset": str(math.ceil(standing.relief or 0.0)),
-    }
-
-
-def _ietf(standings: Standings, now: float) -> dict[str, str]:
-    told: dict[str, list[str]] = {}
-    of_calls = [standing for unit, standing in standings if unit == "calls"]
-    for number, standing in enumerate(of_calls, 1):
-        for name, value in DIALECTS["ietf"].announce(standing, WALL + now).items():
-            policy = "default" if len(of_calls) == 1 else f"limit-{number}"
-            told.setdefault(name.lower(), []).append(value.replace("default", policy, 1))
-    return {name: ", ".join(values) for name, values in told.items()}
+    return {"retry-after": str(math.ceil(wait))}

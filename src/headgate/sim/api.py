@@ -18,7 +18,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any
 
-from .notation import LONGEST_DURATION, Outage, Rate, Step
+from .notation import LONGEST_DURATION, MOST_PER_WINDOW, Outage, Rate, Step
 from .quota import Quota, Standing, make_quota
 
 MOST_IDS = 1_000_000
@@ -46,8 +46,12 @@ class MockPlan:
     latency: float = 0.04
     steps: tuple[Step, ...] = ()
     outages: tuple[Outage, ...] = ()
+    tokens: Rate | None = None
+    """What the APIs of language models allow beside the calls; no other counts tokens."""
+    per_day: int | None = None
+    """What they allow in a day."""
     keys: tuple[MockPlan, ...] = ()
-    """What each key may do, if there are several; their outages, latency and ways of counting are those of the whole."""
+    """What each key may do, if there are several; outages, latency and the way of counting are the same for all."""
 
     def __post_init__(self) -> None:
         if len(self.keys) > MOST_KEYS:
@@ -56,6 +60,8 @@ class MockPlan:
             raise ValueError(f"latency must be within 0 and 1 h, not {self.latency:g} s")
         if len(self.steps) + len(self.outages) > MOST_CHANGES:
             raise ValueError(f"at most {MOST_CHANGES} steps and outages fit into one plan")
+        if self.per_day is not None and not 1 <= self.per_day <= MOST_PER_WINDOW:
+            raise ValueError(f"per_day must be within 1 and {MOST_PER_WINDOW:,}, not {self.per_day}")
         object.__setattr__(self, "steps", tuple(sorted(self.steps, key=lambda step: step.at)))
         common = {name: getattr(self, name) for name in ("algorithm", "at_once", "latency", "outages")}
         object.__setattr__(self, "keys", tuple(replace(key, keys=(), **common) for key in self.keys))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -24,7 +24,9 @@ from ..errors import CircuitOpenError
 from ..limiter import AdaptiveRateLimiter, Permit
 from .baselines.contract import Contract
 from .looking import Look, look_at
+from .plugging import Client as Plug
 from .traffic import TIMED_OUT, Call, Item, Stage
+from .world import Answer
 
 SHORTEST_WAIT = 1e-5
 """A contract that wants to be asked again sooner than this is asked after this."""
@@ -119,11 +121,14 @@ class ContractClient:
         self._wake = None
         self._pump()
 
-    def _answered(self, call: Call, status: int, headers: Mapping[str, str] | None) -> None:
-        now = self._clock.time
+    def _answered(self, call: Call, answer: Answer) -> None:
+        now, contract = self._clock.time, self._contracts[call.key]
         self._in_flight -= 1
-        self._contracts[call.key].on_response(now, status, now - call.sent_at, headers)
-        if status == 200:
+        if answer.body is not None and isinstance(contract, Plug):  # published strategies read no bodies
+            contract.on_response(now, answer.status, now - call.sent_at, answer.headers, answer.body)
+        else:
+            contract.on_response(now, answer.status, now - call.sent_at, answer.headers)
+        if answer.is_good:
             self._take()
         else:
             call.item.asked_at = now
@@ -198,15 +203,15 @@ class LimiterClient:
         permit = await self._permit(key, item)
         sent_at, back = self._clock.time, self._loop.create_future()
         self._in_flight += 1
-        self._network.send(Call(self._process, key, item, sent_at, lambda _, *answer: back.set_result(answer)))
-        status, headers = await back
+        self._network.send(Call(self._process, key, item, sent_at, lambda _, answer: back.set_result(answer)))
+        answer: Answer = await back
         self._in_flight -= 1
         latency = self._clock.time - sent_at
-        if status == TIMED_OUT:
+        if answer.status == TIMED_OUT:
             permit.report(TimeoutError("no answer in time"), latency=latency)
         else:
-            permit.report(status_code=status, latency=latency, headers=headers)
-        return bool(status == 200)
+            permit.report(status_code=answer.status, latency=latency, headers=answer.headers, body=answer.body)
+        return answer.is_good
 
     async def _permit(self, key: int, item: Item) -> Permit:
         name, cost = f"key-{key + 1}", {"requests": 1.0, "tokens": item.tokens} if self._counts_tokens else 1

@@ -1,30 +1,37 @@
-"""Draw a live run: what was learned against what was true, and where it hurt.
+"""Draw a live run on several keys: what was learned of each against what was true, and where it hurt.
 
-title and headline
-calls/s |  true quota ----.        shaded: outage, breaker open
-        |  learned  ~~~~~~ `----
-        |  bars: calls done per second
- 429s   |  |  |        |||                       one tick per refusal
-          0 s       5 s       10 s
+    title and headline
+    key-1                              calls, 429s, rests
+    80/s |  true quota ----.        shaded: outage; a bar above: breaker open
+         |  learned  ~~~~~~ `----
+       0 |  bars: calls done per second
+    429s |  |  |        |||
+    key-2 ...
+           0 s       5 s       10 s
+    legend
+
+Each key has a scale of its own: how well a small one is found matters as much as a large one.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .chart import DASH, Points, Scale, Shape, Spans, nice_ceiling, sign, stairs, ticks_up_to
+from .chart import DASH, Points, Scale, Shape, Spans, brief, nice_ceiling, outline, stairs, ticks_up_to
 from .drawing import Box, Drawing, Line, Mark, Words
-from .palette import BREAKER, CALLS, GRID, INK, LEARNED, OUTAGE, PALE, QUOTA, REFUSED
+from .palette import BREAKER, CALLS, GRID, LEARNED, OUTAGE, PALE, QUOTA, REFUSED
+from .run_picture import LEFT, MARGIN, RIGHT, WIDTH, bars, curve, highest_of, legend, refusals, times
 from .svg import to_svg
 
-WIDTH, HEIGHT = 960, 500
-LEFT, RIGHT, TOP, BOTTOM = 64, 936, 118, 402
-TICKS_TOP, TICKS_BOTTOM = 410, 424
-MOST_TICKS = 2_000
-"""Refusals drawn at most; more would only be one red block."""
+TOP = 116.0
+ALL_PANELS = 330.0
+"""Height of the fields of all keys together, with ..."""
+SHORTEST = 90.0
+"""... at least so much for each, and ..."""
+BETWEEN = 68.0
+"""... so much between two of them."""
 BAR = 0.5
 """Seconds that one bar of calls done stands for, unless the run is long."""
 MOST_BARS = 240
@@ -40,94 +47,85 @@ LEGEND: tuple[tuple[str, str, Shape], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPicture:
-    """Instants are seconds since the run began, rates are calls per second."""
+class KeyPanel:
+    """One key. Instants are seconds since the run began, rates are calls per second."""
 
-    title: str
+    name: str
     headline: str
-    duration: float
     learned: Points
     quota: Points
     """Where the true quota changes; each value holds until the next."""
     done_at: Sequence[float]
     refused_at: Sequence[float]
-    outages: Spans
     breaker_open: Spans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPicture:
+    title: str
+    headline: str
+    duration: float
+    outages: Spans
+    panels: Sequence[KeyPanel]
 
     def to_svg(self) -> str:
         return to_svg(self.drawing())
 
     def drawing(self) -> Drawing:
-        highest = 1.05 * max((rate for _, rate in (*self.learned, *self.quota)), default=1.0)
-        scale = Scale(
+        height = max(ALL_PANELS / len(self.panels), SHORTEST)
+        marks: list[Mark] = [
+            Words(MARGIN, 38, self.title, size=20, weight=600),
+            Words(MARGIN, 62, self.headline, size=13, colour=PALE),
+        ]
+        top = TOP
+        for panel in self.panels:
+            scale = self._scale(panel, top, top + height)
+            marks += self._panel(panel, scale)
+            marks += times(scale.bottom + 26, scale.duration, labelled=panel is self.panels[-1])
+            top = scale.bottom + BETWEEN
+        bottom = top - BETWEEN
+        marks += legend(bottom + 76, LEGEND)
+        return Drawing(
+            width=WIDTH, height=round(bottom + 98), title=f"{self.title}: {self.headline}", marks=tuple(marks)
+        )
+
+    def _scale(self, panel: KeyPanel, top: float, bottom: float) -> Scale:
+        highest = 1.05 * highest_of([*panel.learned, *panel.quota]) or 1.0
+        return Scale(
             left=LEFT,
             right=RIGHT,
-            top=TOP,
-            bottom=BOTTOM,
+            top=top,
+            bottom=bottom,
             duration=max(self.duration, 0.1),
-            highest=max(nice_ceiling(highest, about=5), 1.0),
+            highest=nice_ceiling(highest, about=8),
         )
-        marks = (
-            *self._head(),
-            *self._shades(scale),
-            *axes(scale),
-            *self._bars(scale),
-            *self._lines(scale),
-            *self._ticks(scale),
-            *legend(),
-        )
-        return Drawing(width=WIDTH, height=HEIGHT, title=f"{self.title}: {self.headline}", marks=marks)
 
-    def _head(self) -> Iterator[Mark]:
-        yield Words(LEFT - 40, 38, self.title, size=20, weight=600)
-        yield Words(LEFT - 40, 62, self.headline, size=13, colour=PALE)
-        yield Words(LEFT - 40, TOP - 14, "calls per second", colour=PALE)
-
-    def _shades(self, scale: Scale) -> Iterator[Mark]:
+    def _panel(self, panel: KeyPanel, scale: Scale) -> Iterator[Mark]:
+        yield Words(MARGIN, scale.top - 15, panel.name, size=14, weight=600)
+        yield Words(RIGHT, scale.top - 15, panel.headline, size=13, colour=PALE, anchor="end")
         for start, end in self.outages:
             left, right = scale.x(start), scale.x(end)
-            yield Box(left, TOP, right - left, BOTTOM - TOP, OUTAGE)
-            yield Words((left + right) / 2, TOP + 16, "outage", size=11, colour=REFUSED, anchor="middle")
-        for start, end in self.breaker_open:
+            yield Box(left, scale.top, right - left, scale.bottom - scale.top, OUTAGE)
+        for start, end in panel.breaker_open:
             left, right = scale.x(start), scale.x(end)
-            yield Box(left, TOP - 7, max(right - left, 1.5), 7, BREAKER)
+            yield Box(left, scale.top - 7, max(right - left, 1.5), 7, BREAKER)
+        yield from grid(scale)
+        yield from bars(self._done_per_second(panel), scale, CALLS)
+        yield Line(outline(scale.place(stairs(panel.quota, self.duration))), QUOTA, 2.5, DASH)
+        yield from curve(panel.learned, scale, LEARNED, 2.2)
+        yield from refusals(panel.refused_at, scale)
 
-    def _bars(self, scale: Scale) -> Iterator[Mark]:
-        """Calls done, as rates, over slices of the run; the last slice may be shorter."""
-        width = max(BAR, self.duration / MOST_BARS)
-        counts = Counter(int(at / width) for at in self.done_at)
-        for number, count in sorted(counts.items()):
-            start, end = number * width, min((number + 1) * width, self.duration)
-            if end - start < width / 4:
-                continue
-            left, right, y = scale.x(start), scale.x(end), scale.y(count / (end - start))
-            yield Box(left, y, right - left - 1, BOTTOM - y, CALLS)
-
-    def _lines(self, scale: Scale) -> Iterator[Mark]:
-        yield Line(scale.place(stairs(self.quota, self.duration)), QUOTA, 2.5, DASH)
-        yield Line(scale.place(self.learned), LEARNED, 2.2)
-
-    def _ticks(self, scale: Scale) -> Iterator[Mark]:
-        yield Words(LEFT - 10, TICKS_BOTTOM - 3, "429s", size=11, colour=REFUSED, anchor="end")
-        step = math.ceil(len(self.refused_at) / MOST_TICKS) or 1
-        for at in self.refused_at[::step]:
-            x = scale.x(at)
-            yield Line([(x, TICKS_TOP), (x, TICKS_BOTTOM)], REFUSED, 1.2)
+    def _done_per_second(self, panel: KeyPanel) -> list[float]:
+        """Calls done, as rates, over equal slices of the run."""
+        slices = min(MOST_BARS, max(1, round(self.duration / BAR)))
+        width = max(self.duration, 0.1) / slices
+        counts = Counter(min(int(at / width), slices - 1) for at in panel.done_at)
+        return [counts[number] / width for number in range(slices)]
 
 
-def axes(scale: Scale) -> Iterator[Mark]:
-    for rate in ticks_up_to(scale.highest, about=5):
+def grid(scale: Scale) -> Iterator[Mark]:
+    ticks = ticks_up_to(scale.highest, about=4 if scale.bottom - scale.top > 150 else 2)
+    for rate in ticks:
         y = scale.y(rate)
-        yield Line([(LEFT, y), (RIGHT, y)], INK if rate == 0 else GRID)
-        yield Words(LEFT - 10, y + 4, f"{rate:g}", colour=PALE, anchor="end")
-    for at in ticks_up_to(scale.duration, about=10):
-        x = scale.x(at)
-        yield Line([(x, TICKS_BOTTOM + 4), (x, TICKS_BOTTOM + 9)], PALE)
-        yield Words(x, TICKS_BOTTOM + 23, f"{at:g} s", colour=PALE, anchor="middle")
-
-
-def legend() -> Iterator[Mark]:
-    x = float(LEFT)
-    for name, colour, shape in LEGEND:
-        yield from sign(x, HEIGHT - 22.0, name, colour, shape)
-        x += 52 + 5.9 * len(name)
+        yield Line([(LEFT, y), (RIGHT, y)], GRID)
+        yield Words(LEFT - 10, y + 4, brief(rate) + ("/s" if rate == ticks[-1] else ""), colour=PALE, anchor="end")

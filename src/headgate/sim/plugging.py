@@ -42,6 +42,7 @@ WALL = 1_800_000_000.0
 """The date at instant 0, for headers that speak in dates."""
 
 Headers = Mapping[str, str] | None
+Body = bytes | str | Mapping[str, object] | None
 
 
 def plug(
@@ -95,9 +96,9 @@ class Client:
             return poll if objection.code == "depth" else objection.until - now
         return poll if objection.retry_at is None else max(objection.retry_at - now, TICK)
 
-    def on_response(self, now: float, status: int, latency: float, headers: Headers = None) -> None:
+    def on_response(self, now: float, status: int, latency: float, headers: Headers = None, body: Body = None) -> None:
         """The call sent ``latency`` seconds ago ended: an HTTP status, or 0 if it got no answer."""
-        gate, signal = self.gate, read(status, headers, wall=WALL + now)
+        gate, signal = self.gate, read(status, headers, body, wall=WALL + now)
         latency = latency if isfinite(latency) else 0.0
         ticket = self._find(now - latency)
         if ticket is None or not gate.report(ticket, signal, latency, now, self._rng.random()):

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 
-from .hindsight import Hindsight, KeySeen, outage_at
+from .hindsight import Hindsight
+from .quota_seen import KeySeen, outage_at
 from .scenario import Scenario
 from .world import FAILED, OK, TOO_MANY, UNAVAILABLE, Answer, World
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from .dialects import DIALECTS
 from .notation import LARGEST_FACTOR, LONGEST_DURATION, Outage, Step
 from .scenario_parts import (
     MOST_KEYS,
@@ -33,8 +34,7 @@ from .scenario_parts import (
 __all__ = ["Budget", "Limit", "Mark", "Neighbour", "Queue", "Scenario", "Stream", "lognormal"]
 
 RETRY_AFTER = ("none", "exact", "short", "long", "date")
-HEADERS = ("none", "ratelimit", "ietf", "openai", "anthropic", "github")
-"""``ratelimit`` is the older quartet of RateLimit-Limit, -Remaining, -Reset and -Policy."""
+HEADERS = tuple(DIALECTS)
 
 MOST_CHANGES = 1_000
 """Steps, outages, hangs, arrivals and marks: so many of each."""

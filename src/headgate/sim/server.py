@@ -4,8 +4,9 @@
     ANY  /v1/...       the API: small JSON, or a refusal in the chosen dialect; with several keys, each
                        is sent as "Authorization: Bearer mock-key-1"
     *    /tavily/...   a search API, if it is spoken: its real paths below its name (and below / if it is alone)
+    POST /openai/v1/.. a language model's API, the same way; with several keys, each has its budgets
     GET  /_truth       the true quota and the counters, for people who watch; no client may peek
-    POST /_faults      what the next calls of a search API are to meet
+    POST /_faults      what the next calls of such an API are to meet
 
 A call may carry an ``Idempotency-Key``; the server then proves that it was done once.
 """
@@ -23,10 +24,13 @@ from typing import Any, Self
 from aiohttp import web
 
 from .api import MockApi, MockPlan, Verdict
-from .dialects import DIALECTS, Reply
+from .dialects import DIALECTS
+from .llm import LANGUAGE_APIS
+from .llm.desk import LARGEST_BODY, LanguageDesk
 from .providers import PROVIDER_APIS
 from .providers.desk import Desk, answer
 from .providers.faults import Fault
+from .reply import Reply
 
 LONGEST_ID = 200
 """Characters of an ``Idempotency-Key`` that count; the rest is cut."""
@@ -57,8 +61,9 @@ class MockServer:
     ) -> None:
         if dialect not in DIALECTS:
             raise ValueError(f"headers must be one of {', '.join(DIALECTS)}, not {dialect!r}")
-        if unknown := [name for name in providers if name not in PROVIDER_APIS]:
-            raise ValueError(f"provider must be one of {', '.join(PROVIDER_APIS)}, not {unknown[0]!r}")
+        known = [*PROVIDER_APIS, *LANGUAGE_APIS]
+        if unknown := [name for name in providers if name not in known]:
+            raise ValueError(f"provider must be one of {', '.join(known)}, not {unknown[0]!r}")
         self.api = MockApi(plan)
         self._keys = {f"Bearer {key_secret(number + 1)}": number for number in range(len(plan.keys))}
         self.dialect_name = dialect
@@ -68,12 +73,16 @@ class MockServer:
         self._clock = clock
         self._wall = wall
         self._random = random.Random(seed)
-        self.desks = {
-            name: Desk(PROVIDER_APIS[name], plan, per_day=per_day, clock=clock, wall=wall, rng=self._random)
+        keys = {key_secret(number): own for number, own in enumerate(plan.keys, 1)}
+        at_desk: dict[str, Any] = {"per_day": per_day, "clock": clock, "wall": wall, "rng": self._random}
+        self.desks: dict[str, Desk | LanguageDesk] = {
+            name: LanguageDesk(LANGUAGE_APIS[name], plan, keys=keys, seed=seed, **at_desk)
+            if name in LANGUAGE_APIS
+            else Desk(PROVIDER_APIS[name], plan, **at_desk)
             for name in dict.fromkeys(providers)
         }
-        """The search APIs that are spoken; ``server.desks["tavily"].faults`` is where a test writes its script."""
-        app = web.Application()
+        """The real APIs that are spoken; ``server.desks["tavily"].faults`` is where a test writes its script."""
+        app = web.Application(client_max_size=LARGEST_BODY)
         app.router.add_get("/", self._explain)
         app.router.add_get("/_truth", self._tell_truth)
         if self.desks:
@@ -81,7 +90,8 @@ class MockServer:
         alone = len({desk.api.site for desk in self.desks.values()}) == 1
         for desk in self.desks.values():
             for base in (f"/{desk.api.site}", "") if alone else (f"/{desk.api.site}",):
-                app.router.add_route(desk.api.method, base + desk.api.path, desk.serve)
+                for method, path in desk.routes:
+                    app.router.add_route(method, base + path, desk.serve)
         app.router.add_route("*", "/v1/{rest:.*}", self._serve)
         app.router.add_route("*", "/{rest:.*}", self._lost)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=GRACE)
@@ -92,8 +102,9 @@ class MockServer:
         return f"http://{host}:{self.port}"
 
     def base_url(self, provider: str) -> str:
-        """What a client of that search API takes for the real one's address."""
-        return f"{self.url}/{self.desks[provider].api.site}"
+        """What a client of that API takes for the real one's address."""
+        api = self.desks[provider].api
+        return f"{self.url}/{api.site}{api.root}"
 
     def truth(self) -> dict[str, Any]:
         truth = self.api.truth(self._clock())
@@ -120,11 +131,12 @@ class MockServer:
         if key is None:
             return answer(Reply(401, {"error": f"send a key: Authorization: Bearer {key_secret(1)}"}))
         ruling = self.api.begin(self._clock(), self._random.random(), key)
-        announced = self._dialect.announce(ruling.standing, self._wall())
+        wall = self._wall()
+        announced = self._dialect.announce([("calls", ruling.standing)], wall)
         if ruling.verdict is Verdict.DOWN:
             return answer(self._dialect.overloaded)
         if ruling.verdict is Verdict.RATE_LIMITED:
-            return answer(self._dialect.refuse(ruling.standing), announced)
+            return answer(self._dialect.refuse("calls", ruling.standing, wall), announced)
         answered = False
         try:
             await asyncio.sleep(ruling.service_time)
@@ -173,9 +185,10 @@ class MockServer:
         if self._keys:
             lines.append(f"{len(self._keys)} keys with a quota each: -H 'Authorization: Bearer {key_secret(1)}', ...")
         if self.desks:
-            lines += ["", "Search APIs, each with its real paths and its own errors; any key is taken:", ""]
+            lines += ["", "Real APIs, each with its paths and its own errors; any key is taken, if none was named:", ""]
             lines += [
-                f"  {name:16}  {desk.api.method:4}  {self.base_url(name)}{desk.api.path}"
+                f"  {name:16}  {method:4}  {self.url}/{desk.api.site}{path}"
                 for name, desk in self.desks.items()
+                for method, path in desk.routes
             ]
         return web.Response(text="\n".join(lines) + "\n")

@@ -3,49 +3,32 @@
 One JSON object a line, so that a recording can be read while it is written, and one that was
 broken off is still good up to its last line:
 
-    {"headgate_trace": 1, "recorded_at": "2026-11-15T08:45:22Z", "calls": 3000, "workers": 48, "keys": 1}
-    {"sent_at": 0.0312, "latency": 0.0418, "status": 200, "waited": 0.0, "key": 1}
-    {"sent_at": 4.1021, "latency": 0.0034, "status": 429, "waited": 0.118, "key": 1, "retry_after": 1.0}
+    {"headgate_trace": 1, "recorded_at": "2026-11-15T08:45:22Z", "calls": 3000, "workers": 48, "keys": 3}
+    {"sent_at": 0.0312, "latency": 0.0418, "status": 200, "waited": 0.0, "key": 1, "credential": "key-1"}
+    {"sent_at": 4.1021, "latency": 0.0034, "status": 429, "waited": 0.118, "key": 2, "credential": "key-2"}
     {"at": 4.2, "learned": 96.4, "key": 1}
     {"ended_at": 28.114}
 
-Times are seconds since the recording began; status 0 is a call that got no answer. Keys are
-numbers in the order in which they were first used: no address, name or secret goes into a recording.
-Numbers beyond these bounds are refused with the line they stand in, but for the last line: that is
-where a killed run breaks off, so it is passed over if anything is wrong with it. Fields that are not
-known are passed over, so that later versions may say more.
+Times are seconds since the recording began; status 0 is a call that got no answer; ``retry_after`` is there where
+the server said so. Keys are numbers in the order in which they were first used; a call made with a credential
+tells its label. No address, host or secret goes into a recording. ``trace_reading`` reads it.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from ..config import RateLimitConfig
 
 VERSION = 1
 TOO_MANY = 429
 MOST_LINES = 2_000_000
-MOST_SERVED = 1_000_000
-"""Calls that got an answer which a recording may have: as many items as can wait for the workers of a simulation."""
-LONGEST_LINE = 1_000
-"""Bytes; lines of our own have about 120."""
-MOST_CALLS = 10_000_000
-MOST_WORKERS = 100_000
 MOST_KEYS = 1_000
-LONGEST_TIME = 31 * 86400.0
 USUALLY_OPEN_FOR = RateLimitConfig().open_state_duration
-FASTEST = 1e9
-"""Calls a second that may be said to have been learned."""
-
-
-class TraceError(ValueError):
-    """This is not a recording that can be read: which line, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +76,8 @@ class Trace:
     """When the run ended; where the recording breaks off, when its last call did."""
     is_whole: bool = False
     """Whether it was written to its end."""
+    labels: dict[int, str] = field(default_factory=dict)
+    """The credential that each key is of, as far as that is recorded."""
 
 
 class TraceWriter:
@@ -121,16 +106,28 @@ class TraceWriter:
         )
 
     def call(
-        self, key: str, sent_at: float, latency: float, status: int, waited: float, retry_after: float | None
+        self,
+        key: str,
+        sent_at: float,
+        latency: float,
+        status: int,
+        waited: float,
+        retry_after: float | None,
+        credential: str | None = None,
     ) -> None:
-        line = {
+        """``credential`` is the label of the one that was used, never the secret."""
+        line: dict[str, Any] = {
             "sent_at": round(sent_at, 4),
             "latency": round(latency, 4),
             "status": status,
             "waited": round(waited, 4),
             "key": self._number(key),
         }
-        self._write(line if retry_after is None else {**line, "retry_after": round(retry_after, 3)})
+        if credential is not None:
+            line["credential"] = credential
+        if retry_after is not None:
+            line["retry_after"] = round(retry_after, 3)
+        self._write(line)
 
     def learned(self, key: str, at: float, rate: float) -> None:
         self._write({"at": round(at, 3), "learned": round(rate, 3), "key": self._number(key)})
@@ -154,142 +151,3 @@ class TraceWriter:
             self._file.write(json.dumps(line) + "\n")
         except OSError as error:
             self.trouble = error
-
-
-def read_trace(path: Path) -> Trace:
-    """Read a recording; raises ``OSError`` or ``TraceError``.
-
-    A last line that is broken is passed over: that is how a killed run ends.
-    """
-    with path.open("rb") as file:
-        trace = Trace(_heading(_first_line(path, file)))
-        for number in range(2, MOST_LINES + 2):
-            line = file.readline(LONGEST_LINE + 1)
-            if not line:
-                break
-            if number > MOST_LINES:
-                raise TraceError(f"{path} has more than {MOST_LINES:,} lines; split the recording")
-            try:
-                _take(trace, _read_line(path, number, line))
-            except TraceError:
-                if _goes_on(file, line):
-                    raise
-                trace.is_whole = False
-    if sum(call.is_served for call in trace.calls) > MOST_SERVED:
-        raise TraceError(f"{path} has more than {MOST_SERVED:,} calls that were served; simulate a shorter recording")
-    trace.ended_at = max(
-        trace.ended_at,
-        max((call.sent_at + call.latency for call in trace.calls), default=0.0),
-        trace.learned[-1].at if trace.learned else 0.0,
-    )
-    return trace
-
-
-class _Line(NamedTuple):
-    path: Path
-    number: int
-    facts: dict[str, Any]
-
-    def wrong(self, what: str) -> TraceError:
-        return TraceError(f"{self.path}, line {self.number}: {what}")
-
-    def value(self, name: str, low: float, high: float, default: float | None = None) -> float:
-        value = self.facts.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            found = "is missing" if value is None else f"is {str(value)[:40]!r}"
-            raise self.wrong(f"{name} {found}; it must be a number within {low:,g} and {high:,g}")
-        return float(value)
-
-    def whole(self, name: str, low: int, high: int, default: int | None = None) -> int:
-        value = self.value(name, low, high, default)
-        if value != math.floor(value):
-            raise self.wrong(f"{name} is {value:g}; it must be a whole number")
-        return int(value)
-
-
-def _first_line(path: Path, file: BinaryIO) -> _Line:
-    try:
-        line = _read_line(path, 1, file.readline(LONGEST_LINE + 1))
-    except TraceError:
-        line = None
-    if line is None or "headgate_trace" not in line.facts:
-        raise TraceError(f"{path} is not a recording; `headgate demo --trace FILE` makes one")
-    return line
-
-
-def _read_line(path: Path, number: int, line: bytes) -> _Line:
-    if len(line) > LONGEST_LINE:
-        raise TraceError(f"{path}, line {number}: longer than {LONGEST_LINE:,} bytes")
-    try:
-        facts = json.loads(line, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        raise TraceError(f"{path}, line {number}: not JSON") from None
-    if not isinstance(facts, dict):
-        raise TraceError(f"{path}, line {number}: not a JSON object")
-    return _Line(path, number, facts)
-
-
-def _goes_on(file: BinaryIO, line: bytes) -> bool:
-    """Whether another line comes after this one, which may not have been read to its end."""
-    while line and not line.endswith(b"\n"):
-        line = file.readline(LONGEST_LINE)
-    return bool(file.read(1))
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _heading(line: _Line) -> Heading:
-    version = line.whole("headgate_trace", 0, 10**6)
-    if version != VERSION:
-        raise line.wrong(f"a recording of version {version}; this headgate reads version {VERSION}")
-    recorded_at = line.facts.get("recorded_at", "")
-    return Heading(
-        calls=line.whole("calls", 1, MOST_CALLS),
-        workers=line.whole("workers", 1, MOST_WORKERS),
-        keys=line.whole("keys", 1, MOST_KEYS, 1),
-        open_for=max(line.value("open_for", 0.0, LONGEST_TIME, USUALLY_OPEN_FOR), 0.001),
-        recorded_at=recorded_at[:40] if isinstance(recorded_at, str) and recorded_at.isprintable() else "",
-    )
-
-
-def _take_call(trace: Trace, line: _Line) -> None:
-    told = line.facts.get("retry_after")
-    trace.calls.append(
-        Call(
-            sent_at=line.value("sent_at", 0.0, LONGEST_TIME),
-            latency=line.value("latency", 0.0, LONGEST_TIME),
-            status=line.whole("status", 0, 999),
-            waited=line.value("waited", 0.0, LONGEST_TIME, 0.0),
-            key=line.whole("key", 1, MOST_KEYS, 1),
-            retry_after=None if told is None else line.value("retry_after", 0.0, LONGEST_TIME),
-        )
-    )
-
-
-def _take_learned(trace: Trace, line: _Line) -> None:
-    at = line.value("at", trace.learned[-1].at if trace.learned else 0.0, LONGEST_TIME)
-    trace.learned.append(Learned(at, line.value("learned", 0.0, FASTEST), line.whole("key", 1, MOST_KEYS, 1)))
-
-
-def _take_end(trace: Trace, line: _Line) -> None:
-    trace.ended_at = line.value("ended_at", 0.0, LONGEST_TIME)
-    trace.is_whole = True
-
-
-_KINDS: dict[str, Callable[[Trace, _Line], None]] = {
-    "sent_at": _take_call,
-    "learned": _take_learned,
-    "ended_at": _take_end,
-}
-
-
-def _take(trace: Trace, line: _Line) -> None:
-    """A line is known by the one field that no other kind has."""
-    for name, take in _KINDS.items():
-        if name in line.facts:
-            if trace.is_whole:
-                raise line.wrong("something follows the line with ended_at, which must be the last")
-            return take(trace, line)
-    raise line.wrong(f"neither a call, a learned rate nor the end: it has none of {', '.join(_KINDS)}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -20,7 +20,7 @@ from typing import Protocol
 from .measures import Run
 from .scenario import Scenario
 from .virtual import LoopClock, VirtualLoop
-from .world import World
+from .world import FAILED, OK, Answer, World
 
 TIMED_OUT = 0
 """The status of a call that got no answer in time."""
@@ -28,7 +28,7 @@ TIMED_OUT = 0
 MOST_QUEUED = 1_000_000
 """Items of a stream that may wait for a worker."""
 
-Answered = Callable[["Call", int, Mapping[str, str] | None], None]
+Answered = Callable[["Call", Answer], None]
 
 
 class Item:
@@ -146,14 +146,24 @@ class Network:
         answer = self._world.answer(now, call.key, call.item.tokens)
         back_at, give_up_at = now + answer.after + way_back, call.sent_at + self._timeout
         if back_at > give_up_at:
-            self._call_at(give_up_at, self._land, call, TIMED_OUT, None, False)
+            self._call_at(give_up_at, self._land, call, _NO_ANSWER)
             return
-        self._run.note_arrived(now, answer.status, answer.refused)
-        self._call_at(back_at, self._land, call, answer.status, answer.headers, answer.refused)
+        self._run.note_arrived(now, _booked(answer), answer.refused)
+        self._call_at(back_at, self._land, call, answer)
 
-    def _land(self, call: Call, status: int, headers: Mapping[str, str] | None, refused: bool) -> None:
-        self._run.note_answered(self._clock.time, call.process, status, refused, call.item.first_sent_at)
-        call.answered(call, status, headers)
+    def _land(self, call: Call, answer: Answer) -> None:
+        self._run.note_answered(
+            self._clock.time, call.process, _booked(answer), answer.refused, call.item.first_sent_at
+        )
+        call.answered(call, answer)
+
+
+_NO_ANSWER = Answer(TIMED_OUT, math.inf, None, False)
+
+
+def _booked(answer: Answer) -> int:
+    """The status that counts: an error inside a 200 is a failure."""
+    return FAILED if answer.body is not None and answer.status == OK else answer.status
 
 
 @dataclass(frozen=True, slots=True)

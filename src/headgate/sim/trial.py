@@ -1,11 +1,13 @@
-"""Send numbered calls through a limiter until each is done exactly once, and write down what happened.
+"""Send numbered calls through a limiter, on several keys, until each is done exactly once; write down what happened.
 
-    item --> limiter.permit --> GET with its id --> 200: done
-      ^                              |
-      +---- 429, 503, broken off ----+      a refusal by the gate: wait as told, then again
+    item --> the key that can start soonest --> limiter.permit --> GET with its id --> 200: done
+      ^                                                                 |
+      +------------------- 429, 503, broken off -----------------------+
 
-Workers hold one item each. What was seen is kept as plain numbers; ``score`` judges
-them and ``picture`` draws them.
+The coordinator hands out the keys and lets one rest that was refused; the limiter has a gate for each
+of them, so that every key's pace is its own. A refusal by the gate: wait as told, then again.
+Workers hold one item each. What was seen is kept as plain numbers; ``score`` judges them
+and ``picture`` draws them.
 """
 
 from __future__ import annotations
@@ -14,21 +16,29 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
 
 from headgate import wire
-from headgate.errors import CircuitOpenError
+from headgate.credentials import Credential, CredentialCoordinator
+from headgate.credentials.identity import Identities
+from headgate.credentials.lease import Lease
+from headgate.errors import CircuitOpenError, WaitTooLongError
+from headgate.events import ResilienceEvent
 from headgate.limiter import AdaptiveRateLimiter, Permit
+from headgate.limiter.limiter import PermitContext
 
 from .trace import TraceWriter
+from .trial_notes import PROVIDER, KeyBook, KeySample, Sample
 
 MOST_SAMPLES = 20_000
 MOST_REFUSALS_KEPT = 100_000
 LONGEST_REST = 0.25
 """A worker whom the gate refused asks again after this at the latest: a circuit may close sooner than foretold."""
+LATE = 2.0
+"""A worker stays in a line unless its wait gets so many times as long as it was foreseen."""
 CALL_TIMEOUT = 10.0
 LAST_ANSWERS = 2.0
 """How long a stopped trial waits for answers to what it has already sent."""
@@ -38,43 +48,42 @@ NO_ANSWER = 0
 """The status that is recorded for a call that broke off."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What an onlooker saw at one instant, in seconds since the trial began."""
-
-    at: float
-    learned: float
-    state: str
-    reason: str
-    waiting: int
-    """Workers that neither have a call on its way nor are finished."""
-    done: int
-
-
 @dataclass(slots=True)
 class Trial:
     limiter: AdaptiveRateLimiter
     url: str
     calls: int
     workers: int
-    key: str = "mock-api"
+    secrets: Sequence[str] = ("mock-key-1",)
     clock: Callable[[], float] = time.monotonic
     recording: TraceWriter | None = None
     began_at: float = math.nan
     ended_at: float = math.nan
+    keys: list[KeyBook] = field(init=False)
     samples: list[Sample] = field(default_factory=list)
-    done_at: list[float] = field(default_factory=list)
     times_done: Counter[int] = field(default_factory=Counter)
-    refused_at: list[float] = field(default_factory=list)
-    statuses: Counter[int] = field(default_factory=Counter)
     broken_off: int = 0
     latencies: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     stopped: bool = False
+    _coordinator: CredentialCoordinator = field(init=False)
+    _books: dict[str | None, KeyBook] = field(init=False)
     _in_flight: set[asyncio.Task[None]] = field(default_factory=set)
     _workers: list[asyncio.Task[None]] = field(default_factory=list)
     _next_item: int = 0
     _record_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        credentials = [Credential(f"key-{number}", secret) for number, secret in enumerate(self.secrets, 1)]
+        self.keys = [KeyBook(credential.label) for credential in credentials]
+        self._books = {book.label: book for book in self.keys}
+        self._coordinator = CredentialCoordinator(
+            credentials,
+            at_once=None,
+            provider=PROVIDER,
+            on_event=self._hear,
+            identities=Identities(b"a trial's keys are no secrets"),
+        )
 
     @property
     def elapsed(self) -> float:
@@ -83,7 +92,12 @@ class Trial:
 
     @property
     def done(self) -> int:
-        return len(self.done_at)
+        return sum(len(book.done_at) for book in self.keys)
+
+    @property
+    def statuses(self) -> Counter[int]:
+        """How calls were answered, of all keys together."""
+        return sum((book.statuses for book in self.keys), Counter())
 
     async def run(self) -> None:
         """Return when every item is done, or when ``stop`` was called and the last answers are in."""
@@ -113,18 +127,17 @@ class Trial:
                 worker.cancel()
 
     def observe(self) -> Sample:
-        """Take a sample of what the limiter says of itself."""
-        entry = next(iter(self.limiter.snapshot(top=1).keys), None)
+        """Take a sample of what the limiter says of its keys."""
+        seen = [self.limiter.look(book.gate) for book in self.keys]
+        looks = tuple(KeySample() if one is None else KeySample(one.rate, one.state, one.reason) for one in seen)
         waiting = sum(not worker.done() for worker in self._workers) - len(self._in_flight)
-        if entry is None:
-            sample = Sample(self.elapsed, 0.0, "closed", "", waiting, self.done)
-        else:
-            sample = Sample(self.elapsed, entry.rate, entry.state, entry.reason, waiting, self.done)
+        sample = Sample(self.elapsed, looks, waiting, self.done)
         if len(self.samples) < MOST_SAMPLES:
             self.samples.append(sample)
-        if self.recording is not None and entry is not None and sample.at >= self._record_at:
+        if self.recording is not None and sample.at >= self._record_at:
             self._record_at = sample.at + RECORD_EVERY
-            self.recording.learned(self.key, sample.at, sample.learned)
+            for book, look in zip(self.keys, looks, strict=True):
+                self.recording.learned(book.gate, sample.at, look.learned)
         return sample
 
     async def _work(self, session: aiohttp.ClientSession) -> None:
@@ -133,41 +146,70 @@ class Trial:
             self._next_item += 1
             waited = 0.0
             while not self.stopped:
+                asked_at = self.clock()
                 try:
-                    async with self.limiter.permit(self.key) as permit:
-                        waited += permit.waited
-                        if await self._send(session, item, permit):
+                    async with (
+                        await self._coordinator.acquire_async(prefer=self._soonest()) as lease,
+                        self._permit(self._books[lease.label]) as permit,
+                    ):
+                        waited += self.clock() - asked_at
+                        if await self._send(session, item, lease, permit):
                             self.waits.append(waited)
                             break
-                except CircuitOpenError as refusal:
-                    rest = min(refusal.retry_after or LONGEST_REST, LONGEST_REST)
-                    waited += rest
-                    await asyncio.sleep(rest)
+                except (CircuitOpenError, WaitTooLongError) as refusal:
+                    await asyncio.sleep(min(refusal.retry_after or LONGEST_REST, LONGEST_REST))
+                    waited += self.clock() - asked_at
                 except (aiohttp.ClientError, TimeoutError):
                     self.broken_off += 1
 
-    async def _send(self, session: aiohttp.ClientSession, item: int, permit: Permit) -> bool:
-        """Make the call, report its answer, and say whether the item is done."""
+    def _permit(self, book: KeyBook) -> PermitContext:
+        """Leave to call with this key; who would wait much longer than foreseen leaves the line and looks again."""
+        return self.limiter.permit(book.gate, max_wait=LONGEST_REST + LATE * max(0.0, self._starts_in(book)))
+
+    def _soonest(self) -> str:
+        """The key whose gate would let one more call through first; while it rests the coordinator gives another."""
+        return min(self.keys, key=self._starts_in).label
+
+    def _starts_in(self, book: KeyBook) -> float:
+        """Seconds until a call that lines up now would start with this key, as far as can be foreseen."""
+        seen = self.limiter.look(book.gate)
+        if seen is None:
+            return 0.0
+        if seen.state == "open" or (seen.state == "half_open" and seen.in_flight):
+            return self.limiter.config.open_state_duration  # at most: rather come back then than join an endless line
+        return max(seen.not_before_ms / 1000, (seen.waiters + 1 - seen.tokens) / seen.rate)
+
+    async def _send(self, session: aiohttp.ClientSession, item: int, lease: Lease, permit: Permit) -> bool:
+        """Make the call, report its answer to gate and coordinator, and say whether the item is done."""
         worker = asyncio.current_task()
         assert worker is not None
         self._in_flight.add(worker)
-        sent_at = self.clock()
+        book, sent_at = self._books[lease.label], self.clock()
         try:
-            headers = {"Idempotency-Key": str(item)}
+            headers = {"Idempotency-Key": str(item), "Authorization": f"Bearer {lease.secret}"}
             async with session.get(f"{self.url}/v1/items/{item}", headers=headers) as response:
                 await response.read()
         except (aiohttp.ClientError, TimeoutError):
-            self._record(NO_ANSWER, sent_at, permit.waited)
+            self._record(book, NO_ANSWER, sent_at, permit.waited)
             raise
         finally:
             self._in_flight.discard(worker)
         permit.report(response)
-        self._note(item, response.status, sent_at)
-        self._record(response.status, sent_at, permit.waited, response)
+        lease.report(response)
+        self._note(book, item, response.status, sent_at)
+        self._record(book, response.status, sent_at, permit.waited, response)
         return response.status == 200
 
+    def _hear(self, event: ResilienceEvent) -> None:
+        self._books[event.credential].rests += event.event_type == "credential_rested"
+
     def _record(
-        self, status: int, sent_at: float, waited: float, response: aiohttp.ClientResponse | None = None
+        self,
+        book: KeyBook,
+        status: int,
+        sent_at: float,
+        waited: float,
+        response: aiohttp.ClientResponse | None = None,
     ) -> None:
         if self.recording is None:
             return
@@ -175,14 +217,14 @@ class Trial:
         if response is not None and status != 200:
             retry_after = wire.read(status, response.headers, wall=time.time()).retry_after
         latency = self.clock() - sent_at
-        self.recording.call(self.key, sent_at - self.began_at, latency, status, waited, retry_after)
+        self.recording.call(book.gate, sent_at - self.began_at, latency, status, waited, retry_after, book.label)
 
-    def _note(self, item: int, status: int, sent_at: float) -> None:
+    def _note(self, book: KeyBook, item: int, status: int, sent_at: float) -> None:
         now = self.clock()
-        self.statuses[status] += 1
+        book.statuses[status] += 1
         if status == 200:
-            self.done_at.append(now - self.began_at)
+            book.done_at.append(now - self.began_at)
             self.times_done[item] += 1
             self.latencies.append(now - sent_at)
-        elif status == 429 and len(self.refused_at) < MOST_REFUSALS_KEPT:
-            self.refused_at.append(now - self.began_at)
+        elif status == 429 and len(book.refused_at) < MOST_REFUSALS_KEPT:
+            book.refused_at.append(now - self.began_at)

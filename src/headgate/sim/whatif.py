@@ -1,4 +1,4 @@
-"""How long would it have taken? A recorded run, simulated again with another quota or more workers.
+"""How long would it have taken? A recorded run, simulated again with another quota, more keys or more workers.
 
     trace ──look_back──> Hindsight ──> RecordedWorld  <── the real limiter, in virtual time
                             │             quota over time as seen, times a factor or replaced
@@ -8,9 +8,10 @@
 
 The run *as recorded* is simulated as well, not only the one that is asked for: how far it is from what
 really happened says how far the other can be trusted. Where the quota is known only from below (see
-``hindsight``), a run takes at most as long as simulated.
+``quota_seen``), a run takes at most as long as simulated.
 
-Several keys are taken for one pool: a call goes to whichever is free.
+Several keys are taken for one pool: a call goes to whichever is free. Keys that were not there are given what
+the recorded ones had on average, at each instant; ``--rate`` changes the recorded keys first.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from ..config import RateLimitConfig
 from .experiment import run
-from .hindsight import Hindsight, KeySeen, Stretch
+from .hindsight import Hindsight
 from .measures import Run
-from .notation import LARGEST_FACTOR, LONGEST_DURATION, MOST_PER_WINDOW, Rate, read_rate
+from .notation import LONGEST_DURATION, MOST_PER_WINDOW, Rate
+from .questions import AS_RECORDED, Asked, Times
+from .quota_seen import KeySeen, Stretch
 from .recorded_world import Allowance, RecordedWorld, Replay
 from .scenario import Budget, Limit, Stream
 
@@ -38,33 +43,6 @@ SLOWEST = 1e-6
 """Calls a second; a quota below this is this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """So many times the quota that was seen."""
-
-    factor: float
-
-    def __str__(self) -> str:
-        return f"x{self.factor:g}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is to be different; ``None`` leaves it as it was recorded."""
-
-    rate: Times | Rate | None = None
-    """A ``Rate`` takes the place of the quota that was seen, over all keys and from beginning to end."""
-    workers: int | None = None
-
-    def __str__(self) -> str:
-        rate = "" if self.rate is None else f"quota {self.rate}"
-        workers = "" if self.workers is None else f"{self.workers:,} worker{'' if self.workers == 1 else 's'}"
-        return ", ".join(filter(None, (rate, workers))) or "as recorded"
-
-
-AS_RECORDED = Asked()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """How a run went, or would have gone."""
@@ -76,6 +54,7 @@ class Outlook:
     refused: int
     failed: int
     strategy: str
+    keys: int
     workers: int
     asked: Asked = AS_RECORDED
     run: Run | None = None
@@ -96,6 +75,7 @@ class Outlook:
             "strategy": self.strategy,
             "rate": rate.per_second if isinstance(rate, Rate) else None,
             "rate_factor": rate.factor if isinstance(rate, Times) else 1.0 if rate is None else None,
+            "keys": self.keys,
             "workers": self.workers,
             "seconds": self.seconds,
             "calls_per_second": self.per_second,
@@ -107,23 +87,6 @@ class Outlook:
         }
 
 
-def read_asked_rate(text: str) -> Times | Rate:
-    """``x2`` is twice the quota that was seen, ``100/s`` another one."""
-    written = text.strip().lower()
-    if not written.startswith("x"):
-        try:
-            return read_rate(written)
-        except ValueError:
-            raise ValueError(f"{text!r} is not a rate; write x2 for twice the quota, or 100/s") from None
-    try:
-        factor = float(written[1:])
-    except ValueError:
-        factor = math.nan
-    if not 1 / LARGEST_FACTOR <= factor <= LARGEST_FACTOR:
-        raise ValueError(f"{text!r}: a factor is within {1 / LARGEST_FACTOR:g} and {LARGEST_FACTOR}, as in x2 or x0.5")
-    return Times(factor)
-
-
 def as_it_was(seen: Hindsight) -> Outlook:
     return Outlook(
         seconds=seen.seconds,
@@ -132,6 +95,7 @@ def as_it_was(seen: Hindsight) -> Outlook:
         refused=seen.refused,
         failed=seen.failed,
         strategy=RECORDED_WITH,
+        keys=len(seen.keys),
         workers=seen.workers,
     )
 
@@ -145,7 +109,7 @@ def simulate(
     watch: bool = False,
 ) -> Outlook:
     """Get the recorded items done once more, under what was seen and what is asked."""
-    keys = quotas(seen, asked.rate)
+    keys = quotas(seen, asked)
     scenario = replay_of(seen, keys, asked.workers or seen.workers)
     world = RecordedWorld(scenario, seen, keys, seed)
     config = RateLimitConfig(open_state_duration=seen.open_for)
@@ -158,14 +122,23 @@ def simulate(
         refused=book.refused,
         failed=book.errors,
         strategy=strategy,
+        keys=len(keys),
         workers=scenario.workers,
         asked=asked,
         run=book,
     )
 
 
-def quotas(seen: Hindsight, asked: Times | Rate | None) -> tuple[KeySeen, ...]:
+def quotas(seen: Hindsight, asked: Asked) -> tuple[KeySeen, ...]:
     """The quota of each key, as seen or as asked for."""
+    recorded = with_rate(seen, asked.rate)
+    number = len(recorded) if asked.keys is None else asked.keys.number(len(recorded))
+    if number < len(recorded):
+        return (average(recorded),) * number
+    return recorded + (average(recorded),) * (number - len(recorded))
+
+
+def with_rate(seen: Hindsight, asked: Times | Rate | None) -> tuple[KeySeen, ...]:
     match asked:
         case None:
             return seen.keys
@@ -178,13 +151,23 @@ def quotas(seen: Hindsight, asked: Times | Rate | None) -> tuple[KeySeen, ...]:
                 for key in seen.keys
             )
         case Rate():
-            shares = [sum(stretch.rate * stretch.length for stretch in key.stretches) for key in seen.keys]
-            whole = sum(shares)
-            rates = [asked.per_second * (share / whole if whole else 1.0 / len(shares)) for share in shares]
+            whole = sum(key.mean_rate for key in seen.keys)
+            rates = [asked.per_second * key.mean_rate / whole for key in seen.keys]
             return tuple(
                 KeySeen(stretches=(Stretch(0.0, seen.seconds, max(rate, SLOWEST), is_measured=True),), burst=key.burst)
                 for key, rate in zip(seen.keys, rates, strict=True)
             )
+
+
+def average(keys: Sequence[KeySeen]) -> KeySeen:
+    """A key with the mean quota of these at each instant, and their mean burst."""
+    edges = sorted({stretch.since for key in keys for stretch in key.stretches})
+    end = max(key.stretches[-1].until for key in keys)
+    stretches = tuple(
+        Stretch(since, until, fmean(key.rate_at(since) for key in keys), is_measured=False)
+        for since, until in pairwise([*edges, max(end, edges[-1])])
+    )
+    return KeySeen(stretches=stretches, burst=fmean(key.burst for key in keys))
 
 
 def replay_of(seen: Hindsight, keys: Sequence[KeySeen], workers: int) -> Replay:

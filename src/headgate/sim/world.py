@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .account import Account
-from .announcing import Standings, announcer, retry_after
+from .announcing import WALL, announcer, refusal
 from .backend import Backend
 from .dialects import DIALECTS
 from .notation import Outage
@@ -45,6 +45,13 @@ class Answer(NamedTuple):
     headers: dict[str, str] | None
     refused: bool
     """Whether there was too much of it: 429, or 503 from a full queue."""
+    body: Any = None
+    """What an error says where its dialect speaks in bodies; a good answer has none."""
+
+    @property
+    def is_good(self) -> bool:
+        """An error may hide inside a 200."""
+        return self.status == OK and self.body is None
 
 
 class World:
@@ -62,9 +69,9 @@ class World:
         self._accounts: dict[int, Account] = {}
         self._factor = 1.0
         self._backend = Backend(scenario.queue) if scenario.queue else None
-        self._announce = _announcer(scenario)
-        self._out_of_service = Answer(_overloaded(scenario), REFUSING, None, False)
-        self._refused = None if self._announce or scenario.retry_after != "none" else _REFUSED
+        self._announce = announcer(scenario)
+        self._out_of_service = _out_of_service(scenario)
+        self._refused = _REFUSED if scenario.headers == scenario.retry_after == "none" else None
         self._edges = sorted({edge for outage in _troubles(scenario) for edge in (outage.at, outage.until)})
         self._trouble: Answer | None = None
         self._trouble_until = 0.0
@@ -84,7 +91,7 @@ class World:
         account = self._accounts.get(key) or self._open(key)
         if not account.take(now, tokens, service):
             return self._refused or self._refuse(account, now, tokens)
-        headers = self._announce(account.standings(now), now) if self._announce else None
+        headers = self._announce(account.standings(now), WALL + now) if self._announce else None
         if self.scenario.flapping and self._rng.random() < self.scenario.flapping:
             return Answer(FAILED, service * FAILING, headers, False)
         if self._backend is not None:
@@ -115,10 +122,10 @@ class World:
         return math.inf if depth is None else depth
 
     def _refuse(self, account: Account, now: float, tokens: float) -> Answer:
-        headers = retry_after(self.scenario, account.wait(now, tokens), now)
+        status, headers, body = refusal(self.scenario, *account.hit(now, tokens), now)
         if self._announce:
-            headers |= self._announce(account.standings(now), now)
-        return Answer(TOO_MANY, REFUSING, headers, True)
+            headers = self._announce(account.standings(now), WALL + now) | headers
+        return Answer(status, REFUSING, headers, True, body)
 
     def _open(self, key: int) -> Account:
         """The account of a key that calls for the first time; how its windows lie depends on the seed alone."""
@@ -187,10 +194,6 @@ def _troubles(scenario: Scenario) -> tuple[Outage, ...]:
     return (*scenario.outages, *scenario.hangs)
 
 
-def _overloaded(scenario: Scenario) -> int:
-    return DIALECTS[scenario.headers].overloaded.status if scenario.headers in DIALECTS else UNAVAILABLE
-
-
-def _announcer(scenario: Scenario) -> Callable[[Standings, float], dict[str, str]] | None:
-    speaks = scenario.headers != "none" and all(budget.limits for budget in scenario.budgets)
-    return announcer(scenario.headers) if speaks else None
+def _out_of_service(scenario: Scenario) -> Answer:
+    reply = DIALECTS[scenario.headers].overloaded
+    return Answer(reply.status, REFUSING, None, False, None if scenario.headers == "none" else reply.body)

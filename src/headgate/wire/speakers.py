@@ -54,7 +54,7 @@ _MARKS = (
     ("stripe-should-retry", "stripe"),
 )
 
-_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+_MINUTE, _DAY = 60.0, 86400.0
 
 
 def by_host(host: str) -> str:
@@ -105,12 +105,14 @@ def by_convention(spoken: Spoken) -> str:
 def implied_window(limit: float | None, remaining: float | None, reset: float | None) -> float | None:
     """The window that a bucket's own numbers imply: ``reset`` is the time in which what was used comes back.
 
-    4,999 of 5,000 left and whole in 12 ms is 5,000 a minute; 14,370 of 14,400 and 2m59s is a day.
+    4,999 of 5,000 left and whole in 12 ms is 5,000 a minute; 14,370 of 14,400 and 2m59s is a day. Those who are read
+    this way count calls by the minute or the day and by nothing else: 588 of 600 left and 40 s to go is
+    no hour, but a window that is not a bucket.
     """
     if limit is None or remaining is None or not reset or remaining >= limit:
         return None
     window = reset * limit / (limit - remaining)
-    return next((span for span in (_MINUTE, _HOUR, _DAY) if span / 2 <= window <= span * 2), None)
+    return next((span for span in (_MINUTE, _DAY) if span / 2 <= window <= span * 2), None)
 
 
 def _by_budget(budget: Budget) -> str:

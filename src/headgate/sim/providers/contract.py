@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..dialects import Reply
+from ..reply import Reply
 
 TROUBLES = ("rate_limited", "quota", "unauthorized", "forbidden", "invalid", "server_error", "unavailable")
 """What every API can say in its own words."""
@@ -61,6 +61,8 @@ class ProviderApi(ABC):
     name: str
     site: str
     """APIs of one site share its address, as /search and /extract of Tavily do."""
+    root = ""
+    """What clients take for a part of the address."""
     method: str
     path: str
     keyless = False

@@ -23,7 +23,8 @@ from aiohttp import web
 from headgate.wire.dates import next_midnight_pacific
 
 from ..api import MockApi, MockPlan, Ruling, Verdict
-from ..dialects import Reply, whole_seconds
+from ..dialects.contract import whole_seconds
+from ..reply import Reply
 from .contract import Asked, InvalidRequestError, ProviderApi
 from .faults import Fault, Script
 
@@ -64,6 +65,10 @@ class Desk:
         self._clock, self._wall, self._random = clock, wall, rng
         self._accounts: OrderedDict[str, Account] = OrderedDict()
         self._started_at: float | None = None
+
+    @property
+    def routes(self) -> list[tuple[str, str]]:
+        return [(self.api.method, self.api.path)]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         asked = Asked(request.method, request.path, request.query, request.headers, await _json(request))

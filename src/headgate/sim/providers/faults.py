@@ -13,15 +13,23 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from ..dialects import Reply
-from .contract import TROUBLES, ProviderApi
+from ..reply import Reply
+from .contract import TROUBLES
 
 MOST_FAULTS = 10_000
 """How many may wait to be acted out."""
 LONGEST_DELAY = 3600.0
 DROPS = ("", "before", "midway")
+
+
+class Speaker(Protocol):
+    """An API that knows words for its troubles."""
+
+    name: str
+
+    def refuse(self, trouble: str, why: str = "", retry_after: int = 1) -> Reply: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +51,7 @@ class Fault:
         if self.status is not None and not 200 <= self.status <= 599:
             raise ValueError(f"status={self.status!r} must be within 200 and 599")
 
-    def reply(self, api: ProviderApi, usual: Reply) -> Reply:
+    def reply(self, api: Speaker, usual: Reply) -> Reply:
         """What is sent instead of, or as, the usual answer."""
         if self.trouble:
             told = api.refuse(self.trouble)
@@ -57,7 +65,7 @@ class Fault:
 class Script:
     """The faults that wait, first come, first served."""
 
-    def __init__(self, api: ProviderApi) -> None:
+    def __init__(self, api: Speaker) -> None:
         self._api = api
         self._waiting: deque[Fault] = deque()
 

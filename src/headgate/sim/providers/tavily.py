@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dialects import Reply
+from ..reply import Reply
 from .contract import Asked, InvalidRequestError, ProviderApi
 from .pages import page, pages
 

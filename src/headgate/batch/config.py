@@ -1,0 +1,102 @@
+"""How a batch behaves: every setting with its default, its range and its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Protocol
+
+from ..core.decision import LONGEST_WAIT, Outcome
+from ..errors import ConfigError
+from ..recovery import RecoveryRateLimiter
+
+SCOPES = ("credential", "key", "provider")
+DURABILITIES = ("full", "normal")
+MOST_ROWS_IN_MEMORY = 1_000_000
+CATEGORIES = tuple(outcome.value for outcome in Outcome if outcome is not Outcome.OK)
+
+
+class Pausing(Protocol):
+    """How long to pause where the server does not say: ``FixedCooldown``, ``ExponentialCooldown`` or your own."""
+
+    def pause(self, eras_in_a_row: int) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchConfig:
+    """Settings of a ``BatchRunner``."""
+
+    max_attempts: int = 3
+    """Calls of one row in all; being rate limited does not count."""
+    max_rate_limit_retries: int = 20
+    """How often one row may be told to come back later, or to come with another credential."""
+    base_delay: float = 0.2
+    max_delay: float = 5.0
+    """The ceiling of the backoff after a failure; only what the server asks for is longer."""
+    retry_budget: float = 0.2
+    """Which share of a key's calls may be retries of failures; three at a time always may."""
+
+    cooldown: Pausing | None = None
+    """How long to pause after a 429 that does not say; None leaves that to the strategy of the limiter."""
+    cooldown_scope: str = "credential"
+    """Who pauses after a 429: the credential it was seen with (without credentials: the key), all of the key, or all."""
+    ramp: RecoveryRateLimiter | None = None
+    """A slow way back after a pause or an outage, for draining into a server that has just come back."""
+
+    attempt_timeout: float | None = None
+    """Seconds for one call of the worker; one that takes longer has failed."""
+    item_deadline: float | None = None
+    """Seconds from reading a row until it must be done; a row that is not is dead."""
+    deadline: float | None = None
+    """Seconds for the whole run; rows that are not done by then stay open."""
+    standstill: float | None = None
+    """Stop once nothing can start for so many seconds; rows stay open. None waits for as long as it takes."""
+
+    max_tokens: float | None = None
+    max_cost: float | None = None
+    """Start nothing that could spend more than this, earlier runs of the same ledger included."""
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """What one unit of a cost's dimension costs: ``{"input_tokens": 2.5e-6, "output_tokens": 1e-5}``."""
+
+    fail_fast: tuple[str, ...] = ("auth", "key_dead")
+    """Outcomes that end the run when a row is lost to one: what is wrong with one row is wrong with all."""
+    window: int = 10_000
+    """Rows in memory at most: waiting, in flight or not yet handed out. When it is full, the input waits."""
+    durability: str = "full"
+    """For a ledger that is given by its path: "full" survives a power cut, "normal" only the process."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prices", dict(self.prices))
+        object.__setattr__(self, "fail_fast", tuple(self.fail_fast))
+        _check(self, "max_attempts", _whole(1), "a whole number, 1 or more")
+        _check(self, "max_rate_limit_retries", _whole(0), "a whole number, 0 or more")
+        _check(self, "base_delay", lambda seconds: 0 < seconds <= self.max_delay, f"in (0, max_delay={self.max_delay}]")
+        _check(self, "max_delay", lambda seconds: 0 < seconds <= LONGEST_WAIT, "seconds above 0, at most 31 days")
+        _check(self, "retry_budget", lambda share: 0 <= share < inf, "a share, 0 or more")
+        _check(self, "cooldown", lambda policy: policy is None or callable(policy.pause), "None or have pause(n)")
+        _check(self, "cooldown_scope", lambda scope: scope in SCOPES, f"one of {', '.join(SCOPES)}")
+        _check(self, "ramp", lambda ramp: ramp is None or isinstance(ramp, RecoveryRateLimiter), "a RecoveryRateLimiter")
+        for name in ("attempt_timeout", "item_deadline", "deadline", "standstill", "max_tokens", "max_cost"):
+            _check(self, name, lambda value: value is None or 0 < value < inf, "None or a finite number above 0")
+        _check(self, "prices", lambda by: all(0 <= price < inf for price in by.values()), "numbers of 0 or more")
+        _check(
+            self, "fail_fast", lambda kinds: set(kinds) <= set(CATEGORIES), f"some of {', '.join(CATEGORIES)}, or ()"
+        )
+        most = MOST_ROWS_IN_MEMORY
+        _check(self, "window", lambda rows: _whole(1)(rows) and rows <= most, f"a whole number from 1 to {most:,}")
+        _check(self, "durability", lambda kind: kind in DURABILITIES, f"one of {', '.join(DURABILITIES)}")
+
+
+def _whole(least: int) -> Any:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _check(config: BatchConfig, name: str, holds: Any, range_: str) -> None:
+    value = getattr(config, name)
+    try:
+        fine = holds(value)
+    except (TypeError, AttributeError):
+        fine = False
+    if not fine:
+        raise ConfigError(f"{name}={repr(value)[:200]} must be {range_}")

@@ -1,0 +1,243 @@
+"""The shapes rows come in, and how each becomes a request.
+
+    BatchLines    {"custom_id", "method", "url", "body"}, as OpenAI's batch API takes them,
+                  or {"custom_id", "params"}, as Anthropic's does
+    PlainLines    any JSON object: the body itself, or the values for a template
+    CsvRecords    a header, then records that may span lines: the values for a template
+
+A row's name (its ``custom_id``) is wanted of every row, also of those that are done and are only
+skipped; its request only of those that are sent. So the name is read from the front of the line, where
+everybody writes it, without parsing what follows, and the whole is parsed only when that does not work.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from ..tokens import Usage, estimate
+from .problems import quoted
+from .template import MissingError, Template, listing
+
+LONGEST_NAME = 1_024
+"""Characters of a ``custom_id``."""
+METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
+_NAME_IN_FRONT = re.compile(rb'[ \t]*\{[ \t]*"custom_id"[ \t]*:[ \t]*"([^"\\\x00-\x1f]{1,1024})"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What one row asks for."""
+
+    name: str
+    method: str = "POST"
+    path: str = ""
+    """Below the target's base URL; empty is the target's usual one."""
+    body: bytes | None = None
+    model: str = ""
+    estimate: Usage = Usage()
+
+
+class UnfitRowError(Exception):
+    """This row is no request; the message says why. Never leaves this package."""
+
+
+class Shape(Protocol):
+    """``number`` is a row's place, from 1: its name where it has no other."""
+
+    @property
+    def label(self) -> str: ...
+    def name(self, raw: bytes, number: int) -> str: ...
+    def request(self, raw: bytes, number: int) -> Request: ...
+
+
+class BatchLines:
+    """Lines made for a vendor's batch API."""
+
+    label = "batch"
+
+    def name(self, raw: bytes, number: int) -> str:
+        found = _NAME_IN_FRONT.match(raw)
+        try:
+            return found[1].decode() if found else _name(parsed(raw).get("custom_id"))
+        except (UnfitRowError, UnicodeDecodeError):
+            return usual_name(number)
+
+    def request(self, raw: bytes, number: int) -> Request:
+        request = line_request(parsed(raw))
+        found = _NAME_IN_FRONT.match(raw)
+        if found and found[1].decode() != request.name:
+            raise UnfitRowError("it has more than one custom_id")
+        return request
+
+
+class PlainLines:
+    """JSON objects that are bodies, or values for a template. ``name_field`` holds the row's name, if it has one."""
+
+    label = "jsonl"
+
+    def __init__(self, template: Template | None = None, name_field: str | None = None) -> None:
+        self._template = template
+        self._name_field = name_field
+
+    def name(self, raw: bytes, number: int) -> str:
+        return _name_only(self._template, self._name_field, number, lambda: parsed(raw))
+
+    def request(self, raw: bytes, number: int) -> Request:
+        values = parsed(raw)
+        if self._template is not None:
+            return filled(self._template, values, self._name_field, number)
+        name = _named(values, self._name_field, number)
+        return body_request({field: value for field, value in values.items() if field != self._name_field}, name=name)
+
+
+class CsvRecords:
+    """Records under a header."""
+
+    label = "csv"
+
+    def __init__(self, columns: Sequence[str], template: Template, name_field: str | None, delimiter: str) -> None:
+        self._columns = columns
+        self._template = template
+        self._name_field = name_field
+        self._delimiter = delimiter
+
+    def name(self, raw: bytes, number: int) -> str:
+        return _name_only(self._template, self._name_field, number, lambda: self._values(raw))
+
+    def request(self, raw: bytes, number: int) -> Request:
+        return filled(self._template, self._values(raw), self._name_field, number)
+
+    def _values(self, raw: bytes) -> dict[str, str]:
+        fields = record(raw, self._delimiter)
+        if len(fields) != len(self._columns):
+            raise UnfitRowError(f"it has {len(fields)} fields, and the header {len(self._columns)}")
+        return dict(zip(self._columns, fields, strict=True))
+
+
+def usual_name(number: int) -> str:
+    return f"row-{number}"
+
+
+def record(raw: bytes, delimiter: str) -> list[str]:
+    """The fields of one CSV record."""
+    try:
+        text = raw.decode()
+        records = list(csv.reader((f"{line}\n" for line in text.split("\n")), delimiter=delimiter))
+    except UnicodeDecodeError:
+        raise UnfitRowError("it is not UTF-8") from None
+    except csv.Error as error:
+        raise UnfitRowError(f"it is no CSV: {error}") from None
+    if len(records) != 1:
+        raise UnfitRowError("it is no CSV: a line ends where none may")
+    return records[0]
+
+
+def parsed(raw: bytes) -> dict[str, Any]:
+    """The JSON object in a line."""
+    try:
+        value = json.loads(raw.decode(), parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        raise UnfitRowError("it is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise UnfitRowError(f"it is no JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:  # a number of ten thousand digits, NaN
+        raise UnfitRowError(f"it is no JSON that can be read: {error}") from None
+    except RecursionError:
+        raise UnfitRowError("it is nested too deep") from None
+    if not isinstance(value, dict):
+        raise UnfitRowError(f"it must be a JSON object, not {quoted(raw[:100].decode('utf-8', 'replace'))}")
+    return value
+
+
+def line_request(line: dict[str, Any], name: str = "") -> Request:
+    """A line of a vendor's batch file; ``name`` is for one that has none of its own."""
+    name = name or _name(line.get("custom_id"))
+    if "params" in line and "body" not in line:
+        body, method, path = line["params"], "POST", line.get("url", "")
+    else:
+        body, method, path = line.get("body"), line.get("method", "POST"), line.get("url", "")
+    if not isinstance(method, str) or method.upper() not in METHODS:
+        raise UnfitRowError(f"method must be one of {', '.join(METHODS)}, not {quoted(str(method))}")
+    if not isinstance(path, str):
+        raise UnfitRowError("url must be a path, such as /v1/chat/completions")
+    if body is None and method.upper() in ("GET", "DELETE"):
+        return Request(name=name, method=method.upper(), path=path)
+    if not isinstance(body, dict):
+        raise UnfitRowError("it needs a body, which must be a JSON object")
+    return body_request(body, name=name, method=method.upper(), path=path)
+
+
+def body_request(body: dict[str, Any], *, name: str, method: str = "POST", path: str = "") -> Request:
+    if body.get("stream") is True:
+        raise UnfitRowError('"stream": true cannot be part of a batch; its answers are kept whole')
+    try:
+        written = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+    except (ValueError, RecursionError):
+        raise UnfitRowError("its body holds a number that JSON cannot hold, or is nested too deep") from None
+    model = body.get("model")
+    return Request(
+        name=name,
+        method=method,
+        path=path,
+        body=written,
+        model=model if isinstance(model, str) else "",
+        estimate=estimate(body, path),
+    )
+
+
+def filled(template: Template, values: dict[str, Any], name_field: str | None, number: int) -> Request:
+    try:
+        made = template.fill(values)
+    except MissingError as error:
+        raise UnfitRowError(str(error)) from None
+    name = "" if template.names_rows else _named(values, name_field, number)
+    return line_request(made, name) if template.makes_lines else body_request(made, name=name)
+
+
+def _name_only(
+    template: Template | None, name_field: str | None, number: int, values: Callable[[], dict[str, Any]]
+) -> str:
+    """The row's name with no more work than it takes."""
+    try:
+        if template is not None and template.names_rows:
+            return filled(template, values(), name_field, number).name
+        return _named(values() if name_field else {}, name_field, number)
+    except UnfitRowError:
+        return usual_name(number)
+
+
+def is_batch_line(raw: bytes) -> bool:
+    """Whether a file that begins with this line was made for a vendor's batch API."""
+    try:
+        line = parsed(raw)
+    except UnfitRowError:
+        return _NAME_IN_FRONT.match(raw) is not None
+    return "custom_id" in line and not {"body", "params", "url"}.isdisjoint(line)
+
+
+def _named(values: dict[str, Any], field: str | None, number: int) -> str:
+    if field is None:
+        return usual_name(number)
+    if field not in values:
+        raise UnfitRowError(f"it has no {quoted(field)} for its name; {listing('field', list(values))}")
+    return _name(values[field], field)
+
+
+def _name(given: object, field: str = "custom_id") -> str:
+    name = str(given) if isinstance(given, int) and not isinstance(given, bool) else given
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise UnfitRowError(f"{field} must be a text of 1 to {LONGEST_NAME:,} characters")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UnfitRowError(f"{field} holds half a character (a lone surrogate)") from None
+    return name
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")

@@ -1,0 +1,104 @@
+"""What a run has done so far, in numbers: for people, for events and for the last line of a command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .ledger import RowState
+
+MOST_REASONS = 100
+"""Kinds of waits and of deaths that are told apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchEvent:
+    """One thing that happened in a batch."""
+
+    at: float
+    """On the runner's clock."""
+    kind: str
+    """cooldown_started, cooldown_extended, item_parked, item_failed, item_done, item_dead, item_lost, ramp_started,
+    circuit_open, caps_reached or stopped."""
+    key: str = ""
+    """The gate key, with the credential's label behind it where there is one."""
+    index: int | None = None
+    reason: str = ""
+    seconds: float | None = None
+    attempts: int = 0
+    rate_limited: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    waited: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """The four counters of rate limits, with events of a cooldown."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchReport:
+    """A run, now or at its end. Rows seen = done + dead + skipped + elsewhere + open."""
+
+    seen: int = 0
+    """Rows the input has shown in this run."""
+    done: int = 0
+    dead: int = 0
+    skipped: int = 0
+    """Rows that an earlier run had finished."""
+    elsewhere: int = 0
+    """Rows that another process works on."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Dead rows by category."""
+
+    calls: int = 0
+    """Calls of the worker."""
+    attempts: int = 0
+    """... that ended in anything but a rate limit."""
+    rate_limited_items_stored: int = 0
+    """Rows parked because of a rate limit or for another credential."""
+    rate_limited_items_redistributed: int = 0
+    """... and sent again."""
+    rate_limit_generations: int = 0
+    """Cooldowns: one for each burst of refusals."""
+    rate_limit_participants: int = 0
+    """Refusals that started a cooldown or joined one."""
+    retries_held: int = 0
+    """Times a failed row had to wait because the retry budget was spent."""
+
+    tokens: int = 0
+    cost: float = 0.0
+    waits: Counter[str] = field(default_factory=Counter)
+    """Seconds rows have waited, by what for."""
+    elapsed: float = 0.0
+    stopped: str = ""
+    """Why the run ended before its input did; empty if it did not."""
+    come_back_in: float | None = None
+    """In how many seconds it is worth going on, where that is known."""
+
+    @property
+    def open(self) -> int:
+        """Rows seen that are neither finished nor another's."""
+        return self.seen - self.done - self.dead - self.skipped - self.elsewhere
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole input was read and every row is done or dead."""
+        return not self.stopped and not self.open and not self.elsewhere
+
+    def rate_limits(self) -> dict[str, int]:
+        return {
+            "rate_limited_items_stored": self.rate_limited_items_stored,
+            "rate_limited_items_redistributed": self.rate_limited_items_redistributed,
+            "rate_limit_generations": self.rate_limit_generations,
+            "rate_limit_participants": self.rate_limit_participants,
+        }
+
+    def note_final(self, state: RowState, reason: str, waited: Mapping[str, float] | None) -> None:
+        if state is RowState.DONE:
+            self.done += 1
+        else:
+            self.dead += 1
+            category = reason.partition(":")[0]
+            self.reasons[category if len(self.reasons) < MOST_REASONS else "other"] += 1
+        if waited:
+            self.waits.update(waited)

@@ -1,0 +1,193 @@
+"""The ledger's pages during one transaction: rows are loaded once, changed by the rules of ``core.ledger``, written once.
+
+However many rows a transaction is about, it takes the same few statements, each of them one step for the
+database. Python gives up its lock at every step, and a busy event loop takes milliseconds to hand it back:
+with a step for each row, a program that has work to do would hardly get anything written down.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..core.ledger import NOBODY, Entry, first_word
+from .ledger import Change, Claim, LedgerError, Row, RowState
+from .sqlite_alive import bury, is_alive
+from .sqlite_file import NUMBER_OF, STATES
+
+ROWS_PER_STATEMENT = 256
+"""Also the most values: 14 for each row, of the 32,766 that a statement may have."""
+
+COLUMNS = "idx, key, hex(digest), state, fence, holder, attempts, rate_limited, ready_at, said_at, reason, tokens, cost, waited"
+LOAD = f"SELECT json_group_array(json_array({COLUMNS})) FROM rows WHERE "  # noqa: S608 - our own words
+NAMED = LOAD + "idx IN (SELECT value FROM json_each(?))"
+HELD = LOAD + "holder = ? AND state < 4"
+PUT = "INSERT OR REPLACE INTO rows SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
+FINISH = "INSERT INTO results SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
+NUMBER = "INSERT INTO finals (idx) SELECT column1 FROM ({values}) WHERE column1 IS NOT NULL"
+ADD_UP = (
+    "INSERT INTO totals SELECT * FROM ({values}) WHERE column1 IS NOT NULL "
+    "ON CONFLICT (name) DO UPDATE SET amount = amount + excluded.amount"
+)
+
+
+class Book:
+    """What the writing thread works on. Nothing is written before ``flush``; ``forget`` drops it all."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        *,
+        process: int = NOBODY,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.connection = connection
+        self.path = path
+        self.process = process
+        self.wall = wall
+        self._entries: dict[int, Entry] = {}
+        self._changed: set[int] = set()
+        self._lines: dict[int, bytes] = {}
+        self._totals: dict[str, float] = {}
+        self._living: dict[int, bool] = {}
+
+    def load(self, indexes: Iterable[int]) -> None:
+        """Have these rows at hand, as far as they are known."""
+        missing = [index for index in indexes if index not in self._entries]
+        if missing:
+            self._take_in(self.connection.execute(NAMED, (json.dumps(missing),)))
+
+    def claim(self, rows: Sequence[Row]) -> list[Claim | RowState]:
+        for row in rows:
+            self._check(row)
+        for holder in {entry.holder for row in rows if (entry := self._entries.get(row.index))}:
+            self.reap(holder)
+        return [self._claim(row) for row in rows]
+
+    def _check(self, row: Row) -> None:
+        entry = self._entries.get(row.index)
+        if entry is not None and entry.digest != row.digest:
+            raise changed_row(row.index, entry.key)
+
+    def _claim(self, row: Row) -> Claim | RowState:
+        entry = self._entries.get(row.index)
+        if entry is None:
+            entry = self._entries[row.index] = Entry(storable(row.key), row.digest)
+        elif not entry.free_for(self.process):
+            return entry.state
+        else:
+            self._weigh(entry, -1)
+        entry.claim(self.process)
+        self._weigh(entry, 1)
+        self._changed.add(row.index)
+        return Claim(row.index, entry.fence, entry.attempts, entry.rate_limited, entry.ready_from(self.wall()))
+
+    def record(self, change: Change) -> bool:
+        entry = self._entries.get(change.index)
+        if entry is None or not entry.heeds(change.fence):
+            return False
+        self._weigh(entry, -1)
+        entry.move(change.state)
+        entry.attempts, entry.rate_limited = change.attempts, change.rate_limited
+        entry.ready_at, entry.said_at, entry.reason = change.ready_at, self.wall(), storable(change.reason)
+        entry.spend(change.tokens, change.cost, change.waited)
+        self._weigh(entry, 1)
+        self._changed.add(change.index)
+        if entry.state.final:
+            self._lines[change.index] = change.result
+        return True
+
+    def reap(self, holder: int) -> None:
+        """Free the rows of a process if it is dead."""
+        if holder in (NOBODY, self.process) or self.lives(holder):
+            return
+        self.free(holder)
+        self.connection.execute("UPDATE output SET holder = 0 WHERE holder = ?", (holder,))
+        self.connection.execute("DELETE FROM processes WHERE id = ?", (holder,))
+        bury(self.path, holder)
+
+    def lives(self, holder: int) -> bool:
+        if holder not in self._living:
+            self._living[holder] = is_alive(self.path, holder)
+        return self._living[holder]
+
+    def free(self, holder: int, *, given_back: bool = False) -> None:
+        """Nobody holds this process's rows any more. If it gave them back itself, its word counts no longer."""
+        held = set(self._take_in(self.connection.execute(HELD, (holder,))))
+        held |= {index for index in self._changed if self._entries[index].holder == holder}
+        for index in held:
+            entry = self._entries[index]
+            if entry.holder == holder:
+                self._weigh(entry, -1)
+                entry.abandon()
+                entry.fence += given_back
+                self._weigh(entry, 1)
+                self._changed.add(index)
+
+    def flush(self) -> None:
+        rows = [as_values(index, self._entries[index]) for index in sorted(self._changed)]
+        self._put(PUT, rows)
+        self._put(FINISH, [(i, NUMBER_OF[self._entries[i].state], line) for i, line in self._lines.items()])
+        self._put(NUMBER, [(index,) for index in self._lines])
+        self._put(ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
+        self.forget()
+
+    def forget(self) -> None:
+        for kept in (self._entries, self._changed, self._lines, self._totals, self._living):
+            kept.clear()  # type: ignore[attr-defined]
+
+    def _weigh(self, entry: Entry, sign: int) -> None:
+        totals = self._totals
+        names = [(f"state.{entry.state.value}", 1.0), ("attempts", entry.attempts), ("tokens", entry.tokens)]
+        names.append(("cost", entry.cost))
+        if entry.state is RowState.DEAD:
+            names.append((f"reason.{first_word(entry.reason)}", 1.0))
+        names += [(f"waited.{why}", seconds) for why, seconds in entry.waited.items()]
+        for name, amount in names:
+            if amount:
+                totals[name] = totals.get(name, 0.0) + sign * amount
+
+    def _take_in(self, found: sqlite3.Cursor) -> list[int]:
+        taken = []
+        for index, key, digest, state, *middle, waited in json.loads(found.fetchone()[0]):
+            taken.append(index)
+            if index not in self._entries:  # what this transaction has changed already is newer
+                seconds = json.loads(waited) if waited else {}
+                self._entries[index] = Entry(key, bytes.fromhex(digest), STATES[state], *middle, seconds)
+        return taken
+
+    def _put(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        """Write all of these. Statements come in few sizes, filled up with rows that count for nothing, to be reused."""
+        for start in range(0, len(rows), ROWS_PER_STATEMENT):
+            part = rows[start : start + ROWS_PER_STATEMENT]
+            size = 1 << (len(part) - 1).bit_length()
+            width = len(part[0])
+            row = f"({', '.join('?' * width)})"
+            values = [value for row_values in part for value in row_values] + [None] * (width * (size - len(part)))
+            self.connection.execute(statement.format(values="VALUES " + ", ".join([row] * size)), values)
+
+
+def as_values(index: int, entry: Entry) -> tuple[Any, ...]:
+    waited = json.dumps(entry.waited) if entry.waited else ""
+    return (
+        *(index, entry.key, entry.digest, NUMBER_OF[entry.state], entry.fence, entry.holder, entry.attempts),
+        *(entry.rate_limited, entry.ready_at, entry.said_at, entry.reason, entry.tokens, entry.cost, waited),
+    )
+
+
+def changed_row(index: int, key: str) -> LedgerError:
+    return LedgerError(
+        f"row {index + 1} of the input ({key!r}) is not what it was when it was first read: the ledger belongs to another "
+        "input. Bring the input back as it was, or name another ledger and output"
+    )
+
+
+def storable(text: str) -> str:
+    """Text from outside may hold what no database takes: half characters, and zeros that end it early."""
+    if text.isascii() and text.isprintable():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

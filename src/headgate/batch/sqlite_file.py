@@ -1,0 +1,153 @@
+"""The ledger's file: its tables, how it is opened, and what its faults mean to a person.
+
+| table     | holds                                                                    |
+|-----------|--------------------------------------------------------------------------|
+| rows      | where each row is, by its position; thin, for it is read through at every start |
+| results   | the line of each final row                                               |
+| finals    | the order in which rows became final: 1, 2, 3, ... without a gap          |
+| totals    | counts and sums over all rows, kept with every change                    |
+| processes | who has the file open to work on it                                      |
+| output    | how far the output is written, and by whom                               |
+| identity  | what the rows belong to: input, template, target                         |
+
+The row's payload is not in it: the input is read again at every start.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from typing import Final
+from urllib.parse import quote
+
+from .ledger import LedgerError, RowState
+
+APPLICATION = 0x48474C44
+"""Marks the file as a ledger of ours ("HGLD")."""
+SCHEMA = 1
+LONGEST_LOCK = 30.0
+"""Seconds to wait for another process's commit."""
+PAGES_PER_CHECKPOINT = 4096
+"""Pages (4 KiB each) that gather in the write-ahead log before they are moved into the file."""
+CACHED_STATEMENTS = 256
+
+STATES: Final = tuple(RowState)
+NUMBER_OF: Final = {state: number for number, state in enumerate(STATES)}
+DONE, DEAD = NUMBER_OF[RowState.DONE], NUMBER_OF[RowState.DEAD]
+"""Whatever is below DONE is open."""
+
+TABLES = """
+CREATE TABLE rows (idx INTEGER PRIMARY KEY, key TEXT NOT NULL, digest BLOB NOT NULL, state INTEGER NOT NULL,
+  fence INTEGER NOT NULL, holder INTEGER NOT NULL, attempts INTEGER NOT NULL, rate_limited INTEGER NOT NULL,
+  ready_at REAL NOT NULL, said_at REAL NOT NULL, reason TEXT NOT NULL, tokens INTEGER NOT NULL, cost REAL NOT NULL,
+  waited TEXT NOT NULL);
+CREATE INDEX open_rows ON rows (holder) WHERE state < 4;
+CREATE TABLE results (idx INTEGER PRIMARY KEY, state INTEGER NOT NULL, line BLOB NOT NULL);
+CREATE TABLE finals (number INTEGER PRIMARY KEY, idx INTEGER NOT NULL);
+CREATE TABLE totals (name TEXT PRIMARY KEY, amount REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE processes (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, host TEXT NOT NULL,
+  began_at REAL NOT NULL);
+CREATE TABLE output (one INTEGER PRIMARY KEY CHECK (one = 1), holder INTEGER NOT NULL, number INTEGER NOT NULL,
+  offset INTEGER NOT NULL);
+CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+INSERT INTO output VALUES (1, 0, 0, 0);
+"""
+
+
+def open_to_write(path: str) -> sqlite3.Connection:
+    """The connection of the one thread that writes; makes the file if there is none."""
+    connection = _connect(f"file:{quote(path)}?mode=rwc")
+    try:
+        connection.execute("PRAGMA busy_timeout = %d" % (1000 * LONGEST_LOCK))
+        if _version(connection, path) == 0:
+            connection.execute("PRAGMA journal_mode = WAL")
+            make_tables(connection, path)
+        connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_PER_CHECKPOINT}")
+        connection.execute("PRAGMA temp_store = FILE")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_to_read(path: str) -> sqlite3.Connection:
+    """A connection that changes nothing; there must be a ledger already."""
+    if not os.path.exists(path):
+        raise LedgerError(f"there is no ledger at {path}")
+    connection = _connect(f"file:{quote(path)}?mode=ro")
+    try:
+        connection.execute("PRAGMA busy_timeout = %d" % (1000 * LONGEST_LOCK))
+        if _version(connection, path) == 0:
+            raise LedgerError(f"{path} is an empty file, not a ledger")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def make_tables(connection: sqlite3.Connection, path: str) -> None:
+    """All of them or none, though several processes may come upon the empty file at once."""
+    connection.execute("BEGIN IMMEDIATE")
+    if _version(connection, path) == 0:
+        for statement in TABLES.split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+    connection.execute("COMMIT")
+
+
+def _connect(address: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        address, uri=True, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS
+    )
+
+
+def _version(connection: sqlite3.Connection, path: str) -> int:
+    """0 for an empty file."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables == 0:
+        return 0
+    if application != APPLICATION:
+        raise LedgerError(f"{path} is a database of another program; name another file for the ledger")
+    if version > SCHEMA:
+        raise LedgerError(
+            f"{path} was made by a newer headgate (its form is {version}, known here are up to {SCHEMA}); "
+            "use that one, or name another file for the ledger"
+        )
+    return int(version)
+
+
+def in_words(error: sqlite3.Error | OSError, path: str) -> LedgerError:
+    """What has gone wrong with the file and what to do, without the database's own words where ours are clearer."""
+    if isinstance(error, OSError):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        code, why = (sqlite3.SQLITE_FULL if full else 0), error.strerror or str(error)
+    else:
+        code, why = getattr(error, "sqlite_errorcode", 0), str(error)
+    folder = os.path.dirname(os.path.abspath(path))
+    sentences = {
+        sqlite3.SQLITE_FULL: f"the disk is full: {path} cannot grow. What was recorded is safe; make room in {folder} "
+        "and run it again",
+        sqlite3.SQLITE_IOERR: f"{path} cannot be read or written ({why}): the disk is full or broken. What was recorded "
+        f"is safe; see to {folder} and run it again",
+        sqlite3.SQLITE_READONLY: f"{path} may not be written to: see to its permissions, or name another file for the "
+        "ledger",
+        sqlite3.SQLITE_CANTOPEN: _why_not_opened(path, folder),
+        sqlite3.SQLITE_NOTADB: f"{path} is not a ledger: it holds something else; name another file",
+        sqlite3.SQLITE_CORRUPT: f"{path} is damaged ({why}); the output that is written is not. Move the ledger away "
+        "and start anew, or bring back a copy of it",
+        sqlite3.SQLITE_BUSY: f"{path} was locked by another program for {LONGEST_LOCK:g} s; end that program, and run "
+        "it again",
+    }
+    return LedgerError(sentences.get(code & 0xFF, f"{path} cannot be used as a ledger ({why})"))
+
+
+def _why_not_opened(path: str, folder: str) -> str:
+    if not os.path.isdir(folder):
+        return f"there is no folder {folder} for the ledger; make it, or name another file"
+    if os.path.isdir(path):
+        return f"{path} is a folder; name a file for the ledger"
+    return f"{path} cannot be opened or made: see to the permissions of {folder}, or name another file for the ledger"

@@ -1,0 +1,230 @@
+"""A ledger in a file: it outlives its process, and several processes may work on it at once.
+
+Everything that changes goes through one writing thread (``sqlite_writer``), everything else through one
+that reads, so the event loop never waits for the disk. What is claimed survives the death of the process;
+what is recorded survives a power cut as well, before ``record`` returns (``durability="normal"`` gives
+that up for speed). Rows of a process that has died are free again as soon as anybody looks (``sqlite_alive``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, TypeVar
+
+from ..core.ledger import NOBODY
+from ..errors import ConfigError
+from ..wire.redaction import redact
+from .ledger import Change, Claim, Counts, LedgerError, Row, RowState, Written
+from .sqlite_alive import Life, is_alive
+from .sqlite_book import Book
+from .sqlite_file import in_words, open_to_read, open_to_write
+from .sqlite_reading import read_counts, read_final, read_unclaimed, read_unfinished
+from .sqlite_writer import Writer
+from .steps import Pass, chosen_end
+
+T = TypeVar("T")
+
+LONGEST_SHOWN = 80
+"""Characters of each value in the message that says what has changed."""
+
+
+class SqliteLedger:
+    """Keeps the contract of ``Ledger``. One object is one process at the book: ``begin`` opens it, ``close`` ends it."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Literal["full", "normal"] = "full",
+        wall: Callable[[], float] = time.time,
+        passing: Pass | None = None,
+    ) -> None:
+        if durability not in ("full", "normal"):
+            raise ConfigError(f'durability is {durability!r}; it must be "full" or "normal"')
+        self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        self._fully = durability == "full"
+        self._wall = wall
+        self._passing = passing or chosen_end()
+        self._process = NOBODY
+        self._life: Life | None = None
+        self._writing: sqlite3.Connection | None = None
+        self._reading: sqlite3.Connection | None = None
+        self._writer: Writer | None = None
+        self._reader: ThreadPoolExecutor | None = None
+
+    async def begin(self, identity: Mapping[str, str]) -> Counts:
+        if self._reader is not None:
+            raise LedgerError(f"{self.path} has been begun already")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="headgate-ledger-read")
+        try:
+            book = await asyncio.get_running_loop().run_in_executor(self._reader, self._open, dict(identity))
+        except BaseException:
+            self._let_go()
+            raise
+        self._writer = Writer(book, fully=self._fully, passing=self._passing)
+        return await self.counts()
+
+    async def claim(self, rows: Sequence[Row]) -> list[Claim | RowState]:
+        future = self._write().submit(
+            lambda book: book.claim(rows), about=[row.index for row in rows], lasting=False, step="claim"
+        )
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(self._give_back)  # who asked is gone
+            raise
+
+    async def unfinished(self, first: int, digests: Sequence[bytes]) -> list[int]:
+        return await self._read(lambda connection: read_unfinished(connection, first, digests))
+
+    async def record(self, change: Change) -> bool:
+        return await self._write().submit(lambda book: book.record(change), about=(change.index,))
+
+    async def abandoned(self, limit: int) -> list[int]:
+        dead = await self._read(self._dead)
+        if dead:
+            await self._write().submit(lambda book: [book.reap(holder) for holder in dead], lasting=False, step="claim")
+        return await self._read(lambda connection: read_unclaimed(connection, limit))
+
+    async def final(self, after: int, limit: int) -> list[Written]:
+        return await self._read(lambda connection: read_final(connection, after, limit))
+
+    async def checkpoint(self, number: int, offset: int) -> bool:
+        def write(book: Book) -> bool:
+            sql = "UPDATE output SET number = ?, offset = ? WHERE holder = ?"
+            return book.connection.execute(sql, (number, offset, book.process)).rowcount == 1
+
+        return await self._write().submit(write)
+
+    async def output(self) -> tuple[int, int] | None:
+        def take(book: Book) -> tuple[int, int] | None:
+            holder, number, offset = book.connection.execute("SELECT holder, number, offset FROM output").fetchone()
+            if holder not in (NOBODY, book.process) and book.lives(holder):
+                return None
+            book.connection.execute("UPDATE output SET holder = ?", (book.process,))
+            return number, offset
+
+        return await self._write().submit(take, lasting=False, step="claim")
+
+    async def counts(self) -> Counts:
+        return await self._read(read_counts)
+
+    async def close(self) -> None:
+        """May be called again, and after a ``begin`` that failed."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            leaving = writer.submit(self._leave, lasting=True)
+            await writer.close()
+            await leaving
+        finally:
+            self._let_go()
+
+    def _open(self, identity: dict[str, str]) -> Book:
+        """Enter this process into the book; nobody sees its number before it shows that it lives."""
+        try:
+            self._writing = open_to_write(self.path)
+            self._writing.execute("BEGIN IMMEDIATE")
+            take_identity(self._writing, identity, self.path)
+            entered = self._writing.execute(
+                "INSERT INTO processes (pid, host, began_at) VALUES (?, ?, ?)",
+                (os.getpid(), socket.gethostname(), self._wall()),
+            )
+            self._process = entered.lastrowid or NOBODY
+            self._life = Life(self.path, self._process)
+            self._writing.execute("COMMIT")
+            self._reading = open_to_read(self.path)
+        except (sqlite3.Error, OSError) as error:
+            raise in_words(error, self.path) from None
+        return Book(self._writing, self.path, process=self._process, wall=self._wall)
+
+    def _leave(self, book: Book) -> None:
+        book.free(book.process, given_back=True)
+        book.connection.execute("UPDATE output SET holder = 0 WHERE holder = ?", (book.process,))
+        book.connection.execute("DELETE FROM processes WHERE id = ?", (book.process,))
+
+    def _let_go(self) -> None:
+        if self._reader is not None:
+            self._reader.shutdown(wait=True)
+        for connection in (self._reading, self._writing):
+            if connection is not None:
+                connection.close()
+        if self._life is not None:
+            self._life.end()
+        self._life = self._reading = self._writing = self._reader = None
+
+    def _dead(self, connection: sqlite3.Connection) -> list[int]:
+        others = connection.execute("SELECT id FROM processes WHERE id != ?", (self._process,))
+        return [holder for (holder,) in others if not is_alive(self.path, holder)]
+
+    def _give_back(self, claimed: asyncio.Future[list[Claim | RowState]]) -> None:
+        if claimed.cancelled() or claimed.exception() or self._writer is None:
+            return
+        for claim in claimed.result():
+            if isinstance(claim, Claim):
+                back = Change(
+                    index=claim.index,
+                    fence=claim.fence,
+                    state=RowState.PENDING,
+                    attempts=claim.attempts,
+                    rate_limited=claim.rate_limited,
+                    ready_at=claim.ready_at,
+                )
+                self._writer.submit(lambda book, back=back: book.record(back), about=(back.index,), lasting=False)  # type: ignore[misc]
+
+    def _write(self) -> Writer:
+        if self._writer is None:
+            raise LedgerError(f"{self.path} is not open: begin comes first, and nothing comes after close")
+        return self._writer
+
+    async def _read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        self._write()
+
+        def read() -> T:
+            assert self._reading is not None
+            try:
+                return look(self._reading)
+            except sqlite3.Error as error:
+                raise in_words(error, self.path) from None
+
+        return await asyncio.get_running_loop().run_in_executor(self._reader, read)
+
+    def __repr__(self) -> str:
+        return f"SqliteLedger({self.path!r})"
+
+
+def take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], path: str) -> None:
+    """The rows in the book belong to this; raises if they belong to something else."""
+    known = dict(connection.execute("SELECT name, value FROM identity"))
+    (rows,) = connection.execute("SELECT EXISTS (SELECT 1 FROM rows)").fetchone()
+    if rows and known != identity:
+        raise LedgerError(what_changed(known, identity, path))
+    if known != identity:
+        connection.execute("DELETE FROM identity")
+        connection.executemany("INSERT INTO identity VALUES (?, ?)", identity.items())
+
+
+def what_changed(known: Mapping[str, str], asked: Mapping[str, str], path: str) -> str:
+    changes = [
+        f"the {name} was {_shown(known.get(name))} and is now {_shown(asked.get(name))}"
+        for name in sorted({*known, *asked})
+        if known.get(name) != asked.get(name)
+    ]
+    return (
+        f"the rows in {path} belong to another run: {'; '.join(changes)}. Results of both would be mixed. "
+        "Run it as it was, or name another ledger and output"
+    )
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not given"
+    text = redact(value)
+    return repr(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...")

@@ -1,0 +1,149 @@
+"""What can be read out of a ledger, by the run itself and by onlookers.
+
+As in ``sqlite_book``, a question is one step for the database, however many rows the answer has.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..core.ledger import NOBODY
+from .ledger import Counts, LedgerError, RowState, Written
+from .sqlite_alive import is_alive
+from .sqlite_book import changed_row
+from .sqlite_file import STATES, in_words, open_to_read
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Bytes of lines read at once, and one line more."""
+
+PASS_BY = """
+SELECT coalesce(group_concat(hex(digest), ''), ''), json_group_array(idx) FILTER (WHERE state < 4), count(*)
+FROM (SELECT idx, digest, state FROM rows WHERE idx >= ? AND idx < ? ORDER BY idx)
+"""
+FINAL = """
+SELECT json_group_array(json_array(number, idx, state, hex(line))) FROM (
+  SELECT *, sum(length(line)) OVER (ORDER BY number) - length(line) AS before FROM (
+    SELECT number, idx, state, line FROM finals JOIN results USING (idx) WHERE number > ? ORDER BY number LIMIT ?)
+) WHERE before < ?
+"""
+UNCLAIMED = """
+SELECT json_group_array(idx) FROM (SELECT idx FROM rows WHERE holder = 0 AND state < 4 ORDER BY idx LIMIT ?)
+"""
+
+
+def read_unfinished(connection: sqlite3.Connection, first: int, digests: Sequence[bytes]) -> list[int]:
+    """The open ones and the unknown ones among these rows; raises if one has changed."""
+    end = first + len(digests)
+    known, unfinished, count = connection.execute(PASS_BY, (first, end)).fetchone()
+    if count == len(digests) and known == b"".join(digests).hex().upper():
+        found: list[int] = json.loads(unfinished)
+        return found
+    rows = connection.execute("SELECT idx, key, digest, state FROM rows WHERE idx >= ? AND idx < ?", (first, end))
+    past = set()
+    for index, key, digest, state in rows:
+        if digest != digests[index - first]:
+            raise changed_row(index, key)
+        if STATES[state].final:
+            past.add(index)
+    return [index for index in range(first, end) if index not in past]
+
+
+def read_unclaimed(connection: sqlite3.Connection, limit: int) -> list[int]:
+    found: list[int] = json.loads(connection.execute(UNCLAIMED, (limit,)).fetchone()[0])
+    return found
+
+
+def read_final(connection: sqlite3.Connection, after: int, limit: int) -> list[Written]:
+    (found,) = connection.execute(FINAL, (after, limit, MOST_BYTES)).fetchone()
+    return [
+        Written(number, index, STATES[state], bytes.fromhex(line)) for number, index, state, line in json.loads(found)
+    ]
+
+
+def read_counts(connection: sqlite3.Connection) -> Counts:
+    totals = dict(connection.execute("SELECT name, amount FROM totals"))
+
+    def named(kind: str) -> dict[str, float]:
+        return {name[len(kind) :]: amount for name, amount in totals.items() if name.startswith(kind) and amount}
+
+    states = {RowState(name): int(amount) for name, amount in named("state.").items()}
+    return Counts(
+        seen=sum(states.values()),
+        states=states,
+        reasons={word: int(amount) for word, amount in named("reason.").items()},
+        attempts=int(totals.get("attempts", 0)),
+        tokens=int(totals.get("tokens", 0)),
+        cost=totals.get("cost", 0.0),
+        waited=named("waited."),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A process that is entered in the book."""
+
+    pid: int
+    host: str
+    began_at: float
+    alive: bool
+    rows: int
+    """How many it holds."""
+    writes_output: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A ledger as an onlooker sees it, all at one instant."""
+
+    path: str
+    identity: dict[str, str]
+    counts: Counts
+    holders: list[Holder]
+    written: int
+    """Rows that are in the output."""
+    offset: int
+    """Its length then, in bytes."""
+    next_at: float | None
+    """When the first of the rows that were put aside is to be tried again."""
+
+
+def look(path: str) -> Standing:
+    """How the ledger stands now; whoever works on it is not disturbed."""
+    try:
+        connection = open_to_read(path)
+        try:
+            connection.execute("BEGIN")
+            return _look(connection, path)
+        finally:
+            connection.close()
+    except (sqlite3.Error, OSError) as error:
+        raise in_words(error, path) from None
+
+
+def _look(connection: sqlite3.Connection, path: str) -> Standing:
+    writer, written, offset = connection.execute("SELECT holder, number, offset FROM output").fetchone()
+    held = dict(connection.execute("SELECT holder, count(*) FROM rows WHERE state < 4 GROUP BY holder"))
+    processes = connection.execute("SELECT id, pid, host, began_at FROM processes ORDER BY id").fetchall()
+    (next_at,) = connection.execute("SELECT min(ready_at) FROM rows WHERE state IN (2, 3)").fetchone()
+    return Standing(
+        path=path,
+        identity=dict(connection.execute("SELECT name, value FROM identity")),
+        counts=read_counts(connection),
+        holders=[
+            Holder(
+                pid=pid,
+                host=host,
+                began_at=began_at,
+                alive=is_alive(path, process),
+                rows=held.get(process, 0),
+                writes_output=writer == process != NOBODY,
+            )
+            for process, pid, host, began_at in processes
+        ],
+        written=written,
+        offset=offset,
+        next_at=next_at,
+    )

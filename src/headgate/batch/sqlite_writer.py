@@ -1,0 +1,138 @@
+"""One thread that writes for everybody: what is asked for at the same time is committed together.
+
+A commit costs milliseconds, because the disk must say that it has it. While one is under way, more is
+asked for; the next takes all of that. So a commit's cost is shared by as many as wait for it, and each still
+waits for its own to be on disk.
+
+    tasks --submit--> gathered during a turn of the loop --> queue --> thread: BEGIN, all of it, COMMIT --> tasks
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from .ledger import LedgerError
+from .sqlite_book import Book
+from .sqlite_file import in_words
+from .steps import Pass
+
+T = TypeVar("T")
+
+MOST_PER_COMMIT = 1024
+"""Jobs in one transaction; as many may wait as there are tasks that wait."""
+
+
+@dataclass(slots=True)
+class Job:
+    work: Callable[[Book], Any]
+    """Does it all or raises ``LedgerError`` before it has done anything."""
+    about: Iterable[int]
+    """The rows it is about."""
+    lasting: bool
+    """Whether it must survive a power cut; if not, it survives the death of the process."""
+    step: str
+    future: asyncio.Future[Any]
+    outcome: Any = None
+
+
+class Writer:
+    def __init__(self, book: Book, *, fully: bool, passing: Pass | None) -> None:
+        self._book = book
+        self._fully = fully
+        self._passing = passing
+        self._synchronous = ""
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[Job] = []
+        self._queue: SimpleQueue[list[Job] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="headgate-ledger", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, work: Callable[[Book], T], *, about: Iterable[int] = (), lasting: bool = True, step: str = "commit"
+    ) -> asyncio.Future[T]:
+        """Do this in the next transaction; the future is done once that is committed."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        if not self._gathered:
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(Job(work, about, lasting, step, future))
+        return future
+
+    async def close(self) -> None:
+        """Write what is left, and end the thread."""
+        self._hand_over()
+        self._queue.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _hand_over(self) -> None:
+        if self._gathered:
+            self._queue.put(self._gathered)
+            self._gathered = []
+
+    def _run(self) -> None:
+        while (jobs := self._queue.get()) is not None:
+            last = False
+            while len(jobs) < MOST_PER_COMMIT and not self._queue.empty():
+                more = self._queue.get()
+                if more is None:
+                    last = True
+                    break
+                jobs += more
+            self._commit(jobs)
+            with contextlib.suppress(RuntimeError):  # the loop may have been closed under us: then nobody waits
+                self._loop.call_soon_threadsafe(_tell, jobs)
+            if last:
+                return
+
+    def _commit(self, jobs: list[Job]) -> None:
+        book, connection = self._book, self._book.connection
+        try:
+            self._be_lasting(self._fully and any(job.lasting for job in jobs))
+            connection.execute("BEGIN IMMEDIATE")
+            book.load({index for job in jobs for index in job.about})
+            for job in jobs:
+                try:
+                    job.outcome = job.work(book)
+                except LedgerError as error:
+                    job.outcome = error
+            book.flush()
+            self._pass(jobs)
+            connection.execute("COMMIT")
+            if self._passing:
+                self._passing("committed")
+        except Exception as error:
+            book.forget()
+            with contextlib.suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error | OSError):
+                error = in_words(error, book.path)
+            for job in jobs:
+                job.outcome = LedgerError(*error.args) if isinstance(error, LedgerError) else error
+
+    def _be_lasting(self, lasting: bool) -> None:
+        wanted = "FULL" if lasting else "NORMAL"
+        if wanted != self._synchronous:
+            self._book.connection.execute(f"PRAGMA synchronous = {wanted}")
+            self._synchronous = wanted
+
+    def _pass(self, jobs: list[Job]) -> None:
+        if self._passing:
+            for step in {job.step for job in jobs}:
+                self._passing(step)
+
+
+def _tell(jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if isinstance(job.outcome, Exception):
+            job.future.set_exception(job.outcome)
+        else:
+            job.future.set_result(job.outcome)

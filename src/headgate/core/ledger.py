@@ -1,0 +1,103 @@
+"""What may become of a row in a batch's book, and who may say so.
+
+    pending --claim--> leased --> done, dead: final
+       ^                  +-----> failed, parked: put aside until ``ready_at``
+       +-- given back, or its holder died --+
+
+Two numbers guard a row. Its *holder* is the process that has it, and keeps it while it is failed or
+parked; as long as that process lives nobody else may claim the row. Its *fence* grows with every claim
+and whenever the row is given back; a change counts only under the newest. So one that was thought dead and
+comes back is heard while nobody else has taken its row, and never afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .decision import LONGEST_WAIT
+
+NOBODY = 0
+"""The holder of a row that is free to take."""
+LONGEST_WORD = 40
+"""Characters of a reason that it is counted by."""
+
+
+class RowState(Enum):
+    PENDING = "pending"
+    LEASED = "leased"
+    PARKED = "parked"
+    FAILED = "failed"
+    DONE = "done"
+    DEAD = "dead"
+
+    @property
+    def final(self) -> bool:
+        return self is RowState.DONE or self is RowState.DEAD
+
+
+@dataclass(slots=True)
+class Entry:
+    """One row in the book."""
+
+    key: str
+    digest: bytes
+    state: RowState = RowState.PENDING
+    fence: int = 0
+    holder: int = NOBODY
+    attempts: int = 0
+    rate_limited: int = 0
+    ready_at: float = 0.0
+    said_at: float = 0.0
+    """When ``ready_at`` was written down, by the same clock."""
+    reason: str = ""
+    tokens: int = 0
+    cost: float = 0.0
+    waited: Mapping[str, float] = field(default_factory=dict)
+
+    def free_for(self, process: int) -> bool:
+        """Whether this process may claim it: nobody has it, or the process itself has put it aside."""
+        if self.state.final:
+            return False
+        return self.holder == NOBODY or (self.holder == process and self.state is not RowState.LEASED)
+
+    def claim(self, process: int) -> None:
+        self.state, self.holder = RowState.LEASED, process
+        self.fence += 1
+
+    def heeds(self, fence: int) -> bool:
+        """Whether a change under this fence still counts."""
+        return fence == self.fence and not self.state.final
+
+    def move(self, state: RowState) -> None:
+        """Let it be in this state from now on; who gives it back, or is done with it, holds it no more."""
+        self.state = state
+        if state is RowState.PENDING or state.final:
+            self.holder = NOBODY
+        if state is RowState.PENDING:
+            self.fence += 1
+
+    def spend(self, tokens: int, cost: float, waited: Mapping[str, float]) -> None:
+        """Add what was used up since the last change."""
+        self.tokens += tokens
+        self.cost += cost
+        if waited:
+            self.waited = {why: self.waited.get(why, 0.0) + waited.get(why, 0.0) for why in {**self.waited, **waited}}
+
+    def abandon(self) -> None:
+        """Its holder has died. The fence stays: if the holder lives after all, its word counts until the next claim."""
+        self.holder = NOBODY
+        if self.state is RowState.LEASED:
+            self.state = RowState.PENDING
+
+    def ready_from(self, wall: float) -> float:
+        """``ready_at`` for a reader whose clock may have been moved since: never further off than it was, or 31 days."""
+        wait = min(self.ready_at - wall, self.ready_at - self.said_at, LONGEST_WAIT)
+        return wall + wait if wait > 0 else 0.0
+
+
+def first_word(reason: str) -> str:
+    """What a reason is counted and chosen by."""
+    word = reason.split(None, 1)[0] if reason.strip() else "unknown"
+    return word.rstrip(":,;.")[:LONGEST_WORD] or "unknown"

@@ -1,0 +1,204 @@
+"""OpenAI's chat completions and responses: the fields they take, the answer, and its events.
+
+chat/completions    a chunk with the role, one for each word, one with the reason it ended, [DONE]
+                    (and before that one with the usage, if ``stream_options.include_usage`` asks for it)
+responses           response.created, in_progress, output_item.added, content_part.added, output_text.delta ...,
+                    output_text.done, content_part.done, output_item.done, response.completed or .incomplete
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .contract import LONGEST_MODEL, MISSING, Answer, Event, Stamp
+from .openai_errors import reject
+from .words import texts_in, tokens_of, write
+
+CONTEXT = 128_000
+"""Tokens that fit into a question."""
+LEAST_OF_RESPONSE = 16
+
+
+def model_of(fields: Mapping[str, Any]) -> str:
+    model = fields.get("model")
+    if not isinstance(model, str) or not model:
+        raise reject("you must provide a model parameter")
+    if model.startswith(MISSING):
+        why = f"The model `{model[:LONGEST_MODEL]}` does not exist or you do not have access to it."
+        raise reject(why, trouble="not_found")
+    return model[:LONGEST_MODEL]
+
+
+def most_tokens(fields: Mapping[str, Any], names: tuple[str, ...], least: int) -> int | None:
+    name = next((name for name in names if fields.get(name) is not None), None)
+    if name is None:
+        return None
+    given = fields[name]
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise reject(f"Invalid type for '{name}': expected an integer.", name)
+    if given < least:
+        raise reject(
+            f"Invalid '{name}': integer below minimum value. Expected a value >= {least}, but got {given} instead.",
+            name,
+        )
+    return given
+
+
+class _TextAnswer(Answer):
+    """What both endpoints have in common: a prompt, and what is written about it."""
+
+    def __init__(self, fields: Mapping[str, Any], seed: str, prompt: str, most: int | None, about: str) -> None:
+        self.fields = fields
+        self.model = model_of(fields)
+        self.streamed = fields.get("stream") is True
+        self.tokens_in = tokens_of(prompt)
+        if self.tokens_in > CONTEXT:
+            raise reject(
+                f"This model's maximum context length is {CONTEXT} tokens. However, your messages resulted in "
+                f"{self.tokens_in} tokens. Please reduce the length of the messages.",
+                about,
+                "too_long",
+            )
+        self.written = write(seed, self.model, prompt, most)
+        self.tokens_out = self.written.tokens
+
+
+class ChatCompletion(_TextAnswer):
+    def __init__(self, fields: Mapping[str, Any], seed: str) -> None:
+        messages = fields.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise reject("Missing required parameter: 'messages'.", "messages")
+        for at, message in enumerate(messages):
+            if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+                raise reject(f"Missing required parameter: 'messages[{at}].role'.", f"messages[{at}].role")
+        if fields.get("n", 1) not in (1, None):
+            raise reject("This mock writes one choice; 'n' must be 1.", "n")
+        most = most_tokens(fields, ("max_completion_tokens", "max_tokens"), 1)
+        super().__init__(fields, seed, "\n".join(texts_in(messages)), most, "messages")
+
+    def body(self, stamp: Stamp) -> dict[str, Any]:
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": self.written.text,
+            "refusal": None,
+            "annotations": [],
+        }
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._reason}
+        return self._head(stamp, "chat.completion") | {"choices": [choice], "usage": self._usage}
+
+    def events(self, stamp: Stamp) -> Iterator[Event]:
+        options = self.fields.get("stream_options")
+        with_usage = isinstance(options, dict) and options.get("include_usage") is True
+        head = self._head(stamp, "chat.completion.chunk") | ({"usage": None} if with_usage else {})
+
+        def chunk(delta: dict[str, Any], reason: str | None = None) -> Event:
+            return Event(head | {"choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]})
+
+        yield chunk({"role": "assistant", "content": "", "refusal": None})
+        for piece in self.written.pieces:
+            yield chunk({"content": piece})
+        yield chunk({}, self._reason)
+        if with_usage:
+            yield Event(head | {"choices": [], "usage": self._usage})
+        yield Event("[DONE]")
+
+    @property
+    def _reason(self) -> str:
+        return "length" if self.written.cut else "stop"
+
+    @property
+    def _usage(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.tokens_in,
+            "completion_tokens": self.tokens_out,
+            "total_tokens": self.tokens,
+            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+        }
+
+    def _head(self, stamp: Stamp, kind: str) -> dict[str, Any]:
+        head = {"id": f"chatcmpl-{stamp.token}", "object": kind, "created": stamp.created, "model": self.model}
+        return head | {"service_tier": "default", "system_fingerprint": "fp_mock"}
+
+
+class Response(_TextAnswer):
+    def __init__(self, fields: Mapping[str, Any], seed: str) -> None:
+        asked = fields.get("input")
+        if not isinstance(asked, str | list) or not asked:
+            raise reject("Missing required parameter: 'input'.", "input")
+        most = most_tokens(fields, ("max_output_tokens",), LEAST_OF_RESPONSE)
+        prompt = "\n".join(texts_in([fields.get("instructions"), asked]))
+        super().__init__(fields, seed, prompt, most, "input")
+
+    def body(self, stamp: Stamp) -> dict[str, Any]:
+        item = self._item(stamp, "incomplete" if self.written.cut else "completed", [self._part(self.written.text)])
+        usage = {
+            "input_tokens": self.tokens_in,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": self.tokens_out,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": self.tokens,
+        }
+        return self._state(stamp, item["status"], [item]) | {"usage": usage, "completed_at": stamp.created}
+
+    def events(self, stamp: Stamp) -> Iterator[Event]:
+        for number, (name, data) in enumerate(self._steps(stamp)):
+            yield Event({"type": name, **data, "sequence_number": number}, name)
+
+    def failure(self, body: Any, stamp: Stamp) -> Event:
+        error = body.get("error", {}) if isinstance(body, dict) else {}
+        told = {"code": error.get("code") or error.get("type") or "server_error", "message": error.get("message", "")}
+        failed = self._state(stamp, "failed", []) | {"error": told}
+        name = "response.failed"
+        return Event({"type": name, "response": failed, "sequence_number": len(self.written.pieces)}, name)
+
+    def _steps(self, stamp: Stamp) -> Iterator[tuple[str, dict[str, Any]]]:
+        place = {"item_id": f"msg_{stamp.token}", "output_index": 0, "content_index": 0}
+        begun = {"response": self._state(stamp, "in_progress", [])}
+        whole = self.body(stamp)
+        item, text = whole["output"][0], self.written.text
+        yield "response.created", begun
+        yield "response.in_progress", begun
+        yield "response.output_item.added", {"output_index": 0, "item": self._item(stamp, "in_progress", [])}
+        yield "response.content_part.added", place | {"part": self._part("")}
+        for piece in self.written.pieces:
+            yield "response.output_text.delta", place | {"delta": piece, "logprobs": []}
+        yield "response.output_text.done", place | {"text": text, "logprobs": []}
+        yield "response.content_part.done", place | {"part": self._part(text)}
+        yield "response.output_item.done", {"output_index": 0, "item": item}
+        yield f"response.{whole['status']}", {"response": whole}
+
+    def _part(self, text: str) -> dict[str, Any]:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def _item(self, stamp: Stamp, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+        item = {"id": f"msg_{stamp.token}", "type": "message", "status": status}
+        return item | {"role": "assistant", "content": content}
+
+    def _state(self, stamp: Stamp, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+        given = self.fields.get
+        return {
+            "id": f"resp_{stamp.token}",
+            "object": "response",
+            "created_at": stamp.created,
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "instructions": given("instructions"),
+            "max_output_tokens": given("max_output_tokens"),
+            "metadata": given("metadata") or {},
+            "model": self.model,
+            "output": output,
+            "parallel_tool_calls": True,
+            "previous_response_id": given("previous_response_id"),
+            "store": given("store", True),
+            "temperature": given("temperature", 1.0),
+            "text": given("text") or {"format": {"type": "text"}},
+            "tool_choice": "auto",
+            "tools": given("tools") or [],
+            "top_p": given("top_p", 1.0),
+            "truncation": "disabled",
+            "usage": None,
+        }

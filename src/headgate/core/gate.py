@@ -288,6 +288,16 @@ class Gate(Pace):
         if until > max(before, now):
             self.comeback = gentler(self.comeback, after_pause(until - now, until))
 
+    def rest(self, seconds: float, now: float) -> None:
+        """Start nothing for so long, by somebody else's word than an answer's, and come back by the same ramp."""
+        if self.cooldown is None:
+            self.cooldown = Cooldown(self.policy.cooldown)
+        until = now + seconds
+        if until > max(self.cooldown.until, now):
+            self.cooldown.until = until
+            self.comeback = gentler(self.comeback, after_pause(seconds, until))
+            self.follow(now)
+
     def follow(self, now: float) -> None:
         """Bring the pace in line with what the controller, the floor and the ramp say now."""
         controller, policy = self.controller, self.policy

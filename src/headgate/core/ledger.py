@@ -92,7 +92,7 @@ class Entry:
             self.state = RowState.PENDING
 
     def ready_from(self, wall: float) -> float:
-        """``ready_at`` for a reader whose clock may have been moved since: never further off than it was, or 31 days."""
+        """``ready_at`` for one whose clock may have been moved: never further off than it was, nor than 31 days."""
         wait = min(self.ready_at - wall, self.ready_at - self.said_at, LONGEST_WAIT)
         return wall + wait if wait > 0 else 0.0
 

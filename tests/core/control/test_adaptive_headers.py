@@ -147,7 +147,7 @@ def test_a_short_window_that_refills_in_jumps_is_paced_just_below_its_limit():
         heard(law, 50, remaining, 1, 1, seq=10 + n, now=100.0 + 0.3 * n)
     assert law.jumps >= 2.0
     assert law.pace(20, SendLog(), 103.0) == (pytest.approx(0.95 * 50, rel=0.03), NEVER)
-    law.refused(103.0)
+    law.refused(0, 0.0, 103.0)
     assert law.pace(20, SendLog(), 103.0)[0] == pytest.approx(0.93 * 0.95 * 50, rel=0.03)
 
 
@@ -183,18 +183,21 @@ def test_a_bucket_that_settles_too_full_is_taken_from_faster_and_one_too_empty_s
 
 
 def a_log(remaining):
-    """A log of 100 in 60 s: what is left and the reset follow what was sent a minute ago."""
-    law = HeaderLaw()
+    """A log of 100 in 60 s: just what we sent in the last minute is missing."""
+    law, log = HeaderLaw(), SendLog()
     for n in range(10):
-        heard(law, 100, remaining, 10, 60, seq=10 + n, now=100.0 + 2.0 * n)
+        now = 200.0 + 2.0 * n
+        log.mark(now - 60.1, 0)
+        log.mark(now - 0.1, 100 - remaining)
+        read(law, (Limit(limit=100, remaining=remaining, reset=10, window=60),), 100 - remaining, now, log)
     return law
 
 
 def test_a_log_is_used_in_full_until_next_to_nothing_is_left():
     assert a_log(50).is_log > 0.5
-    assert a_log(50).pace(19, SendLog(), 118.0)[0] == pytest.approx(100 / 60)
-    assert a_log(6).pace(19, SendLog(), 118.0)[0] == pytest.approx(100 / 60)
-    assert a_log(3).pace(19, SendLog(), 118.0)[0] == pytest.approx(50 / 60)
+    assert a_log(50).pace(50, SendLog(), 218.0)[0] == pytest.approx(100 / 60)
+    assert a_log(6).pace(94, SendLog(), 218.0)[0] == pytest.approx(100 / 60)
+    assert a_log(3).pace(97, SendLog(), 218.0)[0] == pytest.approx(50 / 60)
 
 
 # -- of no use ------------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def test_headers_that_are_muted_are_left_alone_until_the_time_is_up():
 
 def test_a_header_under_which_calls_are_refused_again_and_again_is_wrong():
     law = counting_down()
-    verdicts = [law.refused(112.0) for _ in range(int(PATIENCE) + 1)]
+    verdicts = [law.refused(0, 0.0, 112.0) for _ in range(int(PATIENCE) + 1)]
     assert verdicts == [True] * int(PATIENCE) + [False]
     assert not law.leads
 
@@ -226,7 +229,7 @@ def test_a_header_under_which_calls_are_refused_again_and_again_is_wrong():
 def test_answers_in_between_forgive_refusals():
     law = counting_down()
     for n in range(20):
-        assert law.refused(112.0 + n)
+        assert law.refused(0, 0.0, 112.0 + n)
         for answer in range(100):
             heard(law, 600, 300, 18, 60, seq=100 * n + answer + 30, now=112.0 + n)
 
@@ -248,3 +251,21 @@ def test_a_log_of_a_second_shows_in_what_is_left_after_what_we_sent():
     assert law.is_log > 0.5
     rate, _ = law.pace(7 * 59, log, 106.0)
     assert rate == 100.0
+
+
+def test_a_log_whose_reset_moves_away_before_it_comes_is_not_taken_for_a_window():
+    law, log = HeaderLaw(), SendLog()
+    for tenth in range(400):  # "whole again in a minute", whenever one asks, and what we sent is missing
+        now = 100.0 + tenth / 10
+        log.mark(now, tenth)
+        read(law, (Limit(limit=600, remaining=600 - tenth, reset=60, window=60),), tenth + 1, now + 0.1, log)
+    rate, _ = law.pace(400, log, 140.0)
+    assert rate == 10.0
+
+
+def test_a_refusal_for_seconds_while_plenty_is_left_is_not_the_headers_word():
+    law = HeaderLaw()
+    heard(law, 5000, 4900, 1800, 3600)
+    assert law.refused(10, 1.0, 101.0)
+    assert not law.refused(11, 60.0, 102.0)
+    assert law.muted_until == 102.0 + MUTED

@@ -2,7 +2,7 @@
 
     a window   (``reset`` counts down)            spread what is left over the time that is left
     a bucket   (``reset`` follows the fill level) settle at a third full: faster above, slower below
-    a log      (``reset`` does neither)           its limit over its window, braking when little is left
+    a log      (only what we sent is missing)     its limit over its window, braking when little is left
     a short window (refills in one jump)          an even pace just below its limit
 
 Which one it is shows in how remaining and reset move. What we sent after the answer that
@@ -22,6 +22,7 @@ from math import ceil
 from ...decision import NEVER
 from ...signal import Limit
 from ...ticket import Ticket
+from .blocked import LONG_FLOOR
 from .room import Room
 from .sendlog import SendLog
 
@@ -30,6 +31,12 @@ MUTED = 120.0
 
 PATIENCE = 5.0
 """Refusals under a header's pace before it is wrong; each answer forgives one percent."""
+
+PUT_OFF = 2
+"""A reset that moves away as often before it comes is no window's."""
+
+PLENTY = 0.5
+"""With this share of the limit left, a refusal for seconds is not the header's."""
 
 SMALLEST_LIMIT = 20.0
 """Below this, whole calls are too coarse to steer by."""
@@ -66,6 +73,7 @@ class HeaderLaw(Room):
         "jumps",
         "limit",
         "muted_until",
+        "put_off",
         "remaining",
         "reset_at",
         "seq",
@@ -88,6 +96,8 @@ class HeaderLaw(Room):
         self.empty_until = NEVER
         self.counts_down = 0.5
         """How surely this is a window: 0 to 1, undecided at a half."""
+        self.put_off = 0
+        """How often in a row the reset moved away before it had come."""
         self.jumps = 0.0
         """How surely a short one refills in one jump."""
         self.trim, self.trimmed_at = 0.95, NEVER
@@ -130,20 +140,21 @@ class HeaderLaw(Room):
             return False
         if window >= SHORT:
             as_bucket = abs(reset - (limit - remaining) * window / limit) / window
-            as_window = 0.0 if abs(reset_at - self.reset_at) < 1.5 else 1.0
+            moved = reset_at - self.reset_at
+            if moved >= 1.5:
+                self.put_off = min(self.put_off + 1, PUT_OFF) if now < self.reset_at - 1.5 else 0
+            as_window = 0.0 if abs(moved) < 1.5 else 1.0
             self.counts_down += 0.1 * ((as_window < min(as_bucket, 0.5)) - self.counts_down)
-            neither = as_window > 0.5 and as_bucket > 0.2 + 1.5 / window
-            self.is_log += 0.1 * (neither - self.is_log)
         else:
             self.counts_down = 0.0
             if not first:
                 refilled = 1.5 * limit / window * (now - self.heard_at)
                 jumped = remaining - self.remaining > 0.4 * limit + refilled
                 self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.01)
-            spent = ticket.seq - log.seq_at(ticket.sent_at - window)
-            if spent > 0.3 * limit:
-                as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
-                self.is_log += 0.1 * (as_log - self.is_log)
+        spent = ticket.seq - log.seq_at(ticket.sent_at - window)
+        if spent > 0.3 * limit:  # a bucket refills meanwhile, a log does not
+            as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
+            self.is_log += 0.1 * (as_log - self.is_log)
         same = reset_at - self.reset_at < 1.5 and now < self.reset_at
         self.reset_at = min(reset_at, self.reset_at) if same else reset_at
         self.seq, self.heard_at, self.remaining, self.limit = ticket.seq, now, remaining, max(limit, remaining)
@@ -179,7 +190,8 @@ class HeaderLaw(Room):
         self.steered = True
         limit, window = self.limit, self.window
         remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
-        if self.counts_down > 0.5 or limit < SMALLEST_LIMIT:
+        log_like = self.is_log > 0.5 and (self.put_off >= PUT_OFF or self.counts_down <= 0.5)
+        if (self.counts_down > 0.5 and not log_like) or limit < SMALLEST_LIMIT:
             if left <= 0.0:  # it has turned since: count what we sent in the new one
                 left += ceil((1e-9 - left) / window) * window
                 remaining = limit - (seq - log.seq_at(now + left - window))
@@ -191,20 +203,25 @@ class HeaderLaw(Room):
             self.trimmed_at = now
             return self._at_least(limit / window * self.trim), NEVER
         refilled = limit / window * max(0.0, now - self.heard_at)
-        fill = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq)) / limit
-        if self.is_log > 0.5:  # it never fills up by waiting: what is left unused is lost
-            return self._at_least(limit / window * min(1.0, fill / max(LOW, LOW_CALLS / limit))), NEVER
+        left = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq))
+        if log_like:  # it never fills up by waiting: what is left unused is lost
+            return self._at_least(limit / window * min(1.0, left / max(LOW * limit, LOW_CALLS))), NEVER
+        fill = left / limit
         return self._at_least(limit / window * self.bucket_gain * min(4.0, (fill / TARGET) ** 2)), NEVER
 
     @staticmethod
     def _at_least(rate: float) -> float:
         return max(rate, SLOWEST)
 
-    def refused(self, now: float) -> bool:
-        """A call was refused under this law. False: once too often, it is left alone from now on."""
+    def refused(self, seq: int, floor: float, now: float) -> bool:
+        """A call was refused under this law, for ``floor`` seconds. False: the law is left alone from now on.
+
+        Once too often, or for long while the headers speak of plenty: what refuses is something else.
+        """
         self.wrong += 1.0
         self.trim = max(0.05, 0.93 * self.trim)
-        if self.wrong > PATIENCE:
+        plenty = self.remaining - (seq - self.seq) > PLENTY * self.limit
+        if self.wrong > PATIENCE or (plenty and floor >= LONG_FLOOR):
             self.mute(now)
             return False
         return True

@@ -127,7 +127,7 @@ class Rooms(Room):
             seeker.refused_blocked(ticket, floor, now)
             return 0.0
         if law.leads:
-            if law.refused(now):
+            if law.refused(latest, floor, now):
                 seeker.hold(now + (floor or max(SHORTEST_REST, 2.0 * seeker.trip)), now)
                 return 0.0
             self._go_on_blind("the headers do not describe what refuses us", latest, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ..core.decision import LONGEST_WAIT, Outcome
 from ..errors import ConfigError
@@ -40,7 +40,7 @@ class BatchConfig:
     cooldown: Pausing | None = None
     """How long to pause after a 429 that does not say; None leaves that to the strategy of the limiter."""
     cooldown_scope: str = "credential"
-    """Who pauses after a 429: the credential it was seen with (without credentials: the key), all of the key, or all."""
+    """Who pauses after a 429: the credential it was seen with (the key, where there are none), the key, or all."""
     ramp: RecoveryRateLimiter | None = None
     """A slow way back after a pause or an outage, for draining into a server that has just come back."""
 
@@ -63,7 +63,7 @@ class BatchConfig:
     """Outcomes that end the run when a row is lost to one: what is wrong with one row is wrong with all."""
     window: int = 10_000
     """Rows in memory at most: waiting, in flight or not yet handed out. When it is full, the input waits."""
-    durability: str = "full"
+    durability: Literal["full", "normal"] = "full"
     """For a ledger that is given by its path: "full" survives a power cut, "normal" only the process."""
 
     def __post_init__(self) -> None:
@@ -76,7 +76,9 @@ class BatchConfig:
         _check(self, "retry_budget", lambda share: 0 <= share < inf, "a share, 0 or more")
         _check(self, "cooldown", lambda policy: policy is None or callable(policy.pause), "None or have pause(n)")
         _check(self, "cooldown_scope", lambda scope: scope in SCOPES, f"one of {', '.join(SCOPES)}")
-        _check(self, "ramp", lambda ramp: ramp is None or isinstance(ramp, RecoveryRateLimiter), "a RecoveryRateLimiter")
+        _check(
+            self, "ramp", lambda ramp: ramp is None or isinstance(ramp, RecoveryRateLimiter), "a RecoveryRateLimiter"
+        )
         for name in ("attempt_timeout", "item_deadline", "deadline", "standstill", "max_tokens", "max_cost"):
             _check(self, name, lambda value: value is None or 0 < value < inf, "None or a finite number above 0")
         _check(self, "prices", lambda by: all(0 <= price < inf for price in by.values()), "numbers of 0 or more")

@@ -10,14 +10,14 @@ from typing import Any
 
 from ..core.decision import UNKNOWN
 from ..limiter.checks import Cost
-from .ledger import Claim, Row, RowState
+from .ledger import Change, Claim, Row, RowState
 
 DIGEST_BYTES = 16
 UNREADABLE = bytes(DIGEST_BYTES)
 """The digest of what cannot be told apart by its content; such a row is known by its position alone."""
 
+_NO_REPR: object = object.__repr__
 RowOf = Callable[[int, Any], Row]
-Encode = Callable[[Any], bytes]
 
 
 class Item:
@@ -38,20 +38,24 @@ class Item:
         "passed",
         "place",
         "priority",
+        "put_aside",
         "rate_limited",
         "ready_at",
         "since",
         "size",
         "tokens",
+        "total",
         "value",
         "waited",
         "why",
     )
 
-    def __init__(self, row: Row, claim: Claim, value: Any, key: str, cost: Cost, priority: float, now: float) -> None:
-        self.index, self.name, self.fence = row.index, row.key, claim.fence
-        self.value, self.key, self.cost, self.priority = value, key, cost, priority
-        self.size = sum(cost.values()) if isinstance(cost, Mapping) else cost
+    def __init__(self, row: Row, claim: Claim, value: Any, now: float) -> None:
+        self.index, self.name, self.fence, self.value = row.index, row.key, claim.fence, value
+        self.key, self.priority = "", 0.0
+        self.cost: Cost = 1
+        self.size = 1.0
+        """One number to compare costs by."""
         self.attempts, self.rate_limited = claim.attempts, claim.rate_limited
         self.failed = claim.attempts > 0
         """Its next call is the retry of a failure."""
@@ -61,6 +65,8 @@ class Item:
         """No longer waiting: whoever finds it in a queue drops it."""
         self.place = ""
         """Where it waits: on its shelf, or for later; empty while it does not."""
+        self.put_aside = False
+        """The ledger knows that it waits, and until when."""
         self.passed = 0
         """How many smaller rows have gone before it out of turn."""
         self.deadline_at = UNKNOWN
@@ -68,15 +74,50 @@ class Item:
         self.since = now
         """When its present wait began, and what for."""
         self.why = "turn"
-        self.waited: dict[str, float] | None = None
-        self.tokens = 0
-        self.money = 0.0
+        self.tokens, self.money = 0.0, 0.0
+        self.waited: dict[str, float] = {}
+        """Spent and waited since the ledger was last told."""
+        self.total: tuple[float, float, dict[str, float]] | None = None
+        """... and before that, in this run."""
+
+    def describe(self, key: str, cost: Cost, priority: float) -> None:
+        """Where it goes, what it takes, and how urgent it is."""
+        self.key, self.cost, self.priority = key, cost, priority
+        if cost != 1:
+            self.size = sum(cost.values()) if isinstance(cost, Mapping) else cost
 
     def note_wait(self, why: str, seconds: float) -> None:
         if seconds > 0.0:
-            if self.waited is None:
-                self.waited = {}
             self.waited[why] = self.waited.get(why, 0.0) + seconds
+
+    def change(self, state: RowState, reason: str = "", ready_at: float = 0.0, result: bytes = b"") -> Change:
+        """What to tell the ledger. Each second and each token is told once."""
+        return Change(
+            index=self.index,
+            fence=self.fence,
+            state=state,
+            attempts=self.attempts,
+            rate_limited=self.rate_limited,
+            ready_at=ready_at,
+            reason=reason,
+            result=result,
+            tokens=round(self.tokens),
+            cost=self.money,
+            waited=self.waited,
+        )
+
+    def told(self) -> None:
+        """The ledger knows, and the row goes on."""
+        self.total = self.totals()
+        self.tokens, self.money, self.waited = 0.0, 0.0, {}
+
+    def totals(self) -> tuple[float, float, dict[str, float]]:
+        """Tokens, money and waits of this run."""
+        if self.total is None:
+            return self.tokens, self.money, self.waited
+        tokens, money, waited = self.total
+        both = {why: waited.get(why, 0.0) + self.waited.get(why, 0.0) for why in {**waited, **self.waited}}
+        return tokens + self.tokens, money + self.money, both
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,6 +153,9 @@ class Result:
         return self.reason.partition(":")[0]
 
 
+Encode = Callable[[Result], bytes]
+
+
 def row_of(index: int, item: Any) -> Row:
     """A row by its position and its content. What has no content of its own to show is known by its position."""
     return Row(index, str(index), digest_of(item))
@@ -120,15 +164,16 @@ def row_of(index: int, item: Any) -> Row:
 def digest_of(item: Any) -> bytes:
     if isinstance(item, bytes):
         content = item
-    elif type(item).__repr__ is object.__repr__:
+    elif type(item).__repr__ is _NO_REPR:
         return UNREADABLE
     else:
         content = repr(item).encode("utf-8", "surrogatepass")
     return blake2b(content, digest_size=DIGEST_BYTES).digest()
 
 
-def as_line(value: Any) -> bytes:
+def as_line(result: Result) -> bytes:
     """A result as one line for the ledger: bytes and text as they are, everything else as JSON."""
+    value = {"error": result.reason} if result.value is None and not result.ok else result.value
     if isinstance(value, bytes):
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=repr, ensure_ascii=False)

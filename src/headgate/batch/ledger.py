@@ -143,7 +143,7 @@ class Ledger(Protocol):
         ...
 
     async def final(self, after: int, limit: int) -> list[Written]:
-        """Final rows after number ``after``, in order: at most ``limit``, fewer if they are large, none if there are none."""
+        """Final rows after number ``after``, in order: at most ``limit``; fewer if they are large, but never none."""
         ...
 
     async def checkpoint(self, number: int, offset: int) -> bool:
@@ -155,6 +155,14 @@ class Ledger(Protocol):
 
     async def output(self) -> tuple[int, int] | None:
         """Take over the output: the last checkpoint, or None while another living process writes it."""
+        ...
+
+    async def note(self, name: str, text: str) -> None:
+        """Keep a small text for the next run; it survives the process."""
+        ...
+
+    async def noted(self, name: str) -> str:
+        """What was kept under this name; empty if nothing was."""
         ...
 
     async def counts(self) -> Counts: ...

@@ -12,10 +12,13 @@ from ..core.decision import UNKNOWN
 from ..limiter.checks import Cost
 from .config import BatchConfig
 
+ROUNDING = 1.0 + 1e-9
+"""Sums of small amounts are not exact."""
+
 
 class Spending:
     def __init__(self, config: BatchConfig) -> None:
-        self._prices = config.prices
+        self._prices = {"money": 1.0, **config.prices}
         self._most_tokens = UNKNOWN if config.max_tokens is None else config.max_tokens
         self._most_money = UNKNOWN if config.max_cost is None else config.max_cost
         self.is_capped = min(self._most_tokens, self._most_money) < UNKNOWN
@@ -27,8 +30,8 @@ class Spending:
         """Whether a row of this cost would stay within the caps."""
         tokens, money = self.worth(cost)
         return (
-            self.tokens + self._reserved_tokens + tokens <= self._most_tokens
-            and self.money + self._reserved_money + money <= self._most_money
+            self.tokens + self._reserved_tokens + tokens <= self._most_tokens * ROUNDING
+            and self.money + self._reserved_money + money <= self._most_money * ROUNDING
         )
 
     def reserve(self, cost: Cost) -> None:
@@ -43,7 +46,7 @@ class Spending:
         self.money += money
 
     def worth(self, cost: Cost) -> tuple[float, float]:
-        """Tokens and money of a cost. A plain number is a number of requests."""
+        """Tokens and money of a cost. A plain number is a number of requests; a dimension called money is just that."""
         if not isinstance(cost, Mapping):
             return 0.0, self._prices.get("requests", 0.0) * cost
         money = sum(self._prices.get(dimension, 0.0) * amount for dimension, amount in cost.items())

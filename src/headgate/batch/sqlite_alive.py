@@ -28,7 +28,6 @@ class Life:
             lock(self._file, alone=True)
         except OSError:
             self._file.close()
-            os.unlink(self.path)
             raise
 
     def end(self) -> None:

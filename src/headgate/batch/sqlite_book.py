@@ -1,4 +1,4 @@
-"""The ledger's pages during one transaction: rows are loaded once, changed by the rules of ``core.ledger``, written once.
+"""The ledger during one transaction: rows are loaded once, changed by the rules of ``core.ledger``, and written once.
 
 However many rows a transaction is about, it takes the same few statements, each of them one step for the
 database. Python gives up its lock at every step, and a busy event loop takes milliseconds to hand it back:
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,10 +22,16 @@ from .sqlite_file import NUMBER_OF, STATES
 ROWS_PER_STATEMENT = 256
 """Also the most values: 14 for each row, of the 32,766 that a statement may have."""
 
-COLUMNS = "idx, key, hex(digest), state, fence, holder, attempts, rate_limited, ready_at, said_at, reason, tokens, cost, waited"
-LOAD = f"SELECT json_group_array(json_array({COLUMNS})) FROM rows WHERE "  # noqa: S608 - our own words
-NAMED = LOAD + "idx IN (SELECT value FROM json_each(?))"
-HELD = LOAD + "holder = ? AND state < 4"
+TOTAL_OF = {state: f"state.{state.value}" for state in RowState}
+LONGEST_REASON = 2000
+"""Characters kept of it."""
+
+LOAD = """
+SELECT json_group_array(json_array(idx, key, hex(digest), state, fence, holder, attempts, rate_limited, ready_at,
+said_at, reason, tokens, cost, waited)) FROM rows WHERE {which}
+"""
+NAMED = LOAD.format(which="idx IN (SELECT value FROM json_each(?))")
+HELD = LOAD.format(which="holder = ? AND state < 4")
 PUT = "INSERT OR REPLACE INTO rows SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
 FINISH = "INSERT INTO results SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
 NUMBER = "INSERT INTO finals (idx) SELECT column1 FROM ({values}) WHERE column1 IS NOT NULL"
@@ -52,7 +59,7 @@ class Book:
         self._entries: dict[int, Entry] = {}
         self._changed: set[int] = set()
         self._lines: dict[int, bytes] = {}
-        self._totals: dict[str, float] = {}
+        self._totals: defaultdict[str, float] = defaultdict(float)
         self._living: dict[int, bool] = {}
 
     def load(self, indexes: Iterable[int]) -> None:
@@ -64,8 +71,7 @@ class Book:
     def claim(self, rows: Sequence[Row]) -> list[Claim | RowState]:
         for row in rows:
             self._check(row)
-        for holder in {entry.holder for row in rows if (entry := self._entries.get(row.index))}:
-            self.reap(holder)
+        self.reap({entry.holder for row in rows if (entry := self._entries.get(row.index))})
         return [self._claim(row) for row in rows]
 
     def _check(self, row: Row) -> None:
@@ -93,7 +99,8 @@ class Book:
         self._weigh(entry, -1)
         entry.move(change.state)
         entry.attempts, entry.rate_limited = change.attempts, change.rate_limited
-        entry.ready_at, entry.said_at, entry.reason = change.ready_at, self.wall(), storable(change.reason)
+        entry.put_off(change.ready_at, self.wall())
+        entry.reason = storable(change.reason[:LONGEST_REASON])
         entry.spend(change.tokens, change.cost, change.waited)
         self._weigh(entry, 1)
         self._changed.add(change.index)
@@ -101,14 +108,39 @@ class Book:
             self._lines[change.index] = change.result
         return True
 
-    def reap(self, holder: int) -> None:
-        """Free the rows of a process if it is dead."""
-        if holder in (NOBODY, self.process) or self.lives(holder):
-            return
-        self.free(holder)
+    def reopen(self, indexes: Iterable[int]) -> None:
+        """Dead rows shall be tried again, as if for the first time; what they have cost stays."""
+        for index in indexes:
+            entry = self._entries[index]
+            self._weigh(entry, -1)
+            entry.move(RowState.PENDING)
+            entry.attempts = entry.rate_limited = 0
+            entry.ready_at, entry.reason = 0.0, ""
+            self._weigh(entry, 1)
+            self._changed.add(index)
+
+    def give_back(self, claims: Iterable[Claim]) -> None:
+        """Whoever claimed these is gone; nothing was done."""
+        for claim in claims:
+            entry = self._entries.get(claim.index)
+            if entry is not None and entry.heeds(claim.fence):
+                self._weigh(entry, -1)
+                entry.move(RowState.PENDING)
+                self._weigh(entry, 1)
+                self._changed.add(claim.index)
+
+    def reap(self, holders: Iterable[int]) -> None:
+        """Free the rows of those processes that are dead."""
+        for holder in holders:
+            if holder not in (NOBODY, self.process) and not self.lives(holder):
+                self.free(holder)
+                self.strike_out(holder)
+                bury(self.path, holder)
+
+    def strike_out(self, holder: int) -> None:
+        """This process is not at the book any more."""
         self.connection.execute("UPDATE output SET holder = 0 WHERE holder = ?", (holder,))
         self.connection.execute("DELETE FROM processes WHERE id = ?", (holder,))
-        bury(self.path, holder)
 
     def lives(self, holder: int) -> bool:
         if holder not in self._living:
@@ -138,30 +170,32 @@ class Book:
 
     def forget(self) -> None:
         for kept in (self._entries, self._changed, self._lines, self._totals, self._living):
-            kept.clear()  # type: ignore[attr-defined]
+            kept.clear()
 
     def _weigh(self, entry: Entry, sign: int) -> None:
+        """Take a row out of the totals (-1) before it changes, and into them (1) afterwards."""
         totals = self._totals
-        names = [(f"state.{entry.state.value}", 1.0), ("attempts", entry.attempts), ("tokens", entry.tokens)]
-        names.append(("cost", entry.cost))
+        totals[TOTAL_OF[entry.state]] += sign
+        totals["attempts"] += sign * entry.attempts
+        if entry.tokens or entry.cost:
+            totals["tokens"] += sign * entry.tokens
+            totals["cost"] += sign * entry.cost
         if entry.state is RowState.DEAD:
-            names.append((f"reason.{first_word(entry.reason)}", 1.0))
-        names += [(f"waited.{why}", seconds) for why, seconds in entry.waited.items()]
-        for name, amount in names:
-            if amount:
-                totals[name] = totals.get(name, 0.0) + sign * amount
+            totals[f"reason.{first_word(entry.reason)}"] += sign
+        for why, seconds in entry.waited.items():
+            totals[f"waited.{why}"] += sign * seconds
 
     def _take_in(self, found: sqlite3.Cursor) -> list[int]:
         taken = []
-        for index, key, digest, state, *middle, waited in json.loads(found.fetchone()[0]):
+        for index, key, digest, state, *others, waited in json.loads(found.fetchone()[0]):
             taken.append(index)
             if index not in self._entries:  # what this transaction has changed already is newer
-                seconds = json.loads(waited) if waited else {}
-                self._entries[index] = Entry(key, bytes.fromhex(digest), STATES[state], *middle, seconds)
+                self._entries[index] = Entry(key, bytes.fromhex(digest), STATES[state], *others)
+                self._entries[index].waited = json.loads(waited) if waited else {}
         return taken
 
     def _put(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
-        """Write all of these. Statements come in few sizes, filled up with rows that count for nothing, to be reused."""
+        """Write all of these. Statements come in few sizes, to be reused, and are filled up with empty rows."""
         for start in range(0, len(rows), ROWS_PER_STATEMENT):
             part = rows[start : start + ROWS_PER_STATEMENT]
             size = 1 << (len(part) - 1).bit_length()
@@ -181,8 +215,8 @@ def as_values(index: int, entry: Entry) -> tuple[Any, ...]:
 
 def changed_row(index: int, key: str) -> LedgerError:
     return LedgerError(
-        f"row {index + 1} of the input ({key!r}) is not what it was when it was first read: the ledger belongs to another "
-        "input. Bring the input back as it was, or name another ledger and output"
+        f"row {index + 1} of the input ({key!r}) is not what it was when it was first read: the ledger belongs to "
+        "another input. Bring the input back as it was, or name another ledger and output"
     )
 
 

@@ -9,6 +9,7 @@
 | processes | who has the file open to work on it                                      |
 | output    | how far the output is written, and by whom                               |
 | identity  | what the rows belong to: input, template, target                         |
+| notes     | small texts that a run leaves for the next                               |
 
 The row's payload is not in it: the input is read again at every start.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import time
 from typing import Final
 from urllib.parse import quote
 
@@ -31,6 +33,8 @@ LONGEST_LOCK = 30.0
 PAGES_PER_CHECKPOINT = 4096
 """Pages (4 KiB each) that gather in the write-ahead log before they are moved into the file."""
 CACHED_STATEMENTS = 256
+SUFFIX = ".ledger"
+"""A ledger stands beside its output, under the same name with this after it."""
 
 STATES: Final = tuple(RowState)
 NUMBER_OF: Final = {state: number for number, state in enumerate(STATES)}
@@ -51,6 +55,7 @@ CREATE TABLE processes (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NU
 CREATE TABLE output (one INTEGER PRIMARY KEY CHECK (one = 1), holder INTEGER NOT NULL, number INTEGER NOT NULL,
   offset INTEGER NOT NULL);
 CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE notes (name TEXT PRIMARY KEY, text TEXT NOT NULL);
 INSERT INTO output VALUES (1, 0, 0, 0);
 """
 
@@ -59,9 +64,9 @@ def open_to_write(path: str) -> sqlite3.Connection:
     """The connection of the one thread that writes; makes the file if there is none."""
     connection = _connect(f"file:{quote(path)}?mode=rwc")
     try:
-        connection.execute("PRAGMA busy_timeout = %d" % (1000 * LONGEST_LOCK))
+        connection.execute(f"PRAGMA busy_timeout = {1000 * LONGEST_LOCK:.0f}")
         if _version(connection, path) == 0:
-            connection.execute("PRAGMA journal_mode = WAL")
+            use_log(connection)
             make_tables(connection, path)
         connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_PER_CHECKPOINT}")
         connection.execute("PRAGMA temp_store = FILE")
@@ -77,13 +82,26 @@ def open_to_read(path: str) -> sqlite3.Connection:
         raise LedgerError(f"there is no ledger at {path}")
     connection = _connect(f"file:{quote(path)}?mode=ro")
     try:
-        connection.execute("PRAGMA busy_timeout = %d" % (1000 * LONGEST_LOCK))
+        connection.execute(f"PRAGMA busy_timeout = {1000 * LONGEST_LOCK:.0f}")
         if _version(connection, path) == 0:
             raise LedgerError(f"{path} is an empty file, not a ledger")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def use_log(connection: sqlite3.Connection) -> None:
+    """Write ahead. Several processes may want this of a new file at once, and the database does not wait by itself."""
+    give_up_at = time.monotonic() + LONGEST_LOCK
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.01)
 
 
 def make_tables(connection: sqlite3.Connection, path: str) -> None:
@@ -105,11 +123,11 @@ def _connect(address: str) -> sqlite3.Connection:
 
 def _version(connection: sqlite3.Connection, path: str) -> int:
     """0 for an empty file."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables == 0:
         return 0
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
         raise LedgerError(f"{path} is a database of another program; name another file for the ledger")
     if version > SCHEMA:
@@ -131,8 +149,8 @@ def in_words(error: sqlite3.Error | OSError, path: str) -> LedgerError:
     sentences = {
         sqlite3.SQLITE_FULL: f"the disk is full: {path} cannot grow. What was recorded is safe; make room in {folder} "
         "and run it again",
-        sqlite3.SQLITE_IOERR: f"{path} cannot be read or written ({why}): the disk is full or broken. What was recorded "
-        f"is safe; see to {folder} and run it again",
+        sqlite3.SQLITE_IOERR: f"{path} cannot be read or written ({why}): the disk is full or broken. What was "
+        f"recorded is safe; see to {folder} and run it again",
         sqlite3.SQLITE_READONLY: f"{path} may not be written to: see to its permissions, or name another file for the "
         "ledger",
         sqlite3.SQLITE_CANTOPEN: _why_not_opened(path, folder),

@@ -24,7 +24,7 @@ from .ledger import Change, Claim, Counts, LedgerError, Row, RowState, Written
 from .sqlite_alive import Life, is_alive
 from .sqlite_book import Book
 from .sqlite_file import in_words, open_to_read, open_to_write
-from .sqlite_reading import read_counts, read_final, read_unclaimed, read_unfinished
+from .sqlite_reading import read_counts, read_final, read_note, read_unclaimed, read_unfinished
 from .sqlite_writer import Writer
 from .steps import Pass, chosen_end
 
@@ -35,7 +35,7 @@ LONGEST_SHOWN = 80
 
 
 class SqliteLedger:
-    """Keeps the contract of ``Ledger``. One object is one process at the book: ``begin`` opens it, ``close`` ends it."""
+    """Keeps the contract of ``Ledger``. One object is one process at the book, from ``begin`` to ``close``."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class SqliteLedger:
     async def abandoned(self, limit: int) -> list[int]:
         dead = await self._read(self._dead)
         if dead:
-            await self._write().submit(lambda book: [book.reap(holder) for holder in dead], lasting=False, step="claim")
+            await self._write().submit(lambda book: book.reap(dead), lasting=False, step="claim")
         return await self._read(lambda connection: read_unclaimed(connection, limit))
 
     async def final(self, after: int, limit: int) -> list[Written]:
@@ -111,6 +111,18 @@ class SqliteLedger:
             return number, offset
 
         return await self._write().submit(take, lasting=False, step="claim")
+
+    async def note(self, name: str, text: str) -> None:
+        """Keep a small text for the next run."""
+
+        def write(book: Book) -> None:
+            book.connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, text))
+
+        await self._write().submit(write, lasting=False, step="note")
+
+    async def noted(self, name: str) -> str:
+        """What was kept under this name; empty if nothing was."""
+        return await self._read(lambda connection: read_note(connection, name))
 
     async def counts(self) -> Counts:
         return await self._read(read_counts)
@@ -147,17 +159,16 @@ class SqliteLedger:
 
     def _leave(self, book: Book) -> None:
         book.free(book.process, given_back=True)
-        book.connection.execute("UPDATE output SET holder = 0 WHERE holder = ?", (book.process,))
-        book.connection.execute("DELETE FROM processes WHERE id = ?", (book.process,))
+        book.strike_out(book.process)
 
     def _let_go(self) -> None:
         if self._reader is not None:
             self._reader.shutdown(wait=True)
+        if self._life is not None:
+            self._life.end()  # before the lock on the file goes: a number that was not committed may be given out again
         for connection in (self._reading, self._writing):
             if connection is not None:
                 connection.close()
-        if self._life is not None:
-            self._life.end()
         self._life = self._reading = self._writing = self._reader = None
 
     def _dead(self, connection: sqlite3.Connection) -> list[int]:
@@ -167,17 +178,9 @@ class SqliteLedger:
     def _give_back(self, claimed: asyncio.Future[list[Claim | RowState]]) -> None:
         if claimed.cancelled() or claimed.exception() or self._writer is None:
             return
-        for claim in claimed.result():
-            if isinstance(claim, Claim):
-                back = Change(
-                    index=claim.index,
-                    fence=claim.fence,
-                    state=RowState.PENDING,
-                    attempts=claim.attempts,
-                    rate_limited=claim.rate_limited,
-                    ready_at=claim.ready_at,
-                )
-                self._writer.submit(lambda book, back=back: book.record(back), about=(back.index,), lasting=False)  # type: ignore[misc]
+        claims = [claim for claim in claimed.result() if isinstance(claim, Claim)]
+        about = [claim.index for claim in claims]
+        self._writer.submit(lambda book: book.give_back(claims), about=about, lasting=False, step="claim")
 
     def _write(self) -> Writer:
         if self._writer is None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.ledger import NOBODY
-from .ledger import Counts, LedgerError, RowState, Written
+from .ledger import Counts, RowState, Written
 from .sqlite_alive import is_alive
 from .sqlite_book import changed_row
 from .sqlite_file import STATES, in_words, open_to_read
@@ -19,7 +19,7 @@ from .sqlite_file import STATES, in_words, open_to_read
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes of lines read at once, and one line more."""
 
-PASS_BY = """
+UNFINISHED = """
 SELECT coalesce(group_concat(hex(digest), ''), ''), json_group_array(idx) FILTER (WHERE state < 4), count(*)
 FROM (SELECT idx, digest, state FROM rows WHERE idx >= ? AND idx < ? ORDER BY idx)
 """
@@ -37,7 +37,7 @@ SELECT json_group_array(idx) FROM (SELECT idx FROM rows WHERE holder = 0 AND sta
 def read_unfinished(connection: sqlite3.Connection, first: int, digests: Sequence[bytes]) -> list[int]:
     """The open ones and the unknown ones among these rows; raises if one has changed."""
     end = first + len(digests)
-    known, unfinished, count = connection.execute(PASS_BY, (first, end)).fetchone()
+    known, unfinished, count = connection.execute(UNFINISHED, (first, end)).fetchone()
     if count == len(digests) and known == b"".join(digests).hex().upper():
         found: list[int] = json.loads(unfinished)
         return found
@@ -61,6 +61,11 @@ def read_final(connection: sqlite3.Connection, after: int, limit: int) -> list[W
     return [
         Written(number, index, STATES[state], bytes.fromhex(line)) for number, index, state, line in json.loads(found)
     ]
+
+
+def read_note(connection: sqlite3.Connection, name: str) -> str:
+    found = connection.execute("SELECT text FROM notes WHERE name = ?", (name,)).fetchone()
+    return found[0] if found else ""
 
 
 def read_counts(connection: sqlite3.Connection) -> Counts:

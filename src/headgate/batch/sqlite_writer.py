@@ -68,7 +68,11 @@ class Writer:
         """Write what is left, and end the thread."""
         self._hand_over()
         self._queue.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        try:
+            await self._loop.run_in_executor(None, self._thread.join)
+        except asyncio.CancelledError:
+            self._thread.join()  # the files are closed next; it takes as long as a commit
+            raise
 
     def _hand_over(self) -> None:
         if self._gathered:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 CHARACTERS_IN_A_TOKEN = 4
 MESSAGE = 4
@@ -41,12 +41,20 @@ class Usage:
         return self.input + self.output
 
 
-def estimate(body: object, path: str = "", usual_output: int = USUAL_OUTPUT) -> Usage:
+NO_TOKENS = Usage()
+
+
+def is_silent(path: str) -> bool:
+    """Whether what answers there writes no tokens."""
+    return path.partition("?")[0].endswith(_SILENT)
+
+
+def estimate(body: object, path: str = "") -> Usage:
     """What this request will take, more or less."""
     read = _count(body)
-    if path.partition("?")[0].endswith(_SILENT) or not isinstance(body, Mapping):
+    if is_silent(path) or not isinstance(body, Mapping):
         return Usage(read)
-    allowed = next((body[name] for name in _OUTPUT_LIMITS if _is_count(body.get(name))), usual_output)
+    allowed = next((body[name] for name in _OUTPUT_LIMITS if _is_count(body.get(name))), USUAL_OUTPUT)
     answers = body.get("n")
     return Usage(read, min(allowed * (answers if _is_count(answers) and answers else 1), MOST_TOKENS))
 
@@ -104,5 +112,5 @@ def _number(said: object, name: str) -> int:
     return value if _is_count(value) else 0
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS

@@ -10,12 +10,23 @@ import socket
 import sys
 import threading
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 import click
 
 from headgate.sim.api import DEFAULT_AT_ONCE, DEFAULT_RATE, MockPlan
 from headgate.sim.dialects import DIALECTS
-from headgate.sim.notation import MOST_PER_WINDOW, Outage, Rate, Step, read_duration, read_outage, read_rate, read_step
+from headgate.sim.llm import LANGUAGE_APIS
+from headgate.sim.notation import (
+    MOST_PER_WINDOW,
+    Outage,
+    Rate,
+    Step,
+    read_duration,
+    read_outage,
+    read_rate,
+    read_step,
+)
 from headgate.sim.providers import PROVIDER_APIS
 from headgate.sim.quota import ALGORITHMS
 from headgate.sim.scenario_parts import REFILLING
@@ -23,6 +34,7 @@ from headgate.sim.server import MockServer
 
 from . import DONE, CommandFailed
 from .examples import ExampleCommand
+from .mock_key import read_key
 from .notation import WHOLE, Notation, Number, WholeNumber
 from .running import run_async
 
@@ -33,13 +45,7 @@ OUTAGE = Notation("TIME+TIME", read_outage)
 ALL = "all"
 
 
-def read_key(text: str) -> tuple[Rate, tuple[Step, ...]]:
-    """A key's quota and its changes, from ``50/s`` or ``50/s,0.5@10s``."""
-    rate, *steps = text.split(",")
-    return read_rate(rate), tuple(read_step(step) for step in steps)
-
-
-KEY = Notation("N/TIME[,FACTOR@TIME...]", read_key)
+KEY = Notation("N/TIME[,...]", read_key)
 
 
 @click.command(
@@ -53,6 +59,11 @@ KEY = Notation("N/TIME[,FACTOR@TIME...]", read_key)
         ("headgate mock --algorithm concurrency --at-once 8", "count calls at a time instead of calls per second"),
         ("headgate mock --provider tavily --rate 100/min --per-day 1000", "speak as Tavily does, with a quota per key"),
         ("headgate mock --provider all --port 8080", "all search APIs at once, each below its name"),
+        ("headgate mock --provider openai --rate 500/min --tokens 30000/min", "language models, for the real SDK"),
+        (
+            "headgate mock --provider anthropic --key 60/min,tokens=30000/min --key 60/min,per-day=500,0.5@10s",
+            "two keys, each with calls, tokens, days and steps of its own",
+        ),
         ("curl -i http://127.0.0.1:8080/v1/anything", "a call"),
         ("curl http://127.0.0.1:8080/_truth", "the true quota and counters, for people who watch"),
     ],
@@ -106,28 +117,35 @@ KEY = Notation("N/TIME[,FACTOR@TIME...]", read_key)
     "keys",
     type=KEY,
     multiple=True,
-    help="Give each key a quota of its own instead of --rate, with steps if you like. The first is sent as "
+    help="Give each key a quota of its own instead of --rate, with steps if you like (50/s,0.5@10s), and for language "
+    "models with tokens=30000/min and per-day=500. The first is sent as "
     '"Authorization: Bearer mock-key-1"; without a key the answer is 401. Repeatable.',
 )
 @click.option(
     "--provider",
     "providers",
-    type=click.Choice([*PROVIDER_APIS, ALL]),
+    type=click.Choice([*PROVIDER_APIS, ALL, *LANGUAGE_APIS]),
     multiple=True,
-    help="Speak a search API too: its real paths, pages and errors, under its name. Any key is taken, except those "
-    "that begin with 'revoked'; each has --rate of its own. Repeatable.",
+    help="Speak a search API too (all of them: all), or one of language models: its real paths, answers and errors, "
+    "under its name. Any key is taken, except those that begin with 'revoked'; each has --rate of its own. Repeatable.",
+)
+@click.option(
+    "--tokens",
+    type=RATE,
+    help="What a key of a language model's API may use beside its calls, in and out: 30000/min.  [default: no limit]",
 )
 @click.option(
     "--per-day",
     type=WholeNumber(1, MOST_PER_WINDOW),
     metavar="N",
-    help="What a key of a --provider may ask in a day, which ends at midnight Pacific.  [default: no such limit]",
+    help="What a key of a --provider may ask in a day, which ends at midnight Pacific, for language models UTC.  "
+    "[default: no such limit]",
 )
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="The address to listen on; only this machine, unless given."
 )
 @click.option("--port", type=WholeNumber(0, 65535), default=0, show_default=True, help="The port; 0 takes a free one.")
-@click.option("--seed", type=WHOLE, help="Repeat the same service times.")
+@click.option("--seed", type=WHOLE, help="Repeat the same service times, answers and ids.")
 @click.option(
     "--stop-with-stdin", is_flag=True, help="Stop when standard input closes, for programs that start this one."
 )
@@ -141,8 +159,9 @@ def command(
     latency: float,
     steps: tuple[Step, ...],
     outages: tuple[Outage, ...],
-    keys: tuple[tuple[Rate, tuple[Step, ...]], ...],
+    keys: tuple[MockPlan, ...],
     providers: tuple[str, ...],
+    tokens: Rate | None,
     per_day: int | None,
     host: str,
     port: int,
@@ -155,13 +174,17 @@ def command(
     Every path under /v1/ is the API and answers small JSON. Calls over the quota get 429, in the words of a real
     vendor if you like. Times in --step and --outage count from the first call.
 
-    With --provider it also speaks real search APIs. POST /_faults scripts what their next calls meet:
-    {"provider": "tavily", "trouble": "rate_limited", "times": 3}.
+    With --provider it also speaks real search APIs and those of language models. POST /_faults scripts what their
+    next calls meet: {"provider": "tavily", "trouble": "rate_limited", "times": 3}.
     """
     if per_day is not None and not providers:
         raise click.UsageError("--per-day is for the keys of a --provider; name one.")
-    if keys and (rate or steps or providers):
-        given = "--rate" if rate else "--step" if steps else "--provider"
+    counted = tokens or any(key.tokens or key.per_day for key in keys)
+    if counted and not any(name in LANGUAGE_APIS for name in providers):
+        models = " or ".join(LANGUAGE_APIS)
+        raise click.UsageError(f"tokens, and days of a key's own, are for language models; add --provider {models}.")
+    if keys and (rate or steps or tokens or any(name not in LANGUAGE_APIS for name in providers)):
+        given = "--rate" if rate else "--step" if steps else "--tokens" if tokens else "--provider"
         raise click.UsageError(f"{given} is for an API without --key; write a key's own as --key 50/s,0.5@10s.")
     for option, value, meant_for in (
         ("--at-once", at_once, ("concurrency",)),
@@ -180,7 +203,8 @@ def command(
             latency=latency,
             steps=steps,
             outages=outages,
-            keys=tuple(MockPlan(rate=own, burst=burst, steps=changes) for own, changes in keys),
+            tokens=tokens,
+            keys=tuple(replace(key, burst=burst) for key in keys),
         )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
@@ -190,7 +214,7 @@ def command(
         host=host,
         port=port,
         seed=seed,
-        providers=tuple(PROVIDER_APIS) if ALL in providers else providers,
+        providers=tuple(each for name in providers for each in (PROVIDER_APIS if name == ALL else (name,))),
         per_day=per_day,
     )
     return run_async(serve(server, stop_with_stdin=stop_with_stdin, as_json=as_json))

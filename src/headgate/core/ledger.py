@@ -15,11 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import isfinite
 
 from .decision import LONGEST_WAIT
 
 NOBODY = 0
 """The holder of a row that is free to take."""
+MOST_TOKENS = 2**53
+"""So that sums of a few stay whole numbers wherever they are kept."""
 LONGEST_WORD = 40
 """Characters of a reason that it is counted by."""
 
@@ -78,12 +81,20 @@ class Entry:
         if state is RowState.PENDING:
             self.fence += 1
 
+    def put_off(self, ready_at: float, wall: float) -> None:
+        """Not before this instant, but within 31 days; one that is no number is none."""
+        self.ready_at = min(ready_at, wall + LONGEST_WAIT) if ready_at > 0 else 0.0
+        self.said_at = wall
+
     def spend(self, tokens: int, cost: float, waited: Mapping[str, float]) -> None:
-        """Add what was used up since the last change."""
-        self.tokens += tokens
-        self.cost += cost
+        """Add what was used up since the last change; what cannot be added up is left out."""
+        self.tokens = min(self.tokens + tokens, MOST_TOKENS)
+        self.cost += cost if isfinite(cost) else 0.0
         if waited:
-            self.waited = {why: self.waited.get(why, 0.0) + waited.get(why, 0.0) for why in {**self.waited, **waited}}
+            sums = dict(self.waited)
+            for why, seconds in waited.items():
+                sums[why] = sums.get(why, 0.0) + (seconds if isfinite(seconds) else 0.0)
+            self.waited = sums
 
     def abandon(self) -> None:
         """Its holder has died. The fence stays: if the holder lives after all, its word counts until the next claim."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from ..clock import Clock
 from ..core.cooldown import ExponentialCooldown, FixedCooldown
-from ..core.decision import UNKNOWN
+from ..core.decision import NEVER, UNKNOWN
 from ..core.quarantine import SILENT_REST
 from ..errors import ConfigError
 from ..events import ResilienceEvent
@@ -96,10 +96,24 @@ class CredentialCoordinator(Handing):
         await self.take_async(lease, _checked(timeout), prefer)
         return lease
 
-    def try_acquire(self, prefer: str | None = None) -> Lease | None:
-        """A lease if a credential is free this instant and nobody waits for it, else None."""
+    def try_acquire(self, prefer: str | None = None, *, only: bool = False) -> Lease | None:
+        """A lease if a credential is free this instant and nobody waits for it, else None.
+
+        ``only`` the preferred one will do.
+        """
         lease = Lease(self)
-        return lease if self.try_take(lease, prefer) else None
+        return lease if self.try_take(lease, prefer, only=only) else None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(key.label for key in self._pool.slots)
+
+    def back_in(self, label: str) -> float | None:
+        """In how many seconds this one has rested; 0 if it does not rest, None if it is retired."""
+        if self._look_at != UNKNOWN:
+            self._look_if_due()
+        key = self._pool.by_label[label]
+        return None if key.retired else max(0.0, key.until - self._now()) if key.until != NEVER else 0.0
 
     # ------------------------------------------------------------------ bare strings
 

@@ -95,13 +95,13 @@ class Handing(Deciding):
         if waiter.refusal is not None:
             raise waiter.refusal
 
-    def try_take(self, lease: Lease, prefer: str | None = None) -> bool:
-        """Take one if one is free this instant. Overtakes nobody."""
+    def try_take(self, lease: Lease, prefer: str | None = None, *, only: bool = False) -> bool:
+        """Take one, or ``only`` the preferred one, if it is free this instant. Overtakes nobody."""
         if self._look_at != UNKNOWN:
             self._look_if_due()
         with self._lock:
             now = self._begin()
-            if not self._line:
+            if not self._line and not (only and self._pool.by_label.get(prefer or "") not in self._pool.free):
                 lease.since = now
                 lease.key = self._pool.pick(prefer)
             self._torn = False

@@ -35,6 +35,9 @@ class Keeping:
         self._identity_of = {key: telling.identities.of(key.credential.secret) for key in keys}
         self._seen: dict[str, Record] = {}
         """What was read or written last; only what differs from it is news."""
+        self._heard: dict[str, tuple[int, bool, float]] = {}
+        """The most that was read or written of each: era, retired, until. Only more is news; a rest that has been
+        served stays in the store, and where the wall clock went back it would seem to begin anew."""
         self._stamp: object = None
 
     def fetch(self) -> dict[str, Record]:
@@ -62,8 +65,9 @@ class Keeping:
             if record is None:
                 continue
             was_away = key.retired or key.until != NEVER
-            rest = record.rests_for(wall)
-            away += pool.restore(key, record.era, rest, record.retired, record.reason, now)
+            if self._is_more(record):
+                rest = record.rests_for(wall)
+                away += pool.restore(key, record.era, rest, record.retired, record.reason, now)
             if was_away and not key.retired and key.until == NEVER:
                 back.append(key)
             if key.budget == UNKNOWN and (left := record.budget_at(wall)) is not None:
@@ -99,7 +103,17 @@ class Keeping:
             self._failed(error)
             return False
         self._seen.update((record.identity, record) for record in records)
+        for record in records:
+            self._is_more(record)
         return True
+
+    def _is_more(self, record: Record) -> bool:
+        """Whether it says more than all before it; from now on that is known."""
+        said = (record.era, record.retired, record.until)
+        more = said > self._heard.get(record.identity, (-1, False, 0.0))
+        if more:
+            self._heard[record.identity] = said
+        return more
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1

@@ -45,6 +45,11 @@ class Lease:
     def label(self) -> str:
         return self._taken().label
 
+    @property
+    def is_void(self) -> bool:
+        """Whether others have heard meanwhile that it must rest, or is of no use: start nothing with it."""
+        return self.key is not None and self.key.state(self._handing.clock.now()) in ("resting", "retired")
+
     def report(self, answer: object = None, *, signal: Signal | None = None) -> Outcome:
         """Say how the call ended, which ends the lease. Returns what it counts as.
 

@@ -135,10 +135,9 @@ class FileStore:
     def _opened(self) -> Iterator[_File]:
         try:
             make_folder_for(self.path)
-            if os.path.exists(self.path):
-                close_to_others(self.path)
             with self._read_and_write(self.path) as file:
                 yield file
+            close_to_others(self.path)  # not before it has proved to be one of ours
         except (OSError, ValueError) as error:
             raise StoreError(f"{self.path} cannot be used as a store of credentials ({error})") from None
 
@@ -237,6 +236,9 @@ def _sqlite_file(path: str) -> Iterator[_File]:
         # An event loop may stand still meanwhile. What a power cut takes is learned again from the next refusal.
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN IMMEDIATE")
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        if tables and ("credentials",) not in tables:
+            raise ValueError("it holds something else")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS credentials (identity TEXT PRIMARY KEY, written_at REAL, record TEXT)"
         )

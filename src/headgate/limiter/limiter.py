@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import TracebackType
 
-from ..core.decision import CircuitState
+from ..core.decision import LONGEST_WAIT, CircuitState
 from ..errors import ConfigError
 from ..wire import signal_of
-from .checks import Cost, check_also, check_cost
+from .checks import Cost, check_also, check_cost, check_wait
 from .line import TaskWaiter, ThreadWaiter
 from .permit import Feedback, Permit
 from .serving import AGAIN, Serving
@@ -139,6 +139,27 @@ class AdaptiveRateLimiter(Serving):
             self.tell.note_changes(gate, before, now)
             self._serve(gate, now)
         self.tell.flush()
+
+    def pause(self, key: str, seconds: float) -> None:
+        """Let nothing start under this key for so long, whoever asks; then everybody comes back by the ramp.
+
+        A longer pause that holds already stays.
+        """
+        check_wait("seconds", seconds)
+        with self._lock:
+            now = self._now()
+            gate = self._keys.open(key, now)
+            before = self.tell.look(gate)
+            gate.rest(min(seconds, LONGEST_WAIT), now)
+            self.tell.note_changes(gate, before, now)
+            self._serve(gate, now)
+        self.tell.flush()
+
+    def check(self, key: str, cost: Cost) -> None:
+        """Raise ``CostTooLargeError`` if a call of this cost could never start under the key's known limits."""
+        check_cost(cost)
+        with self._lock:
+            self._open(key, (), cost, self._now())
 
     def look(self, key: str) -> KeySnapshot | None:
         """One key at this moment; None if it is not in use. Looking takes nothing, not even a probe."""

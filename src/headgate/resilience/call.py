@@ -17,9 +17,11 @@ from functools import partial
 from typing import Any
 
 from ..core.decision import UNKNOWN, Outcome
-from ..core.signal import SILENT, Signal
+from ..core.pace import INSTANT
+from ..core.signal import Signal
 from ..errors import (
     CircuitOpenError,
+    NoCredentialError,
     Refused,
     TimeBudgetExceededError,
     WaitTooLongError,
@@ -57,6 +59,8 @@ class Call(Terms):
     _retrying = False
     _hurried = False
     """Whether the wait for a permit is bounded by the time budget rather than by ``max_wait``."""
+    _asked_at: float | None = None
+    """When a retry asked for its permits; ``max_wait`` is for all that an attempt waits for together."""
     _course: Course | None = None
 
     # ------------------------------------------------------------------ before an attempt
@@ -68,26 +72,33 @@ class Call(Terms):
     def patience(self) -> float:
         """How long to wait for a credential: a retry may use all of the time that is left."""
         left = self.time_left()
-        return left if self._course is not None or left < self.max_wait else self.max_wait
+        return left if self._course is not None else min(left, self._wait_left())
 
     def request(self) -> tuple[str, Cost, float]:
         """What to ask the limiter for: leave by the pace and, unless it is asked apart, by the circuit."""
         if self._course is None and self.lease is None:  # the call has just begun
-            left, label = self.time_budget, None
+            left, most, label = self.time_budget, self.max_wait, None
         else:
-            left, label = self.time_left(), None if self.lease is None else self.lease.label
-        self._hurried = left < self.max_wait
+            if self._course is not None:
+                self._asked_at = self.manager.clock.now()
+            left, most = self.time_left(), self._wait_left()
+            label = None if self.lease is None else self.lease.label
+        self._hurried = left < most
         key = self.target.pace_key(label) if self.asks_circuit_apart else self.target.key
-        return key, self.cost, left if self._hurried else self.max_wait
+        return key, self.cost, left if self._hurried else most
 
     def circuit_request(self) -> tuple[str, Cost, float]:
-        left = self.time_left()
-        self._hurried = left < self.max_wait
-        return self.target.key, 1, left if self._hurried else self.max_wait
+        left, most = self.time_left(), self._wait_left()
+        self._hurried = left < most
+        return self.target.key, 1, left if self._hurried else most
 
     def leaves(self) -> None:
         """The attempt starts now."""
         permit, circuit = self.permit, self.circuit
+        if self.lease is not None:
+            if self._is_void():
+                raise NoCredentialError(self.target.name, "the credential has to rest since the wait for a permit")
+            self.label = self.lease.label
         if permit is not None:
             if self._course is None:
                 self.target.sent(permit.sent_at)
@@ -96,8 +107,6 @@ class Call(Terms):
                 tell_wait(self, waited)
                 if self.time_left() <= 0.0:
                     raise self.out_of_time()
-        if self.lease is not None:
-            self.label = self.lease.label
         if self._course is not None:
             self.reported = self.response = self.real_cost = None
         self._left = True
@@ -138,15 +147,7 @@ class Call(Terms):
 
     def close(self, error: BaseException | None = None) -> None:
         """The call is over, with whatever error: give back what is still held, and tell about it."""
-        held, lease = (self.permit, self.circuit), self.lease
-        self.permit = self.circuit = self.lease = None
-        for permit in held:
-            if permit is not None and self._left:
-                permit.release()
-            elif permit is not None:
-                permit.abandon()
-        if lease is not None:
-            lease.release()
+        self._give_back()
         if self._retrying:
             self._end_retry()
         if error is not None:
@@ -159,22 +160,42 @@ class Call(Terms):
 
     # ------------------------------------------------------------------ inside
 
+    def _wait_left(self) -> float:
+        asked_at = self.started_at if self._asked_at is None else self._asked_at
+        return max(0.0, asked_at + self.max_wait - self.manager.clock.now())
+
+    def _is_void(self) -> bool:
+        """Whether others have heard meanwhile that this credential must rest: nothing may start with it."""
+        return self.lease is not None and getattr(self.lease, "is_void", False)
+
+    def _give_back(self) -> None:
+        held, lease = (self.permit, self.circuit), self.lease
+        self.permit = self.circuit = self.lease = None
+        for permit in held:
+            if permit is not None and self._left:
+                permit.release()
+            elif permit is not None:
+                permit.abandon()
+        if lease is not None:
+            lease.release()
+
     def _report(self, signal: Signal, latency: float | None = None) -> None:
         """Tell the gate and the credential how the attempt ended. The circuit hears only of the provider's health."""
         permit, circuit, limiter = self.permit, self.circuit, self.limiter
+        if self.lease is not None:  # first: who is refused by the pace must find that another credential is asked for
+            self.lease.report(signal=signal)
+            self.lease = None
         if permit is not None and limiter is not None:
             if circuit is not None:
                 latency = self.manager.clock.now() - circuit.sent_at if latency is None else latency
                 if signal.outcome is Outcome.OK or signal.outcome.counts_against_target:
-                    limiter.end(circuit, SILENT[signal.outcome], latency, None)
+                    told = signal.retry_after if signal.outcome is Outcome.OVERLOADED else None
+                    limiter.end(circuit, Signal(outcome=signal.outcome, retry_after=told), latency, None)
                 else:
                     circuit.release()
                 self.circuit = None
             limiter.end(permit, signal, latency, self.real_cost)
             self.permit = None
-        if self.lease is not None:
-            self.lease.report(signal=signal)
-            self.lease = None
         if self._retrying:
             self._end_retry()
         self._left = False
@@ -206,6 +227,14 @@ class Call(Terms):
         """Not let through. After an attempt its own error says more, unless the refusal knows when to come back."""
         if not isinstance(error, Refused):
             return None
+        if self._is_void():  # there may be another
+            self._give_back()
+            return 0.0
+        if isinstance(error, TimeBudgetExceededError):
+            error.__cause__ = self.last_error
+            return None
+        if isinstance(error, NoCredentialError) and error.retry_after is None and self.time_left() <= INSTANT:
+            raise self.out_of_time() from self.last_error
         if isinstance(error, WaitTooLongError) and self._hurried:
             course = self._course or self._begin()
             reason = "the wait for a permit would not fit into the time budget"

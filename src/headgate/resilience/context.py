@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..core.decision import UNKNOWN, Outcome
 from ..core.signal import Signal
@@ -12,11 +12,15 @@ from ..limiter.permit import Permit
 from ..wire import Headers, signal_of
 
 if TYPE_CHECKING:
+    from ..clock import Clock
     from .call import Call
 
 
 class Lease(Protocol):
-    """A credential in use. It ends once: by ``report`` or by ``release``."""
+    """A credential in use. It ends once: by ``report`` or by ``release``.
+
+    It may have ``is_void``: whether it should not be used after all, so that another is asked for.
+    """
 
     @property
     def secret(self) -> str: ...
@@ -33,17 +37,42 @@ class Credentials(Protocol):
     async def acquire_async(self, timeout: float | None = None) -> Lease: ...  # noqa: ASYNC109 - theirs
 
 
+class Underway(Protocol):
+    """What a context needs to know of the call it belongs to, be it a single one or a row of a batch."""
+
+    reported: Signal | None
+    response: object
+    real_cost: float | Mapping[str, float] | None
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def max_attempts(self) -> int: ...
+    @property
+    def attempt_timeout(self) -> float: ...
+    @property
+    def correlation_id(self) -> str: ...
+    @property
+    def lease(self) -> Lease | None: ...
+    @property
+    def permit(self) -> Permit | None: ...
+    @property
+    def clock(self) -> Clock: ...
+    def time_left(self) -> float: ...
+
+
 class CallContext:
     """Handed to a function that takes it: what it may use, how long it may take, and where to report."""
 
     __slots__ = ("_call",)
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Underway) -> None:
         self._call = call
 
     @property
     def provider(self) -> str:
-        return self._call.target.name
+        call = cast("Call", self._call)
+        return call.target.name
 
     @property
     def attempt(self) -> int:
@@ -103,7 +132,7 @@ class CallContext:
         call.real_cost = cost
         if answer is None and status_code is None:
             status_code = 200  # whoever has a body, or knows what it cost, has had an answer
-        call.reported = signal_of(answer, status_code, headers, body, retry_after, call.manager.clock.wall())
+        call.reported = signal_of(answer, status_code, headers, body, retry_after, call.clock.wall())
         call.response = None if isinstance(answer, BaseException | Signal) else answer
         return call.reported.outcome
 

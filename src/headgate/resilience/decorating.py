@@ -21,10 +21,11 @@ def guarded(provider: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
     def decorate(func: Any) -> Any:
         import inspect  # here, because it is large
 
-        takes_context = "ctx" in inspect.signature(func).parameters
+        names = list(inspect.signature(func).parameters)
+        place = names.index("ctx") if "ctx" in names else -1
 
         def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-            if takes_context and "ctx" not in kwargs:
+            if len(args) <= place and "ctx" not in kwargs:
                 return lambda ctx: func(*args, ctx=ctx, **kwargs)
             return lambda: func(*args, **kwargs)
 

@@ -109,7 +109,7 @@ class Target:
         """The key whose pace a call keeps: its credential's, or the provider's own."""
         if label is None:
             return f"{self.key}/{NO_CREDENTIAL}" if self.keyed else self.key
-        return f"{self.key}/{re.sub(_UNFIT, _quoted, label)}"
+        return pair_key(self.key, label)
 
     def sent(self, now: float) -> None:
         """A call leaves for the first time."""
@@ -220,6 +220,11 @@ class ProviderResilienceManager:
         target = self._by_key.get(event.key)
         if event.kind == "circuit_changed" and target is not None:
             self.tell("circuit_state_change", target.name, breaker_state=event.state)
+
+
+def pair_key(key: str, label: str) -> str:
+    """The key of a credential's own pace."""
+    return f"{key}/{re.sub(_UNFIT, _quoted, label)}"
 
 
 def _quoted(unfit: re.Match[str]) -> str:

@@ -126,12 +126,19 @@ def hidden_in(result: object, clock: Clock) -> tuple[Signal, object]:
 
 
 def _read(response: object | None, error: Exception | None, wall: float) -> Signal:
-    """The signal of an answer or an error. An error of ours says by its class what its cause may not."""
+    """The signal of an answer or an error. An error of ours says by its class what its cause may not.
+
+    A good answer does not make an error good: the connection may have broken after it, or its body is unfit.
+    """
     if error is None or (response is not None and not isinstance(error, Failed)):
-        return signal_of(response, None, None, None, None, wall)
+        signal = signal_of(response, None, None, None, None, wall)
+        if error is None or signal.outcome is not Outcome.OK:
+            return signal
+    signal = signal_of(error, None, None, None, error.retry_after if isinstance(error, Failed) else None, wall)
+    if signal.outcome is Outcome.OK:
+        return replace(signal, outcome=Outcome.INVALID)
     if not isinstance(error, Failed):
-        return signal_of(error, None, None, None, None, wall)
-    signal = signal_of(error, None, None, None, error.retry_after, wall)
+        return signal
     if signal.outcome is Outcome.INVALID and error.status_code is None:
         outcome = next((means for kind, means in _BY_CLASS if isinstance(error, kind)), signal.outcome)
         return replace(signal, outcome=outcome)
@@ -145,4 +152,4 @@ def _type_of(outcome: Outcome, response: object | None, error: Exception | None)
         return "timeout" if late else "connection" if response is None and error is not None else "server_error"
     if outcome is Outcome.INVALID and response is None and error is not None:
         return "unknown"
-    return _TYPE_OF[outcome]
+    return _TYPE_OF.get(outcome, "unknown")

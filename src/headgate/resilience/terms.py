@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from ..clock import Clock
 from ..core.decision import UNKNOWN
 from ..limiter.checks import Cost
 from .checks import check, check_time, number
@@ -69,6 +70,10 @@ class Terms:
         self.classify_error = classify_error
         self._correlation_id = correlation_id
         self.started_at = manager.clock.now()
+
+    @property
+    def clock(self) -> Clock:
+        return self.manager.clock
 
     @property
     def correlation_id(self) -> str:

@@ -26,14 +26,12 @@ from aiohttp import web
 from .api import MockApi, MockPlan, Verdict
 from .dialects import DIALECTS
 from .llm import LANGUAGE_APIS
-from .llm.desk import LARGEST_BODY, LanguageDesk
+from .llm.desk import LARGEST_BODY, LONGEST_ID, LanguageDesk
 from .providers import PROVIDER_APIS
 from .providers.desk import Desk, answer
 from .providers.faults import Fault
 from .reply import Reply
 
-LONGEST_ID = 200
-"""Characters of an ``Idempotency-Key`` that count; the rest is cut."""
 GRACE = 1.0
 """How long a stopping server lets calls in flight finish."""
 

@@ -9,12 +9,11 @@ row of pieces as the same text in one.
 from __future__ import annotations
 
 import gzip
-import io
 import zlib
 from collections.abc import Callable
 from enum import Enum
 from pathlib import PurePath
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from ...errors import ConfigError
 
@@ -43,19 +42,27 @@ class Compression(Enum):
         return cls.ZSTD if start.startswith((b"\x28\xb5\x2f\xfd", _SKIPPABLE_FRAME)) else cls.NONE
 
 
+class Readable(Protocol):
+    """What lines are read from: ``read1`` gives what there is, and waits only while there is nothing."""
+
+    def read1(self, size: int, /) -> bytes: ...
+    def close(self) -> None: ...
+
+
 _SKIPPABLE_FRAME = b"\x50\x2a\x4d\x18"
 """What pzstd writes first."""
 
 _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
-def unpacked(stream: IO[bytes], kind: Compression, name: str) -> io.BufferedReader:
-    """The stream's text, whatever it is packed in. ``stream`` is closed with what is returned."""
+def unpacked(stream: IO[bytes], kind: Compression, name: str) -> Readable:
+    """The stream's text, whatever it is packed in, as soon as it comes."""
     if kind is Compression.GZIP:
-        return io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=stream, mode="rb")), CHUNK)
+        return gzip.GzipFile(fileobj=stream, mode="rb")
     if kind is Compression.ZSTD:
-        return io.BufferedReader(_zstd(name).ZstdFile(stream), CHUNK)
-    return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stream), CHUNK)
+        opened: Readable = _zstd(name).ZstdFile(stream)
+        return opened
+    return cast(Readable, stream)
 
 
 def packer(kind: Compression, name: str) -> Callable[[bytes], bytes]:
@@ -64,7 +71,9 @@ def packer(kind: Compression, name: str) -> Callable[[bytes], bytes]:
         return lambda data: gzip.compress(data, GZIP_LEVEL, mtime=0)
     if kind is Compression.ZSTD:
         module = _zstd(name)
-        return lambda data: bytes(module.compress(data, ZSTD_LEVEL))
+        wanted = module.CompressionParameter
+        options = {wanted.compression_level: ZSTD_LEVEL, wanted.checksum_flag: 1}
+        return lambda data: bytes(module.compress(data, options=options))
     return lambda data: data
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import suppress
 
 from .reading import InputRow, Rows
 
@@ -16,7 +17,7 @@ LARGEST_LOT = 512
 """Rows that are handed over at once."""
 MOST_LOTS = 4
 """Lots that wait to be taken."""
-LARGEST_WAIT = 16 << 20
+MOST_BYTES = 4 << 20
 """Bytes of rows in a lot after which it is handed over, however few they are."""
 
 
@@ -24,8 +25,25 @@ class _Stopped(Exception):  # noqa: N818 - the reader's way out, seen by nobody
     """Nobody takes rows any more."""
 
 
-async def rows_for_loop(rows: Rows) -> AsyncGenerator[InputRow]:
-    """The input's rows, without ever blocking the loop. What reading raises is raised here, after the rows before it."""
+class _Again:
+    """An input that may be read several times."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def __aiter__(self) -> AsyncGenerator[InputRow]:
+        return _read_by_thread(self._rows)
+
+
+def rows_for_loop(rows: Rows) -> AsyncIterable[InputRow]:
+    """The input's rows, without ever blocking the loop. What reading raises is raised here, after the rows before it.
+
+    A file gives them each time it is asked, standard input once.
+    """
+    return _Again(rows) if rows.can_be_read_again else _read_by_thread(rows)
+
+
+async def _read_by_thread(rows: Rows) -> AsyncGenerator[InputRow]:
     loop = asyncio.get_running_loop()
     lots: asyncio.Queue[list[InputRow] | BaseException | None] = asyncio.Queue()
     room = threading.Semaphore(MOST_LOTS)
@@ -34,12 +52,11 @@ async def rows_for_loop(rows: Rows) -> AsyncGenerator[InputRow]:
 
     def hand_over() -> None:
         nonlocal lot
+        if lot:
+            room.acquire()
         if stopped.is_set():
             raise _Stopped
         if lot:
-            room.acquire()
-            if stopped.is_set():
-                raise _Stopped
             full, lot = lot, []
             loop.call_soon_threadsafe(lots.put_nowait, full)
 
@@ -47,24 +64,19 @@ async def rows_for_loop(rows: Rows) -> AsyncGenerator[InputRow]:
         end: BaseException | None = None
         held = 0
         try:
-            rows.before_reading = hand_over
-            for row in rows:
+            for row in rows.read(hand_over):
                 lot.append(row)
                 held += len(row.raw)
-                if len(lot) >= LARGEST_LOT or held >= LARGEST_WAIT:
+                if len(lot) >= LARGEST_LOT or held >= MOST_BYTES:
                     hand_over()
                     held = 0
-            hand_over()
         except _Stopped:
             return
         except BaseException as error:
             end = error
-        try:
-            if lot:
-                hand_over()
+        with suppress(_Stopped, RuntimeError):  # the loop may be closed
+            hand_over()
             loop.call_soon_threadsafe(lots.put_nowait, end)
-        except (_Stopped, RuntimeError):  # the loop is closed
-            return
 
     threading.Thread(target=read, name="headgate-input", daemon=True).start()
     try:

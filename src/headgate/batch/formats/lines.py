@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import IO
 
-from .compression import CHUNK
+from .compression import CHUNK, Readable
 
 DIGEST_BYTES = 16
 
@@ -34,18 +33,17 @@ class LongLine:
 
 
 def lines_of(
-    stream: IO[bytes], longest: int, before_reading: Callable[[], object] = lambda: None
+    stream: Readable, longest: int, before_reading: Callable[[], object] = lambda: None
 ) -> Iterator[bytes | LongLine]:
     """The stream's lines without their ``\\n``.
 
     ``before_reading`` is called before each read, which may take long: the time to hand on what there is.
     """
-    read = getattr(stream, "read1", stream.read)
     begun = bytearray()  # the line that goes on in the next chunk
     overlong: LongLine | None = None  # what takes its place once it is too long
     while True:
         before_reading()
-        chunk = read(CHUNK)
+        chunk = stream.read1(CHUNK)
         if not chunk:
             break
         first, *lines = chunk.split(b"\n")

@@ -9,21 +9,18 @@ its number: what is to become of it (``on_broken``) shows when somebody asks for
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
-import os
 import sys
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import PurePath
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from ...errors import ConfigError
-from .compression import Compression, is_damage, unpacked
-from .lines import DIGEST_BYTES, LongLine, lines_of
-from .problems import BrokenRowError, InputError, quoted
+from .lines import DIGEST_BYTES
+from .problems import BrokenRowError, InputError
+from .records import csv_shape, records_of, too_long
 from .shapes import (
     BatchLines,
     CsvRecords,
@@ -31,20 +28,17 @@ from .shapes import (
     Request,
     Shape,
     UnfitRowError,
+    has_name,
     is_batch_line,
-    parsed,
-    record,
     usual_name,
 )
-from .template import Template, listing
+from .source import STDIN, Source
+from .template import Template
 
 LONGEST_ROW = 32 << 20
 """Bytes: some pictures fit into it. A longer row is broken."""
-MOST_COLUMNS = 10_000
 FORMATS = ("auto", "batch", "jsonl", "csv")
-STDIN = "-"
-_BOM = b"\xef\xbb\xbf"
-_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_CARRIAGE_RETURN = 13
 
 
 class InputRow:
@@ -62,7 +56,7 @@ class InputRow:
         self.raw = raw
         self.digest = digest
         self.problem = problem
-        """Why it is no row, if that shows without parsing it."""
+        """Why it is no row, where that shows without parsing it."""
 
     @property
     def key(self) -> str:
@@ -79,20 +73,23 @@ class InputRow:
                     raise UnfitRowError(self.problem)
                 self._request = self._rows.shape.request(self.raw, self.index + 1)
             except UnfitRowError as error:
-                rows = self._rows
-                raise BrokenRowError(rows.source, self.line, str(error), stops=rows.stops) from None
+                raise self.broken(str(error)) from None
         return self._request
+
+    def broken(self, what: str) -> BrokenRowError:
+        """The error that says what is wrong with this row."""
+        return BrokenRowError(self._rows.name, self.line, what, stops=self._rows.stops)
 
     def __repr__(self) -> str:
         return f"<InputRow {self.index} at line {self.line}, {len(self.raw)} bytes>"
 
 
 class Rows:
-    """An open input. Iterate it once; ``with`` closes it."""
+    """An open input. A file may be read several times, standard input only once; ``with`` closes it."""
 
     def __init__(
         self,
-        source: str,
+        path: str,
         *,
         format: str = "auto",  # noqa: A002 - what people call it
         template: Template | None = None,
@@ -102,9 +99,10 @@ class Rows:
         on_broken: str = "stop",
         stdin: io.BufferedReader | None = None,
     ) -> None:
-        """``source`` is a path, or "-" for standard input. Opens it and reads as far as its first row.
+        """``path`` may be "-" for standard input. Reads as far as the first row, or a CSV's header.
 
-        ``name_field`` is the column or field that holds each row's name (``custom_id``, if there is one).
+        ``name_field`` is the column or field that holds each row's name; ``custom_id``, if there is one.
+        Raises ``InputError`` or ``ConfigError``.
         """
         if format not in FORMATS:
             raise ConfigError(f"format={format!r} must be one of {', '.join(FORMATS)}")
@@ -114,18 +112,20 @@ class Rows:
             raise ConfigError(f"longest={longest!r} must be a number of bytes, 1 or more")
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
             raise ConfigError(f"delimiter={delimiter!r} must be one character, such as ',' or ';'")
-        self.source = "standard input" if source == STDIN else source
+        self.name = "standard input" if path == STDIN else path
         self.stops = on_broken == "stop"
-        self.before_reading: Callable[[], object] | None = None
-        """Called before each read, which may take long where the input is a pipe."""
-        self._template = template
-        self._name_field = name_field
-        self._longest = longest
-        self._line = 0
-        self._stream = self._open(source, stdin)
+        self.template = template
+        self._path, self._longest = path, longest
+        suffixes = {suffix.lower() for suffix in PurePath(path).suffixes}
+        self._delimiter = delimiter or ("\t" if ".tsv" in suffixes else ",")
+        source = Source(path, longest, stdin)
+        self._begun: Source | None = source
+        """The source that was opened to look at its beginning, until it is read from."""
         try:
-            self._lines: Iterator[bytes | LongLine] = self._read_lines()
-            self.shape = self._shape(source, format, delimiter)
+            if format == "csv" or (format == "auto" and suffixes & {".csv", ".tsv"}):
+                self.shape: Shape = csv_shape(source, template, name_field, self._delimiter)
+            else:
+                self.shape = self._json_shape(source, format, name_field)
         except BaseException:
             self.close()
             raise
@@ -133,16 +133,32 @@ class Rows:
     @property
     def identity(self) -> dict[str, str]:
         """What must stay the same from run to run for the rows to mean the same."""
-        columns = ",".join(self._columns) if self.shape.label == "csv" else ""
-        digest = "" if self._template is None else self._template.digest
-        return {"format": self.shape.label, "columns": columns, "names": self._name_field or "", "template": digest}
+        template = "" if self.template is None else self.template.digest
+        columns = ", ".join(self.shape.columns) if isinstance(self.shape, CsvRecords) else ""
+        names = self.shape.name_field or ""
+        return {"format": self.shape.label, "columns": columns, "names": names, "template": template}
+
+    @property
+    def can_be_read_again(self) -> bool:
+        return self._path != STDIN
 
     def __iter__(self) -> Iterator[InputRow]:
-        return self._records() if self.shape.label == "csv" else self._one_each()
+        return self.read()
+
+    def read(self, before_reading: Callable[[], object] | None = None) -> Iterator[InputRow]:
+        """From the first row to the last. ``before_reading`` is called before each read, which a pipe may make long."""
+        source = self._fresh_source()
+        source.before_reading = before_reading
+        try:
+            yield from self._records(source) if isinstance(self.shape, CsvRecords) else self._lines(source)
+        finally:
+            source.close()
 
     def close(self) -> None:
-        if self._stream is not sys.stdin.buffer:
-            self._stream.close()
+        """What is being read closes itself at its end."""
+        if self._begun is not None:
+            self._begun.close()
+            self._begun = None
 
     def __enter__(self) -> Self:
         return self
@@ -152,167 +168,44 @@ class Rows:
     ) -> None:
         self.close()
 
-    # ------------------------------------------------------------------ from bytes to lines
+    def _fresh_source(self) -> Source:
+        """At its first row."""
+        source, self._begun = self._begun, None
+        if source is not None:
+            return source
+        if not self.can_be_read_again:
+            raise InputError("standard input can be read only once")
+        source = Source(self._path, self._longest)
+        if isinstance(self.shape, CsvRecords):
+            next(records_of(source, self._delimiter), None)  # the header
+        return source
 
-    def _open(self, source: str, stdin: io.BufferedReader | None) -> io.BufferedReader:
-        try:
-            if source == STDIN:
-                stream = stdin or sys.stdin.buffer
-            else:
-                stream = open(source, "rb")  # noqa: SIM115 - closed by close()
-            start = stream.peek(4)[:4]
-        except OSError as error:
-            raise InputError(f"{self.source}: cannot be read ({error.strerror or error})") from None
-        if start.startswith(_WIDE_BOMS):
-            raise InputError(f"{self.source}: is UTF-16; save it as UTF-8")
-        return unpacked(stream, Compression.of_start(start), self.source)
-
-    def _read_lines(self) -> Iterator[bytes | LongLine]:
-        """Lines, with the reasons why there are no more in our own words."""
-        lines = lines_of(self._stream, self._longest, self._wait)
-        try:
-            for line in lines:
-                if not self._line and isinstance(line, bytes):
-                    line = line.removeprefix(_BOM)
-                self._line += 1
-                yield line
-        except Exception as error:
-            if not is_damage(error) and not isinstance(error, OSError):
-                raise
-            what = "it is damaged, or cut off" if is_damage(error) else f"it cannot be read on ({error})"
-            raise InputError(
-                f"{self.source}: {what} after line {self._line:,}. What was read is safe; put the file right and run again"
-            ) from None
-
-    def _wait(self) -> None:
-        if self.before_reading is not None:
-            self.before_reading()
-
-    # ------------------------------------------------------------------ which shape
-
-    def _shape(self, source: str, given: str, delimiter: str | None) -> Shape:
-        suffixes = [suffix.lower() for suffix in PurePath(source).suffixes]
-        table = bool({".csv", ".tsv"}.intersection(suffixes))
-        if given == "csv" or (given == "auto" and table):
-            return self._csv(delimiter or ("\t" if ".tsv" in suffixes else ","))
-        first = next((line for line in self._lines if not isinstance(line, bytes) or line.strip()), None)
-        self._line -= first is not None
-        if first is not None:
-            self._lines = chain(self._count_again(first), self._lines)
-        plain = first if isinstance(first, bytes) else b"{}"
-        if given == "batch" or (given == "auto" and self._template is None and is_batch_line(plain)):
-            if self._template is not None:
-                raise ConfigError(f"{self.source}: a template is for plain rows; these are whole requests")
+    def _json_shape(self, source: Source, given: str, name_field: str | None) -> Shape:
+        first = source.first()
+        line = first if isinstance(first, bytes) else b""
+        if given == "batch" or (given == "auto" and self.template is None and is_batch_line(line)):
+            if self.template is not None:
+                raise ConfigError(f"{self.name}: a template is for plain rows; these are whole requests")
             return BatchLines()
-        if self._name_field is None and _has_name(plain):
-            self._name_field = "custom_id"
-        return PlainLines(self._template, self._name_field)
+        return PlainLines(self.template, "custom_id" if name_field is None and has_name(line) else name_field)
 
-    def _count_again(self, first: bytes | LongLine) -> Iterator[bytes | LongLine]:
-        self._line += 1
-        yield first
-
-    def _csv(self, delimiter: str) -> Shape:
-        if self._template is None:
-            raise ConfigError(f"{self.source}: a CSV needs a template that says where its columns go")
-        csv.field_size_limit(max(csv.field_size_limit(), self._longest))  # it is one for the whole process
-        self._delimiter = delimiter
-        for _, raw, problem in self._raw_records():
-            try:
-                if problem or isinstance(raw, LongLine):
-                    raise UnfitRowError(problem or "it is too long")
-                self._columns = record(raw, delimiter)
-            except UnfitRowError as error:
-                raise InputError(f"{self.source}: the header: {error}") from None
-            break
-        else:
-            raise InputError(f"{self.source}: is empty; a CSV begins with the names of its columns")
-        columns = self._columns
-        if len(columns) > MOST_COLUMNS:
-            raise InputError(f"{self.source}: has {len(columns):,} columns; at most {MOST_COLUMNS:,} can be")
-        if twice := next((name for place, name in enumerate(columns) if name in columns[:place]), None):
-            raise InputError(f"{self.source}: has two columns {quoted(twice)}; each needs a name of its own")
-        self._template.check_columns(columns, self.source)
-        if self._name_field is None and "custom_id" in columns:
-            self._name_field = "custom_id"
-        if self._name_field is not None and self._name_field not in columns:
-            raise ConfigError(f"{self.source}: has no column {quoted(self._name_field)}; {listing('column', columns)}")
-        return CsvRecords(columns, self._template, self._name_field, delimiter)
-
-    # ------------------------------------------------------------------ from lines to rows
-
-    def _one_each(self) -> Iterator[InputRow]:
+    def _lines(self, source: Source) -> Iterator[InputRow]:
         blake2b = hashlib.blake2b
         index = 0
-        for line in self._lines:
+        for line in source.lines:
             if not isinstance(line, bytes):
-                yield InputRow(self, index, self._line, b"", line.digest, self._too_long(line.length))
+                yield InputRow(self, index, source.line, b"", line.digest, too_long(line.length, source))
             elif line and not line.isspace():
-                raw = line[:-1] if line[-1] == 13 else line  # \r
-                yield InputRow(self, index, self._line, raw, blake2b(raw, digest_size=DIGEST_BYTES).digest())
+                raw = line[:-1] if line[-1] == _CARRIAGE_RETURN else line
+                yield InputRow(self, index, source.line, raw, blake2b(raw, digest_size=DIGEST_BYTES).digest())
             else:
                 continue
             index += 1
 
-    def _records(self) -> Iterator[InputRow]:
+    def _records(self, source: Source) -> Iterator[InputRow]:
         blake2b = hashlib.blake2b
-        for index, (line, raw, problem) in enumerate(self._raw_records()):
+        for index, (line, raw, problem) in enumerate(records_of(source, self._delimiter)):
             if isinstance(raw, bytes):
                 yield InputRow(self, index, line, raw, blake2b(raw, digest_size=DIGEST_BYTES).digest(), problem)
             else:
                 yield InputRow(self, index, line, b"", raw.digest, problem)
-
-    def _raw_records(self) -> Iterator[tuple[int, bytes | LongLine, str]]:
-        """Records with the lines they begin at. Only one with a quote in it may span lines: those csv looks at."""
-        for line in self._lines:
-            began, problem, whole = self._line, "", line
-            if not isinstance(line, bytes):
-                problem = self._too_long(line.length)
-            elif b'"' in line:
-                whole, problem = self._whole(line)
-            elif not line or line.isspace():
-                continue
-            if isinstance(whole, bytes) and whole.endswith(b"\r"):
-                whole = whole[:-1]
-            yield began, whole, problem
-
-    def _whole(self, first: bytes) -> tuple[bytes | LongLine, str]:
-        """The record that begins with this line, with as many more lines as its quotes ask for."""
-        pieces = [first]
-        length, problem = len(first), ""
-
-        def feed() -> Iterator[str]:
-            nonlocal length, problem
-            yield first.decode("latin-1") + "\n"  # quotes and delimiters are the same in UTF-8
-            for line in self._lines:
-                length += 1 + (len(line) if isinstance(line, bytes) else line.length)
-                if length > self._longest or not isinstance(line, bytes):
-                    problem = f"{self._too_long(length)}, up to line {self._line:,}: is a quote not closed?"
-                    return
-                pieces.append(line)
-                yield line.decode("latin-1") + "\n"
-            problem = "a quote is opened in it and never closed"
-
-        try:
-            next(csv.reader(feed(), delimiter=self._delimiter), None)
-        except csv.Error:
-            pass  # whoever asks for its request will be told
-        return b"\n".join(pieces), problem
-
-    def _too_long(self, length: int) -> str:
-        return f"it is {length:,} bytes long; at most {self._longest:,} can be"
-
-
-def is_same_file(one: str, other: str) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False
-
-
-def _has_name(raw: bytes) -> bool:
-    try:
-        values: dict[str, Any] = parsed(raw)
-    except UnfitRowError:
-        return False
-    return isinstance(values.get("custom_id"), str | int)

@@ -39,6 +39,12 @@ def error_line(row_id: str, name: str, code: str, message: str) -> bytes:
     )
 
 
+def dead_line(row_id: str, name: str, reason: str) -> bytes:
+    """Of a row that had no answer, by its reason in the ledger: a category, a colon and a sentence."""
+    category, _, sentence = reason.partition(":")
+    return error_line(row_id, name, category.strip(), sentence.strip() or category.strip())
+
+
 def on_one_line(body: bytes) -> bytes:
     """JSON without line breaks: they may stand between its parts only, never inside of a text."""
     return _LINE_BREAKS.sub(b"", body.strip())

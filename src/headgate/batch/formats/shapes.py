@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from ..tokens import Usage, estimate
+from ..tokens import NO_TOKENS, Usage, estimate
 from .problems import quoted
 from .template import MissingError, Template, listing
 
@@ -39,7 +39,7 @@ class Request:
     """Below the target's base URL; empty is the target's usual one."""
     body: bytes | None = None
     model: str = ""
-    estimate: Usage = Usage()
+    estimate: Usage = NO_TOKENS
 
 
 class UnfitRowError(Exception):
@@ -51,6 +51,8 @@ class Shape(Protocol):
 
     @property
     def label(self) -> str: ...
+    @property
+    def name_field(self) -> str | None: ...
     def name(self, raw: bytes, number: int) -> str: ...
     def request(self, raw: bytes, number: int) -> Request: ...
 
@@ -59,6 +61,7 @@ class BatchLines:
     """Lines made for a vendor's batch API."""
 
     label = "batch"
+    name_field = "custom_id"
 
     def name(self, raw: bytes, number: int) -> str:
         found = _NAME_IN_FRONT.match(raw)
@@ -82,17 +85,17 @@ class PlainLines:
 
     def __init__(self, template: Template | None = None, name_field: str | None = None) -> None:
         self._template = template
-        self._name_field = name_field
+        self.name_field = name_field
 
     def name(self, raw: bytes, number: int) -> str:
-        return _name_only(self._template, self._name_field, number, lambda: parsed(raw))
+        return _name_only(self._template, self.name_field, number, lambda: parsed(raw))
 
     def request(self, raw: bytes, number: int) -> Request:
         values = parsed(raw)
         if self._template is not None:
-            return filled(self._template, values, self._name_field, number)
-        name = _named(values, self._name_field, number)
-        return body_request({field: value for field, value in values.items() if field != self._name_field}, name=name)
+            return filled(self._template, values, self.name_field, number)
+        name = _named(values, self.name_field, number)
+        return body_request({field: value for field, value in values.items() if field != self.name_field}, name=name)
 
 
 class CsvRecords:
@@ -101,22 +104,22 @@ class CsvRecords:
     label = "csv"
 
     def __init__(self, columns: Sequence[str], template: Template, name_field: str | None, delimiter: str) -> None:
-        self._columns = columns
+        self.columns = columns
         self._template = template
-        self._name_field = name_field
+        self.name_field = name_field
         self._delimiter = delimiter
 
     def name(self, raw: bytes, number: int) -> str:
-        return _name_only(self._template, self._name_field, number, lambda: self._values(raw))
+        return _name_only(self._template, self.name_field, number, lambda: self._values(raw))
 
     def request(self, raw: bytes, number: int) -> Request:
-        return filled(self._template, self._values(raw), self._name_field, number)
+        return filled(self._template, self._values(raw), self.name_field, number)
 
     def _values(self, raw: bytes) -> dict[str, str]:
         fields = record(raw, self._delimiter)
-        if len(fields) != len(self._columns):
-            raise UnfitRowError(f"it has {len(fields)} fields, and the header {len(self._columns)}")
-        return dict(zip(self._columns, fields, strict=True))
+        if len(fields) != len(self.columns):
+            raise UnfitRowError(f"it has {len(fields)} fields, and the header {len(self.columns)}")
+        return dict(zip(self.columns, fields, strict=True))
 
 
 def usual_name(number: int) -> str:
@@ -127,7 +130,8 @@ def record(raw: bytes, delimiter: str) -> list[str]:
     """The fields of one CSV record."""
     try:
         text = raw.decode()
-        records = list(csv.reader((f"{line}\n" for line in text.split("\n")), delimiter=delimiter))
+        lines = [text] if b"\n" not in raw else [f"{line}\n" for line in text.split("\n")]
+        records = list(csv.reader(lines, delimiter=delimiter))
     except UnicodeDecodeError:
         raise UnfitRowError("it is not UTF-8") from None
     except csv.Error as error:
@@ -140,7 +144,7 @@ def record(raw: bytes, delimiter: str) -> list[str]:
 def parsed(raw: bytes) -> dict[str, Any]:
     """The JSON object in a line."""
     try:
-        value = json.loads(raw.decode(), parse_constant=_no_constant)
+        value = decode_strictly(raw.decode())
     except UnicodeDecodeError:
         raise UnfitRowError("it is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -176,7 +180,7 @@ def body_request(body: dict[str, Any], *, name: str, method: str = "POST", path:
     if body.get("stream") is True:
         raise UnfitRowError('"stream": true cannot be part of a batch; its answers are kept whole')
     try:
-        written = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        written = _encode(body).encode()
     except (ValueError, RecursionError):
         raise UnfitRowError("its body holds a number that JSON cannot hold, or is nested too deep") from None
     model = body.get("model")
@@ -220,6 +224,14 @@ def is_batch_line(raw: bytes) -> bool:
     return "custom_id" in line and not {"body", "params", "url"}.isdisjoint(line)
 
 
+def has_name(raw: bytes) -> bool:
+    """Whether a plain row like this one says what it is called."""
+    try:
+        return "custom_id" in parsed(raw)
+    except UnfitRowError:
+        return False
+
+
 def _named(values: dict[str, Any], field: str | None, number: int) -> str:
     if field is None:
         return usual_name(number)
@@ -241,3 +253,8 @@ def _name(given: object, field: str = "custom_id") -> str:
 
 def _no_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no JSON")
+
+
+decode_strictly = json.JSONDecoder(parse_constant=_no_constant).decode
+"""JSON as its standard has it, without Python's NaN and Infinity."""
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

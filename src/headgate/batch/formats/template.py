@@ -52,7 +52,7 @@ class Template:
         except RecursionError:
             raise ConfigError(f"{source}: a template may be {DEEPEST_TEMPLATE} levels deep") from None
         if not isinstance(parsed, dict):
-            raise ConfigError(f"{source}: a template must be a JSON object, such as {{\"model\": ..., \"messages\": ...}}")
+            raise ConfigError(f'{source}: a template must be a JSON object, such as {{"model": ..., "messages": ...}}')
         names: dict[str, None] = {}
         self._fill = _filler(parsed, source, names, 0)
         self.names = tuple(names)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ..api import MockPlan
 from ..dialects import Standings
-from ..dialects.contract import DAY, HOUR, MINUTE
+from ..dialects.contract import DAY, HOUR, MINUTE, RETRY_WHEN_UNKNOWN
 from ..quota import Quota, Standing, make_quota
 
 
@@ -55,14 +55,11 @@ class KeyBudget:
         """Let a call of so many tokens through, or say what keeps it out; ``end`` follows one that was let through."""
         self._catch_up(elapsed, wall)
         refusal = self._too_large(elapsed, tokens) or self._daily(wall) or self._rate_limited(elapsed, tokens)
-        if refusal is not None:
-            self._calls.refuse(elapsed)
-            return refusal
-        self._calls.take(elapsed)
-        if self._tokens is not None:
-            self._tokens.take(elapsed, tokens)
-        self.today += 1
-        return None
+        self.today += refusal is None
+        for quota, amount in ((self._calls, 1), (self._tokens, tokens)):
+            if quota is not None:
+                (quota.take if refusal is None else quota.refuse)(elapsed, amount)
+        return refusal
 
     def end(self, elapsed: float) -> None:
         self._calls.end(elapsed)
@@ -86,11 +83,15 @@ class KeyBudget:
         return Refusal("daily", "calls", standing, 1)
 
     def _rate_limited(self, elapsed: float, tokens: int) -> Refusal | None:
+        """By the limit that keeps it out longest."""
+        longest, refusal = 0.0, None
         for unit, quota, amount in (("calls", self._calls, 1), ("tokens", self._tokens, tokens)):
             wait = 0.0 if quota is None else quota.wait(elapsed, amount)
-            if quota is not None and wait != 0:
-                return Refusal("rate_limited", unit, replace(quota.standing(elapsed), retry=wait), amount)
-        return None
+            told = RETRY_WHEN_UNKNOWN if wait is None else wait
+            if quota is not None and told > longest:
+                longest = told
+                refusal = Refusal("rate_limited", unit, replace(quota.standing(elapsed), retry=wait), amount)
+        return refusal
 
     def _catch_up(self, elapsed: float, wall: float) -> None:
         """Take every step that fell due, at its own instant, and begin the day anew at midnight."""

@@ -34,7 +34,7 @@ UNPAID = "unpaid"
 LARGEST_BODY = 32 * 1024 * 1024
 """Bytes of a request; more is a 413."""
 LONGEST_ID = 200
-"""Characters of an ``Idempotency-Key`` that count."""
+"""Characters of an ``Idempotency-Key`` that count; the rest is cut."""
 
 _STREAM = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -62,8 +62,7 @@ class LanguageDesk:
         self.in_flight = self.most_in_flight = 0
         self.times_done: Counter[str] = Counter()
         """How often each ``Idempotency-Key`` was answered."""
-        self._plan, self._per_day = plan, per_day
-        self._plans = keys
+        self._plan, self._plans, self._per_day = plan, keys, per_day
         self._clock, self._wall, self._random, self._seed = clock, wall, rng, str(seed)
         self._budgets: OrderedDict[str, KeyBudget] = OrderedDict()
         self._started_at: float | None = None
@@ -103,8 +102,9 @@ class LanguageDesk:
         fault = self.faults.take(key)
         if fault is not None:
             self.counts["failed"] += 1
-            return await self._act_out(fault, request, asked, stamp)
-        if not key or key.startswith(REVOKED) or (self._plans and key not in self._plans):
+            announced = self._announced(self._budget(key)) if self._knows(key) else {}
+            return await self._act_out(fault, request, asked, stamp, announced | fault.headers)
+        if not self._knows(key):
             return self._tell("refused", self.api.refuse("unauthorized"), stamp)
         if key.startswith(UNPAID):
             return self._tell("out_of_quota", self.api.refuse("quota"), stamp)
@@ -126,6 +126,9 @@ class LanguageDesk:
             budget.end(self._elapsed())
         self._count_done(asked, understood)
         return response
+
+    def _knows(self, key: str) -> bool:
+        return key in self._plans if self._plans else bool(key) and not key.startswith(REVOKED)
 
     def _understand(self, asked: Asked) -> Answer:
         self.api.check(asked)
@@ -170,7 +173,9 @@ class LanguageDesk:
             await response.write(_on_the_wire(event))
         return response
 
-    async def _act_out(self, fault: Fault, request: web.Request, asked: Asked, stamp: Stamp) -> web.StreamResponse:
+    async def _act_out(
+        self, fault: Fault, request: web.Request, asked: Asked, stamp: Stamp, headers: dict[str, str]
+    ) -> web.StreamResponse:
         await asyncio.sleep(fault.delay)
         understood: Answer | None = None
         try:
@@ -180,12 +185,13 @@ class LanguageDesk:
             usual = rejected.reply
         told = self.api.sign(fault.reply(self.api, usual), stamp)
         response: web.StreamResponse
-        if understood is not None and understood.streamed and (told.body is usual.body or fault.drop == "midway"):
+        streams = told.body is usual.body if not fault.drop else fault.drop == "midway"
+        if understood is not None and understood.streamed and streams:
             events = list(understood.events(stamp))
             if fault.drop == "midway":
                 events = events[: len(events) // 2]
                 events += [understood.failure(told.body, stamp)] if fault.trouble else []
-            response = await self._stream(request, events, stamp, fault.headers, 0.0)
+            response = await self._stream(request, events, stamp, headers, 0.0)
             if fault.trouble:
                 return response
         elif fault.drop == "midway":
@@ -193,7 +199,7 @@ class LanguageDesk:
             await response.prepare(request)
             await response.write(b'{"id": "')
         else:
-            response = answer(told)
+            response = answer(told, headers)
         if fault.drop and request.transport is not None:
             request.transport.close()
         return response

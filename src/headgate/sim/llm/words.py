@@ -1,7 +1,7 @@
 """What the mocked models read and say: a token is four characters, and the same question gets the same answer.
 
     tokens of a text    its characters, divided by four, rounded up
-    an answer           made-up sentences of 16 to 96 tokens, cut where the caller's maximum is reached
+    an answer           made-up sentences of 16 to 96 tokens or a few more, cut where the caller's maximum is reached
     a vector            of length one, and the same for the same text
 
 Everything follows from the seed, the model and the text alone.
@@ -18,7 +18,7 @@ from typing import Any
 
 CHARACTERS_PER_TOKEN = 4
 SHORTEST, LONGEST = 16, 96
-"""Tokens of an answer whose caller sets no maximum."""
+"""Tokens of an answer whose caller sets no maximum, but for the end of its last sentence."""
 READ = ("content", "text", "input", "output", "arguments", "thinking")
 """Where texts are in a message; pictures and the like cost nothing here."""
 
@@ -61,16 +61,22 @@ def texts_in(value: Any) -> Iterator[str]:
 
 def write(seed: str, model: str, prompt: str, most_tokens: int | None) -> Written:
     """The model's answer; ``most_tokens`` is the caller's maximum."""
-    words, rng = _RIVER.split(), random.Random(f"{seed}\n{model}\n{prompt}")
+    words, rng = _RIVER.split(), _chance(seed, model, prompt)
     wanted = rng.randint(SHORTEST, LONGEST)
-    allowed = wanted if most_tokens is None else min(wanted, most_tokens)
     text = "This is made up."
-    while len(text) < wanted * CHARACTERS_PER_TOKEN:
+    while tokens_of(text) < wanted:
         text += f" {' '.join(rng.choices(words, k=rng.randint(4, 11))).capitalize()}."
-    return Written(text[: allowed * CHARACTERS_PER_TOKEN], allowed < wanted)
+    if most_tokens is None or tokens_of(text) <= most_tokens:
+        return Written(text, False)
+    return Written(text[: most_tokens * CHARACTERS_PER_TOKEN].rstrip(), True)
 
 
 def vector(seed: str, model: str, text: str, dimensions: int) -> list[float]:
-    raw = random.Random(f"{seed}\n{model}\n{text}").randbytes(dimensions)
+    raw = _chance(seed, model, text).randbytes(dimensions)
     length = math.sqrt(sum((byte - 127.5) ** 2 for byte in raw))
     return [(byte - 127.5) / length for byte in raw]
+
+
+def _chance(*about: str) -> random.Random:
+    """Half a character, which JSON can hold and UTF-8 cannot, is as good as any."""
+    return random.Random("\n".join(about).encode("utf-8", "surrogatepass"))

@@ -37,7 +37,7 @@ FAST = 80.0
 SEEK_DOUBLING = 0.65
 """Seconds in which it doubles when the quota has grown."""
 
-BUDGET = 0.0031
+BUDGET = 0.0032
 """The share of calls that looking may cost in refusals once measurements agree."""
 
 SLOW = 30.0

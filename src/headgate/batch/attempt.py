@@ -1,0 +1,230 @@
+"""One call of the worker for one row: what it may know, what it says, and what that means.
+
+The meaning is that of single calls (``resilience.taxonomy``). What becomes of the row then:
+
+    ok                                    done
+    rate_limited                          parked; has a count of its own
+    quota_exhausted                       parked; its credential rests until the reset, or the lane does
+    auth, key_dead                        parked for another credential; without credentials dead
+    overloaded, transient                 failed, to be tried again; dead after ``max_attempts``
+    too_large, invalid                    dead
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..clock import Clock
+from ..core.backoff import delay
+from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
+from ..core.signal import SILENT, Signal
+from ..errors import Refused
+from ..limiter.checks import Cost
+from ..limiter.permit import Permit
+from ..resilience.context import CallContext, Lease
+from ..resilience.taxonomy import ClassifyError, Verdict, hidden_in, judge
+from ..wire.redaction import HIDDEN, redact
+from .config import BatchConfig
+from .item import Item
+from .ledger import RowState
+
+if TYPE_CHECKING:
+    from .lanes import Lane
+
+LONGEST_REASON = 300
+_OK = Verdict(SILENT[Outcome.OK], False, "")
+_CANCELLED = Verdict(SILENT[Outcome.TRANSIENT], True, "cancelled")
+
+
+class ItemContext(CallContext):
+    """Handed to a worker: which row it works on, what it may use, and where to report."""
+
+    __slots__ = ()
+    _call: Attempt
+
+    @property
+    def provider(self) -> str:
+        return self._call.item.key
+
+    @property
+    def index(self) -> int:
+        """The row's position in the input, from 0."""
+        return self._call.item.index
+
+    @property
+    def name(self) -> str:
+        """What its result goes by."""
+        return self._call.item.name
+
+    @property
+    def key(self) -> str:
+        """The gate key, which a batch has in place of a provider."""
+        return self._call.item.key
+
+    def charge(self, *, tokens: float = 0, cost: float = 0.0) -> None:
+        """Say what this call has used up, where ``report(cost=...)`` and the prices do not tell."""
+        self._call.charged = (tokens, cost)
+
+    def __repr__(self) -> str:
+        return f"<ItemContext of row {self.index}, attempt {self.attempt} of {self.max_attempts}>"
+
+
+class Attempt:
+    """A call on its way."""
+
+    __slots__ = (
+        "charged",
+        "classify_error",
+        "clock",
+        "config",
+        "error",
+        "is_probe",
+        "item",
+        "lane",
+        "lease",
+        "permit",
+        "real_cost",
+        "reported",
+        "response",
+        "sent_at",
+        "under_way",
+        "value",
+        "verdict",
+    )
+
+    def __init__(
+        self,
+        item: Item,
+        lane: Lane,
+        permit: Permit,
+        lease: Lease | None,
+        config: BatchConfig,
+        clock: Clock,
+        classify_error: ClassifyError | None,
+    ) -> None:
+        self.item, self.lane, self.permit, self.lease = item, lane, permit, lease
+        self.config, self.clock, self.classify_error = config, clock, classify_error
+        gate = permit.gate
+        self.sent_at = permit.sent_at
+        held = gate.controller.hold_until
+        self.is_probe = (held != NEVER and lane.last_sent_at < held) or gate.breaker.state is not CircuitState.CLOSED
+        """The first call after a hold, sent to find out whether it is over."""
+        self.under_way = False
+        """Whether the worker has begun."""
+        self.reported: Signal | None = None
+        self.response: object = None
+        self.real_cost: Cost | None = None
+        self.charged: tuple[float, float] | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.verdict = _CANCELLED
+
+    # ------------------------------------------------------------------ what the context asks
+
+    @property
+    def attempt(self) -> int:
+        return self.item.attempts + 1
+
+    @property
+    def max_attempts(self) -> int:
+        return self.config.max_attempts
+
+    @property
+    def attempt_timeout(self) -> float:
+        return UNKNOWN if self.config.attempt_timeout is None else self.config.attempt_timeout
+
+    @property
+    def correlation_id(self) -> str:
+        return self.item.name
+
+    def time_left(self) -> float:
+        return max(0.0, min(self.item.deadline_at, self.lane.run.timekeeper.deadline_at) - self.clock.now())
+
+    # ------------------------------------------------------------------ how it ended
+
+    def answered(self, value: Any) -> None:
+        """The worker has returned; what it returned may be an error all the same."""
+        self.value = value
+        signal = self.reported
+        if signal is None:
+            signal, self.response = hidden_in(value, self.clock)
+        if signal.outcome is Outcome.OK:
+            self.verdict = _OK if signal is _OK.signal else Verdict(signal, False, "")
+        else:
+            self.verdict = judge(signal, self.response, None, self.classify_error, 0.0)
+
+    def failed(self, error: Exception) -> None:
+        self.error = error
+        known = self.reported if self.reported is not None and self.reported.outcome is not Outcome.OK else None
+        if isinstance(error, Refused):  # by another gate, inside of the worker: nothing was sent, and it may pass
+            self.verdict = Verdict(Signal(outcome=Outcome.ABANDONED, retry_after=error.retry_after), True, "refused")
+        else:
+            self.verdict = judge(known, self.response, error, self.classify_error, self.clock.wall())
+
+    def cancelled(self) -> None:
+        """Somebody has cancelled the worker: what it had reported until then still counts."""
+        if self.reported is not None and self.reported.outcome is not Outcome.OK:
+            self.verdict = judge(self.reported, self.response, None, self.classify_error, 0.0)
+
+    def give_back(self) -> None:
+        """Tell the gate and the credential how it ended, which frees both."""
+        signal, permit, lease = self.verdict.signal, self.permit, self.lease
+        if signal.outcome is Outcome.ABANDONED:
+            permit.abandon()
+            if lease is not None:
+                lease.release()
+        elif self.verdict is _CANCELLED:
+            self.let_go()
+        else:
+            permit.gate.limiter.end(permit, signal, None, self.real_cost)
+            if lease is not None:
+                lease.report(signal=signal)
+
+    def let_go(self) -> None:
+        """Nobody will know how it ended; if it had begun, it may have been sent."""
+        if self.under_way:
+            self.permit.release()
+        else:
+            self.permit.abandon()
+        if self.lease is not None:
+            self.lease.release()
+
+    # ------------------------------------------------------------------ what becomes of the row
+
+    def next_state(self, has_credentials: bool) -> RowState:
+        """Count what happened, and say where the row goes."""
+        item, config, outcome = self.item, self.config, self.verdict.signal.outcome
+        if outcome is Outcome.OK:
+            item.attempts += 1
+            return RowState.DONE
+        if outcome.uses_attempt:
+            item.attempts += 1
+            again = self.verdict.retryable and item.attempts < config.max_attempts
+            return RowState.FAILED if again else RowState.DEAD
+        if not self.is_probe:
+            item.rate_limited += 1
+        elsewhere = outcome in (Outcome.AUTH, Outcome.KEY_DEAD)
+        again = self.verdict.retryable and item.rate_limited <= config.max_rate_limit_retries
+        return RowState.PARKED if again and (has_credentials or not elsewhere) else RowState.DEAD
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether it ended because the row's time did: that counts against nobody."""
+        return isinstance(self.error, TimeoutError) and self.clock.now() >= self.item.deadline_at
+
+    def backoff(self, draw: float, times: int) -> float:
+        """Seconds before a row is tried again that was sent back so many times."""
+        floor = self.verdict.signal.retry_after or 0.0
+        base, most = self.config.base_delay, self.config.max_delay
+        return delay(max(1, times), draw, base=base, max_delay=most, floor=floor)
+
+    def reason(self) -> str:
+        """Why it failed: a category, and a sentence without secrets after it."""
+        outcome, error = self.verdict.signal.outcome, self.error
+        category = "cancelled" if self.verdict is _CANCELLED else outcome.value
+        said = self.verdict.signal.reason or self.verdict.error_type
+        text = f"{type(error).__name__}: {error}" if error is not None else said
+        times = f" ({self.item.rate_limited} times)" if not outcome.uses_attempt else ""
+        if self.lease is not None:
+            text = text.replace(self.lease.secret, HIDDEN)
+        return " ".join(redact(f"{category}: {text}{times}")[:LONGEST_REASON].split())

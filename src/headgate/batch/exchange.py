@@ -1,0 +1,168 @@
+"""One request and its answer over HTTP, bounded in time and size.
+
+No redirect is followed: it would carry the key to wherever it points. No cookie is kept, and a
+request is sent once: whether it is sent again is the gate's to decide. What goes wrong on the way is told in our own
+words, since an HTTP library's may quote an address or a header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .._version import __version__
+from ..core.decision import Outcome
+from ..errors import Failed
+from ..wire.redaction import HIDDEN
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
+
+CONNECT_WITHIN = 30.0
+"""Seconds until a connection must stand; a host that has vanished does not hold a row for longer."""
+SHORTEST_SECRET = 8
+"""A shorter one is not looked for in answers, where it would be found everywhere."""
+AGENT = f"headgate/{__version__}"
+_SENT_ONCE_ANYWAY = ("POST", "PATCH")
+"""aiohttp repeats none of these, and our own care would cost each some of its time."""
+
+
+class Answer:
+    """A response that has been read to its end: status, headers and body, as everybody who reads answers expects."""
+
+    __slots__ = ("_content", "headers", "status_code")
+
+    def __init__(self, status_code: int, headers: Mapping[str, str], content: bytes) -> None:
+        self.status_code = status_code
+        self.headers = headers
+        self._content = content
+
+    @property
+    def content(self) -> bytes:
+        return self._content
+
+    def __repr__(self) -> str:
+        return f"<Answer {self.status_code}, {len(self._content)} bytes>"
+
+
+class NoAnswerError(Failed):
+    """No usable answer came; it may come another time."""
+
+    outcome = Outcome.TRANSIENT
+
+
+class NoAnswerInTimeError(NoAnswerError, TimeoutError):
+    """It did not come in time."""
+
+
+class UnfitAnswerError(Failed):
+    """An answer came that must not be used, and asking again would bring the same."""
+
+    outcome = Outcome.INVALID
+
+
+class _HungUpError(Exception):
+    """The server took the request and closed the connection."""
+
+
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """By itself aiohttp sends a GET again when the server hangs up."""
+    import aiohttp
+
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+        raise _HungUpError from None
+
+
+def _sending(method: str) -> tuple[aiohttp.ClientMiddlewareType, ...]:
+    return () if method in _SENT_ONCE_ANYWAY else (_send_once,)
+
+
+def new_session(connections: int) -> aiohttp.ClientSession:
+    import aiohttp
+
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections, limit_per_host=connections),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": AGENT, "Accept": "application/json"},
+    )
+
+
+async def exchange(
+    session: aiohttp.ClientSession,
+    method: str,
+    url: URL,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    *,
+    name: str,
+    within: float,
+    largest: int,
+    secret: str = "",
+) -> Answer:
+    """Raises ``NoAnswerError`` or ``UnfitAnswerError``. ``name`` is what they call the server."""
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=within, sock_connect=min(within, CONNECT_WITHIN))
+    problem: Failed
+    try:
+        async with session.request(
+            method,
+            url,
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            timeout=timeout,
+            middlewares=_sending(method),
+        ) as response:
+            content = await _read(response, largest)
+            if content is not None:
+                return _without(secret, response, content)
+            problem = UnfitAnswerError(name, f"sent more than {largest:,} bytes; the rest was not read")
+    except aiohttp.ConnectionTimeoutError:
+        problem = NoAnswerInTimeError(name, "cannot be reached in time")
+    except TimeoutError:
+        problem = NoAnswerInTimeError(name, f"did not answer within {within:.3g} s")
+    except aiohttp.ClientConnectorError as error:
+        problem = NoAnswerError(name, f"cannot be reached ({type(error.os_error).__name__})")
+    except (_HungUpError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+        problem = NoAnswerError(name, "hung up without an answer")
+    except aiohttp.ClientPayloadError:
+        problem = NoAnswerError(name, "hung up in the middle of its answer")
+    except (aiohttp.InvalidURL, ValueError) as error:
+        problem = UnfitAnswerError(name, f"cannot be asked that ({type(error).__name__})")
+    except (aiohttp.ClientError, OSError) as error:
+        problem = NoAnswerError(name, f"gave no usable answer ({type(error).__name__})")
+    raise problem  # out of the handlers, so that no context leads back to what the library said
+
+
+async def _read(response: aiohttp.ClientResponse, largest: int) -> bytes | None:
+    """The body; None if it is larger than that. What is compressed counts as it is unpacked."""
+    stream = response.content
+    first = await stream.readany()
+    if stream.at_eof():
+        return first if len(first) <= largest else None
+    content = bytearray(first)
+    while len(content) <= largest:
+        chunk = await stream.readany()
+        if not chunk:
+            return bytes(content)
+        content += chunk
+    return None
+
+
+def _without(secret: str, response: aiohttp.ClientResponse, content: bytes) -> Answer:
+    """The answer, without the secret where the server sends it back."""
+    if len(secret) < SHORTEST_SECRET:
+        return Answer(response.status, response.headers, content)
+    raw = secret.encode()
+    if raw in content:
+        content = content.replace(raw, HIDDEN.encode())
+    headers: Mapping[str, str] = response.headers
+    if any(secret in value for value in headers.values()):
+        headers = {field: value.replace(secret, HIDDEN) for field, value in headers.items()}
+    return Answer(response.status, headers, content)

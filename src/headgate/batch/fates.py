@@ -1,0 +1,195 @@
+"""What becomes of a row: every end of a call is learned from at once, and written down before anybody hears of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.decision import CircuitState, Outcome
+from ..core.words import span
+from .attempt import Attempt
+from .item import Item, Result
+from .ledger import RowState
+
+if TYPE_CHECKING:
+    from .run import Run
+
+REFUSED_FOR = 1.0
+"""Seconds after which a row is tried again that a gate inside of its worker has refused without saying for how long."""
+
+
+class Fates:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._rng = run.runner.rng
+
+    def learn(self, attempt: Attempt, cut_short: bool) -> RowState:
+        """Take in how a call ended, before anything else may start. Returns where its row goes."""
+        run, item = self._run, attempt.item
+        if run.spending.is_capped:
+            run.spending.free(item.cost)
+        if item.failed:
+            attempt.lane.shelf.budget.ended()
+        if cut_short or attempt.ran_out:
+            attempt.let_go()
+            return RowState.DEAD if attempt.ran_out else RowState.PENDING
+        attempt.give_back()
+        outcome = attempt.verdict.signal.outcome
+        run.report.attempts += outcome.uses_attempt
+        self._charge(attempt, outcome)
+        self._pause(attempt, outcome)
+        return attempt.next_state(run.credentials is not None)
+
+    def _charge(self, attempt: Attempt, outcome: Outcome) -> None:
+        """What the call has used up: what was said, else for a success what was expected."""
+        run, item = self._run, attempt.item
+        if attempt.charged is not None:
+            tokens, money = attempt.charged
+        elif attempt.real_cost is not None:
+            tokens, money = run.spending.worth(attempt.real_cost)
+        elif outcome is Outcome.OK and (item.cost != 1 or run.config.prices):
+            tokens, money = run.spending.worth(item.cost)
+        else:
+            return
+        item.tokens += tokens
+        item.money += money
+        run.report.tokens += round(tokens)
+        run.report.cost += money
+        run.spending.charge(tokens, money)
+
+    def _pause(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Let those pause, or come back, whom it concerns."""
+        pauses, lane, signal = self._run.pauses, attempt.lane, attempt.verdict.signal
+        if outcome is Outcome.OK:
+            lane.pause.cleared(attempt.sent_at)
+            pauses.ended(True)
+            if lane.was_refused and attempt.permit.gate.breaker.state is CircuitState.CLOSED:
+                lane.was_refused = False
+                pauses.circuit_closed()
+        elif outcome is Outcome.RATE_LIMITED:
+            pauses.limited(lane, attempt.sent_at, signal)
+        elif outcome is Outcome.QUOTA_EXHAUSTED and self._run.credentials is None:
+            pauses.exhausted(lane, signal)
+        elif outcome.counts_against_target:
+            pauses.ended(False)
+        self._run.timekeeper.hear_of_pauses()
+
+    # ------------------------------------------------------------------ where it goes
+
+    async def write(self, attempt: Attempt, state: RowState) -> None:
+        item, verdict, now = attempt.item, attempt.verdict, self._run.clock.now()
+        if state is RowState.DONE:
+            return await self._finish(item, state, "", attempt)
+        if state is RowState.PENDING:
+            return await self.give_back(item)
+        reason = attempt.reason()
+        outcome = verdict.signal.outcome
+        if state is RowState.DEAD:
+            if attempt.ran_out:
+                reason = f"deadline: not done within {span(self._run.config.item_deadline or 0.0)}"
+            elif outcome.value in self._run.config.fail_fast:
+                self._run.stop(f"fail_fast: row {item.index + 1}: {reason}")
+                if outcome.needs_other_credential:  # no fault of the row's
+                    return await self.give_back(item)
+            return await self._finish(item, state, reason, attempt)
+        item.failed = state is RowState.FAILED
+        item.parked = not item.failed
+        item.why = "backoff" if item.failed else "cooldown"
+        item.ready_at = now + self._own_wait(attempt)
+        opens_at = max(item.ready_at, min(lane.pause.until for lane in self._run.lanes_of(item.key)))
+        if opens_at >= item.deadline_at:
+            reason = f"deadline: to be tried again in {span(opens_at - now)}, later than it must be done ({reason})"
+            return await self._finish(item, RowState.DEAD, reason, attempt)
+        if item.parked:
+            self._run.report.rate_limited_items_stored += 1
+        self._run.tell(f"item_{state.value}", attempt.lane.gate_key, item, reason=reason, seconds=opens_at - now)
+        kept = await self._run.ledger.record(item.change(state, reason, self._run.clock.wall() + opens_at - now))
+        if not kept:
+            return self._lost(item)
+        item.told()
+        item.put_aside, item.since = True, now
+        if not self._run.stopping:
+            self._run.put(item, self._run.clock.now())
+        return None
+
+    def _own_wait(self, attempt: Attempt) -> float:
+        """Seconds before this row goes again, whatever its lanes say: one whose lane pauses may go by another."""
+        outcome, item = attempt.verdict.signal.outcome, attempt.item
+        if outcome is Outcome.ABANDONED:
+            return attempt.verdict.signal.retry_after or REFUSED_FOR
+        if item.failed:
+            return attempt.backoff(self._rng.random(), item.attempts)
+        elsewhere = outcome.needs_other_credential or attempt.lane.pause.until > self._run.clock.now()
+        return 0.0 if elsewhere or attempt.is_probe else attempt.backoff(self._rng.random(), item.rate_limited)
+
+    def bury(self, item: Item, reason: str, error: BaseException | None = None) -> None:
+        """A row that waits is dead."""
+        item.place = ""
+        self._run.crew.write_aside(self._finish, item, RowState.DEAD, reason, None, error)
+
+    async def _finish(
+        self, item: Item, state: RowState, reason: str, attempt: Attempt | None, error: BaseException | None = None
+    ) -> None:
+        """Write down how a row has ended, and hand it out."""
+        run = self._run
+        encode, delivery = run.runner.encode, run.delivery
+        result, line = None, b""
+        if delivery is not None or encode is not None:
+            result = _result(item, state, reason, attempt, error)
+            try:
+                line = b"" if encode is None else encode(result)
+            except Exception as failure:
+                state, reason = RowState.DEAD, f"unwritable: {type(failure).__name__}: the result makes no line"
+                result = _result(item, state, reason, attempt, failure)
+        if not await run.ledger.record(item.change(state, reason, result=line)):
+            return self._lost(item)
+        run.report.note_final(state, reason, item.totals()[2])
+        if run.runner.on_event is not None:
+            run.tell(f"item_{state.value}", item.key, item, reason=reason)
+        self._leaves(item)
+        if delivery is None or result is None:
+            run.handed_out()
+        else:
+            delivery.put(result)
+        return None
+
+    async def give_back(self, item: Item) -> None:
+        """The next run will do it, with what it has waited and spent so far; not before its time, if it has one."""
+        run = self._run
+        left = item.ready_at - run.clock.now()
+        state, ready_at = (RowState.FAILED, run.clock.wall() + left) if left > 0.0 else (RowState.PENDING, 0.0)
+        await run.ledger.record(item.change(state, ready_at=ready_at))
+        self._leaves(item)
+
+    def _lost(self, item: Item) -> None:
+        """Another process has taken the row over; the result is its affair."""
+        self._run.report.elsewhere += 1
+        self._run.tell("item_lost", item.key, item)
+        self._leaves(item)
+        if self._run.delivery is not None:
+            self._run.delivery.skip(item.index)
+        self._run.handed_out()
+
+    def _leaves(self, item: Item) -> None:
+        """It is nobody's concern any more."""
+        self._run.window.forget(item)
+        self._run.row_left()
+
+
+def _result(item: Item, state: RowState, reason: str, attempt: Attempt | None, error: BaseException | None) -> Result:
+    tokens, money, waited = item.totals()
+    result = Result(
+        index=item.index,
+        name=item.name,
+        item=item.value,
+        state=state,
+        value=None if attempt is None else attempt.value,
+        reason=reason,
+        attempts=item.attempts,
+        rate_limited=item.rate_limited,
+        tokens=round(tokens),
+        cost=money,
+        waited=waited,
+    )
+    if state is RowState.DEAD:
+        result.error = error if attempt is None else attempt.error
+    return result

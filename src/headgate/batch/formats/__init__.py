@@ -1,0 +1,25 @@
+"""A batch's files: rows in, results out."""
+
+from .feeding import rows_for_loop
+from .problems import BrokenRowError, InputError, OutputError
+from .reading import InputRow, Rows
+from .results import answer_line, dead_line, error_line, row_id
+from .shapes import Request
+from .template import Template
+from .writing import OutputFile
+
+__all__ = [
+    "BrokenRowError",
+    "InputError",
+    "InputRow",
+    "OutputError",
+    "OutputFile",
+    "Request",
+    "Rows",
+    "Template",
+    "answer_line",
+    "dead_line",
+    "error_line",
+    "row_id",
+    "rows_for_loop",
+]

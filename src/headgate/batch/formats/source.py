@@ -1,0 +1,90 @@
+"""An input's lines with their numbers: from a file or a pipe, packed or not, and why there are no more of them."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import cast
+
+from .compression import Compression, Readable, is_damage, unpacked
+from .lines import LongLine, lines_of
+from .problems import InputError
+
+STDIN = "-"
+_BOM = b"\xef\xbb\xbf"
+_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+Line = bytes | LongLine
+
+
+class Source:
+    """An open input, read once from its beginning to its end."""
+
+    def __init__(self, path: str, longest: int, stdin: io.BufferedReader | None = None) -> None:
+        """``path`` may be "-" for standard input. Raises ``InputError``."""
+        self.name = "standard input" if path == STDIN else path
+        self.longest = longest
+        """Bytes of the longest line that is kept."""
+        self.line = 0
+        """The number of the line that was read last, from 1."""
+        self.before_reading: Callable[[], object] | None = None
+        """Called before each read, which may take long where the input is a pipe."""
+        self._file: io.BufferedReader | None = None
+        try:
+            self._stream = self._open(path, stdin)
+        except BaseException:
+            if self._file is not None:
+                self._file.close()
+            raise
+        self.lines: Iterator[Line] = self._read()
+
+    def first(self) -> Line | None:
+        """The first line that is not blank, which is read again afterwards; None if there is none."""
+        found = next((line for line in self.lines if not isinstance(line, bytes) or line.strip()), None)
+        if found is not None:
+            self.line -= 1
+            self.lines = chain(self._again(found), self.lines)
+        return found
+
+    def close(self) -> None:
+        """Of a file; standard input is not ours to close."""
+        if self._file is not None:
+            self._stream.close()
+            self._file.close()
+
+    def _open(self, path: str, stdin: io.BufferedReader | None) -> Readable:
+        try:
+            if path == STDIN:
+                stream = stdin or cast(io.BufferedReader, sys.stdin.buffer)
+            else:
+                stream = self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
+            start = stream.peek(4)[:4]
+        except OSError as error:
+            raise InputError(f"{self.name}: cannot be read ({error.strerror or error})") from None
+        if start.startswith(_WIDE_BOMS):
+            raise InputError(f"{self.name}: is UTF-16; save it as UTF-8")
+        return unpacked(stream, Compression.of_start(start), self.name)
+
+    def _read(self) -> Iterator[Line]:
+        try:
+            for line in lines_of(self._stream, self.longest, self._wait):
+                self.line += 1
+                yield line.removeprefix(_BOM) if self.line == 1 and isinstance(line, bytes) else line
+        except Exception as error:
+            damaged = is_damage(error)
+            if not damaged and not isinstance(error, OSError):
+                raise
+            what = "is damaged or cut off" if damaged else f"cannot be read on ({error})"
+            raise InputError(
+                f"{self.name}: {what} after line {self.line:,}. The rows before it are safe; put it right and run again"
+            ) from None
+
+    def _wait(self) -> None:
+        if self.before_reading is not None:
+            self.before_reading()
+
+    def _again(self, line: Line) -> Iterator[Line]:
+        self.line += 1
+        yield line

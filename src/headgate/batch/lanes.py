@@ -1,0 +1,200 @@
+"""A lane: the way of one gate key, or of one credential of it, along which rows leave.
+
+    a row is there? ─> a worker is free? ─> no pause, credential free, within the caps ─> ramp ─> permit ─> the row, go
+          └──────────────── no: sleep until something rings or the time comes ────────────────┘
+
+A lane gets leave first and takes a row then. So one that has to wait holds neither a row nor
+a worker, and what it cannot send goes by another lane of the same key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.decision import NEVER, UNKNOWN
+from ..core.words import span
+from ..errors import CircuitOpenError, CostTooLargeError, Refused
+from ..limiter.permit import Permit
+from ..resilience.context import Lease
+from ..resilience.manager import pair_key
+from .attempt import Attempt
+from .bell import Bell
+from .item import Item
+from .window import Shelf
+
+if TYPE_CHECKING:
+    from .run import Run
+
+LOOK_AGAIN = 5.0
+"""Seconds after which a lane looks whether its credential was freed by somebody else."""
+REFUSED_FOR = 1.0
+"""Seconds to wait after a refusal that does not say for how long."""
+
+
+class Lane:
+    def __init__(self, run: Run, shelf: Shelf, label: str | None) -> None:
+        self.run = run
+        self.shelf = shelf
+        self.label = label
+        self.gate_key = shelf.key if label is None else pair_key(shelf.key, label)
+        self.pause = run.pauses.of(shelf.key, self.gate_key)
+        self.bell = Bell(run.clock)
+        self.in_flight = 0
+        self.last_sent_at: float = NEVER
+        self.was_refused = False
+        """Whether its circuit has been open since its last success."""
+        self.waits_for = "rows"
+        self.waits_since = run.clock.now()
+        self.opens_at = NEVER
+        """Before this instant nothing can start here, as far as is known; UNKNOWN: never, as it is now."""
+        if self.pause.until > self.waits_since:
+            run.limiter.pause(self.gate_key, self.pause.until - self.waits_since)
+
+    async def go(self) -> None:
+        """Send rows along for as long as the run lasts."""
+        run = self.run
+        while True:
+            now = run.clock.now()
+            obstacle = self._obstacle(now)
+            if obstacle is None:
+                obstacle = await self._send(now)
+            if obstacle is not None:
+                await self._wait(*obstacle)
+
+    async def _wait(self, what: str, seconds: float) -> None:
+        run = self.run
+        now = run.clock.now()
+        if what != self.waits_for:
+            self.waits_for, self.waits_since = what, now
+        if what != "workers":
+            run.crew.pass_on()
+        if what not in ("rows", "workers"):
+            self.opens_at = now + seconds
+            run.timekeeper.consider_standstill()
+        await self.bell.wait(min(seconds, LOOK_AGAIN) if what == "credential" else seconds)
+
+    # ------------------------------------------------------------------ may a row go?
+
+    def _obstacle(self, now: float) -> tuple[str, float] | None:
+        """What stands in the way and for how many seconds, as far as can be told without asking the limiter."""
+        run = self.run
+        first = self.shelf.first(now)
+        if first is None:
+            if len(self.shelf):
+                run.report.retries_held += 1
+                return "retry_budget", UNKNOWN  # until one of the retries in flight has ended
+            return "rows", UNKNOWN
+        if not run.crew.free:
+            run.crew.want(self)
+            return "workers", UNKNOWN
+        if self.pause.until > now:
+            return "cooldown", self.pause.until - now
+        if self.label is not None and run.credentials is not None:
+            back_in = run.credentials.back_in(self.label)
+            if back_in is None or back_in > 0.0:
+                return "credential", UNKNOWN if back_in is None else back_in
+        if run.spending.is_capped and not run.spending.allows(first.cost):
+            run.caps_reached()
+            return "caps", UNKNOWN
+        if run.pauses.ramp is not None:
+            wait = run.pauses.ramp_wait()
+            if wait > 0.0:
+                return "ramp", wait
+        return None
+
+    async def _send(self, now: float) -> tuple[str, float] | None:
+        """Get leave, then let a row go. Returns what came in between, if something did."""
+        run, shelf = self.run, self.shelf
+        chosen = shelf.first(now)
+        assert chosen is not None
+        try:
+            permit = await self._leave_for(chosen, now)
+        except CircuitOpenError as refusal:
+            if not self.was_refused:
+                run.tell("circuit_open", self.gate_key, reason=refusal.reason)
+            self.was_refused = True
+            return "circuit", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
+        except CostTooLargeError as refusal:
+            if chosen.place:
+                run.take_out(chosen)
+                run.fates.bury(chosen, f"too_large: {refusal.reason}", refusal)
+            return None
+        except Refused as refusal:
+            return "limiter", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
+        now = run.clock.now()
+        lease: Lease | None = None
+        held_up = not run.crew.free or self.pause.until > now
+        if not held_up and self.label is not None and run.credentials is not None:
+            lease = run.credentials.try_acquire(self.label, only=True)
+            held_up = lease is None
+        item = None if held_up else shelf.take(permit.cost, now)
+        if item is None:
+            permit.abandon()
+            if lease is not None:
+                lease.release()
+            if held_up and lease is None and self.label is not None and run.crew.free and self.pause.until <= now:
+                return "credential", LOOK_AGAIN  # in the hands of others
+            return None
+        self._go_off(item, permit, lease, now)
+        return None
+
+    async def _leave_for(self, first: Item, now: float) -> Permit:
+        """A permit for the first row, or for a smaller one where the first would have to wait."""
+        run = self.run
+        smaller = self.shelf.smaller(now) if first.size > run.least_cost else None
+        if smaller is not None:
+            permit = run.limiter.try_acquire(self.gate_key, first.cost)
+            if permit is not None:
+                return permit
+            first = smaller
+        run.crew.pass_on()
+        self.waits_for, self.waits_since = "pace", now
+        return await run.limiter.acquire_async(self.gate_key, first.cost)
+
+    def _go_off(self, item: Item, permit: Permit, lease: Lease | None, now: float) -> None:
+        run = self.run
+        item.place, item.put_aside = "", False
+        self._note_waits(item, permit, now)
+        if item.parked:
+            item.parked = False
+            run.report.rate_limited_items_redistributed += 1
+        attempt = Attempt(item, self, permit, lease, run.config, run.clock, run.classify_error)
+        self.last_sent_at, self.opens_at = now, NEVER
+        self.waits_for = ""
+        self.in_flight += 1
+        run.report.calls += 1
+        run.timekeeper.last_start_at = now
+        if run.spending.is_capped:
+            run.spending.reserve(item.cost)
+        run.crew.start(attempt)
+
+    def _note_waits(self, item: Item, permit: Permit, now: float) -> None:
+        """Of a row's wait, what its lane waited for a permit is the pace's; the rest is what it waited for before."""
+        waited = now - item.since
+        if waited > 0.0:
+            pace = min(permit.waited, waited)
+            item.note_wait("pace", pace)
+            item.note_wait(item.why, waited - pace)
+
+    # ------------------------------------------------------------------ looking
+
+    def why(self, now: float) -> str:
+        """Why nothing leaves here at this moment, in a few words; empty if something does."""
+        if self.waits_for == "pace":
+            seen = self.run.limiter.look(self.gate_key)
+            return "" if seen is None else seen.reason
+        left = (
+            "" if self.opens_at in (NEVER, UNKNOWN) or self.opens_at <= now else f", {span(self.opens_at - now)} to go"
+        )
+        words = {
+            "": "",
+            "rows": "no rows",
+            "workers": "all workers are busy",
+            "cooldown": "pausing after a rate limit",
+            "credential": "its credential rests or is retired",
+            "circuit": "its circuit is open after failures",
+            "ramp": "coming back slowly",
+            "retry_budget": "the retry budget is spent",
+            "caps": "the cap on tokens or cost is reached",
+        }
+        return words.get(self.waits_for, self.waits_for) + left

@@ -1,0 +1,239 @@
+"""Send one row and make its line of output: the worker of ``headgate run``.
+
+    row ─> request ─> url, key, Idempotency-Key ─> exchange ─> ctx.report: what it means, what it cost ─> a line
+
+Whatever the server answers becomes a line, an error too: what is to become of the row is the runner's to
+decide, by what was reported. Only what is no answer at all is raised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+
+from ..core.decision import Outcome
+from ..errors import AuthenticationError, ConfigError
+from .addresses import UnfitPathError, address_of
+from .exchange import Answer, NoAnswerError, UnfitAnswerError, exchange, new_session
+from .formats import BrokenRowError, InputRow, answer_line, dead_line, row_id
+from .formats.shapes import decode_strictly
+from .item import Result
+from .ledger import Row
+from .prices import Prices
+from .tokens import Usage, is_silent, usage_of
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
+
+LARGEST_ANSWER = 64 << 20
+"""Bytes, unpacked."""
+LONGEST_TIMEOUT = 86_400.0
+MOST_CONNECTIONS = 10_000
+MOST_URLS = 1_000
+LONGEST_REQUEST_ID = 200
+_OURS = frozenset(("content-length", "content-type", "cookie", "host", "idempotency-key", "transfer-encoding"))
+"""Headers that are not for a configuration to set."""
+_REQUEST_IDS = ("x-request-id", "request-id")
+_WITH_EFFECT = ("POST", "PUT", "PATCH", "DELETE")
+
+
+class RowContext(Protocol):
+    """What a worker is handed with its row, as far as it is used here."""
+
+    @property
+    def credential(self) -> str | None: ...
+    @property
+    def remaining(self) -> float | None: ...
+    def report(self, answer: object = None, *, cost: float | Mapping[str, float] | None = None) -> Outcome: ...
+    def charge(self, *, tokens: float = 0, cost: float = 0.0) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetConfig:
+    """How rows are sent."""
+
+    to: str
+    """A known name, such as ``openai``, or a base URL."""
+    path: str = ""
+    """Where rows go that do not say; empty is the target's usual one."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Sent with every row, such as OpenAI-Organization. A key belongs to the credentials."""
+    timeout: float = 600.0
+    """Seconds for one attempt."""
+    largest_answer: int = LARGEST_ANSWER
+    connections: int = 1_000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "headers", dict(self.headers))
+        for name, value in self.headers.items():
+            if not _is_header(name, value) or name.lower() in _OURS:
+                raise ConfigError(f"target headers: {name[:80]!r} cannot be set")
+        for name, least, most in (
+            ("timeout", 0.001, LONGEST_TIMEOUT),
+            ("largest_answer", 1, 1 << 40),
+            ("connections", 1, MOST_CONNECTIONS),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise ConfigError(f"target {name}={value!r} must be from {least:,} to {most:,}")
+
+
+class Target:
+    """``async with Target(config) as target:`` keeps its connections open; ``await target(row, ctx)`` sends a row."""
+
+    def __init__(self, config: TargetConfig, *, prices: Prices | None = None, run_id: str = "") -> None:
+        """``run_id`` is the same whenever this batch goes on: with a row's place and content it makes the key by
+        which a server can tell that it has done this row before."""
+        self.config = config
+        self.address = address_of(config.to)
+        self._prices = prices or Prices()
+        self._salt = blake2b(run_id.encode()).digest()
+        if self.address.key_header.lower() in map(str.lower, config.headers):
+            raise ConfigError(f"target headers: {self.address.key_header!r} is set from the credentials")
+        self._fixed = {**dict(self.address.headers), **config.headers}
+        self._is_silent = is_silent(config.path or self.address.path)
+        self._session: aiohttp.ClientSession | None = None
+        self._urls: dict[str, URL] = {}
+        """Of the paths that rows have asked for; most ask for the same."""
+        try:
+            self._url("")
+        except UnfitPathError as error:
+            raise ConfigError(f"target path={config.path[:80]!r}: {error}") from None
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What must stay the same from run to run for the results to belong together."""
+        return {"target": self.address.url(self.config.path)}
+
+    @staticmethod
+    def row(index: int, row: InputRow) -> Row:
+        """The row as the ledger knows it: it has all that a ``Row`` has, and its key costs only whoever asks for it."""
+        return cast(Row, row)
+
+    @staticmethod
+    def line(result: Result) -> bytes:
+        """A row's line of output, whatever became of it."""
+        if isinstance(result.value, bytes) and result.error is None:
+            return result.value
+        row: InputRow = result.item
+        return dead_line(row_id(row.index, row.digest), result.name, result.reason)
+
+    def cost(self, row: InputRow) -> dict[str, float]:
+        """What the row is likely to take: requests, tokens and money. Of a broken one, nothing is known."""
+        try:
+            request = row.request()
+        except BrokenRowError:
+            return {"requests": 1}
+        likely = request.estimate if request.path or not self._is_silent else Usage(request.estimate.input)
+        money = self._prices.cost(request.model, likely)
+        return {"requests": 1, "tokens": likely.tokens, **({} if money is None else {"money": money})}
+
+    async def __call__(self, row: InputRow, ctx: RowContext) -> bytes:
+        """One line of output. Raises what is no answer, every one a ``Failed``."""
+        if self._session is None:
+            raise RuntimeError("this target is not open: use it as 'async with Target(...) as target'")
+        request, name = row.request(), self.address.name
+        try:
+            url = self._urls.get(request.path) or self._url(request.path)
+        except UnfitPathError as error:
+            raise row.broken(str(error)) from None
+        secret, remaining = ctx.credential or "", ctx.remaining
+        headers = dict(self._fixed)
+        if secret:
+            if not _is_header("x", secret):
+                raise AuthenticationError(name, "the credential has characters that no header can hold")
+            headers[self.address.key_header] = self.address.key_prefix + secret
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
+        if request.method in _WITH_EFFECT:
+            headers["Idempotency-Key"] = self.idempotency_key(row)
+        answer = await exchange(
+            self._session,
+            request.method,
+            url,
+            request.body,
+            headers,
+            name=name,
+            within=self.config.timeout if remaining is None else max(0.001, min(self.config.timeout, remaining)),
+            largest=self.config.largest_answer,
+            secret=secret,
+        )
+        body, read = _json_of(answer, name)
+        self._report(ctx, answer, read, request.model)
+        return answer_line(row_id(row.index, row.digest), request.name, answer.status_code, _request_id(answer), body)
+
+    def idempotency_key(self, row: InputRow) -> str:
+        """The same for every attempt at this row, in this run and in the ones that go on with it."""
+        return blake2b(b"%d:%b" % (row.index, row.digest), digest_size=16, key=self._salt).hexdigest()
+
+    def _url(self, path: str) -> URL:
+        from yarl import URL
+
+        if len(self._urls) >= MOST_URLS:
+            self._urls.clear()
+        found = self._urls[path] = URL(self.address.url(path or self.config.path), encoded=True)
+        return found
+
+    def _report(self, ctx: RowContext, answer: Answer, read: Any, model: str) -> None:
+        if 300 <= answer.status_code < 400:
+            raise UnfitAnswerError(
+                self.address.name,
+                f"answered {answer.status_code} and points elsewhere, which is not followed; check its address",
+            )
+        usage = usage_of(read)
+        if usage is None:
+            ctx.report(answer)
+            return
+        ctx.report(answer, cost={"requests": 1, "tokens": usage.tokens})
+        said = read.get("model")
+        money = self._prices.cost(model, usage)
+        if money is None and isinstance(said, str):
+            money = self._prices.cost(said, usage)
+        ctx.charge(tokens=usage.tokens, cost=money or 0.0)
+
+    async def __aenter__(self) -> Self:
+        if self._session is None:
+            self._session = new_session(self.config.connections)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def __repr__(self) -> str:
+        return f"<Target {self.address.base_url}>"
+
+
+def _json_of(answer: Answer, name: str) -> tuple[bytes, Any]:
+    """The body as JSON, raw and read. What is no JSON is a text; but a good answer must be what was asked for."""
+    content = answer.content.strip().removeprefix(b"\xef\xbb\xbf")
+    if not content:
+        return b"null", None
+    try:
+        return content, decode_strictly(content.decode())
+    except (ValueError, RecursionError):
+        pass
+    if answer.status_code < 300:
+        if "json" in answer.headers.get("Content-Type", ""):
+            raise NoAnswerError(name, "sent JSON that is damaged or cut off")
+        raise UnfitAnswerError(name, "answered with something that is no JSON; check its address")
+    return json.dumps(content.decode("utf-8", "replace")).encode(), None
+
+
+def _request_id(answer: Answer) -> str:
+    found = next((answer.headers[name] for name in _REQUEST_IDS if name in answer.headers), "")
+    return found[:LONGEST_REQUEST_ID]
+
+
+def _is_header(name: str, value: str) -> bool:
+    return (
+        name.replace("-", "").replace("_", "").isalnum() and name.isascii() and value.isprintable() and value.isascii()
+    )

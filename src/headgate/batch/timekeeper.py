@@ -1,0 +1,99 @@
+"""What is due in a run: rows to be tried again, rows that are late, the end of its time, notes for the next run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from ..core.decision import NEVER, UNKNOWN
+from ..core.words import span
+from .bell import Bell
+
+if TYPE_CHECKING:
+    from .run import Run
+
+NOTE = "runner"
+NOTE_EVERY = 1.0
+"""Seconds between two notes about pauses and ramps for the next run."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A ledger that keeps small texts by name: how long pauses last, how far a ramp has come."""
+
+    async def note(self, name: str, text: str) -> None: ...
+    async def noted(self, name: str) -> str: ...
+
+
+class Timekeeper:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._alarm = Bell(run.clock)
+        self._wakes_at = UNKNOWN
+        self._memory = run.ledger if isinstance(run.ledger, Remembering) else None
+        self._note_at = NEVER
+        self.began_at = self.last_start_at = run.clock.now()
+        self._patience = UNKNOWN if run.config.standstill is None else run.config.standstill
+        self.deadline_at = UNKNOWN if run.config.deadline is None else self.began_at + run.config.deadline
+
+    async def keep_time(self) -> None:
+        run = self._run
+        while True:
+            now = run.clock.now()
+            for item in run.window.due(now):
+                run.put(item, now)
+            for item in run.window.late(now):
+                run.fates.bury(item, f"deadline: not done within {span(run.config.item_deadline or 0.0)}")
+            if now >= self.deadline_at:
+                run.stop(f"deadline: {span(now - self.began_at)} are over", now=True)
+            if now >= self.last_start_at + self._patience and not run.crew.working and run.unfinished:
+                self._stand_still(None)
+            if self._has_news and now >= self._note_at:
+                self._note_at = now + NOTE_EVERY
+                await self.take_note()
+            until = min(run.window.next_at(), self.deadline_at, self.last_start_at + self._patience)
+            if self._has_news:
+                until = min(until, self._note_at)
+            self._wakes_at = until if until > now else now + NOTE_EVERY
+            await self._alarm.wait(self._wakes_at - now)
+
+    def wake_by(self, instant: float) -> None:
+        if instant < self._wakes_at:
+            self._alarm.ring()
+
+    # ------------------------------------------------------------------ standing still
+
+    def consider_standstill(self) -> None:
+        """A lane has to wait: if all have to, and for too long, waiting is no use."""
+        run = self._run
+        lanes = [lane for lane in run.all_lanes() if len(lane.shelf)]
+        if run.crew.working or run.stopping or not lanes:
+            return
+        opens_in = min(lane.opens_at for lane in lanes) - run.clock.now()
+        if opens_in == UNKNOWN and all(lane.waits_for == "credential" for lane in lanes):
+            run.stop("no_credential: none of the credentials is accepted any more")
+        elif opens_in >= self._patience:
+            self._stand_still(None if opens_in == UNKNOWN else opens_in)
+
+    def _stand_still(self, seconds: float | None) -> None:
+        self._run.report.come_back_in = seconds
+        hint = "" if seconds is None else f"; come back in {span(seconds)}"
+        self._run.stop(f"standstill: nothing can start{hint}")
+
+    # ------------------------------------------------------------------ notes for the next run
+
+    async def read_notes(self) -> None:
+        if self._memory is not None and (text := await self._memory.noted(NOTE)):
+            self._run.pauses.take_up(text)
+
+    async def take_note(self) -> None:
+        if self._memory is not None:
+            await self._memory.note(NOTE, self._run.pauses.to_text())
+
+    def hear_of_pauses(self) -> None:
+        """Pauses may have changed; that is worth a note soon."""
+        if self._has_news:
+            self.wake_by(self._note_at)
+
+    @property
+    def _has_news(self) -> bool:
+        return self._memory is not None and self._run.pauses.changed

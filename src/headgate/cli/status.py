@@ -1,0 +1,142 @@
+"""``headgate status``: how far a batch is, read from its ledger while the run goes on elsewhere, or after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from glob import glob
+from typing import Any
+
+import click
+
+from headgate.batch.ledger import LedgerError, RowState
+from headgate.batch.sqlite_file import SUFFIX
+from headgate.batch.sqlite_reading import Holder, Standing, look
+from headgate.core.words import span
+
+from . import DONE, CommandFailed
+from .examples import ExampleCommand
+
+MOST_SHOWN = 10
+"""Reasons and processes listed for a person; ``--json`` has them all."""
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        ("headgate status results.jsonl", "how far is the run that writes results.jsonl?"),
+        ("headgate status", "the same, where this folder has one ledger only"),
+        ("headgate status results.jsonl --json | jq .done", "for programs: one JSON line"),
+    ],
+)
+@click.argument("path", required=False, metavar="[OUTPUT|LEDGER]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line.")
+def command(path: str | None, as_json: bool) -> int:
+    """Show how far a batch is: what is done, what is dead and why, what waits, and who works on it.
+
+    Name the output of the run or its ledger (OUTPUT.ledger). A run that goes on is not disturbed.
+    """
+    try:
+        standing = look(find_ledger(path))
+    except LedgerError as error:
+        raise CommandFailed(f"{error}.") from None
+    click.echo(json.dumps(as_fields(standing)) if as_json else as_page(standing, time.time()))
+    return DONE
+
+
+def find_ledger(path: str | None) -> str:
+    """The ledger that is meant: named itself, by its output, or by being the only one here."""
+    if path is None:
+        found = sorted(glob(f"*{SUFFIX}"))
+        if len(found) != 1:
+            there_are = f"there are {', '.join(found[:5])}" if found else "there is none in this folder"
+            raise click.UsageError(f"name the output of a run, or its ledger; {there_are}.")
+        return os.path.abspath(found[0])
+    beside = path if path.endswith(SUFFIX) else path + SUFFIX
+    for candidate in (beside, path):
+        if os.path.isfile(candidate):
+            return os.path.abspath(candidate)
+    raise click.UsageError(f"there is no ledger {beside}.")
+
+
+def as_fields(standing: Standing) -> dict[str, Any]:
+    counts = standing.counts
+    return {
+        "ledger": standing.path,
+        "rows": counts.seen,
+        **{state.value: counts.states.get(state, 0) for state in RowState},
+        "open": counts.open,
+        "reasons": dict(counts.reasons),
+        "attempts": counts.attempts,
+        "tokens": counts.tokens,
+        "cost": counts.cost,
+        "waited": dict(counts.waited),
+        "written": standing.written,
+        "output_bytes": standing.offset,
+        "next_at": standing.next_at,
+        "processes": [
+            {
+                "pid": one.pid,
+                "host": one.host,
+                "began_at": one.began_at,
+                "alive": one.alive,
+                "rows": one.rows,
+                "writes_output": one.writes_output,
+            }
+            for one in standing.holders
+        ],
+    }
+
+
+def as_page(standing: Standing, now: float) -> str:
+    counts = standing.counts
+    final = {state: counts.states.get(state, 0) for state in (RowState.DONE, RowState.DEAD)}
+    lines = [
+        f"{os.path.relpath(standing.path)}: {final[RowState.DONE]:,} done, {final[RowState.DEAD]:,} dead, "
+        f"{counts.open:,} open of {counts.seen:,} rows read so far"
+    ]
+    waiting = [(state, counts.states.get(state, 0)) for state in RowState if not state.final]
+    rows = {
+        "open": ", ".join(f"{count:,} {state.value}" for state, count in waiting if count),
+        "dead": most(counts.reasons),
+        "spent": spent(standing),
+        "waited": ", ".join(f"{span(seconds)} {why}" for why, seconds in sorted(counts.waited.items())),
+        "output": f"{standing.written:,} rows, {standing.offset:,} bytes",
+    }
+    lines += [f"  {name:<8}{text}" for name, text in rows.items() if text]
+    lines += [f"  {'at work' if one.alive else 'gone':<8}{about(one, now)}" for one in standing.holders[:MOST_SHOWN]]
+    return "\n".join([*lines, what_next(standing, now)])
+
+
+def spent(standing: Standing) -> str:
+    counts = standing.counts
+    parts = [f"{counts.attempts:,} attempts"]
+    parts += [f"{counts.tokens:,} tokens"] if counts.tokens else []
+    parts += [f"cost {counts.cost:,.4g}"] if counts.cost else []
+    return ", ".join(parts)
+
+
+def most(reasons: Any) -> str:
+    by_count = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{count:,} {word}" for word, count in by_count[:MOST_SHOWN])
+
+
+def about(one: Holder, now: float) -> str:
+    writes = ", writes the output" if one.writes_output else ""
+    since = span(max(0.0, now - one.began_at))
+    return f"process {one.pid} on {one.host}, began {since} ago, holds {one.rows:,} rows{writes}"
+
+
+def what_next(standing: Standing, now: float) -> str:
+    """The last line always says what to do."""
+    dead = standing.counts.states.get(RowState.DEAD, 0)
+    if any(one.alive for one in standing.holders):
+        wait = (standing.next_at or 0.0) - now
+        aside = f" The first row that was put aside is due in {span(wait)}." if wait > 0 else ""
+        return f"A run is under way.{aside}"
+    if standing.counts.open or standing.written < standing.counts.seen:
+        return "Nobody works on it: run the same command again to go on."
+    if dead:
+        return f"All rows are final, {dead:,} of them dead: headgate retry gives those another chance."
+    return "All rows are done."

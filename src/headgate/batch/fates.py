@@ -76,39 +76,42 @@ class Fates:
     # ------------------------------------------------------------------ where it goes
 
     async def write(self, attempt: Attempt, state: RowState) -> None:
-        item, verdict, now = attempt.item, attempt.verdict, self._run.clock.now()
+        """Write down where the row goes, and let it go there."""
+        run, item, outcome = self._run, attempt.item, attempt.verdict.signal.outcome
         if state is RowState.DONE:
             return await self._finish(item, state, "", attempt)
         if state is RowState.PENDING:
             return await self.give_back(item)
         reason = attempt.reason()
-        outcome = verdict.signal.outcome
-        if state is RowState.DEAD:
-            if attempt.ran_out:
-                reason = f"deadline: not done within {span(self._run.config.item_deadline or 0.0)}"
-            elif outcome.value in self._run.config.fail_fast:
-                self._run.stop(f"fail_fast: row {item.index + 1}: {reason}")
-                if outcome.needs_other_credential:  # no fault of the row's
-                    return await self.give_back(item)
-            return await self._finish(item, state, reason, attempt)
+        if state is not RowState.DEAD:
+            return await self._put_aside(attempt, state, reason)
+        if attempt.ran_out:
+            reason = f"deadline: not done within {span(run.config.item_deadline or 0.0)}"
+        elif outcome.value in run.config.fail_fast:
+            run.stop(f"fail_fast: row {item.index + 1}: {reason}")
+            if outcome.needs_other_credential:  # no fault of the row's
+                return await self.give_back(item)
+        return await self._finish(item, state, reason, attempt)
+
+    async def _put_aside(self, attempt: Attempt, state: RowState, reason: str) -> None:
+        """Parked or failed: it waits in the window, and the ledger knows until when."""
+        run, item, now = self._run, attempt.item, self._run.clock.now()
         item.failed = state is RowState.FAILED
         item.parked = not item.failed
-        item.why = "backoff" if item.failed else "cooldown"
+        item.why, item.since = "backoff" if item.failed else "cooldown", now
         item.ready_at = now + self._own_wait(attempt)
-        opens_at = max(item.ready_at, min(lane.pause.until for lane in self._run.lanes_of(item.key)))
+        opens_at = max(item.ready_at, min(lane.pause.until for lane in run.lanes_of(item.key)))
         if opens_at >= item.deadline_at:
             reason = f"deadline: to be tried again in {span(opens_at - now)}, later than it must be done ({reason})"
             return await self._finish(item, RowState.DEAD, reason, attempt)
-        if item.parked:
-            self._run.report.rate_limited_items_stored += 1
-        self._run.tell(f"item_{state.value}", attempt.lane.gate_key, item, reason=reason, seconds=opens_at - now)
-        kept = await self._run.ledger.record(item.change(state, reason, self._run.clock.wall() + opens_at - now))
-        if not kept:
+        run.report.rate_limited_items_stored += item.parked
+        run.tell(f"item_{state.value}", attempt.lane.gate_key, item, reason=reason, seconds=opens_at - now)
+        if not await run.ledger.record(item.change(state, reason, run.clock.wall() + opens_at - now)):
             return self._lost(item)
         item.told()
-        item.put_aside, item.since = True, now
-        if not self._run.stopping:
-            self._run.put(item, self._run.clock.now())
+        item.put_aside = True
+        if not run.stopping:
+            run.put(item, run.clock.now())
         return None
 
     def _own_wait(self, attempt: Attempt) -> float:

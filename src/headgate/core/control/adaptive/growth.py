@@ -248,7 +248,7 @@ class Curve(Room):
 
     def seek_doubling(self, sought: float) -> float:
         """Seconds to double in, ``sought`` seconds into a search upwards: slower where a refusal costs more."""
-        doubling = max(SEEK_DOUBLING, 4.0 / self.quota, min(3.0 * self.penalty, 10.0))
+        doubling = max(SEEK_DOUBLING, 12.0 / self.quota, min(3.0 * self.penalty, 10.0))
         if not self.window:
             return doubling
         windows = 2.0 if sought < self.window else 1.0 if sought < 2.0 * self.window else 0.5

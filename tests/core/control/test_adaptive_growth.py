@@ -48,7 +48,7 @@ def test_a_search_never_goes_beyond_twice_what_is_really_sent():
 
 def test_a_quota_that_grew_is_searched_slower_where_calls_are_rare_or_refusals_punished():
     assert measured(50.0).seek_doubling(1.0) == 0.65
-    assert measured(2.0).seek_doubling(1.0) == 2.0
+    assert measured(2.0).seek_doubling(1.0) == 6.0
     assert 1.0 < measured(50.0, penalty=0.5).seek_doubling(1.0) < 10.0
     assert measured(50.0, penalty=30.0).seek_doubling(1.0) == 10.0
 

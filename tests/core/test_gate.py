@@ -24,8 +24,8 @@ from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.ticket import Ticket
 
 OK, REFUSED, FAILED = SILENT[Outcome.OK], SILENT[Outcome.RATE_LIMITED], SILENT[Outcome.TRANSIENT]
-HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.TRANSIENT)
-"""Outcomes whose Retry-After is a floor."""
+HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
+"""Outcomes whose Retry-After is a floor for everybody."""
 
 CONTROLLERS: dict[str, Callable[[float], Controller]] = {
     "fixed": Fixed,
@@ -192,6 +192,17 @@ def test_every_refusal_with_a_retry_after_sets_a_floor(outcome: Outcome) -> None
     gate.report(gate.ask(0.0), told(5.0, outcome), 0.1, 0.0, 0.0)
     assert gate.ask(0.1).until == 5.0
     assert gate.opens_at == 5.0
+
+
+@everywhere
+@pytest.mark.parametrize("outcome", [Outcome.TRANSIENT, Outcome.INVALID])
+def test_the_retry_after_of_what_concerns_one_call_rests_nobody(name: str, outcome: Outcome) -> None:
+    gate = gate_of(name, rate=1000.0)
+    gate.report(gate.ask(0.0), told(5.0), 0.1, 0.1, 0.0)  # with its first refusal a controller begins to count
+    gate.report(gate.ask(20.0), OK, 0.1, 20.1, 0.0)
+    before = gate.opens_at
+    gate.report(gate.ask(30.0), told(500.0, outcome), 0.1, 30.1, 0.0)
+    assert gate.opens_at == before
 
 
 def test_jitter_only_adds_to_a_floor() -> None:

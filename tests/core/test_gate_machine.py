@@ -26,8 +26,8 @@ from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.ticket import Ticket
 
 OK, FAILED = SILENT[Outcome.OK], SILENT[Outcome.TRANSIENT]
-HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.TRANSIENT)
-"""Outcomes whose Retry-After is a floor."""
+HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
+"""Outcomes whose Retry-After is a floor for everybody."""
 
 CONTROLLERS: dict[str, Callable[[float], Controller]] = {
     "fixed": Fixed,

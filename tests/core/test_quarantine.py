@@ -7,7 +7,8 @@ import pytest
 from headgate import Limit, Outcome, Signal
 from headgate.core.cooldown import FixedCooldown
 from headgate.core.decision import LONGEST_WAIT
-from headgate.core.quarantine import UNTOLD_RESET, Pool, Slot
+from headgate.core.quarantine import UNTOLD_RESET, Pool
+from headgate.core.slot import Slot
 
 
 def pool_of(*labels: str, **more: object) -> Pool[Slot]:
@@ -80,11 +81,20 @@ class TestBudgets:
         hear(pool, "b", Outcome.OK, 0, limits=left(90))
         assert take(pool, 0) == "b"
 
-    def test_one_of_which_nothing_is_known_counts_as_full(self) -> None:
-        pool = pool_of("a", "b")
-        take(pool, 0)
-        hear(pool, "a", Outcome.OK, 0, limits=left(1000))
-        assert [take(pool, 0) for _ in range(2)] == ["b", "a"]
+    def test_those_of_which_nothing_is_known_take_turns_with_the_one_that_has_most(self) -> None:
+        pool, used = pool_of("a", "b", "c"), []
+        for _ in range(9):
+            label = take(pool, 0)
+            assert label is not None
+            used.append(label)
+            limits = {"a": left(5), "b": left(90)}.get(label, ())
+            hear(pool, label, Outcome.OK, 0, limits=limits)
+        assert used == ["a", "b", "c", "b", "c", "b", "c", "b", "c"]
+
+    def test_one_that_has_nothing_left_goes_after_all_of_which_nothing_is_known(self) -> None:
+        pool = pool_of("a", "b", "c")
+        pool.learn(pool.by_label["a"], left(0), 0)
+        assert [take(pool, 0) for _ in range(4)] == ["b", "c", "a", None]
 
     def test_what_is_taken_counts_before_an_answer_says_so(self) -> None:
         pool = pool_of("a", "b", at_once=None)
@@ -112,6 +122,8 @@ class TestBudgets:
         pool.learn(pool.by_label["a"], left(3), 0)
         pool.learn(pool.by_label["c"], left(4), 0)
         assert [slot.budget for slot in pool.slots] == [3, 3, 4]
+        assert [take(pool, 0) for _ in range(3)] == ["c", "a", "b"]
+        assert [slot.budget for slot in pool.slots] == [1, 1, 3]
 
     def test_tokens_and_budgets_of_a_moment_do_not_count(self) -> None:
         pool = pool_of("a", "b")
@@ -245,6 +257,40 @@ class TestRetiring:
         take(pool, 0)
         pool.bring_back(pool.by_label["a"])
         assert take(pool, 0) is None
+
+
+class TestLateAnswers:
+    """What is heard of a call that was let out before an operator's word is void."""
+
+    def late(self, pool: Pool[Slot], label: str, outcome: Outcome, use: int) -> list[str]:
+        slot = pool.by_label[label]
+        return [one.label for one in pool.hear(slot, Signal(outcome=outcome, retry_after=60.0), 0, 2, use)]
+
+    @pytest.mark.parametrize("outcome", [Outcome.AUTH, Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED])
+    def test_they_do_not_take_it_away_again(self, outcome: Outcome) -> None:
+        pool = pool_of("a", at_once=None)
+        (a,) = pool.slots
+        take(pool, 0)
+        first = a.used
+        pool.retire(a, "auth")
+        pool.bring_back(a)
+        take(pool, 1)
+        assert self.late(pool, "a", outcome, first) == []
+        assert self.late(pool, "a", outcome, a.used) == ["a"]
+
+    def test_a_word_about_one_of_a_group_is_about_that_one(self) -> None:
+        pool = pool_of("a@one", "b@one", at_once=None)
+        a, b = pool.slots
+        take(pool, 0, "a")
+        pool.rest((b,), 10, 0, "parked")
+        pool.bring_back(b)
+        assert self.late(pool, "a", Outcome.RATE_LIMITED, a.used) == ["a"]
+
+    def test_a_word_about_one_that_was_not_away_changes_nothing(self) -> None:
+        pool = pool_of("a")
+        take(pool, 0)
+        pool.bring_back(pool.slots[0])
+        assert self.late(pool, "a", Outcome.AUTH, pool.slots[0].used) == ["a"]
 
 
 class TestKnowledgeOfOthers:

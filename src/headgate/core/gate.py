@@ -12,7 +12,7 @@ of all that object, never their sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -39,7 +39,8 @@ FASTEST = 1e12
 """Calls a second; nobody gets more, so that numbers stay numbers."""
 
 OK = Outcome.OK
-_HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.TRANSIENT)
+_RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
+"""Whose Retry-After is for everybody under this key; that of a failure in passing is for its own call alone."""
 _NO_COMEBACK = Comeback()
 _NUMBER = (int, float)
 """What a cost mostly is; asking for that first spares the slow question whether it is a mapping."""
@@ -268,8 +269,11 @@ class Gate(Pace):
         if self.breaker.record(ticket.seq, outcome, now, self.seq) and self.breaker.state is CircuitState.CLOSED:
             self.comeback = gentler(self.comeback, after_outage(now - self.breaker.sick_since, now))
             self.tokens = min(self.tokens, 1.0)
-        if outcome is not OK and outcome in _HEEDED:
-            self._pause(ticket, signal, now, draw)
+        if outcome is not OK:
+            if outcome in _RESTING:
+                self._pause(ticket, signal, now, draw)
+            elif signal.retry_after is not None:
+                signal = replace(signal, retry_after=None)
         skip = self.controller.on_answer(ticket, signal, latency, now)
         if skip:
             self.tokens = min(self.level(now), 1.0 - skip)

@@ -10,8 +10,11 @@
                  RETIRED --an operator's word----------------------> FREE
 
 A rest ends by time or by an operator, never by giving back: ``until`` only ever grows
-(the maximum wins). The one with the most known budget goes first; one of which
-nothing is known counts as full; among equals the one that was used least recently.
+(the maximum wins). What an answer says is void for those whom an operator has brought back
+since its call was let out.
+
+The one that was used least recently goes first, but of those whose budget is known only the one with
+the most left is asked for, and one that has nothing left goes after all of which nothing is known.
 
 What costs time is kept in order, so that picking does not search: the free in the order
 of their use, and the one instant at which anything changes by itself.
@@ -27,6 +30,7 @@ from .cooldown import MOST_ESCALATIONS, ExponentialCooldown, FixedCooldown
 from .decision import LONGEST_WAIT, NEVER, UNKNOWN, Outcome
 from .pace import INSTANT
 from .signal import Limit, Signal
+from .slot import Family, Slot
 
 UNTOLD_RESET = 3600.0
 """A quota that is used up, of which nobody says when it is whole again, is tried again after an hour."""
@@ -37,60 +41,8 @@ UNTOLD_BUDGET = 60.0
 SILENT_REST = ExponentialCooldown(base=0.25, factor=2.0, max=60.0)
 """How long to rest after a refusal that does not say for how long."""
 
-_by_budget = attrgetter("budget")
 _by_use = attrgetter("used")
 _by_end = attrgetter("until")
-
-
-class Family:
-    """Those who share one rate limit. A credential without a group is a family of its own."""
-
-    __slots__ = ("members", "refusals", "until")
-
-    def __init__(self) -> None:
-        self.members: list[Slot] = []
-        self.refusals = 0
-        """Refusals in a row that did not say for how long; what the silent rest grows by."""
-        self.until = NEVER
-
-
-class Slot:
-    """One credential's place in the pool. What the credential itself is, the pool does not know."""
-
-    __slots__ = (
-        "budget",
-        "budget_until",
-        "era",
-        "family",
-        "group",
-        "holders",
-        "label",
-        "reason",
-        "retired",
-        "until",
-        "used",
-    )
-
-    def __init__(self, label: str, group: str | None = None) -> None:
-        self.label, self.group = label, group
-        self.family = Family()
-        self.holders = 0
-        self.until = NEVER
-        self.retired = False
-        self.reason = ""
-        """Why it rests or is retired, in a word of ours; never in the server's."""
-        self.era = 0
-        """How often an operator has brought it back; what was known in an older era is void."""
-        self.budget, self.budget_until = UNKNOWN, UNKNOWN
-        self.used = 0
-
-    def state(self, now: float) -> str:
-        if self.retired:
-            return "retired"
-        if self.until > now + INSTANT:
-            return "resting"
-        return "held" if self.holders else "free"
-
 
 S = TypeVar("S", bound=Slot)
 
@@ -118,11 +70,12 @@ class Pool(Generic[S]):
         self._budgets = False
         """Whether any budget is known."""
         self._uses = 0
-        families: dict[str, Family] = {}
+        groups: dict[str, Family] = {}
         for slot in self.slots:
             if slot.group is not None:
-                slot.family = families.setdefault(slot.group, slot.family)
+                slot.family = groups.setdefault(slot.group, slot.family)
             slot.family.members.append(slot)
+        self._families = list({id(slot.family): slot.family for slot in self.slots}.values())
 
     # ------------------------------------------------------------------ taking and giving back
 
@@ -133,14 +86,31 @@ class Pool(Generic[S]):
             return None
         slot = None if prefer is None else self.by_label.get(prefer)
         if slot is None or slot not in free:
-            slot = max(free, key=_by_budget) if self._budgets else next(iter(free))
+            slot = self._next() if self._budgets else next(iter(free))
         self._uses = slot.used = self._uses + 1
-        slot.budget -= 1.0
+        if self._budgets:
+            slot.family.budget -= 1.0
         del free[slot]
         if slot.holders + 1 != self.at_once:
             free[slot] = None
         slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
         return slot
+
+    def _next(self) -> S:
+        """Whose turn it is, where some budgets are known."""
+        richest: S | None = None
+        unknown: S | None = None
+        for slot in self.free:
+            left = slot.family.budget
+            if left == UNKNOWN:
+                unknown = unknown or slot
+            elif richest is None or left > richest.family.budget:
+                richest = slot
+        if richest is None or unknown is None:
+            either = richest or unknown
+            assert either is not None
+            return either
+        return unknown if richest.family.budget < 1.0 or unknown.used < richest.used else richest
 
     def file(self, slot: S) -> None:
         """Put it where it belongs: among the free, as the one used last, or not. Shortens no rest."""
@@ -163,12 +133,14 @@ class Pool(Generic[S]):
 
     # ------------------------------------------------------------------ hearing
 
-    def hear(self, slot: S, signal: Signal, sent_at: float, now: float) -> list[S]:
-        """Take what an answer said. Returns who rests (longer) or is retired by it."""
+    def hear(self, slot: S, signal: Signal, sent_at: float, now: float, use: float = UNKNOWN) -> list[S]:
+        """Take what an answer said, to the call that was this ``use``. Returns who rests (longer) or is retired."""
         outcome = signal.outcome
         changed: list[S] = []
+        if use <= slot.freed_after:
+            return changed
         if outcome is Outcome.RATE_LIMITED:
-            changed = self.limit(slot, signal.retry_after, sent_at, now)
+            changed = self.limit(slot, signal.retry_after, sent_at, now, use)
         elif outcome is Outcome.QUOTA_EXHAUSTED:
             told = UNTOLD_RESET if signal.retry_after is None else signal.retry_after
             changed = self.rest((slot,), told, now, outcome.value)
@@ -180,7 +152,7 @@ class Pool(Generic[S]):
             self.learn(slot, signal.limits, now)
         return changed
 
-    def limit(self, slot: S, told: float | None, sent_at: float, now: float) -> list[S]:
+    def limit(self, slot: S, told: float | None, sent_at: float, now: float, use: float = UNKNOWN) -> list[S]:
         """A refusal rests the whole family: as long as was told, else longer with each in a row.
 
         Silent refusals of one burst are one event: those that were sent before its rest was over change nothing.
@@ -192,7 +164,8 @@ class Pool(Generic[S]):
             family.refusals = min(family.refusals + 1, MOST_ESCALATIONS)
             told = self.silent_rest.pause(family.refusals)
         family.until = max(family.until, now + min(told, LONGEST_WAIT))
-        return self.rest(self._family_of(slot), told, now, Outcome.RATE_LIMITED.value)
+        members = (member for member in self._family_of(slot) if use > member.freed_after)
+        return self.rest(members, told, now, Outcome.RATE_LIMITED.value)
 
     def rest(self, slots: Iterable[S], seconds: float, now: float, reason: str) -> list[S]:
         """Nobody gets them for so long. A rest that lasts longer already stays. Returns those it has changed."""
@@ -215,9 +188,9 @@ class Pool(Generic[S]):
             slot.until, slot.reason = NEVER, ""
             if slot.holders != self.at_once:
                 self.free[slot] = None
-        for slot in self.slots if self._budgets else ():
-            if slot.budget_until <= due:
-                slot.budget, slot.budget_until = UNKNOWN, UNKNOWN
+        for family in self._families if self._budgets else ():
+            if family.budget_until <= due:
+                family.budget, family.budget_until = UNKNOWN, UNKNOWN
         if back:
             self.free = dict.fromkeys(sorted(self.free, key=_by_use))
         self._look_ahead()
@@ -235,11 +208,12 @@ class Pool(Generic[S]):
 
     def bring_back(self, slot: S) -> bool:
         """An operator's word: no rest, not retired, nothing known. False if that is how it was."""
-        was_away = slot.retired or slot.until != NEVER
-        slot.era += was_away
+        family, was_away = slot.family, slot.retired or slot.until != NEVER
+        if was_away:
+            slot.era, slot.freed_after = slot.era + 1, self._uses
         slot.retired, slot.until, slot.reason = False, NEVER, ""
-        slot.family.refusals, slot.family.until = 0, NEVER
-        slot.budget, slot.budget_until = UNKNOWN, UNKNOWN
+        family.refusals, family.until = 0, NEVER
+        family.budget, family.budget_until = UNKNOWN, UNKNOWN
         self.resting.pop(slot, None)
         self.file(slot)
         self._look_ahead()
@@ -251,7 +225,7 @@ class Pool(Generic[S]):
             return []
         if era > slot.era:
             self.bring_back(slot)
-            slot.era = era
+            slot.era, slot.freed_after = era, self._uses
         return self.retire(slot, reason) if retired else self.rest((slot,), seconds, now, reason)
 
     def learn(self, slot: S, limits: Sequence[Limit], now: float) -> None:
@@ -262,12 +236,11 @@ class Pool(Generic[S]):
         least = min(told, key=lambda limit: limit.remaining or 0.0)
         lasts = UNTOLD_BUDGET if least.reset is None else least.reset
         if least.remaining is not None and lasts >= BRIEFEST_BUDGET:
-            for member in self._family_of(slot):
-                self.know(member, least.remaining, now + lasts)
+            self.know(slot, least.remaining, now + lasts)
 
     def know(self, slot: S, left: float, until: float) -> None:
-        """So many calls are left to it until that instant, when it is full again."""
-        slot.budget, slot.budget_until = left, until
+        """So many calls are left to its family until that instant, when it is full again."""
+        slot.family.budget, slot.family.budget_until = left, until
         self._budgets = True
         self.change_at = min(self.change_at, until - INSTANT)
 
@@ -286,6 +259,6 @@ class Pool(Generic[S]):
 
     def _look_ahead(self) -> None:
         self.back_at = min((slot.until for slot in self.resting), default=UNKNOWN)
-        ends = min((slot.budget_until for slot in self.slots), default=UNKNOWN) if self._budgets else UNKNOWN
+        ends = min((one.budget_until for one in self._families), default=UNKNOWN) if self._budgets else UNKNOWN
         self._budgets = ends != UNKNOWN
         self.change_at = min(self.back_at, ends) - INSTANT

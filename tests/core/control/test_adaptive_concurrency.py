@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.control.adaptive.concurrency import ConcurrencyCap, Verdict
+from headgate.core.control.adaptive.concurrency import KEPT, TO_JUDGE, ConcurrencyCap, Verdict
 from headgate.core.control.adaptive.growth import BUDGET
 
 
@@ -195,3 +195,19 @@ def test_a_cap_that_falls_to_half_and_rises_to_triple_is_followed(lab):
     server.amount = 24
     world.run(260)
     assert 22 <= world.controller.cap <= 26
+
+
+def test_a_cap_that_goes_on_being_refused_was_none():
+    """Answers that always take equally long make a quota look like a cap; held as one, it refuses for ever."""
+    room = ConcurrencyCap()
+    for number in range(KEPT):
+        room.suspect(9, 9, 0, number, 0.0)
+    assert room.on
+    verdicts = []
+    for seq in range(30, 2000, 30):  # one refused in thirty, each after the last change
+        room.cap, room.fine = 10, 9
+        verdicts.append(room.refused(seq, seq, 20.0, 1.5, float(seq)))
+        if not room.on:
+            break
+    assert verdicts[-1] is Verdict.LET_GO
+    assert len(verdicts) == TO_JUDGE

@@ -153,7 +153,7 @@ def test_a_refusal_that_shuts_a_window_or_is_punished_makes_the_period_longer():
 
 def test_a_guess_is_looked_at_as_soon_as_the_search_budget_allows_or_after_a_few_calls():
     curve = measured(times=20)
-    curve.guess(10.0)
+    curve.guess(50.0)
     assert curve.rough
     assert curve.period == SHORTEST_PERIOD
     curve.guess(0.5)

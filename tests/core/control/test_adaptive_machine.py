@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headgate.core.control.adaptive import Adaptive, AdaptivePolicy
+from headgate.core.control.adaptive.headers import SLOWEST
 from headgate.core.decision import LONGEST_WAIT, Outcome
 from headgate.core.signal import Limit, Signal
 from headgate.core.ticket import Ticket
@@ -95,7 +96,7 @@ class AnyServer(RuleBasedStateMachine):
     def the_numbers_are_sane(self):
         controller = self.controller
         assert isfinite(controller.rate)
-        assert LEAST <= controller.rate <= MOST
+        assert (min(LEAST, SLOWEST) if controller.is_told else LEAST) <= controller.rate <= MOST
         assert controller.hold_until <= self.latest + LONGEST_WAIT
         assert controller.cap >= 1
         assert controller.why()

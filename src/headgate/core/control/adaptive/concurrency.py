@@ -13,7 +13,7 @@ from array import array
 from enum import Enum
 
 from ...decision import NEVER
-from .growth import BUDGET, SHORTEST_PERIOD
+from .growth import BUDGET
 from .room import Room
 
 SHALLOWEST = 3
@@ -28,8 +28,14 @@ EXACT_ENOUGH = 1
 RARE = 0.05
 """A shallow depth is a cap's if at most this share of the calls let in were as deep."""
 
+FIRST_PERIOD = 3.0
+"""Seconds at the cap before a little more is tried, at least."""
+
 MISSES = 4
 """Refusals at depths that were fine, in a row, after which it was no cap."""
+
+MOST_REFUSED, TO_JUDGE = 0.025, 10
+"""A cap that is kept is refused less often than this share of the calls; judged from so many refusals on."""
 
 SHRINK = 0.75
 """What is left of a cap that refuses where it was fine."""
@@ -59,6 +65,8 @@ class ConcurrencyCap(Room):
         "mistakes",
         "on",
         "period",
+        "refusals",
+        "refused_since",
         "rest_until",
         "step",
     )
@@ -72,11 +80,13 @@ class ConcurrencyCap(Room):
         """The cap as it was first seen; what shrinks to a quarter of it was none."""
         self.age = 0.0
         """Seconds spent at the cap since it last moved."""
-        self.period = SHORTEST_PERIOD
+        self.period = FIRST_PERIOD
         self.step = 1
         """How much more the next try takes: it doubles while tries succeed."""
         self.cut_seq = 0
         self.misses = 0
+        self.refusals, self.refused_since = 0, 0
+        """Refusals while it is on, and the call they are counted from."""
         self.mistakes = 0
         self.rest_until = NEVER
         self.depths: tuple[int, ...] = ()
@@ -110,24 +120,26 @@ class ConcurrencyCap(Room):
 
     def refused(self, seq: int, latest: int, throughput: float, cost: float, now: float) -> Verdict:
         """A refusal while the cap is on."""
+        self.refusals += 1
         if seq <= self.cut_seq:
             return Verdict.MINE
         trying = self.cap > self.fine
-        if trying:
+        too_many = self.refusals >= TO_JUDGE and self.refusals > MOST_REFUSED * (seq - self.refused_since)
+        if trying and not too_many:
             self.misses = max(0, self.misses - 1)
             self.cap = self.fine
             affordable = cost / (BUDGET * max(0.1, throughput))
-            self.period = max(min(self.period * 1.6, affordable), SHORTEST_PERIOD)
+            self.period = max(min(self.period * 1.6, affordable), FIRST_PERIOD)
         else:
             self.misses += 1
             shrunk = max(1, min(self.cap - 1, int(SHRINK * self.cap)) if self.misses > 1 else self.cap - 1)
-            if self.misses > MISSES or 4 * shrunk < self.found or self.cap == 1:
+            if too_many or self.misses > MISSES or 4 * shrunk < self.found or self.cap == 1:
                 self.on, self.misses, self.depths = False, 0, ()
                 self.rest_until = now + FIRST_REST * 2.0 ** min(self.mistakes, MOST_REST_DOUBLINGS)
                 self.mistakes += 1
                 return Verdict.LET_GO
             self.cap = self.fine = shrunk
-            self.period = SHORTEST_PERIOD
+            self.period = FIRST_PERIOD
         self.step, self.age, self.cut_seq = 1, 0.0, latest
         return Verdict.MINE
 
@@ -154,5 +166,6 @@ class ConcurrencyCap(Room):
             return Verdict.NOT_MINE
         self.on = True
         self.cap = self.fine = self.found = low
-        self.period, self.age, self.misses, self.step, self.cut_seq = SHORTEST_PERIOD, 0.0, 0, 1, latest
+        self.period, self.age, self.misses, self.step, self.cut_seq = FIRST_PERIOD, 0.0, 0, 1, latest
+        self.refusals, self.refused_since = 0, latest
         return Verdict.MINE

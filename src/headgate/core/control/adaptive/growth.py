@@ -46,7 +46,7 @@ SLOW = 30.0
 SEARCH_BUDGET = 0.03
 """The budget while measurements still move."""
 
-SHORTEST_PERIOD, SETTLED_PERIOD, LONGEST_PERIOD = 3.0, 4.5, 1200.0
+SHORTEST_PERIOD, SETTLED_PERIOD, LONGEST_PERIOD = 1.5, 4.5, 1200.0
 
 PENALTY_BUDGET = 0.035
 """The share of the time that may be lost to penalties for looking."""

@@ -257,9 +257,9 @@ class TestHalfOpen:
         breaker = CircuitBreaker(clock=clock, classify=lambda error: next(verdicts))
         trip(breaker)
         clock.advance(30.0)
-        with pytest.raises((StopIteration, ConnectionError)):
+        with pytest.raises(ConnectionError):  # the error itself, judged as if nobody had been asked
             breaker.call(raiser(ConnectionError()))
-        assert breaker.is_available() or breaker.state is OPEN
+        assert breaker.state is OPEN
 
     def test_who_is_refused_meanwhile_is_told_what_is_waited_for(self, breaker: CircuitBreaker) -> None:
         def probe() -> str:
@@ -396,5 +396,5 @@ class TestSettings:
     def test_a_bad_one_is_refused_by_its_own_name(self, name: str, value: object) -> None:
         with pytest.raises(ConfigError) as caught:
             CircuitBreaker("search", **{name: value})
-        assert "search" in str(caught.value)
-        assert f"{name}={value!r} must be " in str(caught.value)
+        shown = "str" if isinstance(value, str) else repr(value)  # what is no number may be a secret
+        assert f"{name}={shown} must be " in str(caught.value)

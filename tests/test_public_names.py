@@ -29,6 +29,17 @@ CALLING = {
     "stream_with_resilience",
     "ResilienceEvent",
 }
+BATCHES = {
+    "BatchConfig",
+    "BatchEvent",
+    "BatchReport",
+    "BatchRunner",
+    "ItemContext",
+    "LedgerError",
+    "MemoryLedger",
+    "Result",
+    "SqliteLedger",
+}
 CREDENTIALS = {
     "Credential",
     "CredentialCoordinator",
@@ -67,7 +78,7 @@ ERRORS = {
     "RateLimitError",
     "AuthenticationError",
 }
-PROMISED = LIMITING | RESILIENCE | CALLING | CREDENTIALS | SEARCHING | EXTENDING | ERRORS
+PROMISED = LIMITING | RESILIENCE | CALLING | BATCHES | CREDENTIALS | SEARCHING | EXTENDING | ERRORS
 
 everything = pytest.mark.parametrize("name", sorted(PROMISED))
 

@@ -30,6 +30,17 @@ from .recovery import RecoveryRateLimiter
 from .retry import async_retry_with_backoff, retry_with_backoff
 
 if TYPE_CHECKING:
+    from .batch import (
+        BatchConfig,
+        BatchEvent,
+        BatchReport,
+        BatchRunner,
+        ItemContext,
+        LedgerError,
+        MemoryLedger,
+        Result,
+        SqliteLedger,
+    )
     from .credentials import (
         Credential,
         CredentialCoordinator,
@@ -71,6 +82,17 @@ if TYPE_CHECKING:
     )
 
 _LATER = {
+    "batch": (
+        "BatchConfig",
+        "BatchEvent",
+        "BatchReport",
+        "BatchRunner",
+        "ItemContext",
+        "LedgerError",
+        "MemoryLedger",
+        "Result",
+        "SqliteLedger",
+    ),
     "credentials": (
         "Credential",
         "CredentialCoordinator",
@@ -118,6 +140,10 @@ __all__ = [
     "PROVIDER_CONFIGS",
     "AdaptiveRateLimiter",
     "AuthenticationError",
+    "BatchConfig",
+    "BatchEvent",
+    "BatchReport",
+    "BatchRunner",
     "CallContext",
     "CircuitBreaker",
     "CircuitOpenError",
@@ -139,10 +165,13 @@ __all__ = [
     "FileStore",
     "GoogleProvider",
     "HeadgateError",
+    "ItemContext",
     "KeySnapshot",
     "Lease",
+    "LedgerError",
     "Limit",
     "LimiterSnapshot",
+    "MemoryLedger",
     "NoCredentialError",
     "Outcome",
     "Permit",
@@ -158,10 +187,12 @@ __all__ = [
     "Refused",
     "ResilienceEvent",
     "ResilientStream",
+    "Result",
     "SearchProvider",
     "SearchResult",
     "SemanticScholarProvider",
     "Signal",
+    "SqliteLedger",
     "StoreError",
     "SystemClock",
     "TavilyExtractProvider",

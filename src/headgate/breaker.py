@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
-from math import inf
 from typing import ParamSpec, TypeVar
 
 from . import wire
+from .checks import check, check_finite, check_whole, number
 from .clock import Clock, SystemClock
 from .core.breaker import Breaker, BreakerPolicy
 from .core.decision import CircuitState, Outcome
-from .errors import CircuitOpenError, ConfigError, Refused
+from .errors import CircuitOpenError, Refused
+from .hooks import ask
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,17 +55,11 @@ class CircuitBreaker:
             ("successes_to_close", successes_to_close),
             ("min_samples", min_samples),
         ):
-            _must_be(isinstance(count, int) and count >= 1, name, field, count, "a whole number, 1 or more")
+            check_whole(field, count)
         for field, seconds in (("recovery_timeout", recovery_timeout), ("window", window)):
-            _must_be(_within(seconds, inf), name, field, seconds, "a finite number of seconds above 0")
+            check_finite(field, seconds)
         share = error_rate_threshold
-        _must_be(
-            share is None or share == 1 or _within(share, 1),
-            name,
-            "error_rate_threshold",
-            share,
-            "None, or above 0 and at most 1",
-        )
+        check("error_rate_threshold", share, share is None or 0 < number(share) <= 1, "None, or above 0 and at most 1")
         policy = BreakerPolicy(
             failures_to_trip=failure_threshold,
             error_rate_to_trip=error_rate_threshold,
@@ -76,7 +71,7 @@ class CircuitBreaker:
             successes_to_close=successes_to_close,
         )
         self._core = Breaker(policy)
-        self._classify = failure_of if classify is None else classify
+        self._classify = classify
         self._now = (SystemClock() if clock is None else clock).now
         self._lock = threading.Lock()
         self._newest = 1
@@ -135,7 +130,8 @@ class CircuitBreaker:
         outcome = Outcome.ABANDONED  # cancelled, interrupted, never sent or unclear: says nothing about the target
         try:
             if isinstance(error, Exception) and not isinstance(error, Refused):
-                outcome = self._classify(error)
+                said = None if self._classify is None else ask(self._classify, Outcome, error)
+                outcome = failure_of(error) if said is None else said
         finally:
             self._ended(number, outcome)
 
@@ -149,16 +145,8 @@ class CircuitBreaker:
         return f"<CircuitBreaker {self.name!r} {self.state.value}>"
 
 
-def _within(value: object, most: float) -> bool:
-    return isinstance(value, int | float) and 0 < value < most
-
-
-def _must_be(fine: bool, name: str, field: str, value: object, range_: str) -> None:
-    if not fine:
-        raise ConfigError(f"CircuitBreaker({name!r}): {field}={value!r} must be {range_}")
-
-
 def failure_of(error: Exception) -> Outcome:
     """What an exception says about the target: its answer's status if it has one; an unknown error is a failure."""
-    outcome = wire.outcome_of_exception(error)
-    return Outcome.TRANSIENT if outcome is Outcome.INVALID and wire.response_behind(error) is None else outcome
+    outcome = wire.signal_of(error, None, None, None, None, 0.0).outcome
+    unanswered = wire.response_behind(error) is None and wire.body_behind(error) is None
+    return Outcome.TRANSIENT if outcome is Outcome.INVALID and unanswered else outcome

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from math import inf
 from typing import Any
 
+from .checks import shown
 from .core.breaker import BreakerPolicy
 from .core.bucket import Quota, parse_quota
 from .core.control.aimd import Aimd, AimdPolicy
@@ -116,6 +117,7 @@ class RateLimitConfig:
             "strategy",
             lambda strategy: callable(strategy) or isinstance(strategy, Controller) or strategy in _STRATEGIES,
             f"one of {', '.join(_STRATEGIES)}, a Controller, or a function that makes one",
+            _misspelt,
         )
         self.quotas()
 
@@ -254,11 +256,27 @@ _COUNTS = (
 )
 
 
-def _check(config: RateLimitConfig, name: str, holds: Callable[[Any], bool], range_: str) -> None:
+def _misspelt(value: object) -> str:
+    """A strategy's name with a slip in it, as it was written; of anything else, which may be a secret, its kind."""
+    from difflib import get_close_matches  # here, because most programs spell well
+
+    if isinstance(value, str):
+        close = get_close_matches(value[:LONGEST_VALUE].lower(), _STRATEGIES, n=1)
+        return repr(value) if close else f"<text of {len(value)} characters>"
+    return shown(value)
+
+
+def _check(
+    config: RateLimitConfig,
+    name: str,
+    holds: Callable[[Any], bool],
+    range_: str,
+    say: Callable[[object], str] = repr,
+) -> None:
     value = getattr(config, name)
     try:
         fine = holds(value)
     except TypeError:
         fine = False
     if not fine:
-        raise ConfigError(f"{name}={repr(value)[:LONGEST_VALUE]} must be {range_}")
+        raise ConfigError(f"{name}={say(value)[:LONGEST_VALUE]} must be {range_}")

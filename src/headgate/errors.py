@@ -22,6 +22,9 @@ class ConfigError(HeadgateError, ValueError):
 class Refused(HeadgateError):  # noqa: N818 - a family, not an error of anyone's
     """The call was not sent."""
 
+    sent = False
+    """Whether it had been sent before, and what was refused is only to send it again."""
+
     def __init__(self, key: str, reason: str, retry_after: float | None = None) -> None:
         self.key = key
         self.reason = reason
@@ -58,6 +61,7 @@ class TimeBudgetExceededError(Refused):
         super().__init__(key, reason, retry_after)
         self.elapsed = elapsed
         self.attempts = attempts
+        self.sent = attempts > 0
 
 
 class NoCredentialError(Refused):

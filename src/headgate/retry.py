@@ -14,12 +14,14 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from .checks import check, check_finite, check_time, check_whole
 from .clock import Clock, SystemClock
 from .core.backoff import delay
 from .core.budget import Deadline
 from .core.decision import UNKNOWN, Outcome
 from .core.signal import Signal
-from .errors import ConfigError, TimeBudgetExceededError
+from .errors import TimeBudgetExceededError
+from .hooks import ask
 from .wire import signal_of
 
 R = TypeVar("R")
@@ -99,7 +101,9 @@ def _wait_after(
     if isinstance(error, _TimeIsUp):
         course.calls += 1
         raise course.out_of_time("the time budget is spent", None, now) from None
-    signal = classify(error) if classify else signal_of(error, None, None, None, None, clock.wall())
+    signal = None if classify is None else ask(classify, Signal, error)
+    if signal is None:
+        signal = signal_of(error, None, None, None, None, clock.wall())
     outcome = signal.outcome
     if not course.goes_on(outcome) or not outcome.retried or outcome.needs_other_credential:
         return None
@@ -108,22 +112,11 @@ def _wait_after(
 
 def _check(max_attempts: int, base_delay: float, max_delay: float, time_budget: float | None) -> None:
     """Before anything is called: what is wrong should not wait for the first failure to be found."""
-    if not (isinstance(max_attempts, int) and max_attempts >= 1):
-        raise ConfigError(f"max_attempts={max_attempts!r} must be a whole number, 1 or more")
-    try:
-        fine = 0 < base_delay <= max_delay < UNKNOWN
-    except TypeError:
-        fine = False
-    if not fine:
-        raise ConfigError(
-            f"base_delay={base_delay!r} and max_delay={max_delay!r} must be numbers with 0 < base_delay <= max_delay"
-        )
-    try:
-        fine = time_budget is None or time_budget > 0
-    except TypeError:
-        fine = False
-    if not fine:
-        raise ConfigError(f"time_budget={time_budget!r} must be None or a number of seconds above 0")
+    check_whole("max_attempts", max_attempts)
+    check_finite("base_delay", base_delay)
+    check_finite("max_delay", max_delay)
+    check("base_delay", base_delay, base_delay <= max_delay, f"at most max_delay={max_delay!r}")
+    check_time("time_budget", time_budget)
 
 
 class _TimeIsUp(Exception):  # noqa: N818 - never leaves this file
@@ -152,7 +145,9 @@ class Course:
         "deadline",
         "max_attempts",
         "max_delay",
+        "most_moves",
         "most_rate_limited",
+        "moves",
         "name",
         "rate_limited",
         "started_at",
@@ -167,23 +162,29 @@ class Course:
         started_at: float,
         time_budget: float | None,
         most_rate_limited: int = MOST_RATE_LIMITED,
+        most_moves: int = 0,
     ) -> None:
+        """``most_moves``: how often the call may go on with another credential."""
         self.name = name
         self.max_attempts = max_attempts
         self.most_rate_limited = most_rate_limited
+        self.most_moves = most_moves
         self.base_delay, self.max_delay = base_delay, max_delay
         self.started_at = started_at
         self.deadline = Deadline(UNKNOWN if time_budget is None else started_at + time_budget)
-        self.calls = self.attempts = self.rate_limited = 0
+        self.calls = self.attempts = self.rate_limited = self.moves = 0
 
     def goes_on(self, outcome: Outcome) -> bool:
         """Take how a try ended; whether the count of tries allows another."""
         self.calls += 1
         if outcome.uses_attempt:
             self.attempts += 1
+        elif outcome.needs_other_credential:
+            self.moves += 1
         else:
             self.rate_limited += 1
-        return self.attempts < self.max_attempts and self.rate_limited <= self.most_rate_limited
+        patient = self.rate_limited <= self.most_rate_limited and self.moves <= self.most_moves
+        return patient and self.attempts < self.max_attempts
 
     def wait(self, floor: float, draw: float, now: float, error: Exception | None) -> float:
         """How long to wait before the next try; raises if that leaves no time for it."""

@@ -35,20 +35,6 @@ class HttpError(Exception):
         self.headers = headers or {}
 
 
-class NotingLedger(MemoryLedger):
-    """One that also keeps small texts, as one on disk does."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.notes: dict[str, str] = {}
-
-    async def note(self, name: str, text: str) -> None:
-        self.notes[name] = text
-
-    async def noted(self, name: str) -> str:
-        return self.notes.get(name, "")
-
-
 Plan = Callable[[Any, int], Any]
 """What the server answers to the nth call (from 1) for an item: an exception to raise, or a value."""
 
@@ -108,8 +94,8 @@ class Lab:
         options.setdefault("on_event", self.events.append)
         return BatchRunner(worker, config=BatchConfig(**settings), clock=self.clock, **options)
 
-    def ledger(self) -> NotingLedger:
-        return NotingLedger(wall=self.clock.wall)
+    def ledger(self) -> MemoryLedger:
+        return MemoryLedger(wall=self.clock.wall)
 
     def told(self, kind: str) -> list[BatchEvent]:
         return [event for event in self.events if event.kind == kind]

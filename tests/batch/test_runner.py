@@ -142,6 +142,18 @@ def test_the_worker_knows_its_row(play):
     play(scenario)
 
 
+def test_a_slow_key_keeps_no_worker_from_the_others(play):
+    async def scenario(lab):
+        limiter = lab.limiter(overrides={"a": RateLimitConfig(strategy="fixed", initial_rps=0.001)})
+        api = lab.api(lambda item, _: item)
+        rows = [f"{key}{n}" for n in range(20) for key in "abc"]
+        await lab.runner(api, workers=1, limiter=limiter, key=lambda item: item[0]).run(rows)
+        assert max(at for at, item in api.calls if item[0] != "a") < 7.0
+        assert api.most_at_once == 1
+
+    play(scenario)
+
+
 # ---------------------------------------------------------------------- outcomes
 
 
@@ -537,6 +549,73 @@ def test_stopping_now_gives_back_what_is_in_flight_too(play, how):
         assert lab.clock.now() == 3.0
         assert (await ledger.counts()).states == {RowState.PENDING: 100}
         assert limiter.look("batch").in_flight == 0
+
+    play(scenario)
+
+
+def test_a_run_in_a_loop_of_its_own_can_be_stopped_from_another_thread():
+    begun = threading.Event()
+
+    async def worker(item, ctx):
+        begun.set()
+        await asyncio.sleep(3600.0)
+
+    runner = BatchRunner(worker, workers=2, limiter=AdaptiveRateLimiter(UNPACED))
+    stopper = threading.Thread(target=lambda: begun.wait() and runner.stop(now=True))
+    stopper.start()
+    report = runner.run_sync(range(10))
+    stopper.join()
+    assert (report.stopped, report.open) == ("stopped", 10)
+
+
+def test_a_row_whose_cost_cannot_be_told_is_dead_and_the_others_go_on(play):
+    async def scenario(lab):
+        api = lab.api(lambda item, _: item)
+        runner = lab.runner(api, cost=lambda item: {"tokens": 10 // item})
+        assert states([r async for r in runner.stream([5, 0, 5])])[1] == ("dead", "invalid")
+        assert runner.report.done == 2
+
+    play(scenario)
+
+
+def test_a_result_that_makes_no_line_is_dead_and_the_others_go_on(play):
+    async def scenario(lab):
+        runner = lab.runner(lab.api(lambda item, _: item), ledger=lab.ledger(), encode=lambda r: bytes(10 // r.value))
+        assert states([r async for r in runner.stream([5, 0, 5])])[1] == ("dead", "unwritable")
+        assert runner.report.done == 2
+
+    play(scenario)
+
+
+def test_a_row_of_an_earlier_run_that_waits_for_its_time_still_does_after_another_stop(play, http_error):
+    async def scenario(lab):
+        ledger = lab.ledger()
+        api = lab.api(lambda *_: http_error(503, {"retry-after": "100"}))
+        for _ in range(3):
+            runner = lab.runner(api, workers=1, ledger=ledger)
+            running = asyncio.ensure_future(runner.run([0]))
+            await asyncio.sleep(10.0)
+            runner.stop()
+            assert (await running).open == 1
+        assert len(api.calls) == 1
+        api = lab.api(lambda *_: "fine")
+        await lab.runner(api, workers=1, ledger=ledger).run([0])
+        assert api.started_at == [pytest.approx(100.1)]
+
+    play(scenario)
+
+
+def test_who_stops_reads_no_further(play):
+    async def scenario(lab):
+        read = count()
+        rows = (next(read) for _ in range(10_000))
+        runner = lab.runner(lab.api(lambda item, _: item, takes=5.0), workers=100, window=200)
+        running = asyncio.ensure_future(runner.run(rows))
+        await asyncio.sleep(6.0)
+        before = runner.report.seen
+        runner.stop()
+        report = await running
+        assert (report.done, report.seen) == (200, before)
 
     play(scenario)
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from headgate.cli.demo import hidden_plan, mock_options
-from headgate.cli.demo_live import LiveScreen
+from headgate.cli.demo_live import LiveScreen, story
 from headgate.cli.demo_report import LiveReport, summary
 from headgate.sim.score import judge
 from headgate.sim.server import key_secret
@@ -92,7 +92,7 @@ def test_a_picture_that_cannot_be_written_does_not_cost_the_score(headgate, tmp_
 
 
 def test_a_quota_that_was_not_found_is_said_so_and_no_share_is_told_from_then_on():
-    trial, plan = watched_trial(), hidden_plan(1, 3000, 28.0)
+    trial, plan = watched_trial(), hidden_plan(1, 5000, 28.0)
     trial.samples = [Sample(n / 10, (KeySample(3.0),) * 3, 0, 0) for n in range(140)]
     rows = dict(summary(judge(trial, plan, {"ids_done": 0, "ids_done_twice": 0}), plan, None))
     for key, own in zip(("key-1", "key-2", "key-3"), plan.keys, strict=True):
@@ -129,7 +129,7 @@ def test_ctrl_c_gives_the_score_so_far_and_exit_code_4(headgate_process, tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize(("calls", "seconds"), [(3000, 28.0), (20, 1.0), (200, 3.0), (20, 3600.0)])
+@pytest.mark.parametrize(("calls", "seconds"), [(5000, 28.0), (20, 1.0), (200, 3.0), (20, 3600.0)])
 def test_the_hidden_quota_fits_the_time_it_has(seed, calls, seconds):
     plan = hidden_plan(seed, calls, seconds)
     assert plan == hidden_plan(seed, calls, seconds)
@@ -160,20 +160,37 @@ def watched_trial():
 def test_the_screen_fits_its_window_and_says_why_it_waits(width, height):
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
     trial = watched_trial()
-    console.print(LiveScreen(console, hidden_plan(1, 3000, 28.0), 28.0).screen(trial, trial.samples[-1]))
+    console.print(LiveScreen(console, hidden_plan(1, 5000, 28.0), 28.0).screen(trial, trial.samples[-1]))
     lines = console.file.getvalue().splitlines()
     assert len(lines) < height
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    for word in ("learned rate", "true quota", "429s", "half-open", "key-1 circuit half open", "700 of 3,000"):
+    for word in ("learned rate", "true quota", "429s", "half-open", "key-1 circuit half open", "700 of 3,000", "now: "):
         assert word in text
     for label, done in (("key-1", 400), ("key-2", 200), ("key-3", 100)):
         assert re.search(rf"^  {label} +\d+\.\d/s +\d+\.\d/s +{done} +2 +1  \S+$", text, re.MULTILINE)
 
 
+def test_the_screen_tells_what_happens():
+    trial, plan = watched_trial(), hidden_plan(1, 5000, 28.0)
+    _, key_2, key_3 = plan.keys
+
+    def told(at, shares=(1.0, 1.0, 1.0), done=0):
+        looks = (KeySample(share * (key.rate_at(at) or 0.0)) for share, key in zip(shares, plan.keys, strict=True))
+        return story(plan, trial, Sample(at, tuple(looks), 40, done))
+
+    assert "looking for the quotas" in told(4.0, (1.0, 1.3, 1.0))
+    assert "every quota is found" in told(4.0)
+    assert "quota of key-3 has dropped" in told(key_3.steps[0].at + 0.1)
+    assert "quota of key-1 and key-2 has dropped" in told(key_2.steps[0].at + 0.1)
+    assert "the API is down" in told(plan.outages[0].at + 0.1)
+    assert "the API is back" in told(plan.outages[0].until + 0.1)
+    assert told(27.0, done=trial.calls) == "every call is done"
+
+
 def test_a_terminal_keeps_the_last_screen_and_the_score():
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
-    trial, plan = watched_trial(), hidden_plan(1, 3000, 28.0)
+    trial, plan = watched_trial(), hidden_plan(1, 5000, 28.0)
     trial.times_done.update(range(700))
     trial.stopped = True
     score = judge(trial, plan, {"ids_done": 700, "ids_done_twice": 0})

@@ -158,6 +158,7 @@ def test_one_label_of_two_providers_needs_the_provider(headgate):
         ["--key=sk-canary-9"],
         ["--from", "env:NOT_SET_ANYWHERE"],
         ["park", "key-1", "--for", "long"],
+        ["park", "key-1", "--for", "sk-canary-9"],
     ],
 )
 def test_what_is_not_understood_is_said_without_repeating_it(headgate, used, words):

@@ -107,6 +107,9 @@ def test_what_an_algorithm_does_not_need_is_refused(headgate, algorithm, option,
         (["--key", "5/s", "--provider", "tavily"], "--provider is for an API without --key"),
         (["--key", "5/s", "--algorithm", "concurrency"], "--key is for --algorithm bucket"),
         (["--key", "5/s,x"], "'x' is not a step; write 0.5@10s"),
+        (["--key", "5/s,burst=0"], "burst must be within 1 and 1,000,000, not 0"),
+        (["--key", "5/s,bust=9"], "'bust' is nothing a key has; write burst=20"),
+        (["--key", "5/s,burst=9", "--algorithm", "window"], "--burst is for --algorithm bucket or gcra"),
         (["--key", "fast"], "write 50/s"),
     ],
 )
@@ -117,9 +120,10 @@ def test_keys_are_written_with_their_own_quota_and_steps(headgate, options, word
 
 
 def test_keys_are_served_with_a_quota_each(headgate_process):
-    process = headgate_process("mock", "--json", "--stop-with-stdin", "--key", "1/min", "--key", "5/s,0.5@10s")
+    process = headgate_process("mock", "--json", "--stop-with-stdin", "--key", "1/min", "--key", "5/s,burst=9,0.5@10s")
     url = json.loads(process.stdout.readline())["url"]
-    assert [key["quota_per_second"] for key in get(f"{url}/_truth")[2]["keys"]] == pytest.approx([1 / 60, 5.0])
+    keys = get(f"{url}/_truth")[2]["keys"]
+    assert [(key["quota_per_second"], key["remaining"]) for key in keys] == [(pytest.approx(1 / 60), 1), (5.0, 9)]
 
 
 def test_gcra_has_a_burst(headgate, monkeypatch):

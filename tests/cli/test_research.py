@@ -174,6 +174,13 @@ def test_a_key_whose_day_is_spent_is_known_to_the_next_question_and_to_keys(head
     }
 
 
+def test_who_has_no_key_left_is_told_where_they_can_be_freed(headgate, mock, monkeypatch):
+    monkeypatch.setenv("TAVILY_API_KEY", "revoked-key-number-one")
+    said = [headgate("research", "gates", "--providers", "tavily", mock.option).out for _ in range(2)]
+    assert "tavily: answered 401" in said[0]
+    assert 'tavily: no credential is free (1 retired); "headgate keys" shows and frees them.' in said[1]
+
+
 def test_keys_may_come_from_a_file(headgate, mock, tmp_path):
     source = tmp_path / "keys.txt"
     source.write_text(f"main={CANARY}\n")

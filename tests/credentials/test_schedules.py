@@ -56,6 +56,8 @@ class Schedule:
         self.ever_retired = False
         self.said_at = dict.fromkeys(self.not_before, -1.0)
         """When it was last sent away: a lease given before, or in that very moment, is none of it."""
+        self.freed = dict.fromkeys(self.not_before, 0)
+        """How often an operator has brought it back: what is heard of leases from before is void."""
         self.holders: dict[str, int] = {one.label: 0 for one in self.credentials}
         self.served = 0
         self.start()
@@ -63,10 +65,13 @@ class Schedule:
     def start(self) -> None:
         self.keys = CredentialCoordinator(self.credentials, clock=self.clock, store=self.store, identities=NAMES)
 
-    def rests(self, label: str, seconds: float, *, group: bool = False) -> None:
+    def rests(self, label: str, seconds: float, *, group: bool = False, freed: dict[str, int] | None = None) -> None:
+        then = self.freed if freed is None else freed
+        if then[label] != self.freed[label]:
+            return
         name = next(one.group for one in self.credentials if one.label == label)
         for one in self.credentials:
-            shares = group and name is not None and one.group == name
+            shares = group and name is not None and one.group == name and then[one.label] == self.freed[one.label]
             if (one.label == label or shares) and one.label not in self.retired:
                 self.not_before[one.label] = max(self.not_before[one.label], self.clock.now() + seconds)
                 self.said_at[one.label] = self.clock.now()
@@ -100,19 +105,21 @@ class Schedule:
     async def as_lease(self, lease: Lease) -> None:
         label, seconds = lease.label, self.random.choice([0.05, 0.3, 2.0, 60.0])
         self.begin(label, lease.since)
+        freed = dict(self.freed)
         try:
             await asyncio.sleep(self.random.choice([0.0, 0.05, 0.5]))
         finally:
             self.holders[label] -= 1
         end = self.random.random()
         if end < 0.25:
-            self.rests(label, seconds, group=True)
+            self.rests(label, seconds, group=True, freed=freed)
             lease.report(signal=Signal(outcome=Outcome.RATE_LIMITED, retry_after=seconds))
         elif end < 0.35:
-            self.rests(label, seconds)
+            self.rests(label, seconds, freed=freed)
             lease.report(signal=Signal(outcome=Outcome.QUOTA_EXHAUSTED, retry_after=seconds))
         elif end < 0.4:
-            self.retires(label)
+            if freed[label] == self.freed[label]:
+                self.retires(label)
             lease.report(signal=Signal(outcome=Outcome.AUTH))
         elif end < 0.6:
             lease.report(signal=Signal(outcome=Outcome.OK))
@@ -145,6 +152,7 @@ class Schedule:
                 self.rests(label, 1.5)
                 self.keys.park(label, 1.5)
             elif chance < 0.9:
+                self.freed[label] += label in self.retired or self.not_before[label] > self.clock.now()
                 self.not_before[label] = 0.0
                 self.retired.discard(label)
                 self.keys.free(label)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import dataclasses
+import pickle
 import random
 import sqlite3
 from contextlib import closing
@@ -11,8 +14,11 @@ from typing import Any
 import pytest
 
 from headgate import (
+    CircuitOpenError,
+    ConfigError,
     Credential,
     CredentialCoordinator,
+    ErrorClassification,
     FileStore,
     ProviderResilienceConfig,
     ProviderResilienceManager,
@@ -26,7 +32,10 @@ from headgate import (
     guarded,
     stream_with_resilience,
 )
+from headgate.core.decision import CircuitState, Outcome
+from headgate.core.signal import Signal
 from headgate.credentials import Identities
+from headgate.errors import NoCredentialError, Refused
 from headgate.sim.virtual import LoopClock, VirtualClock, run
 
 NAMES = Identities(b"a key for tests")
@@ -184,16 +193,16 @@ def test_nothing_starts_with_a_credential_whose_group_was_sent_to_rest_meanwhile
 
             return asyncio.create_task(guarded_call())
 
-        await start(200)  # a; its next turn comes at 2 s
-        limited = start(429)  # b; at 0.5 s it is told to rest until 20.5 s
+        await start(200)  # a; the next turn of the group comes at 2 s
+        limited = start(429)  # b; at 2.5 s it is told to rest until 22.5 s
         await asyncio.sleep(0)
         await start(200)
         limited.cancel()
         return sent
 
     sent = run(main)
-    assert sent[:2] == [(0.0, "a"), (0.0, "b")]
-    assert min(at for at, _ in sent[2:]) >= 20.5
+    assert sent[:2] == [(0.0, "a"), (2.0, "b")]
+    assert min(at for at, _ in sent[2:]) >= 22.5
 
 
 def test_callers_in_line_behind_a_credential_that_is_used_up_go_on_with_another() -> None:
@@ -311,3 +320,402 @@ def test_a_context_passed_by_position_is_the_one_that_is_used() -> None:
 
     assert fetch("u", "mine") == ("u", "mine")
     assert fetch("u")[1].provider == "search"
+
+
+# ---------------------------------------------------------------------- one limit, one pace
+
+
+def test_members_of_a_group_share_one_pace() -> None:
+    async def main(clock: LoopClock) -> tuple[list[float], set[str]]:
+        pool = keys(clock, Credential("a", "one", "team"), Credential("b", "two", "team"))
+        gate, sent = manager(clock), []
+
+        async def call() -> None:
+            sent.append(clock.now())
+
+        for _ in range(4):
+            await execute_with_resilience(call, "search", manager=gate, credentials=pool, resilience_config=slowly(1.0))
+        return sent, {entry.key for entry in gate.limiter.snapshot().keys}
+
+    sent, paced_by = run(main)
+    assert sent == pytest.approx([0.0, 1.0, 2.0, 3.0])
+    assert paced_by == {"search", "search/team"}
+
+
+def test_a_key_whose_answers_say_nothing_does_not_take_all_calls() -> None:
+    async def main(clock: LoopClock) -> list[str]:
+        pool, gate, used = keys(clock, Credential("told", "one"), Credential("silent", "two")), manager(clock), []
+
+        async def call(ctx: Any) -> Response:
+            used.append(ctx.credential_label)
+            told = {"x_ratelimit_remaining": "500", "x_ratelimit_reset": "3600"}
+            return Response(200, **told) if ctx.credential_label == "told" else Response(200)
+
+        for _ in range(10):
+            await execute_with_resilience(call, "search", manager=gate, credentials=pool)
+        return used
+
+    used = run(main)
+    assert (used.count("told"), used.count("silent")) == (5, 5)
+
+
+# ---------------------------------------------------------------------- an open circuit is seen before any wait
+
+
+async def sicken(gate: ProviderResilienceManager, **options: Any) -> None:
+    async def fails() -> None:
+        raise ConnectionError
+
+    for _ in range(5):
+        with pytest.raises(ConnectionError):
+            await execute_with_resilience(fails, "search", manager=gate, max_attempts=1, **options)
+
+
+def test_an_open_circuit_refuses_before_the_waits_for_credential_and_pace() -> None:
+    async def main(clock: LoopClock) -> tuple[list[float], CircuitState]:
+        pool, gate = keys(clock, "one"), manager(clock)
+        await sicken(gate, credentials=pool, resilience_config=slowly(1.0))
+        opened_at, refused_at = clock.now(), []
+        held = pool.acquire()  # the only one: whoever waits for it waits long
+        for _ in range(3):
+            with pytest.raises(CircuitOpenError):
+                await execute_with_resilience(fine, "search", manager=gate, credentials=pool)
+            refused_at.append(clock.now() - opened_at)
+        held.release()
+        clock.advance(30.0)
+        state = gate.get_breaker_state("search")
+        assert await execute_with_resilience(fine, "search", manager=gate, credentials=pool) == "fine"
+        return refused_at, state
+
+    refused_at, state = run(main)
+    assert refused_at == [0.0, 0.0, 0.0]
+    assert state is CircuitState.HALF_OPEN
+
+
+async def fine() -> str:
+    return "fine"
+
+
+def test_looking_at_a_half_open_circuit_takes_no_probe() -> None:
+    async def main(clock: LoopClock) -> str:
+        pool, gate = keys(clock, "one"), manager(clock)
+        await sicken(gate, credentials=pool, resilience_config=slowly(1000.0))
+        await asyncio.sleep(30.0)
+        for _ in range(5):
+            gate.limiter.check_circuit("search")
+        return await execute_with_resilience(fine, "search", manager=gate, credentials=pool)
+
+    assert run(main) == "fine"
+
+
+# ---------------------------------------------------------------------- whom a failure rests
+
+
+@pytest.mark.parametrize("by", ["header", "hook"])
+def test_a_failure_that_asks_for_time_holds_up_its_own_call_alone(by: str) -> None:
+    async def main(clock: LoopClock) -> tuple[list[float], list[float]]:
+        gate, failing, others = manager(clock), [], []
+
+        async def fails_once() -> Response:
+            failing.append(clock.now())
+            said = {"retry_after": "20"} if by == "header" else {}
+            return Response(500, **said) if len(failing) == 1 else Response(200)
+
+        async def other() -> None:
+            others.append(clock.now())
+
+        hook = lambda response, error: ErrorClassification(True, True, 20.0, "server_error")  # noqa: E731
+        options = {"classify_error": hook} if by == "hook" else {}
+        first = asyncio.create_task(execute_with_resilience(fails_once, "search", manager=gate, **options))
+        await asyncio.sleep(1.0)
+        await execute_with_resilience(other, "search", manager=gate)
+        await first
+        return failing, others
+
+    failing, others = run(main)
+    assert failing[1] >= 20.0
+    assert others == [1.0]
+
+
+# ---------------------------------------------------------------------- how often a call goes on
+
+
+def test_dead_keys_do_not_use_up_the_patience_with_rate_limits() -> None:
+    async def main(clock: LoopClock) -> tuple[str, int]:
+        pool, gate, used = keys(clock, *(f"secret-{number}" for number in range(6))), manager(clock), []
+        config = ProviderResilienceConfig(max_rate_limit_retries=1)
+
+        async def call(ctx: Any) -> Any:
+            used.append(ctx.credential)
+            if len(used) == 6:
+                return "fine"
+            return Response(401) if len(used) != 3 else Response(429, retry_after="1")
+
+        found = await execute_with_resilience(call, "search", manager=gate, credentials=pool, resilience_config=config)
+        return found, len(set(used))
+
+    assert run(main) == ("fine", 6)
+
+
+def test_a_quota_that_rests_nothing_is_asked_no_more_often_than_there_are_keys() -> None:
+    def spent(ctx: Any) -> Response:
+        used.append(ctx.credential_label)
+        return Response(432, retry_after="0")
+
+    used: list[str] = []
+    clock = VirtualClock()
+    answer = execute_with_resilience_sync(
+        spent, "search", manager=manager(clock), credentials=keys(clock, "one", "two")
+    )
+    assert answer.status_code == 432
+    assert len(used) == 3
+
+
+# ---------------------------------------------------------------------- with and without credentials
+
+
+def test_the_first_call_with_a_credential_parts_the_pace_from_the_circuit() -> None:
+    async def main(clock: LoopClock) -> tuple[list[float], list[float], CircuitState]:
+        gate, pool, keyless, keyed = manager(clock), keys(clock, "one", "two"), [], []
+
+        async def call(ctx: Any) -> None:
+            (keyless if ctx.credential is None else keyed).append(clock.now())
+
+        def start(**options: Any) -> asyncio.Task[Any]:
+            return asyncio.create_task(
+                execute_with_resilience(call, "search", manager=gate, resilience_config=slowly(1.0), **options)
+            )
+
+        waiting = [start() for _ in range(4)]
+        await asyncio.sleep(0.5)
+        await asyncio.gather(*(start(credentials=pool) for _ in range(4)))
+        await asyncio.gather(*waiting, start())
+        await sicken(gate)
+        return keyless, keyed, gate.get_breaker_state("search")
+
+    keyless, keyed, state = run(main)
+    assert keyless == pytest.approx([0.0, 1.0, 2.0, 3.0, 4.0])  # as if nothing had happened
+    assert keyed == pytest.approx([0.5, 0.5, 1.5, 1.5])  # each credential at its own pace
+    assert state is CircuitState.OPEN
+
+
+def test_a_circuit_stays_open_when_credentials_come_in() -> None:
+    async def main(clock: LoopClock) -> None:
+        gate, pool = manager(clock), keys(clock, "one")
+        await sicken(gate)
+        with pytest.raises(CircuitOpenError):
+            await execute_with_resilience(fine, "search", manager=gate, credentials=pool)
+        await asyncio.sleep(30.0)
+        assert await execute_with_resilience(fine, "search", manager=gate, credentials=pool) == "fine"
+        assert gate.get_breaker_state("search") is CircuitState.CLOSED
+
+    run(main)
+
+
+def test_the_status_of_a_provider_sees_those_who_wait_for_the_pace_of_a_credential() -> None:
+    async def main(clock: LoopClock) -> tuple[Any, Any]:
+        gate, pool = manager(clock), keys(clock, Credential("mine", "one"), at_once=None)
+        calls = [
+            asyncio.create_task(
+                execute_with_resilience(fine, "search", manager=gate, credentials=pool, resilience_config=slowly(0.1))
+            )
+            for _ in range(3)
+        ]
+        await asyncio.sleep(0.0)
+        await asyncio.sleep(1.0)
+        seen = gate.get_provider_status("search")
+        await asyncio.gather(*calls)
+        await asyncio.sleep(60.0)
+        return seen, gate.get_provider_status("search")
+
+    seen, later = run(main)
+    assert (seen.waiting, seen.reason.startswith("mine: paced at 0.1 calls/s")) == (2, True)
+    assert (later.waiting, later.reason) == (0, "")
+
+
+# ---------------------------------------------------------------------- what is heard too late
+
+
+@pytest.mark.parametrize("outcome", [Outcome.AUTH, Outcome.RATE_LIMITED])
+def test_a_late_answer_does_not_take_back_an_operators_word(outcome: Outcome) -> None:
+    clock = VirtualClock()
+    pool = keys(clock, Credential("a", "one"), at_once=None)
+    early, late = pool.acquire(), pool.acquire()
+    signal = Signal(outcome=outcome, retry_after=60.0)
+    early.report(signal=signal)
+    pool.free("a")
+    late.report(signal=signal)
+    assert pool.states()[0].state == "free"
+    pool.acquire().report(signal=signal)
+    assert pool.states()[0].state == ("retired" if outcome is Outcome.AUTH else "resting")
+
+
+# ---------------------------------------------------------------------- streams
+
+
+@pytest.mark.parametrize("how", ["left", "cancelled", "failed", "finished", "alone"])
+def test_a_stream_has_exactly_one_last_word(how: str) -> None:
+    async def main(clock: LoopClock) -> list[tuple[str, str | None]]:
+        events: list[Any] = []
+        gate = manager(clock, on_event=events.append)
+
+        async def pieces() -> Any:
+            for number in range(5):
+                yield f"data: {number}\n\n"
+                await asyncio.sleep(1.0)
+
+        async def read() -> None:
+            stream = stream_with_resilience(pieces, "search", manager=gate)
+            if how == "alone":
+                async for _ in stream:
+                    break
+                await stream.aclose()
+                return
+            async with stream:
+                async for _ in stream:
+                    if how == "left":
+                        break
+                    if how == "failed":
+                        raise ValueError("the reader's own")
+            with pytest.raises(RuntimeError, match="entered before"):
+                await stream.__aenter__()
+            with pytest.raises(RuntimeError, match="is over"):
+                await anext(aiter(stream))
+
+        task = asyncio.create_task(read())
+        await asyncio.sleep(1.5)
+        if how == "cancelled":
+            task.cancel()
+        (end,) = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(end, {"cancelled": asyncio.CancelledError, "failed": ValueError}.get(how, type(None)))
+        assert gate.get_provider_status("search").in_flight == 0
+        return [(event.event_type, event.error_type) for event in events]
+
+    word = {"left": "left_early", "failed": "left_early", "alone": "left_early", "cancelled": "cancelled"}.get(how)
+    assert run(main) == [("request_success", None) if how == "finished" else ("request_failure", word)]
+
+
+# ---------------------------------------------------------------------- who listens changes nothing
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "aimd"])
+def test_a_run_is_the_same_whether_or_not_anybody_listens(strategy: str) -> None:
+    def play(**settings: Any) -> list[float]:
+        async def main(clock: LoopClock) -> list[float]:
+            gate, sent, dice = manager(clock, **settings), [], random.Random(3)
+
+            async def call() -> Response:
+                sent.append(clock.now())
+                return Response(dice.choice([200, 200, 500, 429]))
+
+            limiter = RateLimiterConfig(requests_per_second=5.0, strategy=strategy, ceiling=False)
+            for _ in range(30):
+                config = ProviderResilienceConfig(rate_limiter=limiter)
+                try:
+                    await execute_with_resilience(call, "search", manager=gate, resilience_config=config)
+                except Refused:
+                    await asyncio.sleep(30.0)
+            return sent
+
+        return run(main)
+
+    assert play() == play(on_event=lambda event: None)
+
+
+# ---------------------------------------------------------------------- a call inside of a call
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_an_inner_call_that_ran_out_of_time_gives_the_outer_permit_back_only_if_nothing_was_sent(sent: bool) -> None:
+    clock = VirtualClock()
+    gate = manager(clock)
+
+    def fails() -> None:
+        raise ConnectionError
+
+    def outer() -> None:
+        if sent:
+            execute_with_resilience_sync(fails, "inner", manager=gate, time_budget=0.05)
+        execute_with_resilience_sync(fails, "inner", manager=gate, resilience_config=slowly(0.01), max_wait_seconds=0.0)
+
+    config = slowly(0.001)
+    if not sent:
+        execute_with_resilience_sync(lambda: None, "inner", manager=gate, resilience_config=slowly(0.01))
+    with pytest.raises(TimeBudgetExceededError if sent else WaitTooLongError) as caught:
+        execute_with_resilience_sync(outer, "outer", manager=gate, resilience_config=config)
+    assert caught.value.sent is sent
+    tokens = gate.limiter.look("outer")
+    assert tokens is not None
+    assert (tokens.tokens < 0.5) is sent
+
+
+def test_a_refusal_after_an_answer_says_that_something_was_sent() -> None:
+    async def main(clock: LoopClock) -> NoCredentialError:
+        pool = keys(clock, "one")
+
+        async def limited() -> Response:
+            return Response(429, retry_after="3600")
+
+        with pytest.raises(NoCredentialError) as caught:
+            await execute_with_resilience(limited, "search", manager=manager(clock), credentials=pool)
+        return caught.value
+
+    assert run(main).sent
+
+
+# ---------------------------------------------------------------------- what is passed
+
+
+@pytest.mark.parametrize("wrong", [["sk-canary"], "sk-canary", Credential("a", "sk-canary"), 7])
+def test_bare_keys_are_no_coordinator(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="must be a CredentialCoordinator") as caught:
+        execute_with_resilience_sync(lambda: None, "search", manager=manager(VirtualClock()), credentials=wrong)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", ["5", True, -1.0, float("nan"), [1]])
+def test_a_time_that_is_none_is_refused_by_name(wrong: Any) -> None:
+    pool = keys(VirtualClock(), Credential("a", "one"))
+    with pytest.raises(ConfigError, match="timeout="):
+        pool.acquire(wrong)
+    with pytest.raises(ConfigError, match="seconds="):
+        pool.park("a", wrong)
+
+
+def test_an_async_function_is_not_for_the_sync_executor() -> None:
+    called = []
+
+    async def call() -> None:
+        called.append(1)
+
+    for func in (call, lambda: call()):
+        with pytest.raises(ConfigError, match="coroutine function"):
+            execute_with_resilience_sync(func, "search", manager=manager(VirtualClock()))
+    assert not called
+
+
+def test_yes_is_no_number_of_attempts() -> None:
+    with pytest.raises(ConfigError, match="max_attempts=True"):
+        execute_with_resilience_sync(lambda: None, "search", manager=manager(VirtualClock()), max_attempts=True)
+
+
+@pytest.mark.parametrize("given", [("sk-other", None), ("a", "sk-other")])
+def test_a_name_that_is_the_secret_of_another_is_refused_and_not_repeated(given: tuple[str, str | None]) -> None:
+    label, group = given
+    with pytest.raises(ConfigError, match="is the secret of another") as caught:
+        CredentialCoordinator([Credential(label, "mine", group), Credential("b", "sk-other")])
+    assert "sk-other" not in str(caught.value)
+
+
+def test_a_credential_goes_nowhere_by_accident() -> None:
+    one = Credential("a", "sk-canary", "team")
+    with pytest.raises(TypeError, match="not pickled") as caught:
+        pickle.dumps(one)
+    assert "canary" not in str(caught.value)
+    with pytest.raises(TypeError):
+        dataclasses.asdict(one)  # type: ignore[call-overload]
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        one.secret = "other"
+    assert "canary" not in f"{one} {one!r} {[one]} { ({one: 1}) }"
+    assert copy.deepcopy(one) is copy.copy(one) is one
+    assert (one == Credential("a", "sk-canary", "team"), one == Credential("a", "sk-canary")) == (True, False)

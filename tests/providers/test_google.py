@@ -45,6 +45,16 @@ def test_it_pages_up_to_a_hundred(run, switch, wanted, nums):
     ]
 
 
+def test_a_page_beyond_the_hundredth_result_is_not_asked_for_though_google_names_one(run, switch):
+    async def scenario(world):
+        items = [{"title": "one", "link": "https://example.org/1"}]
+        world.fault("google", status=200, body={"items": items, "queries": {"nextPage": [{"startIndex": 101}]}})
+        results = await world.provider("google").search("gates", max_results=100)
+        return len(results), world.calls("google")
+
+    assert run(scenario) == (1, 1)
+
+
 @pytest.mark.parametrize(("trouble", "status"), [("quota", 429), ("daily_limit", 403)])
 def test_a_daily_quota_parks_the_key_until_midnight_pacific_and_the_others_go_on(run, switch, trouble, status):
     async def scenario(world):

@@ -280,15 +280,22 @@ class TestHooks:
 
         play(scenario)
 
-    def test_one_that_raises_fails_the_call_and_holds_nothing(self, play, http_error) -> None:
+    @pytest.mark.parametrize("slip", [KeyError("sk-canary"), "retry", {"retryable": True}, 7])
+    def test_one_that_raises_or_says_nonsense_leaves_it_to_the_table(self, play, http_error, caplog, slip) -> None:
         async def scenario(lab):
             def classify(response, exception):
-                raise KeyError("a slip")
+                if isinstance(slip, Exception):
+                    raise slip
+                return slip
 
-            assert isinstance(await lab.outcome(lab.script(http_error(500)), classify_error=classify), KeyError)
+            script = lab.script(http_error(500), http_error(400))
+            error = await lab.outcome(script, classify_error=classify)
+            assert (script.calls, error.response.status_code) == (2, 400)
             assert lab.nothing_is_held()
 
         play(scenario)
+        assert "is not heeded" in caplog.text
+        assert "sk-canary" not in caplog.text
 
     @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), "3"])
     def test_a_backoff_that_is_no_time_is_refused_by_name(self, seconds) -> None:

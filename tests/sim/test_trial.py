@@ -13,6 +13,7 @@ from headgate.sim.trial import Trial
 from headgate.sim.virtual import VirtualClock
 
 QUICK = RateLimitConfig(initial_rps=100.0, open_state_duration=0.1)
+SLOW = RateLimitConfig(strategy="fixed", initial_rps=0.1)
 
 
 def run_trial(plan, *, calls, workers, stop_after=None, secrets=("any",)):
@@ -82,7 +83,18 @@ def test_work_goes_to_the_key_whose_gate_would_let_it_through_first():
     trial.limiter.acquire("mock-api/key-1")
     assert trial._soonest() == "key-3"
     trial._coordinator.park("key-3", 60)
-    assert trial._coordinator.try_acquire(prefer="key-3").label != "key-3"
+    assert trial._soonest() == "key-1"
+
+
+def test_a_key_that_rests_for_a_moment_is_waited_for_where_the_other_lines_are_longer():
+    async def main():
+        trial = Trial(AdaptiveRateLimiter(SLOW), "", calls=1, workers=1, secrets=SECRETS[:2])
+        while trial.limiter.try_acquire("mock-api/key-2"):
+            pass  # its next call would start in ten seconds
+        trial._coordinator.park("key-1", 0.05)
+        return (await trial._lease()).label
+
+    assert asyncio.run(main()) == "key-1"
 
 
 def test_a_stopped_trial_takes_the_answers_on_their_way_and_starts_nothing_more():

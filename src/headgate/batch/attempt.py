@@ -73,6 +73,7 @@ class Attempt:
     """A call on its way."""
 
     __slots__ = (
+        "_secret",
         "charged",
         "classify_error",
         "clock",
@@ -104,6 +105,7 @@ class Attempt:
     ) -> None:
         self.item, self.lane, self.permit, self.lease = item, lane, permit, lease
         self.config, self.clock, self.classify_error = config, clock, classify_error
+        self._secret = "" if lease is None else lease.secret
         gate = permit.gate
         self.sent_at = permit.sent_at
         held = gate.controller.hold_until
@@ -156,7 +158,7 @@ class Attempt:
     def failed(self, error: Exception) -> None:
         self.error = error
         known = self.reported if self.reported is not None and self.reported.outcome is not Outcome.OK else None
-        if isinstance(error, Refused):  # by another gate, inside of the worker: nothing was sent, and it may pass
+        if isinstance(error, Refused):  # by another gate, inside of the worker: it may pass
             self.verdict = Verdict(Signal(outcome=Outcome.ABANDONED, retry_after=error.retry_after), True, "refused")
         else:
             self.verdict = judge(known, self.response, error, self.classify_error, self.clock.wall())
@@ -170,7 +172,10 @@ class Attempt:
         """Tell the gate and the credential how it ended, which frees both."""
         signal, permit, lease = self.verdict.signal, self.permit, self.lease
         if signal.outcome is Outcome.ABANDONED:
-            permit.abandon()
+            if isinstance(self.error, Refused) and self.error.sent:
+                permit.release()
+            else:
+                permit.abandon()
             if lease is not None:
                 lease.release()
         elif self.verdict is _CANCELLED:
@@ -201,7 +206,7 @@ class Attempt:
             item.attempts += 1
             again = self.verdict.retryable and item.attempts < config.max_attempts
             return RowState.FAILED if again else RowState.DEAD
-        if not self.is_probe:
+        if not self.is_probe and not outcome.needs_other_credential:
             item.rate_limited += 1
         elsewhere = outcome in (Outcome.AUTH, Outcome.KEY_DEAD)
         again = self.verdict.retryable and item.rate_limited <= config.max_rate_limit_retries
@@ -225,6 +230,6 @@ class Attempt:
         said = self.verdict.signal.reason or self.verdict.error_type
         text = f"{type(error).__name__}: {error}" if error is not None else said
         times = f" ({self.item.rate_limited} times)" if not outcome.uses_attempt else ""
-        if self.lease is not None:
-            text = text.replace(self.lease.secret, HIDDEN)
+        if self._secret:
+            text = text.replace(self._secret, HIDDEN)
         return " ".join(redact(f"{category}: {text}{times}")[:LONGEST_REASON].split())

@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 _RUNG_BY_AN_END = ("retry_budget", "caps", "circuit", "credential", "limiter")
 """What lanes wait for that somebody's answer may bring."""
 
+WRITTEN_BESIDE = 4
+"""Calls for each worker that may be written down while it works on; more would be repeated after a crash."""
+
 
 class Crew:
     def __init__(self, run: Run, workers: int) -> None:
         self._run = run
         self.free = workers
+        self._most_recording = WRITTEN_BESIDE * workers
+        self._recording = 0
+        """Calls that have ended and are being written down: a crash would repeat them."""
         self.working: dict[asyncio.Task[None], Attempt] = {}
         """Calls of the worker that are under way."""
         self.writing: set[asyncio.Task[None]] = set()
@@ -36,9 +42,12 @@ class Crew:
             self._wanting.append(lane)
 
     def pass_on(self) -> None:
-        """A worker is free; whoever was told first cannot use it."""
-        if self.free and self._wanting:
-            self._wanting.popleft().bell.ring()
+        """A worker is free: tell the next who wants one. Those who wait for something else by now do not."""
+        while self.free and self._wanting:
+            lane = self._wanting.popleft()
+            if lane.waits_for == "workers":
+                lane.bell.ring()
+                return
 
     def start(self, attempt: Attempt) -> None:
         self.free -= 1
@@ -63,13 +72,18 @@ class Crew:
         del self.working[task]
         self.writing.add(task)
         try:
-            self.free += 1
+            self._recording += 1
+            self.free += self._recording <= self._most_recording
             attempt.lane.in_flight -= 1
             state = run.fates.learn(attempt, cut_short)
             self.pass_on()
             self._ring_after(attempt)
             await run.fates.write(attempt, state)
         finally:
+            self._recording -= 1
+            if self._recording >= self._most_recording:
+                self.free += 1
+                self.pass_on()
             self._written(task)
 
     def write_aside(self, work: Callable[..., Awaitable[Any]], *arguments: Any) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from ..core.decision import NEVER, UNKNOWN
 from ..core.words import span
-from ..errors import CircuitOpenError, CostTooLargeError, Refused
+from ..errors import CircuitOpenError, Refused
 from ..limiter.permit import Permit
 from ..resilience.context import Lease
-from ..resilience.manager import pair_key
+from ..resilience.target import pair_key
 from .attempt import Attempt
 from .bell import Bell
 from .item import Item
@@ -36,7 +36,8 @@ class Lane:
         self.run = run
         self.shelf = shelf
         self.label = label
-        self.gate_key = shelf.key if label is None else pair_key(shelf.key, label)
+        keys = run.credentials
+        self.gate_key = shelf.key if label is None or keys is None else pair_key(shelf.key, keys.paced_by(label))
         self.pause = run.pauses.of(shelf.key, self.gate_key)
         self.bell = Bell(run.clock)
         self.in_flight = 0
@@ -53,7 +54,7 @@ class Lane:
     async def go(self) -> None:
         """Send rows along for as long as the run lasts."""
         run = self.run
-        while True:
+        while not run.stopping:
             now = run.clock.now()
             obstacle = self._obstacle(now)
             if obstacle is None:
@@ -114,12 +115,7 @@ class Lane:
                 run.tell("circuit_open", self.gate_key, reason=refusal.reason)
             self.was_refused = True
             return "circuit", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
-        except CostTooLargeError as refusal:
-            if chosen.place:
-                run.take_out(chosen)
-                run.fates.bury(chosen, f"too_large: {refusal.reason}", refusal)
-            return None
-        except Refused as refusal:
+        except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
             return "limiter", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
         now = run.clock.now()
         lease: Lease | None = None

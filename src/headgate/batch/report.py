@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -67,7 +67,7 @@ class BatchReport:
 
     tokens: int = 0
     cost: float = 0.0
-    waits: Counter[str] = field(default_factory=Counter)
+    waits: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds rows have waited, by what for."""
     elapsed: float = 0.0
     stopped: str = ""
@@ -93,12 +93,12 @@ class BatchReport:
             "rate_limit_participants": self.rate_limit_participants,
         }
 
-    def note_final(self, state: RowState, reason: str, waited: Mapping[str, float] | None) -> None:
+    def note_final(self, state: RowState, reason: str, waited: Mapping[str, float]) -> None:
         if state is RowState.DONE:
             self.done += 1
         else:
             self.dead += 1
             category = reason.partition(":")[0]
             self.reasons[category if len(self.reasons) < MOST_REASONS else "other"] += 1
-        if waited:
-            self.waits.update(waited)
+        for why, seconds in waited.items():
+            self.waits[why] += seconds

@@ -11,12 +11,14 @@ window until its result has been handed out, so memory is bounded by the window 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ..core.decision import UNKNOWN
-from ..errors import CostTooLargeError
+from ..core.decision import UNKNOWN, Outcome
+from ..errors import CostTooLargeError, Failed
+from ..wire.redaction import redact
 from .bell import Bell
 from .crew import Crew
 from .delivery import Delivery
@@ -57,6 +59,8 @@ class Run:
         self._lane_tasks: dict[Lane, asyncio.Task[None]] = {}
         self._look_through_at = MANY_LANES
         self.crew = Crew(self, runner.workers)
+        self._helpers: list[asyncio.Task[None]] = []
+        """Who reads the input, and who keeps the time."""
         self.least_cost = UNKNOWN
         """The smallest cost seen; above it there may be something smaller."""
         self.held = 0
@@ -87,9 +91,11 @@ class Run:
         try:
             item.describe(runner.key_of(value), runner.cost_of(value), runner.priority_of(value))
             if item.cost != 1:
-                self.limiter.check(self.lanes_of(item.key)[0].gate_key, item.cost)
+                self._check_cost(item)
         except CostTooLargeError as error:
             return self.fates.bury(item, f"too_large: {error.reason}", error)
+        except Failed as error:  # it knows what it counts as, and says why
+            return self.fates.bury(item, redact(f"{(error.outcome or Outcome.INVALID).value}: {error}"), error)
         except Exception as error:
             return self.fates.bury(item, f"invalid: {type(error).__name__}: its key, cost or priority", error)
         if item.size < self.least_cost:
@@ -97,6 +103,14 @@ class Run:
         if claim.ready_at:
             item.ready_at = now + max(0.0, claim.ready_at - self.clock.wall())
         return self.put(item, now)
+
+    def _check_cost(self, item: Item) -> None:
+        """Raises if the row fits no lane of its key."""
+        *others, last = self.lanes_of(item.key)
+        for lane in others:
+            with contextlib.suppress(CostTooLargeError):
+                return self.limiter.check(lane.gate_key, item.cost)
+        return self.limiter.check(last.gate_key, item.cost)
 
     def pass_over(self, state: RowState) -> None:
         """A row is somebody else's, or was done before."""
@@ -113,11 +127,6 @@ class Run:
                     lane.bell.ring()
         else:
             self.timekeeper.wake_by(item.ready_at)
-
-    def take_out(self, item: Item) -> None:
-        """It waits no longer."""
-        self.window.shelf(item.key).remove(item)
-        item.place = ""
 
     def lanes_of(self, key: str) -> list[Lane]:
         lanes = self.lanes.get(key)
@@ -157,21 +166,20 @@ class Run:
 
     async def go(self) -> None:
         """From the first row to the last, or until it is stopped. However it ends, nothing is left held."""
-        helpers: list[asyncio.Task[None]] = []
         try:
             counts = await self.ledger.begin(self.runner.identity)
             self.spending.charge(counts.tokens, counts.cost)
             self.intake.known = counts.seen
             await self.timekeeper.read_notes()
             works = (self._feed, self.timekeeper.keep_time)
-            helpers = [asyncio.create_task(self.guarded(work)) for work in works]
+            self._helpers = [asyncio.create_task(self.guarded(work)) for work in works]
             while not (self.stopping and not self.crew.working) and not (self.fed and not self.unfinished):
                 await self.news.wait()
         except asyncio.CancelledError:
             self.stop("cancelled", now=True)
             raise
         finally:
-            await self._close(helpers)
+            await self._close()
         if self.failure is not None:
             raise self.failure
 
@@ -180,7 +188,7 @@ class Run:
         if not self.stopping:
             self.stopping = self.report.stopped = reason
             self.tell("stopped", reason=reason)
-        for task in self._lane_tasks.values():
+        for task in (*self._helpers[:1], *self._lane_tasks.values()):
             task.cancel()
         if now:
             self.crew.cut_short()
@@ -192,14 +200,13 @@ class Run:
             self.failure = error
         self.stop(f"failed: {type(error).__name__}", now=True)
 
-    async def _close(self, helpers: list[asyncio.Task[None]]) -> None:
-        began = bool(helpers)
-        helpers += self._lane_tasks.values()
-        for task in helpers:
+    async def _close(self) -> None:
+        tasks = (*self._helpers, *self._lane_tasks.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.crew.go_home()
-        if began and self.failure is None:
+        if self._helpers and self.failure is None:
             waiting = [item for item in self.window.clear() if not item.put_aside]
             for first in range(0, len(waiting), GIVEN_BACK_AT_ONCE):
                 some = waiting[first : first + GIVEN_BACK_AT_ONCE]

@@ -18,6 +18,7 @@ import inspect
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from ..clock import Clock, SystemClock
@@ -100,6 +101,7 @@ class BatchRunner:
         self._threads: ThreadPoolExecutor | None = None
         self._passing = chosen_end()
         self._run: Run | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._last = BatchReport()
 
     # ------------------------------------------------------------------ running
@@ -138,9 +140,13 @@ class BatchRunner:
         return asyncio.run(self.run(items))
 
     def stop(self, *, now: bool = False) -> None:
-        """Start nothing any more and finish what is under way, or give that back too (``now``). Rows stay open."""
-        if self._run is not None:
-            self._run.stop("stopped", now=now)
+        """Start nothing any more and finish what is under way, or give that back too (``now``). Rows stay open.
+
+        May be called from any thread, and from a signal handler.
+        """
+        run, loop = self._run, self._loop
+        if run is not None and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(partial(run.stop, "stopped", now=now))
 
     # ------------------------------------------------------------------ looking
 
@@ -194,6 +200,7 @@ class BatchRunner:
             from .sqlite_ledger import SqliteLedger
 
             self._ledger = SqliteLedger(self._given, durability=self.config.durability, wall=self.clock.wall)
+        self._loop = asyncio.get_running_loop()
         self._run = Run(self, items, streaming=streaming, in_order=in_order)
         return self._run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from ..core.decision import NEVER, UNKNOWN
 from ..core.words import span
@@ -16,20 +16,11 @@ NOTE_EVERY = 1.0
 """Seconds between two notes about pauses and ramps for the next run."""
 
 
-@runtime_checkable
-class Remembering(Protocol):
-    """A ledger that keeps small texts by name: how long pauses last, how far a ramp has come."""
-
-    async def note(self, name: str, text: str) -> None: ...
-    async def noted(self, name: str) -> str: ...
-
-
 class Timekeeper:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._alarm = Bell(run.clock)
         self._wakes_at = UNKNOWN
-        self._memory = run.ledger if isinstance(run.ledger, Remembering) else None
         self._note_at = NEVER
         self.began_at = self.last_start_at = run.clock.now()
         self._patience = UNKNOWN if run.config.standstill is None else run.config.standstill
@@ -47,11 +38,11 @@ class Timekeeper:
                 run.stop(f"deadline: {span(now - self.began_at)} are over", now=True)
             if now >= self.last_start_at + self._patience and not run.crew.working and run.unfinished:
                 self._stand_still(None)
-            if self._has_news and now >= self._note_at:
+            if run.pauses.changed and now >= self._note_at:
                 self._note_at = now + NOTE_EVERY
                 await self.take_note()
             until = min(run.window.next_at(), self.deadline_at, self.last_start_at + self._patience)
-            if self._has_news:
+            if run.pauses.changed:
                 until = min(until, self._note_at)
             self._wakes_at = until if until > now else now + NOTE_EVERY
             await self._alarm.wait(self._wakes_at - now)
@@ -65,8 +56,10 @@ class Timekeeper:
     def consider_standstill(self) -> None:
         """A lane has to wait: if all have to, and for too long, waiting is no use."""
         run = self._run
+        if run.crew.working or run.stopping:
+            return
         lanes = [lane for lane in run.all_lanes() if len(lane.shelf)]
-        if run.crew.working or run.stopping or not lanes:
+        if not lanes:
             return
         opens_in = min(lane.opens_at for lane in lanes) - run.clock.now()
         if opens_in == UNKNOWN and all(lane.waits_for == "credential" for lane in lanes):
@@ -82,18 +75,13 @@ class Timekeeper:
     # ------------------------------------------------------------------ notes for the next run
 
     async def read_notes(self) -> None:
-        if self._memory is not None and (text := await self._memory.noted(NOTE)):
+        if text := await self._run.ledger.noted(NOTE):
             self._run.pauses.take_up(text)
 
     async def take_note(self) -> None:
-        if self._memory is not None:
-            await self._memory.note(NOTE, self._run.pauses.to_text())
+        await self._run.ledger.note(NOTE, self._run.pauses.to_text())
 
     def hear_of_pauses(self) -> None:
         """Pauses may have changed; that is worth a note soon."""
-        if self._has_news:
+        if self._run.pauses.changed:
             self.wake_by(self._note_at)
-
-    @property
-    def _has_news(self) -> bool:
-        return self._memory is not None and self._run.pauses.changed

@@ -47,6 +47,8 @@ SEARCH = 3.0
 """Seconds of full quota that are set aside for finding it, and half of that for coming back after the outage."""
 SIZES = (0.55, 0.3, 0.15)
 """What each key has of all there is, give or take a tenth."""
+BURST = 1 / 3
+"""Seconds of its quota that a key may use at once."""
 OPEN_FOR = 1.0
 """How long the breaker stays open; the default of 15 s would outlast the whole outage."""
 
@@ -54,7 +56,7 @@ OPEN_FOR = 1.0
 @click.command(
     cls=ExampleCommand,
     examples=[
-        ("headgate demo", "half a minute, 3,000 calls; writes headgate-demo.svg"),
+        ("headgate demo", "half a minute, 5,000 calls; writes headgate-demo.svg"),
         ("headgate demo --seed 7", "other hidden quotas"),
         ("headgate demo --seconds 10 --calls 500 --workers 16", "shorter and smaller"),
         ("headgate demo --trace run.jsonl", "record it, to ask what-if questions of it with headgate simulate"),
@@ -65,7 +67,7 @@ OPEN_FOR = 1.0
     "--calls",
     type=WholeNumber(20, 1_000_000),
     metavar="N",
-    default=3000,
+    default=5000,
     show_default=True,
     help="Calls to get done.",
 )
@@ -167,17 +169,17 @@ def hidden_plan(seed: int, calls: int, seconds: float) -> MockPlan:
     return MockPlan(
         outages=(Outage(round(outage_at, 2), round(outage, 2)),),
         keys=tuple(
-            MockPlan(rate=rate, burst=max(1, round(rates[0].amount / 10)), steps=(step,))
+            MockPlan(rate=rate, burst=max(1, round(BURST * rate.amount)), steps=(step,))
             for rate, step in zip(rates, steps, strict=True)
         ),
     )
 
 
 def mock_options(plan: MockPlan, seed: int) -> list[str]:
-    """The options with which ``headgate mock`` serves ``plan``, whose keys all have the same burst."""
-    options = ["--burst", f"{plan.keys[0].burst:g}", "--seed", str(seed)]
+    """The options with which ``headgate mock`` serves ``plan``."""
+    options = ["--seed", str(seed)]
     for key in plan.keys:
-        options += ["--key", ",".join(map(str, (key.rate, *key.steps)))]
+        options += ["--key", ",".join(map(str, (key.rate, f"burst={key.burst}", *key.steps)))]
     for outage in plan.outages:
         options += ["--outage", str(outage)]
     return options

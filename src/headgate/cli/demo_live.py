@@ -1,4 +1,4 @@
-"""The demo as people watch it: one screen with a curve and a line for each key, and the reason for every wait."""
+"""The demo as people watch it: a curve and a line for each key, what happens to them, and why they wait."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from rich.text import Text
 
 from headgate.sim.api import MockPlan
 from headgate.sim.chart import Points, nice_ceiling, ticks_up_to
-from headgate.sim.score import learned_by
+from headgate.sim.score import CLOSE_ENOUGH, learned_by
 from headgate.sim.trial import Trial
 from headgate.sim.trial_notes import Sample
 
 from .dots import DotCanvas
 
 LATELY = 3.0
-"""Seconds by whose pace the time to go is told."""
+"""Seconds by whose pace the time to go is told, and for which a change is news."""
 AXIS = 6
 """Characters left of the plot, for its numbers."""
-ABOVE_QUOTA = 1.2
-"""Rates beyond so many times the highest quota leave the plot: one wild guess must not flatten the rest."""
-LINES_AROUND_THE_PLOT = 16
+LINES_AROUND_THE_PLOT = 17
 FEWEST_ROWS, MOST_ROWS = 4, 18
 KEYS = ("bold cyan", "bold green", "bold magenta")
 """The colours of the keys, over and over if there are more."""
@@ -71,7 +69,9 @@ class LiveScreen:
         plot = Panel(
             self.plot(trial, width - 4, rows), title=title, title_align="left", width=width, border_style="dim"
         )
-        return Group(plot, self.progress(trial, width), self.keys(trial, sample), self.why(trial, sample, width))
+        now = Text.assemble("  ", ("now: ", "dim"), (story(self.plan, trial, sample), "bold"))
+        now.truncate(width, overflow="ellipsis")
+        return Group(plot, self.progress(trial, width), now, self.keys(trial, sample), self.why(trial, sample, width))
 
     def plot(self, trial: Trial, width: int, rows: int) -> Text:
         canvas = DotCanvas(width - AXIS, rows)
@@ -79,8 +79,8 @@ class LiveScreen:
         instants = [span * (x + 0.5) / canvas.width for x in range(canvas.width)]
         learned = [resample(learned_by(trial.samples, number), instants) for number in range(len(trial.keys))]
         quotas = [[key.rate_at(at) if at <= trial.elapsed else None for at in instants] for key in self.plan.accounts]
-        highest = max(highest_of(quotas), min(highest_of(learned), ABOVE_QUOTA * highest_of(quotas)))
-        top = nice_ceiling(1.05 * max(1.0, highest), about=4)
+        highest = max((rate for curve in quotas for rate in curve if rate is not None), default=0.0)
+        top = nice_ceiling(1.05 * max(1.0, highest), about=4)  # a guess far above must not flatten the rest
         for curve in quotas:
             canvas.curve([None if rate is None else rate / top for rate in curve], QUOTA, every=2)
         for number, curve in enumerate(learned):
@@ -136,19 +136,33 @@ class LiveScreen:
         return text
 
     def why(self, trial: Trial, sample: Sample, width: int) -> Text:
-        line = Text.assemble(f"  {sample.waiting} wait: ", (why(trial, sample), "italic"))
         if sample.done == trial.calls:
-            line = Text("  every call is done")
+            return Text()
+        line = Text.assemble(f"  {sample.waiting} wait: ", (why(trial, sample), "italic"))
         line.truncate(width, overflow="ellipsis")
         return line
 
 
-def highest_of(curves: list[list[float | None]]) -> float:
-    return max((rate for curve in curves for rate in curve if rate is not None), default=0.0)
-
-
 def style_of(number: int) -> str:
     return KEYS[number % len(KEYS)]
+
+
+def story(plan: MockPlan, trial: Trial, sample: Sample) -> str:
+    """What a stranger should know of this moment: the last thing that happened, or else what the limiter is at."""
+    at = sample.at
+    if sample.done == trial.calls:
+        return "every call is done"
+    if plan.is_down_at(at):
+        return "the API is down; once circuits are open, only probes are sent"
+    if any(0 <= at - outage.until < LATELY for outage in plan.outages):
+        return "the API is back; the pace comes back by a ramp"
+    keys = [*zip(trial.keys, plan.accounts, sample.keys, strict=True)]
+    dropped = [book.label for book, own, _ in keys for step in own.steps if 0 <= at - step.at < LATELY]
+    if dropped:
+        return f"the quota of {' and '.join(dropped)} has dropped, and nobody said so"
+    if all(abs(look.learned / (own.rate_at(at) or 1.0) - 1) <= CLOSE_ENOUGH for _, own, look in keys):
+        return "every quota is found, and held"
+    return "looking for the quotas: faster until refused, then measured"
 
 
 def why(trial: Trial, sample: Sample) -> str:

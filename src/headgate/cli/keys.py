@@ -17,8 +17,9 @@ from headgate.core.words import span
 from headgate.credentials.credential import Credential, labelled
 from headgate.credentials.identity import SHOWN_DIGITS, Identities
 from headgate.credentials.keeping import LOOK_EVERY
+from headgate.credentials.record import Record
 from headgate.credentials.sources import credentials_from
-from headgate.credentials.store import FileStore, Record, StoreError
+from headgate.credentials.store import FileStore, StoreError
 from headgate.errors import ConfigError
 from headgate.sim.notation import read_duration
 
@@ -30,6 +31,14 @@ ACTIONS = ("park", "free", "retire")
 WIDTH_OF_A_PIPE = 400
 """Columns for programs that read lines: wide enough for the longest labels there may be."""
 COLOURS = {"free": "green", "resting": "yellow", "retired": "red"}
+
+
+def read_pause(text: str) -> float:
+    """A duration. What is none is not repeated: it may be a key in the wrong place."""
+    try:
+        return read_duration(text)
+    except ValueError:
+        raise ValueError("it must be a time such as 90s, 10m or 2h") from None
 
 
 @click.command(
@@ -56,7 +65,7 @@ COLOURS = {"free": "green", "resting": "yellow", "retired": "red"}
 @click.option(
     "--for",
     "duration",
-    type=Notation("TIME", read_duration),
+    type=Notation("TIME", read_pause),
     help="With park: how long, such as 90s, 10m or 2h.",
 )
 @click.option(

@@ -43,8 +43,6 @@ DURATION = Notation("TIME", read_duration)
 STEP = Notation("FACTOR@TIME", read_step)
 OUTAGE = Notation("TIME+TIME", read_outage)
 ALL = "all"
-
-
 KEY = Notation("N/TIME[,...]", read_key)
 
 
@@ -117,8 +115,8 @@ KEY = Notation("N/TIME[,...]", read_key)
     "keys",
     type=KEY,
     multiple=True,
-    help="Give each key a quota of its own instead of --rate, with steps if you like (50/s,0.5@10s), and for language "
-    "models with tokens=30000/min and per-day=500. The first is sent as "
+    help="Give each key a quota of its own instead of --rate, with a burst and steps if you like "
+    "(50/s,burst=20,0.5@10s), and for language models with tokens=30000/min and per-day=500. The first is sent as "
     '"Authorization: Bearer mock-key-1"; without a key the answer is 401. Repeatable.',
 )
 @click.option(
@@ -188,7 +186,7 @@ def command(
         raise click.UsageError(f"{given} is for an API without --key; write a key's own as --key 50/s,0.5@10s.")
     for option, value, meant_for in (
         ("--at-once", at_once, ("concurrency",)),
-        ("--burst", burst, REFILLING),
+        ("--burst", burst or next((key.burst for key in keys if key.burst), None), REFILLING),
         ("--rate", rate, tuple(name for name in ALGORITHMS if name != "concurrency")),
         ("--key", keys or None, tuple(name for name in ALGORITHMS if name != "concurrency")),
     ):
@@ -204,7 +202,7 @@ def command(
             steps=steps,
             outages=outages,
             tokens=tokens,
-            keys=tuple(replace(key, burst=burst) for key in keys),
+            keys=tuple(replace(key, burst=key.burst or burst) for key in keys),
         )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None

@@ -1,4 +1,4 @@
-"""What a key of the mock may do, as it is typed: ``60/min,tokens=30000/min,per-day=500,0.5@10s``."""
+"""What a key of the mock may do, as it is typed: ``60/min,burst=20,tokens=30000/min,per-day=500,0.5@10s``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from headgate.sim.notation import read_rate, read_step, read_whole_number
 
 
 def read_key(text: str) -> MockPlan:
-    """Calls come first; tokens, the day and any number of steps may follow in any order."""
+    """Calls come first; their burst, tokens, the day and any number of steps may follow in any order."""
     rate, *others = text.split(",")
     named = dict(other.split("=", 1) for other in others if "=" in other)
     steps = tuple(read_step(other) for other in others if "=" not in other)
-    tokens, per_day = named.pop("tokens", None), named.pop("per-day", None)
+    burst, tokens, per_day = (named.pop(name, None) for name in ("burst", "tokens", "per-day"))
     if named:
-        raise ValueError(f"{next(iter(named))!r} is nothing a key has; write tokens=30000/min or per-day=500")
+        raise ValueError(f"{next(iter(named))!r} is nothing a key has; write burst=20, tokens=30000/min or per-day=500")
     return MockPlan(
         rate=read_rate(rate),
+        burst=None if burst is None else read_whole_number(burst),
         tokens=None if tokens is None else read_rate(tokens),
         per_day=None if per_day is None else read_whole_number(per_day),
         steps=steps,

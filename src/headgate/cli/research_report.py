@@ -141,7 +141,9 @@ def reasons(reports: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     for report in reports:
         if told := _line(report["reason"]).rstrip("."):
             wait = report["retry_after"]
-            yield report["provider"], f"{told}; try again in {span(wait)}." if wait else f"{told}."
+            when = f"; try again in {span(wait)}" if wait else ""
+            where = '; "headgate keys" shows and frees them' if report["error_type"] == "no_credential" else ""
+            yield report["provider"], f"{told}{when}{where}."
 
 
 def _about(each: dict[str, Any]) -> str:

@@ -4,8 +4,9 @@ from .coordinator import CredentialCoordinator
 from .credential import Credential, CredentialState
 from .identity import Identities
 from .lease import Lease
+from .record import CredentialStore, Record
 from .sources import credentials_from
-from .store import CredentialStore, FileStore, Record, StoreError
+from .store import FileStore, StoreError
 
 __all__ = [
     "Credential",

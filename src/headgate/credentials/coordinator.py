@@ -1,15 +1,15 @@
 """``CredentialCoordinator``: several API keys used as one, none of them while it is told to rest.
 
 Here is what callers call. Who gets which credential is ``handing.py``, the rules of
-resting are ``core.quarantine``, what survives a restart is ``keeping.py``.
+resting are ``core.quarantine``, what is told and kept of it is ``following.py``.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 
+from ..checks import WHOLE, check, is_whole, number
 from ..clock import Clock
 from ..core.cooldown import ExponentialCooldown, FixedCooldown
 from ..core.decision import NEVER, UNKNOWN
@@ -17,17 +17,16 @@ from ..core.quarantine import SILENT_REST
 from ..errors import ConfigError
 from ..events import ResilienceEvent
 from .credential import BySecret, Credential, CredentialState, Key, labelled
-from .handing import Handing
+from .following import Following
 from .identity import Identities
-from .keeping import LOOK_EVERY, WRITE_BUDGETS_EVERY, Keeping
 from .lease import Lease
-from .store import CredentialStore
+from .record import CredentialStore
 from .telling import Telling
 
 log = logging.getLogger("headgate")
 
 
-class CredentialCoordinator(Handing):
+class CredentialCoordinator(Following):
     """Hands out credentials: never one that rests, never one to more than ``at_once`` callers.
 
     Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own.
@@ -54,21 +53,13 @@ class CredentialCoordinator(Handing):
         ``cooldown`` says how long to rest after a refusal that does not; ``identities`` names credentials in
         logs and stores, by default with a random key of this user.
         """
-        if at_once is not None and (not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1):
-            raise ConfigError(f"at_once={at_once!r} must be a whole number of 1 or more, or None for no bound")
+        check("at_once", at_once, at_once is None or is_whole(at_once), f"{WHOLE}, or None for no bound")
         super().__init__(labelled(credentials), at_once, provider or "credentials", clock, cooldown)
         self.provider = provider
-        self._telling = Telling(self.name, provider, self.clock, on_event, identities)
         self._by_secret = BySecret((key.credential.secret, key) for key in self._pool.slots)
-        self._keeping: Keeping | None = None
-        self._at_store = threading.Lock()
-        """Held by the one who looks after the store."""
-        self._write_budgets_at = 0.0
+        self._telling = Telling(self.name, provider, self.clock, on_event, identities)
         if store is not None:
-            self._keeping = Keeping(store, self._telling, provider, self._pool.slots)
-            self._look_at = self._now()
-            self._look_if_due()
-            self._write(self._keeping.unknown(self._pool.slots))
+            self._keep_in(store, provider)
 
     # ------------------------------------------------------------------ leases
 
@@ -107,6 +98,10 @@ class CredentialCoordinator(Handing):
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(key.label for key in self._pool.slots)
+
+    def paced_by(self, label: str) -> str:
+        """What its pace is learned under: its group, whose members share one budget, or itself."""
+        return self._pool.by_label[label].credential.group or label
 
     def back_in(self, label: str) -> float | None:
         """In how many seconds this one has rested; 0 if it does not rest, None if it is retired."""
@@ -173,8 +168,7 @@ class CredentialCoordinator(Handing):
 
     def park(self, label: str, seconds: float) -> None:
         """Let this one rest for so long, alone."""
-        if not seconds >= 0:
-            raise ConfigError(f"seconds={seconds!r} must be 0 or more")
+        check("seconds", seconds, number(seconds) >= 0, "a number of seconds, 0 or more")
         self._change(self._find(label), lambda key, now: self._pool.rest((key,), seconds, now, "parked by hand"))
 
     def free(self, label: str) -> None:
@@ -209,11 +203,6 @@ class CredentialCoordinator(Handing):
         self._after()
         return states
 
-    @property
-    def store_failures(self) -> int:
-        """How often the store could not be used."""
-        return 0 if self._keeping is None else self._keeping.failures
-
     def __repr__(self) -> str:
         return f"<CredentialCoordinator {self.name!r} of {len(self._pool.slots)}>"
 
@@ -243,53 +232,8 @@ class CredentialCoordinator(Handing):
             self._torn = False
         self._after()
 
-    def _after(self) -> None:
-        super()._after()
-        changed: dict[Key, None] = {}
-        while self._told:
-            try:
-                kind, key, seconds, reason = self._told.popleft()
-            except IndexError:  # another thread was faster
-                break
-            changed[key] = None
-            self._telling.tell(kind, key, seconds, reason)
-        if changed:
-            self._write(list(changed))
-
-    def _write(self, keys: list[Key]) -> None:
-        if self._keeping is None or not keys:
-            return
-        with self._lock:
-            records = self._keeping.records(keys, self._now(), self.clock.wall())
-        self._keeping.save(records)
-
-    def _look_if_due(self) -> None:
-        """Take what other processes and operators have written, and write what is left of budgets from time to time."""
-        if self._keeping is None or self._now() < self._look_at or not self._at_store.acquire(blocking=False):
-            return
-        try:
-            self._look_at = self._now() + LOOK_EVERY
-            news = self._keeping.fetch()
-            with self._lock:
-                now = self._begin()
-                away, back = self._keeping.take(news, self._pool, now, self.clock.wall())
-                self._told.extend(("credential_back", key, 0.0, "freed by hand") for key in back)
-                self._follow(away, now)
-                self._torn = False
-            budgets = [key for key in self._pool.slots if key.budget != UNKNOWN]
-            if budgets and now >= self._write_budgets_at:
-                self._write_budgets_at = now + WRITE_BUDGETS_EVERY
-                self._write(budgets)
-        finally:
-            self._at_store.release()
-        self._after()
-
-    def _start_over_in_child(self) -> None:
-        super()._start_over_in_child()
-        self._at_store = threading.Lock()
-
 
 def _checked(timeout: float | None) -> float | None:
-    if timeout is not None and not timeout >= 0:
-        raise ConfigError(f"timeout={timeout!r} must be a number of seconds, 0 or more, or None to wait without end")
+    fine = timeout is None or number(timeout) >= 0
+    check("timeout", timeout, fine, "a number of seconds, 0 or more, or None to wait without end")
     return timeout

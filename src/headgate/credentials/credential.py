@@ -7,9 +7,10 @@ hold a secret by mistake (label and secret in the wrong order) is not repeated i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NoReturn
 
-from ..core.quarantine import Slot
+from ..core.slot import Slot
 from ..errors import ConfigError
 
 MOST_CREDENTIALS = 10_000
@@ -19,29 +20,59 @@ SHORTEST_TELLTALE = 4
 """A shorter secret may well occur inside of a label by chance."""
 
 
-@dataclass(frozen=True, slots=True)
 class Credential:
-    """A secret, what people call it, and with whom it shares a rate limit."""
+    """A secret, what people call it, and with whom it shares a rate limit. It cannot be changed.
+
+    It is no dataclass and cannot be pickled: ``asdict``, a log of a process pool's arguments or a cache on disk would
+    have the secret in it without anybody having asked for that.
+    """
+
+    __slots__ = ("group", "label", "secret")
 
     label: str
     """Shown in logs, events and tables. An empty one becomes key-1, key-2, ... in a coordinator."""
-    secret: str = field(repr=False)
-    group: str | None = None
+    secret: str
+    group: str | None
     """Credentials of one group share one rate limit: when one is told to wait, all rest."""
 
-    def __post_init__(self) -> None:
-        for name, text, least in (("label", self.label, 0), ("group", self.group, 1)):
+    def __init__(self, label: str, secret: str, group: str | None = None) -> None:
+        for name, text, least in (("label", label, 0), ("group", group, 1)):
             fine = isinstance(text, str) and text.isprintable() and least <= len(text) <= LONGEST_LABEL
             if not fine and not (text is None and name == "group"):
                 raise ConfigError(f"a credential's {name} must be printable text of at most {LONGEST_LABEL} characters")
-        if not isinstance(self.secret, str) or not 0 < len(self.secret) <= LONGEST_SECRET:
+        if not isinstance(secret, str) or not 0 < len(secret) <= LONGEST_SECRET:
             raise ConfigError(f"a credential's secret must be text of 1 to {LONGEST_SECRET} characters")
-        for name, text in (("label", self.label), ("group", self.group or "")):
-            if self.secret == text or (len(self.secret) >= SHORTEST_TELLTALE and self.secret in text):
+        for name, text in (("label", label), ("group", group or "")):
+            if secret == text or (len(secret) >= SHORTEST_TELLTALE and secret in text):
                 raise ConfigError(f"a credential's {name} must not give its secret away: Credential(label, secret)")
+        for name, text in (("label", label), ("secret", secret), ("group", group)):
+            object.__setattr__(self, name, text)
 
-    def __str__(self) -> str:
-        return repr(self)
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a credential cannot be changed ({name}); make another")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a credential cannot be changed ({name}); make another")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Credential):
+            return NotImplemented
+        return (self.label, self.secret, self.group) == (other.label, other.secret, other.group)
+
+    def __hash__(self) -> int:
+        return hash((self.label, self.secret, self.group))
+
+    def __repr__(self) -> str:
+        return f"Credential(label={self.label!r}, group={self.group!r})"
+
+    def __copy__(self) -> Credential:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Credential:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a credential is not pickled, for its secret would go with it; read it anew over there")
 
 
 class Key(Slot):
@@ -101,4 +132,8 @@ def labelled(credentials: Iterable[str | Credential]) -> list[Credential]:
         named[one.label], label_of[secret] = one, one.label
     if not named:
         raise ConfigError("credentials must be at least one")
+    for number, one in enumerate(named.values(), 1):
+        if one.label in label_of or one.group in label_of:
+            name = "label" if one.label in label_of else "group"
+            raise ConfigError(f"credentials: the {name} of number {number} is the secret of another; change it")
     return list(named.values())

@@ -102,8 +102,7 @@ class Handing(Deciding):
         with self._lock:
             now = self._begin()
             if not self._line and not (only and self._pool.by_label.get(prefer or "") not in self._pool.free):
-                lease.since = now
-                lease.key = self._pool.pick(prefer)
+                self._fill(lease, prefer, now)
             self._torn = False
         if self._told or self._left:
             self._after()
@@ -132,7 +131,7 @@ class Handing(Deciding):
             now = self._begin()
             key = lease.key
             if key is not None and not lease.ended and lease.generation == self.generation:
-                changed = [] if signal is None else self._pool.hear(key, signal, lease.since, now)
+                changed = [] if signal is None else self._pool.hear(key, signal, lease.since, now, lease.use)
                 self._give_back(key, lease)
                 if changed or self._line:
                     self._follow(changed, now)
@@ -149,6 +148,13 @@ class Handing(Deciding):
                 self._give_back(key)
 
         self._soon(give_back)
+
+    def _fill(self, lease: Lease, prefer: str | None, now: float) -> None:
+        """Put into the lease the credential whose turn it is, if one is free."""
+        lease.since = now
+        key = lease.key = self._pool.pick(prefer)
+        if key is not None:
+            lease.use = key.used
 
     def _give_back(self, key: Key, lease: Lease | None = None) -> None:
         if lease is not None:
@@ -203,9 +209,8 @@ class Handing(Deciding):
             head = next(iter(line))
             lease = head.lease
             if not head.settled and not head.is_dead():
-                lease.since = now
                 if lease.key is None:
-                    lease.key = pool.pick(head.prefer)
+                    self._fill(lease, head.prefer, now)
                 if lease.key is None:
                     break
                 if not head.settle():  # its loop has closed this very moment

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from ..core.decision import NEVER, UNKNOWN
 from ..core.quarantine import Pool
 from .credential import Key
-from .store import CredentialStore, Record
+from .record import CredentialStore, Record
 from .telling import Telling
 
 log = logging.getLogger("headgate")
@@ -91,7 +91,7 @@ class Keeping:
                 retired=key.retired,
                 reason=key.reason,
                 budget=None if key.budget == UNKNOWN else key.budget,
-                budget_until=0.0 if key.budget == UNKNOWN else wall + key.budget_until - now,
+                budget_until=0.0 if key.budget == UNKNOWN else wall + key.family.budget_until - now,
             )
             for key in keys
         ]

@@ -25,25 +25,34 @@ if TYPE_CHECKING:
 class Lease:
     """What a caller holds. Its text shows the label, never the secret."""
 
-    __slots__ = ("_handing", "_timeout", "ended", "generation", "key", "since")
+    __slots__ = ("_handing", "_timeout", "ended", "generation", "key", "since", "use")
 
     def __init__(self, handing: Handing, timeout: float | None = None) -> None:
         self.key: Key | None = None
         self.ended = False
         self.since = 0.0
         """When it began, on the coordinator's clock."""
+        self.use = 0
+        """... and as which use of the pool: an operator's word makes void what is heard of earlier ones."""
         self.generation = handing.generation
         self._handing = handing
         self._timeout = timeout
 
     @property
     def secret(self) -> str:
-        """The credential itself."""
+        """The credential itself, for as long as the lease lasts."""
+        if self.ended:
+            raise RuntimeError("this lease is over: its secret may be in somebody else's hands")
         return self._taken().credential.secret
 
     @property
     def label(self) -> str:
         return self._taken().label
+
+    @property
+    def group(self) -> str | None:
+        """With whom it shares its limits, if with anybody."""
+        return self._taken().group
 
     @property
     def is_void(self) -> bool:

@@ -3,6 +3,7 @@
     env:NAME     the variable NAME, one key or several (commas or lines between them),
                  and NAME_1, NAME_2, ... as far as they go
     file:PATH    a line for each, "label=secret" or the secret alone, "#" before a comment;
+                 a secret with a "=" in its middle needs one before it: "=abc=def" ("abc=def" is labelled abc)
                  or, if the name ends in .toml, label = "secret" and tables with secret and group
     cmd:WORDS    what the command prints, read like a file's lines; it is run without a shell
 

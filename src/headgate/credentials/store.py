@@ -1,13 +1,4 @@
-"""What must be known of credentials after a restart, and the files it is kept in.
-
-A record holds no secret: a keyed hash says whose it is (``identity``). Times in it are wall times,
-the only ones that mean something to another process; who reads them clamps them, so that
-a clock that was moved can neither lengthen a rest nor make one of more than 31 days.
-
-Several processes and an operator may write about the same credential. What they say is
-merged, in whichever order it arrives: a newer era (an operator's "use it again") replaces an older one;
-within an era the longer rest wins, and retired stays retired.
-"""
+"""The files in which records of credentials are kept, for their owner only: SQLite or JSON, by the name."""
 
 from __future__ import annotations
 
@@ -15,15 +6,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
-from math import isfinite
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol
 
-from ..core.decision import LONGEST_WAIT
 from ..errors import HeadgateError
-from .credential import LONGEST_LABEL
 from .identity import (
-    IDENTITY_DIGITS,
     OWNER_ONLY,
     close_to_others,
     make_folder_for,
@@ -31,6 +18,7 @@ from .identity import (
     state_folder,
     write_for_owner,
 )
+from .record import Record, by_identity
 
 if TYPE_CHECKING:
     import sqlite3
@@ -44,54 +32,6 @@ LONGEST_LOCK = 1.0
 
 class StoreError(HeadgateError):
     """The file could not be read or written; the message says which and why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """How one credential stood when this was written."""
-
-    identity: str
-    label: str
-    provider: str = ""
-    group: str | None = None
-    written_at: float
-    era: int = 0
-    until: float = 0.0
-    """Until when it rests, 0 if it does not."""
-    retired: bool = False
-    reason: str = ""
-    budget: float | None = None
-    budget_until: float = 0.0
-
-    def rests_for(self, wall: float) -> float:
-        """Seconds it still has to rest. A clock that went back since makes them no more than they were."""
-        return max(0.0, min(self.until - wall, self.until - self.written_at, LONGEST_WAIT))
-
-    def budget_at(self, wall: float) -> float | None:
-        """Calls that are left, as far as that is still known."""
-        return self.budget if wall < self.budget_until else None
-
-    def merged(self, newer: Record) -> Record:
-        """Both, as one."""
-        if newer.era != self.era:
-            return max(self, newer, key=lambda record: record.era)
-        ruling = newer if newer.retired or (newer.until >= self.until and not self.retired) else self
-        return replace(
-            newer, written_at=ruling.written_at, until=ruling.until, retired=ruling.retired, reason=ruling.reason
-        )
-
-
-class CredentialStore(Protocol):
-    """Where records are kept. What a method raises is logged; the coordinator then goes on by what it knows."""
-
-    def load(self) -> Iterable[Record]:
-        """All that is known."""
-
-    def save(self, records: Iterable[Record]) -> None:
-        """Merge these into what is there."""
-
-    def stamp(self) -> object:
-        """Something that is another once anybody has saved; asked for often, so it must be cheap."""
 
 
 class FileStore:
@@ -167,7 +107,7 @@ class _Json:
         rows = content.get("credentials") if isinstance(content, dict) else None
         if not isinstance(rows, list):
             raise ValueError("it holds something else")
-        return _by_identity(rows)
+        return by_identity(rows)
 
     def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None:
         import json
@@ -208,7 +148,7 @@ class _Sqlite:
         import json
 
         rows = self._connection.execute("SELECT record FROM credentials LIMIT ?", (MOST_RECORDS,))
-        return _by_identity(json.loads(row) for (row,) in rows)
+        return by_identity(json.loads(row) for (row,) in rows)
 
     def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None:
         import json
@@ -248,31 +188,3 @@ def _sqlite_file(path: str) -> Iterator[_File]:
         raise OSError(str(error)) from None
     finally:
         connection.close()
-
-
-def _by_identity(rows: Iterable[Any]) -> dict[str, Record]:
-    records = (record for row in rows if (record := _record(row)) is not None)
-    return {record.identity: record for record in records}
-
-
-_NAMES = {field.name for field in fields(Record)}
-_NUMBERS = ("written_at", "until", "budget_until", "era")
-
-
-def _record(row: Any) -> Record | None:
-    """A record as it was written; None for what cannot be one, whoever put it there."""
-    try:
-        record = Record(**{name: row[name] for name in _NAMES & set(row)})
-        texts = (record.label, record.provider, record.reason, record.group or "")
-        fine = (
-            all(isinstance(text, str) and text.isprintable() and len(text) <= LONGEST_LABEL for text in texts)
-            and len(record.identity) == IDENTITY_DIGITS
-            and int(record.identity, 16) >= 0
-            and all(isfinite(getattr(record, name)) for name in _NUMBERS)
-            and isinstance(record.era, int)
-            and isinstance(record.retired, bool)
-            and (record.budget is None or isfinite(record.budget))
-        )
-    except (TypeError, ValueError):
-        return None
-    return record if fine else None

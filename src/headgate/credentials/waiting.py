@@ -4,6 +4,9 @@ Whoever holds the coordinator's lock may hand a credential to the head of the li
 taken for the waiter before the waiter runs again, so nobody can come in between and no
 wake-up can be lost. The head also has an alarm for when the first credential is back. It
 rings in the head's own thread or on its own event loop: there is no thread, and no loop, of ours.
+
+A signal handler must not call in. It may run on top of the wait of its own thread, which does not hear a
+bell that it rings itself, or in the middle of a decision, whose lock it would wait for without end.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..config import RateLimitConfig
+from ..core.breaker import Breaker
 from ..core.decision import UNKNOWN, CircuitState
 from ..core.gate import Gate, GatePolicy
 from ..core.signal import Signal
@@ -148,6 +149,20 @@ class Keys:
             self.touch(gate, now)
         return gate
 
+    def part(self, key: str, pace_key: str, config: RateLimitConfig, now: float) -> None:
+        """The gate of a key goes to another key; its circuit stays behind, in a new gate with these settings."""
+        if (key not in self.gates and key not in self.packed) or pace_key in self.gates or pace_key in self.packed:
+            return
+        moved = self.open(key, now)
+        fresh = self._gate(key, config, now)
+        fresh.breaker, moved.breaker = moved.breaker, Breaker(self._policy(self.for_key(pace_key)).breaker)
+        fresh.seq = moved.seq  # a circuit knows its calls by their numbers
+        fresh.check_at = max(fresh.check_at, fresh.seq + 1)
+        moved.key = pace_key
+        self.gates[key], self.gates[pace_key] = fresh, moved
+        for gate in (fresh, moved):
+            gate.follow(now)
+
     def touch(self, gate: KeyGate, now: float) -> None:
         """The key was used just now."""
         gate.used_at = now
@@ -255,11 +270,16 @@ class Keys:
             self.limiter.tell.note("key_evicted", gate, now, "not used for a while")
 
     def _make(self, name: str, packed: bytes | None, now: float) -> KeyGate:
-        config = self.for_key(name)
-        policy = self._policies.get(id(config))
-        if policy is None:
-            policy = self._policies[id(config)] = config.gate_policy()
-        gate = (KeyGate if config.enabled else OpenGate)(name, self.limiter, policy, now)
+        gate = self._gate(name, self.for_key(name), now)
         if packed is not None:
             unpack(gate, packed, now)
         return gate
+
+    def _gate(self, name: str, config: RateLimitConfig, now: float) -> KeyGate:
+        return (KeyGate if config.enabled else OpenGate)(name, self.limiter, self._policy(config), now)
+
+    def _policy(self, config: RateLimitConfig) -> GatePolicy:
+        policy = self._policies.get(id(config))
+        if policy is None:
+            policy = self._policies[id(config)] = config.gate_policy()
+        return policy

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import TracebackType
 
+from ..config import RateLimitConfig
 from ..core.decision import LONGEST_WAIT, CircuitState
 from ..errors import ConfigError
 from ..wire import signal_of
@@ -160,6 +161,29 @@ class AdaptiveRateLimiter(Serving):
         check_cost(cost)
         with self._lock:
             self._open(key, (), cost, self._now())
+
+    def check_circuit(self, key: str) -> None:
+        """Raise ``CircuitOpenError`` if this key's circuit would refuse a call now. Takes nothing, not even a probe."""
+        gate = self._find(key)
+        if gate is None or gate.breaker.state is CircuitState.CLOSED:  # a key that is put away has a closed one
+            return
+        with self._lock:
+            now = self._now()
+            objection = gate.breaker.refusal(now)
+            if objection is None:
+                return
+            refusal = self._refusal(gate, objection, now)
+            self._note_refusal(gate, refusal, now)
+        self.tell.flush()
+        raise refusal
+
+    def part(self, key: str, pace_key: str, config: RateLimitConfig) -> None:
+        """Leave a key its circuit, under other settings, and give its pace to another key.
+
+        With the pace go those who wait for it, the calls in flight and all that was learned.
+        """
+        with self._lock:
+            self._keys.part(key, pace_key, config, self._now())
 
     def look(self, key: str) -> KeySnapshot | None:
         """One key at this moment; None if it is not in use. Looking takes nothing, not even a probe."""

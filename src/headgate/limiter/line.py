@@ -4,6 +4,9 @@ A waiter is a thread or a task. Whoever holds the limiter's lock may serve a lin
 grants to the head while nothing objects, then sets the timer of the new head and goes. The
 timer runs where that head lives, in its own thread or on its own event loop, so a limiter
 needs no thread and is bound to no loop.
+
+A signal handler must not call in. It may run on top of the wait of its own thread, which does not hear a
+bell that it rings itself, or in the middle of a decision, whose lock it would wait for without end.
 """
 
 from __future__ import annotations

@@ -94,8 +94,10 @@ class Permit(Ticket):
     ) -> None:
         if not isinstance(error, Exception):  # none, or cancelled or interrupted: it may have been sent
             self.release()
-        elif isinstance(error, Refused):
+        elif isinstance(error, Refused) and not error.sent:
             self.abandon()
+        elif isinstance(error, Refused):
+            self.release()
         else:
             try:
                 self.report(error)

@@ -25,6 +25,7 @@ from ..core.decision import UNKNOWN, Outcome
 from ..credentials import Credential, CredentialCoordinator
 from ..errors import AuthenticationError, ConfigError, Failed, NoCredentialError, ProviderError, RateLimitError
 from ..resilience import ErrorClassification, ProviderResilienceConfig, classify_error, execute_with_resilience
+from ..resilience.context import check_credentials
 from .results import Json, Page, SearchResult
 from .transport import Answer, NoAnswerError, Request, UnfitAnswerError, new_session, send
 
@@ -92,6 +93,8 @@ class SearchProvider(ABC):
             raise ConfigError(f"{self.name}: give api_key or credentials, not both")
         if self.needs_key and not api_key and credentials is None:
             raise ConfigError(f"{self.name}: needs an api_key or credentials ({self.key_variable} is the usual place)")
+        if credentials is not None:
+            check_credentials(credentials)
         if not 0 < timeout < UNKNOWN:
             raise ConfigError(f"{self.name}: timeout={timeout!r} must be a number of seconds above 0")
         self.base_url = (base_url or self.address).rstrip("/")
@@ -153,9 +156,9 @@ class SearchProvider(ABC):
                 yield Page(found, page.next_start, page.failed)
                 wanted -= len(found)
                 brought = page.results or page.failed
-                if not (wanted and brought) or page.next_start is None or page.next_start <= start:
-                    return
-                start = page.next_start
+                if not (wanted and brought and start < (page.next_start or 0) < self.most_results):
+                    return  # beyond what it gives for one query it answers with an error, though it names a next page
+                start = page.next_start or 0
 
     async def __aenter__(self) -> Self:
         if self._own_session is None:

@@ -133,7 +133,7 @@ async def send(
     except TimeoutError:
         problem = NoAnswerInTimeError(f"did not answer within {within:g} s")
     except aiohttp.ClientConnectorError as error:
-        problem = NoAnswerError(f"cannot be reached ({type(error.os_error).__name__})")
+        problem = NoAnswerError(f"cannot be reached ({_why_not(error)})")
     except (HungUpError, aiohttp.ServerDisconnectedError):
         problem = NoAnswerError("hung up without an answer")
     except aiohttp.ClientPayloadError:
@@ -143,6 +143,18 @@ async def send(
     except (aiohttp.ClientError, OSError) as error:
         problem = NoAnswerError(f"gave no usable answer ({type(error).__name__})")
     raise problem  # out of the handler, so that no context leads back to what the library said
+
+
+def _why_not(error: aiohttp.ClientConnectorError) -> str:
+    """Why no connection came about; of what is rare, the exception's name says enough."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "no address goes by its name"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return "its certificate is not trusted"
+    refused = isinstance(error.os_error, ConnectionRefusedError)
+    return "it refuses connections" if refused else type(error.os_error).__name__
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

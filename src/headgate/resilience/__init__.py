@@ -3,7 +3,8 @@
     result = await execute_with_resilience(search, "tavily", time_budget=20)
 
 taxonomy    what an error means                    manager   all providers of a process
-config      how calls behave, and who decides it   call      one call on its way: what may happen next
+config      how calls behave, and who decides it   target    one provider: its settings and its keys
+call        what may happen next to one call       passage   what it takes on its way through the gate
 executor    the waiting, with await and without    streaming the same for answers that come in pieces
 switch      the operator's way out                 story     what is told to those who listen
 """

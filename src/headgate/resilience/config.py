@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 from math import inf
 from typing import Any
 
+from ..checks import check, check_finite, check_time, check_whole, number
 from ..config import RateLimitConfig, Strategy
 from ..core.control.protocol import Controller
-from .checks import FINITE, check, check_time, number
 from .crowd import Crowd
 
 NEVER_TRIPS = 2**62
@@ -38,7 +38,7 @@ class RateLimiterConfig:
     """False: nothing is known, ``requests_per_second`` is only where to begin, and the pace is learned upward too."""
 
     def __post_init__(self) -> None:
-        check("requests_per_second", self.requests_per_second, 0 < number(self.requests_per_second) < inf, FINITE)
+        check_finite("requests_per_second", self.requests_per_second)
         check("burst_limit", self.burst_limit, number(self.burst_limit) >= 1, "1 or more")
         check("max_wait_seconds", self.max_wait_seconds, number(self.max_wait_seconds) >= 0, "0 or more seconds")
         RateLimitConfig(strategy=self.strategy)
@@ -57,7 +57,7 @@ class ProviderResilienceConfig:
     max_attempts: int | None = None
     """Calls in all; being rate limited does not count."""
     max_rate_limit_retries: int | None = None
-    """How often one call may be told to come back later, or to come with another credential."""
+    """How often one call may be told to come back later. Going on with another credential is counted apart."""
     base_delay: float | None = None
     max_delay: float | None = None
     """The backoff's ceiling; only what the server asks for is longer."""
@@ -70,13 +70,13 @@ class ProviderResilienceConfig:
 
     def __post_init__(self) -> None:
         for name in ("failure_threshold", "half_open_probes", "max_attempts"):
-            count = getattr(self, name)
-            check(name, count, count is None or (isinstance(count, int) and count >= 1), "a whole number, 1 or more")
-        count = self.max_rate_limit_retries
-        check("max_rate_limit_retries", count, count is None or (isinstance(count, int) and count >= 0), "0 or more")
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name))
+        if self.max_rate_limit_retries is not None:
+            check_whole("max_rate_limit_retries", self.max_rate_limit_retries, 0)
         for name in ("recovery_timeout", "base_delay", "max_delay"):
-            seconds = getattr(self, name)
-            check(name, seconds, seconds is None or 0 < number(seconds) < inf, FINITE)
+            if getattr(self, name) is not None:
+                check_finite(name, getattr(self, name))
         for name in ("time_budget", "attempt_timeout"):
             check_time(name, getattr(self, name))
         share = self.retry_budget

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..core.decision import UNKNOWN, Outcome
 from ..core.signal import Signal
+from ..errors import ConfigError
 from ..limiter.checks import check_cost
 from ..limiter.permit import Permit
 from ..wire import Headers, signal_of
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Lease(Protocol):
     """A credential in use. It ends once: by ``report`` or by ``release``.
 
-    It may have ``is_void``: whether it should not be used after all, so that another is asked for.
+    It may have ``is_void``: whether it should not be used after all, so that another is asked for; and ``group``:
+    those with whom it shares its limits, and so its pace.
     """
 
     @property
@@ -31,10 +33,22 @@ class Lease(Protocol):
 
 
 class Credentials(Protocol):
-    """Whoever hands out credentials, such as a ``CredentialCoordinator``."""
+    """Whoever hands out credentials, such as a ``CredentialCoordinator``.
+
+    It may have ``labels``: a call goes on with another credential as often as there are some.
+    """
 
     def acquire(self, timeout: float | None = None) -> Lease: ...
     async def acquire_async(self, timeout: float | None = None) -> Lease: ...  # noqa: ASYNC109 - theirs
+
+
+def check_credentials(credentials: object) -> None:
+    """Bare keys are refused: what one call learns of them, the next would not know."""
+    if not (hasattr(credentials, "acquire") and hasattr(credentials, "acquire_async")):
+        raise ConfigError(
+            f"credentials={type(credentials).__name__} must be a CredentialCoordinator, made once for all calls: "
+            "keys = CredentialCoordinator([...])"
+        )
 
 
 class Underway(Protocol):

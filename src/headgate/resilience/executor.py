@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from types import CoroutineType
 from typing import Any, TypeVar
 
 from ..core.decision import UNKNOWN
+from ..errors import ConfigError
 from ..limiter.checks import Cost
 from .alarm import Alarm
 from .call import Call
@@ -100,13 +102,19 @@ def execute_with_resilience_sync(
                     call.manager.clock.sleep(wait)
                 call.still_in_time()
                 if credentials is not None:
+                    call.look_at_circuit()
                     call.lease = credentials.acquire(call.patience())
                 if call.limiter is not None:
+                    if call.is_keyed:
+                        call.look_at_circuit()
                     call.permit = call.limiter.acquire(*call.request())
-                    if call.asks_circuit_apart:
+                    if call.permit.gate.key != call.target.key:
                         call.circuit = call.limiter.acquire(*call.circuit_request())
                 call.leaves()
                 result = attempt()
+                if isinstance(result, CoroutineType):
+                    result.close()
+                    raise ConfigError("func is a coroutine function; use execute_with_resilience, with await")
             except Exception as error:
                 again = call.failed(error)
                 if again is None and not call.falls_back:
@@ -132,10 +140,13 @@ async def drive(call: Call, attempt: Callable[[], Awaitable[Any]]) -> Any:
                     await call.manager.clock.sleep_async(wait)
                     call.still_in_time()
                 if call.credentials is not None:
+                    call.look_at_circuit()
                     call.lease = await call.credentials.acquire_async(call.patience())
                 if call.limiter is not None:
+                    if call.is_keyed:
+                        call.look_at_circuit()
                     call.permit = await call.limiter.acquire_async(*call.request())
-                    if call.asks_circuit_apart:
+                    if call.permit.gate.key != call.target.key:
                         call.circuit = await call.limiter.acquire_async(*call.circuit_request())
                 call.leaves()
                 if call.attempt_timeout == UNKNOWN:

@@ -1,21 +1,12 @@
 """All providers of a process: their gates, their retry budgets, and what happened to them.
 
-One limiter serves them all. Without credentials a provider is one key of it, with a pace and a
-circuit. With credentials each pair has a pace of its own, and the circuit stays the provider's:
-
-    tavily                  pace + circuit            tavily          circuit, the way back from it
-                                                      tavily/key-1    pace
-                                                      tavily/key-2    pace
-
-A call then takes two permits, one after the other: a slow credential must not hold up the others in
-a common line, and the circuit is asked at the moment the call leaves.
+One limiter serves them all; which of its keys belong to a provider is ``target.py``.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,22 +14,18 @@ from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
-from ..core.budget import RetryBudget
 from ..core.decision import CircuitState
 from ..errors import ConfigError
 from ..events import Event, ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
+from ..limiter.snapshot import KeySnapshot
 from ..wire.urls import host_key
-from .config import ProviderResilienceConfig, Settings, paced, resolve, unpaced
-from .switch import switch_of
+from .config import ProviderResilienceConfig
+from .target import Target
 
 log = logging.getLogger("headgate")
 
 MOST_PROVIDERS = 10_000
-NO_CREDENTIAL = "-"
-"""What stands for the credential of a call without one, where others have one."""
-_UNFIT = re.compile(r"[^\w.-]")
-"""What may be in a label but not in a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,74 +45,6 @@ class ProviderStatus:
     """Why a call would wait or be refused now, in one sentence; empty if it would not."""
 
 
-class Target:
-    """A provider as its calls see it."""
-
-    __slots__ = (
-        "_budget",
-        "_latest",
-        "_lock",
-        "_unasked",
-        "_warned",
-        "gate_config",
-        "key",
-        "keyed",
-        "name",
-        "pair_config",
-        "settings",
-        "switch",
-    )
-
-    def __init__(self, name: str, config: ProviderResilienceConfig | None, keyed: bool) -> None:
-        self.name = name
-        self.key = host_key(name)
-        self.switch = switch_of(name)
-        self.keyed = keyed
-        """Whether its pace is that of its credentials."""
-        self.settings = resolve(name, config)
-        self.gate_config = unpaced(self.settings) if keyed else paced(self.settings, circuit=True)
-        self.pair_config = paced(self.settings, circuit=False)
-        self._unasked = resolve(name, None)
-        self._latest = config, self.settings
-        self._budget = RetryBudget(self.settings.retry_budget)
-        self._lock = threading.Lock()
-        self._warned = False
-
-    def settings_for(self, config: ProviderResilienceConfig | None) -> Settings:
-        """What holds for a call with this config; pace and circuit are shared and stay as the first call had them."""
-        if config is None:
-            return self._unasked
-        known, settings = self._latest
-        if config is known:
-            return settings
-        settings = resolve(self.name, config)
-        if settings.of_gate() != self.settings.of_gate() and not self._warned:
-            self._warned = True
-            log.warning("%s: pace and circuit stay as the first call set them; other settings were ignored", self.name)
-        self._latest = config, settings
-        return settings
-
-    def pace_key(self, label: str | None) -> str:
-        """The key whose pace a call keeps: its credential's, or the provider's own."""
-        if label is None:
-            return f"{self.key}/{NO_CREDENTIAL}" if self.keyed else self.key
-        return pair_key(self.key, label)
-
-    def sent(self, now: float) -> None:
-        """A call leaves for the first time."""
-        with self._lock:
-            self._budget.called(now)
-
-    def may_retry(self, now: float) -> bool:
-        """Take leave to retry a failure; ``retried`` must follow once."""
-        with self._lock:
-            return self._budget.take(now)
-
-    def retried(self) -> None:
-        with self._lock:
-            self._budget.ended()
-
-
 class ProviderResilienceManager:
     """Knows every provider of this process. Safe for threads and for asyncio at once, bound to no event loop."""
 
@@ -138,6 +57,8 @@ class ProviderResilienceManager:
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.rng = random.Random() if rng is None else rng
+        self._ids = random.Random(self.rng.getrandbits(64))
+        """Apart, so that whoever asks for the id of a call does not change what is drawn for others."""
         self.on_event = on_event
         self._lock = threading.Lock()
         self.reset_for_testing()
@@ -158,7 +79,8 @@ class ProviderResilienceManager:
 
     def get_breaker_state(self, provider: str) -> CircuitState:
         """The circuit as an onlooker sees it. Looking uses up no probe."""
-        return self.get_provider_status(provider).breaker_state
+        seen = self.limiter.look(provider)
+        return CircuitState.CLOSED if seen is None else CircuitState(seen.state)
 
     def is_provider_available(self, provider: str) -> bool:
         """Whether the circuit is closed, or open for so long that a probe may find out."""
@@ -166,7 +88,8 @@ class ProviderResilienceManager:
 
     def get_provider_status(self, provider: str) -> ProviderStatus:
         seen = self.limiter.look(provider)
-        target = self._targets.get(provider)
+        target = self._by_key.get(host_key(provider))
+        paces = {} if target is None or not target.keyed else self._paces(target)
         state = CircuitState.CLOSED if seen is None else CircuitState(seen.state)
         return ProviderStatus(
             provider=provider,
@@ -175,8 +98,8 @@ class ProviderResilienceManager:
             consecutive_failures=0 if seen is None else seen.consecutive_failures,
             rate=None if seen is None or target is None or target.keyed else seen.rate,
             in_flight=0 if seen is None else seen.in_flight,
-            waiting=0 if seen is None else seen.waiters,
-            reason="" if seen is None else seen.reason,
+            waiting=sum(one.waiters for one in (seen, *paces.values()) if one is not None),
+            reason=(seen.reason if seen is not None else "") or _reason(paces),
         )
 
     # ------------------------------------------------------------------ for the executor
@@ -184,7 +107,17 @@ class ProviderResilienceManager:
     def target(self, provider: str, config: ProviderResilienceConfig | None, keyed: bool) -> Target:
         """The provider, made known by its first call."""
         target = self._targets.get(provider)
-        return self._meet(provider, config, keyed) if target is None else target
+        if target is None:
+            target = self._meet(provider, config, keyed)
+        if keyed and not target.keyed:
+            with self._lock:
+                self.limiter.part(target.key, target.keyless, target.circuit_config)
+                target.keyed = True
+        return target
+
+    def new_id(self) -> str:
+        """For a call that was given none."""
+        return f"{self._ids.getrandbits(64):016x}"
 
     def tell(self, event_type: str, provider: str, **facts: Any) -> None:
         """Tell whoever listens; a listener that raises costs nobody a call."""
@@ -212,9 +145,14 @@ class ProviderResilienceManager:
         """The settings of a key of the limiter: a provider, or one with a credential's label behind it."""
         target = self._by_key.get(key)
         if target is not None:
-            return target.gate_config
+            return target.circuit_config if target.keyed else target.whole_config
         owner = self._by_key.get(key.rpartition("/")[0])
-        return self.limiter.config if owner is None else owner.pair_config
+        return self.limiter.config if owner is None else owner.pace_config
+
+    def _paces(self, target: Target) -> dict[str, KeySnapshot]:
+        """Where calls with credentials, and those without beside them, stand in line."""
+        keys = {"without a credential": target.keyless, **target.pace_keys}
+        return {name: seen for name, key in keys.items() if (seen := self.limiter.look(key)) is not None}
 
     def _heard(self, event: Event) -> None:
         target = self._by_key.get(event.key)
@@ -222,13 +160,13 @@ class ProviderResilienceManager:
             self.tell("circuit_state_change", target.name, breaker_state=event.state)
 
 
-def pair_key(key: str, label: str) -> str:
-    """The key of a credential's own pace."""
-    return f"{key}/{re.sub(_UNFIT, _quoted, label)}"
-
-
-def _quoted(unfit: re.Match[str]) -> str:
-    return f"%{ord(unfit[0]):x}"
+def _reason(paces: dict[str, KeySnapshot]) -> str:
+    """Why calls wait for their pace, if some do or all would: that of the longest line."""
+    held = {name: seen for name, seen in paces.items() if seen.reason}
+    longest = max(held, key=lambda name: held[name].waiters, default=None)
+    if longest is None or not (held[longest].waiters or len(held) == len(paces)):
+        return ""
+    return f"{longest}: {held[longest].reason}"
 
 
 _manager: ProviderResilienceManager | None = None

@@ -14,6 +14,7 @@ from ..errors import CircuitOpenError, NoCredentialError, Refused, TimeBudgetExc
 
 if TYPE_CHECKING:
     from .call import Call
+    from .passage import Passage
 
 _REFUSALS = (
     (CircuitOpenError, "circuit_open"),
@@ -23,7 +24,7 @@ _REFUSALS = (
 )
 
 
-def tell_wait(call: Call, waited: float) -> None:
+def tell_wait(call: Passage, waited: float) -> None:
     _tell(call, "rate_limit_wait", wait_ms=round(waited * 1e3))
 
 
@@ -51,6 +52,16 @@ def tell_failure(call: Call, error: BaseException | None = None) -> None:
     _tell(call, event_type, breaker_state=_circuit(call), **facts)
 
 
+def tell_left(call: Call, error: BaseException | None) -> None:
+    """The last word about a stream that its reader has left before the end, or was torn from."""
+    torn = error is not None and not isinstance(error, Exception | GeneratorExit)
+    facts = {
+        "error_type": "cancelled" if torn else "left_early",
+        "error_classification": Outcome.ABANDONED.value,
+    }
+    _tell(call, "request_failure", breaker_state=_circuit(call), **facts)
+
+
 def _classified(call: Call) -> dict[str, str]:
     verdict = call.verdict
     if verdict is None:
@@ -62,7 +73,7 @@ def _circuit(call: Call) -> str:
     return call.manager.get_breaker_state(call.target.name).value
 
 
-def _tell(call: Call, event_type: str, **facts: Any) -> None:
+def _tell(call: Passage, event_type: str, **facts: Any) -> None:
     if call.manager.on_event is None:
         return
     left = call.time_left()

@@ -23,7 +23,7 @@ from ..core.signal import SILENT, Signal
 from .call import Call
 from .context import CallContext
 from .executor import drive
-from .story import tell_failure, tell_success
+from .story import tell_failure, tell_left, tell_success
 from .taxonomy import judge
 from .terms import CallOptions
 
@@ -73,6 +73,14 @@ class StreamCall(Call):
         """The stream was cut off. That it began well is no longer the point."""
         self._end(None, error)
 
+    def is_left(self, error: BaseException | None) -> None:
+        """The caller goes, before the end or after it: what is still held goes back, and the last word is said once."""
+        left = self._left
+        self.close()
+        self._left = False
+        if left:
+            tell_left(self, error)
+
     def _end(self, signal: Signal | None, error: Exception | None) -> None:
         """Report how it ended, unless that was done before."""
         if not self._left:
@@ -108,6 +116,8 @@ class ResilientStream(Generic[T]):
         self._first: list[T] = []
 
     async def __aenter__(self) -> Self:
+        if self._call is not None:
+            raise RuntimeError("this stream was entered before; each block needs a stream of its own")
         self._call = call = StreamCall(self._provider, **self._options)
         try:
             self._first = await drive(call, partial(self._begin, call.bind(self._func)))
@@ -123,7 +133,11 @@ class ResilientStream(Generic[T]):
             await self._close()
         finally:
             if self._call is not None:
-                self._call.close()
+                self._call.is_left(error)
+
+    async def aclose(self) -> None:
+        """Leave it, where there is no block to leave."""
+        await self.__aexit__(None, None, None)
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self._alone() if self._call is None else self
@@ -131,7 +145,8 @@ class ResilientStream(Generic[T]):
     async def __anext__(self) -> T:
         call = self._call
         if call is None or self._pieces is None:
-            raise RuntimeError("a stream is entered (async with) before it is read")
+            state = "is over" if call is not None else "is entered (async with) before it is read"
+            raise RuntimeError(f"this stream {state}")
         if self._first:
             return self._first.pop(0)
         try:

@@ -25,12 +25,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .. import wire
+from ..checks import check, number
 from ..clock import Clock
 from ..core.decision import LONGEST_WAIT, UNKNOWN, Outcome
 from ..core.signal import SILENT, Signal
 from ..errors import AuthenticationError, Failed, RateLimitError
+from ..hooks import ask
 from ..wire import signal_of
-from .checks import check, number
 
 OUTCOME_OF = {
     "rate_limit": Outcome.RATE_LIMITED,
@@ -66,10 +67,11 @@ class ErrorClassification:
     def __post_init__(self) -> None:
         seconds = self.backoff_seconds
         check("backoff_seconds", seconds, seconds is None or 0 <= number(seconds) < UNKNOWN, "None, or 0 or more")
+        check("error_type", self.error_type, isinstance(self.error_type, str), "a word")
 
 
 ClassifyError = Callable[[object | None, Exception | None], ErrorClassification | None]
-"""``classify_error(response, exception)``; None leaves it to the table."""
+"""``classify_error(response, exception)``; None leaves it to the table, and so does one that raises."""
 
 
 class Verdict(NamedTuple):
@@ -101,15 +103,15 @@ def judge(
         response = wire.response_behind(error)
     if signal is None:
         signal = _read(response, error, wall)
-    said = None if hook is None else hook(response, error)
+    said = None if hook is None else ask(hook, ErrorClassification, response, error)
     if said is None:
         return Verdict(signal, signal.outcome.retried, _type_of(signal.outcome, response, error))
     outcome = OUTCOME_OF.get(said.error_type, Outcome.INVALID)
-    if outcome not in _INNOCENT and outcome.counts_against_target is not said.trips_breaker:
+    if outcome not in _INNOCENT and outcome.counts_against_target != bool(said.trips_breaker):
         outcome = Outcome.TRANSIENT if said.trips_breaker else Outcome.INVALID
     floor = max(said.backoff_seconds or 0.0, signal.retry_after or 0.0)
     floored = min(floor, LONGEST_WAIT) if floor > 0.0 else None
-    retryable = said.retryable or outcome.needs_other_credential
+    retryable = bool(said.retryable) or outcome.needs_other_credential
     return Verdict(replace(signal, outcome=outcome, retry_after=floored), retryable, said.error_type)
 
 
@@ -146,10 +148,11 @@ def _read(response: object | None, error: Exception | None, wall: float) -> Sign
 
 
 def _type_of(outcome: Outcome, response: object | None, error: Exception | None) -> str:
+    unanswered = response is None and error is not None and wire.body_behind(error) is None
     if outcome is Outcome.TRANSIENT:
         status = None if response is None else wire.facts_of(response)[0]
         late = status == 408 or any(kind.__name__ in _TIMEOUTS for kind in type(error).__mro__)
-        return "timeout" if late else "connection" if response is None and error is not None else "server_error"
-    if outcome is Outcome.INVALID and response is None and error is not None:
+        return "timeout" if late else "connection" if unanswered else "server_error"
+    if outcome is Outcome.INVALID and unanswered:
         return "unknown"
     return _TYPE_OF.get(outcome, "unknown")

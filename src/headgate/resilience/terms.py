@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from ..checks import check, check_time, check_whole, number
 from ..clock import Clock
 from ..core.decision import UNKNOWN
 from ..limiter.checks import Cost
-from .checks import check, check_time, number
 from .config import ProviderResilienceConfig
-from .context import Credentials
+from .context import Credentials, check_credentials
 from .manager import ProviderResilienceManager, get_resilience_manager
 from .switch import is_on
 from .taxonomy import ClassifyError
@@ -45,6 +45,8 @@ class Terms:
         resilience_config: ProviderResilienceConfig | None = None,
         correlation_id: str | None = None,
     ) -> None:
+        if credentials is not None:
+            check_credentials(credentials)
         self.manager = manager = get_resilience_manager() if manager is None else manager
         self.target = target = manager.target(provider, resilience_config, credentials is not None)
         self.settings = settings = target.settings_for(resilience_config)
@@ -57,15 +59,14 @@ class Terms:
         if max_wait_seconds is not None:
             check("max_wait_seconds", max_wait_seconds, number(max_wait_seconds) >= 0, "0 or more seconds")
         if max_attempts is not None:
-            fine = isinstance(max_attempts, int) and max_attempts >= 1
-            check("max_attempts", max_attempts, fine, "a whole number, 1 or more")
+            check_whole("max_attempts", max_attempts)
         self.time_budget = settings.time_budget if time_budget is None else time_budget
         self.attempt_timeout = settings.attempt_timeout if attempt_timeout is None else attempt_timeout
         self.max_wait = settings.rate_limiter.max_wait_seconds if max_wait_seconds is None else max_wait_seconds
         self.max_attempts = settings.max_attempts if max_attempts is None else max_attempts
         self.cost = cost
         self.credentials = credentials
-        self.asks_circuit_apart = target.keyed or credentials is not None
+        self.is_keyed = target.keyed
         """Whether the pace is a credential's, while the circuit is the provider's."""
         self.classify_error = classify_error
         self._correlation_id = correlation_id
@@ -79,7 +80,7 @@ class Terms:
     def correlation_id(self) -> str:
         """Made up when first asked for: most calls are never asked."""
         if self._correlation_id is None:
-            self._correlation_id = f"{self.manager.rng.getrandbits(64):016x}"
+            self._correlation_id = self.manager.new_id()
         return self._correlation_id
 
     def time_left(self) -> float:

@@ -149,7 +149,7 @@ class Trial:
                 asked_at = self.clock()
                 try:
                     async with (
-                        await self._coordinator.acquire_async(prefer=self._soonest()) as lease,
+                        await self._lease() as lease,
                         self._permit(self._books[lease.label]) as permit,
                     ):
                         waited += self.clock() - asked_at
@@ -162,22 +162,29 @@ class Trial:
                 except (aiohttp.ClientError, TimeoutError):
                     self.broken_off += 1
 
+    async def _lease(self) -> Lease:
+        """The key that can start soonest. While it rests it is waited for: even so the other lines are longer."""
+        while rest := self._coordinator.back_in(self._soonest()):
+            await asyncio.sleep(min(rest, LONGEST_REST))
+        return await self._coordinator.acquire_async(prefer=self._soonest())
+
     def _permit(self, book: KeyBook) -> PermitContext:
         """Leave to call with this key; who would wait much longer than foreseen leaves the line and looks again."""
         return self.limiter.permit(book.gate, max_wait=LONGEST_REST + LATE * max(0.0, self._starts_in(book)))
 
     def _soonest(self) -> str:
-        """The key whose gate would let one more call through first; while it rests the coordinator gives another."""
+        """The key with which one more call would start first."""
         return min(self.keys, key=self._starts_in).label
 
     def _starts_in(self, book: KeyBook) -> float:
         """Seconds until a call that lines up now would start with this key, as far as can be foreseen."""
+        rest = self._coordinator.back_in(book.label)
         seen = self.limiter.look(book.gate)
-        if seen is None:
-            return 0.0
+        if seen is None or rest is None:
+            return math.inf if rest is None else rest
         if seen.state == "open" or (seen.state == "half_open" and seen.in_flight):
             return self.limiter.config.open_state_duration  # at most: rather come back then than join an endless line
-        return max(seen.not_before_ms / 1000, (seen.waiters + 1 - seen.tokens) / seen.rate)
+        return max(rest, seen.not_before_ms / 1000, (seen.waiters + 1 - seen.tokens) / seen.rate)
 
     async def _send(self, session: aiohttp.ClientSession, item: int, lease: Lease, permit: Permit) -> bool:
         """Make the call, report its answer to gate and coordinator, and say whether the item is done."""

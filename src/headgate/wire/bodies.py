@@ -25,17 +25,23 @@ MOST_ENTRIES = 16
 
 Json = Mapping[str, Any]
 
-_ERROR = r'"errors?"\s{0,8}:\s{0,8}[{"\[]'
+FAILED = ("response.failed", "error")
+"""Types of the events that end a stream which has failed, as OpenAI's Responses name them."""
+
+_ERROR = r'"errors?"(?:\s{0,8}:\s{0,8}[{"\[]|\s{0,8}[,}])'
+"""An error as a name with something behind it, or as a value."""
 
 
 def may_complain(body: object) -> bool:
     """A cheap look at the body of a good answer: may an error hide in it, or a budget?"""
     if isinstance(body, str):
-        return any(_may_complain(end, '"error', _ERROR, "throttleStatus") for end in _ends(body))
+        return any(_may_complain(part, '"error', _ERROR, "throttleStatus") for part in _parts(body, "\nevent:"))
     if isinstance(body, bytes | bytearray):
-        return any(_may_complain(end, b'"error', _ERROR.encode(), b"throttleStatus") for end in _ends(body))
+        parts = _parts(body, b"\nevent:")
+        return any(_may_complain(part, b'"error', _ERROR.encode(), b"throttleStatus") for part in parts)
     if isinstance(body, Mapping):
-        return any(key in body for key in ("error", "errors", "extensions", "choices")) or body.get("ok") is False
+        hints = any(key in body for key in ("error", "errors", "extensions", "choices"))
+        return hints or body.get("ok") is False or body.get("type") in FAILED
     return False
 
 
@@ -67,8 +73,12 @@ def first_object(value: object) -> Json | None:
     return next(objects(value), None)
 
 
-def _ends(body: Any) -> tuple[Any, ...]:
-    return (body,) if len(body) <= 2 * LOOK else (body[:LOOK], body[-LOOK:])
+def _parts(body: Any, event: Any) -> tuple[Any, ...]:
+    """Both ends and, of a stream, the beginning of its last event, which may be long."""
+    if len(body) <= 2 * LOOK:
+        return (body,)
+    last = body.rfind(event, -LONGEST_BODY)
+    return (body[:LOOK], body[-LOOK:], body[last : last + LOOK] if last >= 0 else body[:0])
 
 
 def _may_complain(text: Any, word: Any, pattern: Any, budget: Any) -> bool:
@@ -86,8 +96,8 @@ def _may_complain(text: Any, word: Any, pattern: Any, budget: Any) -> bool:
 
 
 def _event(text: str) -> Json | None:
-    """The last error event of a stream, else the last data line with an error inside."""
-    at = max(text.rfind("event: error"), text.rfind("event:error"))
+    """The last event of a stream that is an error, else the last data line with an error inside."""
+    at = max(text.rfind(f"event:{space}{kind}") for kind in FAILED for space in ("", " "))
     if at < 0:
         at = max((match.start() for match in islice(re.finditer(_ERROR, text), MOST_LOOKS)), default=-1)
         at = text.rfind("\n", 0, at) + 1 if at >= 0 else -1

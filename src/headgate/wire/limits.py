@@ -10,7 +10,7 @@ from .arrival import Arrival
 from .fields import LARGEST_COUNT, LONGEST_BUDGET_NAME, quotas, structured_limits
 from .headers import Budget, Spoken
 from .speakers import implied_window
-from .times import number
+from .times import duration, number
 
 MOST_LIMITS = 16
 """Budgets one answer may speak of."""
@@ -134,6 +134,8 @@ def _window(
         return budget.meaning.window
     if "renewal" in budget.parts:
         return _renewal(budget)
+    if "interval" in budget.parts:
+        return _interval(budget.parts["interval"])
     what = budget.meaning.budget
     if what == "requests" and dialect in ("openai", "groq"):
         implied = implied_window(limit, remaining, reset)
@@ -148,6 +150,14 @@ def _window(
 
 def _renewal(budget: Budget) -> float | None:
     seconds = number(budget.parts.get("renewal", ""))
+    return min(seconds, LONGEST_WAIT) if seconds else None
+
+
+def _interval(text: str) -> float | None:
+    """``1s``, or a number of seconds."""
+    seconds = number(text)
+    if seconds is None:
+        seconds = duration(text.strip())
     return min(seconds, LONGEST_WAIT) if seconds else None
 
 

@@ -6,6 +6,7 @@ Servers agree on the words and on nothing else::
     x-ratelimit-limit-req-minute          ... then the window               Mistral, Kong
     anthropic-ratelimit-tokens-remaining  what is counted, then the part    Anthropic
     x-ratelimit-reset, RateLimit-Reset    the one budget there is           GitHub, GitLab, ...
+    x-rate-limit-interval                 ... and over which time           Crossref
     RateLimit, RateLimit-Policy           structured fields                 IETF draft
 
 A program meets the same few dozen names again and again, so the answer is remembered;
@@ -29,6 +30,7 @@ _PARTS = {
     "reset": "reset",
     "used": "used",
     "renewalperiod": "renewal",
+    "interval": "interval",
 }
 _MARKS = {
     # Words that tell who is speaking, which budget is meant or how old the answer is; True: of limits too.

@@ -7,7 +7,10 @@ taken only if it is already here: reading an answer must not start a download.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from .bodies import FAILED
 
 _BODIES = ("_content", "_body")
 """Where httpx and requests (first) and aiohttp (second) keep a body once it is read."""
@@ -37,6 +40,18 @@ def response_of(exc: BaseException) -> Any | None:
         return exc if _status(exc) is not None else None
     status = getattr(exc, "status_code", None)
     return exc if isinstance(status, int) and 100 <= status <= 599 else None
+
+
+def body_of(exc: BaseException) -> Mapping[str, object] | None:
+    """The error that an exception has in its ``body``, as the openai and anthropic clients parse it, or None.
+
+    What goes wrong inside of a stream is only there: the answer behind it began well. OpenAI's client
+    takes the outer ``error`` off, so it is put back.
+    """
+    body = getattr(exc, "body", None)
+    if not isinstance(body, Mapping) or not body:
+        return None
+    return body if "error" in body or body.get("type") in FAILED else {"error": body}
 
 
 def _status(response: object) -> int | None:

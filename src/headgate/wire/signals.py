@@ -10,8 +10,9 @@ from ..core.decision import LONGEST_WAIT, Outcome
 from ..core.signal import SILENT, Signal
 from .reading import read
 from .responses import facts_of
-from .status import outcome_of_exception, response_behind
+from .status import body_behind, outcome_of_exception, response_behind
 
+_NOTHING = SILENT[Outcome.OK]
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
@@ -46,13 +47,18 @@ def signal_of(
 
 
 def _of_exception(error: BaseException, wall: float) -> Signal:
-    response = response_behind(error)
+    response, body = response_behind(error), body_behind(error)
     if response is not None:
-        return _of_response(response, wall)
+        return _of_response(response, wall, body)
     named = getattr(error, "outcome", None)
-    return SILENT[named if isinstance(named, Outcome) else outcome_of_exception(error)]
+    if not isinstance(named, Outcome):
+        signal = _NOTHING if body is None else read(200, None, body, wall=wall)
+        if signal.outcome is not Outcome.OK:
+            return signal
+        named = outcome_of_exception(error)
+    return SILENT[named]
 
 
-def _of_response(response: object, wall: float) -> Signal:
+def _of_response(response: object, wall: float, parsed: Mapping[str, object] | None = None) -> Signal:
     status, headers, body = facts_of(response)
-    return read(status, headers, body, wall=wall)
+    return read(status, headers, body or parsed, wall=wall)

@@ -11,8 +11,10 @@ that is no status says nothing about the server and teaches nothing: invalid.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..core.decision import Outcome
-from .responses import facts_of, response_of
+from .responses import body_of, facts_of, response_of
 
 MOST_CAUSES = 5
 """Exceptions looked at along ``raise ... from ...``."""
@@ -85,29 +87,33 @@ def outcome_of_exception(exc: BaseException) -> Outcome:
     All others, a ``ValueError`` in the caller's code or a cancellation, say nothing about the server,
     yet the call may have been sent: ``invalid``, which teaches nothing and refunds nothing.
     """
+    speaker, known = _speaker(exc)
+    answer = None if speaker is None or known is Outcome.INVALID else response_of(speaker)
+    if answer is not None:
+        return outcome_of_status(facts_of(answer)[0])
+    return known or Outcome.INVALID
+
+
+def response_behind(exc: BaseException) -> object | None:
+    """The answer of this exception or of the first one along its causes that says anything about the server."""
+    speaker, known = _speaker(exc)
+    return None if speaker is None or known is Outcome.INVALID else response_of(speaker)
+
+
+def body_behind(exc: BaseException) -> Mapping[str, object] | None:
+    """... and the error that a client has found inside of the answer."""
+    speaker, known = _speaker(exc)
+    return None if speaker is None or known is Outcome.INVALID else body_of(speaker)
+
+
+def _speaker(exc: BaseException) -> tuple[BaseException | None, Outcome | None]:
+    """Of an exception and its causes the first that says anything about the server; and what its class says."""
     current: BaseException | None = exc
     for _ in range(MOST_CAUSES):
         if current is None:
             break
         known = next((_BY_CLASS[name] for cls in type(current).__mro__ if (name := cls.__name__) in _BY_CLASS), None)
-        answer = response_of(current) if known is not Outcome.INVALID else None
-        if answer is not None:
-            return outcome_of_status(facts_of(answer)[0])
-        if known is not None:
-            return known
+        if known is not None or response_of(current) is not None or body_of(current) is not None:
+            return current, known
         current = current.__cause__
-    return Outcome.INVALID
-
-
-def response_behind(exc: BaseException) -> object | None:
-    """The answer of this exception or of the first one along its causes that says anything about the server."""
-    current: BaseException | None = exc
-    for _ in range(MOST_CAUSES):
-        if current is None:
-            return None
-        known = next((_BY_CLASS[name] for cls in type(current).__mro__ if (name := cls.__name__) in _BY_CLASS), None)
-        answer = response_of(current) if known is not Outcome.INVALID else None
-        if answer is not None or known is not None:
-            return answer
-        current = current.__cause__
-    return None
+    return None, None

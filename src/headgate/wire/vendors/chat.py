@@ -5,6 +5,8 @@
     {"error": {"code": 429, "metadata": {"headers": {...}}}}                          OpenRouter
     {"type": "error", "error": {"type": "overloaded_error"}}                          Anthropic
     {"error": {"type": "invalid_request_error", "code": "lock_timeout"}}              Stripe
+    {"type": "response.failed", "response": {"error": {"code": "server_error"}}}      OpenAI, in a stream
+    {"type": "error", "code": "server_error", "param": null, "sequence_number": 7}    OpenAI, in a stream
 
 The message of a rate limit has one fixed form, and only its numbers are read:
 ``... on tokens per min (TPM): Limit 30000, Used 15532, Requested 14655. Please try again in 374ms.``
@@ -46,12 +48,14 @@ _OPENROUTER_LIMIT = "Rate limit exceeded: "
 
 def chat(body: Json, arrival: Arrival) -> Complaint | None:
     error = body.get("error")
+    event = None if isinstance(error, Mapping) else _failed_event(body)
+    error = event or error
     if not isinstance(error, Mapping):
         return None
     code, kind = error.get("code"), error.get("type")
-    anthropic = body.get("type") == "error"
+    anthropic = event is None and body.get("type") == "error"
     complaint = Complaint(
-        outcome=heaviest(code, kind),
+        outcome=heaviest(code, kind) or (Outcome.INVALID if event else None),
         reason=word(code) or word(kind),
         dialect="anthropic" if anthropic else "azure-openai" if code == "429" else "",
         status=status_in(code),
@@ -62,6 +66,15 @@ def chat(body: Json, arrival: Arrival) -> Complaint | None:
     if isinstance(code, int) and isinstance(metadata := error.get("metadata"), Mapping):
         _read_metadata(metadata, message, complaint, arrival)
     return complaint
+
+
+def _failed_event(body: Json) -> Json | None:
+    """The error with which OpenAI's Responses end a stream. Neither shape can be somebody's data."""
+    response = body.get("response")
+    if body.get("type") == "response.failed" and isinstance(response, Mapping):
+        error = response.get("error")
+        return error if isinstance(error, Mapping) and error else {"code": "server_error"}
+    return body if body.get("type") == "error" and "code" in body and "sequence_number" in body else None
 
 
 def _read_message(message: str, complaint: Complaint) -> None:

@@ -1,0 +1,256 @@
+"""A batch from file to file: rows, target, ledger, runner and output put together, as ``headgate run`` does.
+
+    with Rows("rows.jsonl") as rows:
+        job = Job(rows, TargetConfig(to="openai"), output="answers.jsonl", credentials=[...])
+        report = await job.run()
+
+    input ─> rows ─> runner ─> target ─> ledger ─> output
+
+The same job started again goes on where it stopped, and several processes may run it at once. Nothing is sent
+before ledger and output have been opened. A row that is broken is buried before it takes a permit, or stops the run
+before it is written down (``on_broken``), so that its line may be put right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+
+from ..credentials import Credential, CredentialCoordinator
+from ..errors import Failed
+from ..limiter import AdaptiveRateLimiter
+from .addresses import UnfitPathError
+from .attempt import ItemContext
+from .config import BatchConfig
+from .formats import InputRow, OutputError, Rows, rows_for_loop
+from .formats.writing import STDOUT
+from .intake import Items
+from .job_report import JobReport, added_up
+from .job_rows import CheckedLedger, RowsOfFile
+from .output import Scribe
+from .prices import Prices
+from .runner import BatchRunner
+from .sqlite_file import SUFFIX
+from .standing import LaneStanding
+from .steps import chosen_end
+from .target import Target, TargetConfig
+from .watch import Silence
+
+MOST_MODELS = 100
+"""Models with a gate key of their own; those beyond share one."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks at rows that other processes have."""
+MOST_LEFT_BEHIND = 1_000
+LONGEST_WRITER_WAIT = 60.0
+"""Seconds to wait for another process to write our last rows into the output."""
+RUN_ID = "run_id"
+
+Send = Callable[[InputRow, ItemContext], Awaitable[bytes]]
+
+
+class Job:
+    def __init__(
+        self,
+        rows: Rows,
+        to: TargetConfig,
+        *,
+        output: str,
+        ledger: str | None = None,
+        credentials: CredentialCoordinator | Iterable[str | Credential] | None = None,
+        limiter: AdaptiveRateLimiter | None = None,
+        workers: int | str = "auto",
+        config: BatchConfig | None = None,
+        prices: Prices | None = None,
+        source: str = "",
+        around: Callable[[Send], Send] | None = None,
+    ) -> None:
+        """``output`` may be "-"; ``ledger`` is then needed. ``source`` names the input in the ledger. ``around``
+        wraps what sends a row, for whoever wants to see each call. Raises ``ConfigError``."""
+        self.rows, self.output = rows, output
+        self.config = BatchConfig() if config is None else config
+        self.prices = prices or Prices()
+        self.target = Target(to, prices=self.prices)
+        self.book = CheckedLedger(ledger or output + SUFFIX, self)
+        self.runner = BatchRunner(
+            self._send,
+            workers=workers,
+            ledger=self.book,
+            limiter=limiter,
+            credentials=credentials,
+            config=self.config,
+            key=self._key,
+            cost=self._cost,
+            row_of=Target.row,
+            encode=Target.line,
+            identity=self._identity(source or rows.name),
+        )
+        self.silence = Silence(self.config, to.timeout, self.runner.clock)
+        self.report = JobReport()
+        self.began = False
+        """Whether ledger and output are open, and rows may be sent."""
+        self._around = around
+        self._sending: Send = self.target
+        self._models: set[str] = set()
+        self._good_path: str | None = None
+        self._scribe = Scribe(self.book, output, chosen_end())
+
+    # ------------------------------------------------------------------ running
+
+    async def run(self) -> JobReport:
+        """Work until every row is final or something stops it; ``report.stopped`` says what. What cannot even begin
+        raises ``LedgerError``, ``OutputError`` or ``InputError``. Cancelling it stops at once; nothing is lost."""
+        report = self.report
+        try:
+            report.counts = await self.book.begin(self.runner.identity)
+            report.before = report.done + report.dead
+            await self._scribe.take()
+            config = self.target.config
+            self.target = Target(config, prices=self.prices, run_id=await self._run_id())
+            self.began = True
+            writing = asyncio.create_task(self._write())
+            watching = asyncio.create_task(self._watch())
+            try:
+                async with self.target as target:
+                    self._sending = target if self._around is None else self._around(target)
+                    await self._work()
+            finally:
+                watching.cancel()
+                self._scribe.end()
+                await asyncio.gather(watching, return_exceptions=True)
+                await asyncio.wait([writing])
+                failure = writing.exception()
+            if failure is not None:
+                raise failure
+            report.counts = await self.book.counts()
+            report.written = await self._written()
+        finally:
+            self.began = False
+            self._scribe.close()
+            await self.book.close()
+        return report
+
+    def stop(self, reason: str = "stopped", *, now: bool = False) -> None:
+        """Start nothing any more and finish what is under way, or give that back too (``now``)."""
+        if not self.report.stopped:
+            self.report.stopped = reason
+        self.runner.stop(now=now)
+
+    def lanes(self) -> list[LaneStanding]:
+        return self.runner.lanes()
+
+    async def _work(self) -> None:
+        report = self.report
+        while not report.stopped:
+            try:
+                run = await self.runner.run(self._items())
+            finally:
+                report.run = added_up(report.run, self.runner.report)
+            report.stopped = report.stopped or run.stopped
+            if report.stopped:
+                return
+            report.rows = run.seen
+            if not await self._is_more_to_do(run.seen):
+                return
+
+    async def _is_more_to_do(self, rows: int) -> bool:
+        """Wait for the rows that other processes have. True if some were left behind, and we can go and get them."""
+        while not self.report.stopped:
+            self.report.counts = counts = await self.book.counts()
+            left = await self.book.abandoned(MOST_LEFT_BEHIND) if counts.open else []
+            if any(index < rows for index in left):
+                return self._is_file
+            if len(left) >= min(counts.open, MOST_LEFT_BEHIND):
+                if left:
+                    self.report.stopped = (
+                        f"shorter: the input has {rows:,} rows, and {len(left):,} open ones of the ledger are not in it"
+                    )
+                return False
+            await asyncio.sleep(LOOK_EVERY)
+        return False
+
+    async def _write(self) -> None:
+        """The output must not end the run at once when it fails: what is in flight is still to be written down."""
+        try:
+            await self._scribe.go()
+        except OutputError as error:
+            self.stop(f"output: {error}")
+
+    async def _written(self) -> int:
+        """Rows in the output; where another process writes it, it is given a moment to write ours."""
+        from .sqlite_reading import look
+
+        ours = self.report.done + self.report.dead
+        give_up_at = self.runner.clock.now() + LONGEST_WRITER_WAIT
+        while not self._scribe.has_role:
+            standing = await asyncio.to_thread(look, self.book.path)
+            if standing.written >= ours or self.runner.clock.now() > give_up_at:
+                return standing.written
+            if any(one.writes_output and one.alive for one in standing.holders):
+                await asyncio.sleep(0.1)
+            else:
+                await self._write()  # it has gone, and left the rest to us
+        return self._scribe.written
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            self.report.counts = await self.book.counts()
+            if reason := self.silence.trouble(self.runner.report):
+                self.stop(reason)
+
+    # ------------------------------------------------------------------ rows
+
+    def _items(self) -> Items:
+        """A file is read in passing, and again if need be; what may keep us waiting is read by a thread."""
+        return RowsOfFile(self) if self._is_file else aiter(rows_for_loop(self.rows))
+
+    @property
+    def _is_file(self) -> bool:
+        return self.rows.can_be_read_again and os.path.isfile(self.rows.name)
+
+    def check(self, row: InputRow) -> None:
+        """Raises ``BrokenRowError`` for a row that cannot be sent."""
+        request = row.request()
+        if request.path != self._good_path:  # most rows ask for the same
+            try:
+                self.target.address.url(request.path or self.target.config.path)
+            except UnfitPathError as error:
+                raise row.broken(str(error)) from None
+            self._good_path = request.path
+        if self.config.max_cost is not None and self.prices.price_of(request.model) is None:
+            raise row.broken(f"the price of its model {request.model[:80]!r} is not known, and max_cost needs it")
+
+    def _cost(self, row: InputRow) -> dict[str, float]:
+        self.check(row)
+        return self.target.cost(row)
+
+    def _key(self, row: InputRow) -> str:
+        """Vendors count for each model by itself."""
+        model, name = row.request().model[:80], self.target.address.name
+        if not model or (model not in self._models and len(self._models) >= MOST_MODELS):
+            return name
+        self._models.add(model)
+        return f"{name}/{model}"
+
+    async def _send(self, row: InputRow, ctx: ItemContext) -> bytes:
+        try:
+            line = await self._sending(row, ctx)
+        except Failed as error:
+            self.silence.heard_nothing(str(error))
+            raise
+        self.silence.heard()
+        return line
+
+    def _identity(self, source: str) -> dict[str, str]:
+        output = self.output if self.output == STDOUT else os.path.relpath(self.output, os.path.dirname(self.book.path))
+        return {"input": source, "output": output, **self.rows.identity, **self.target.identity}
+
+    async def _run_id(self) -> str:
+        """The same whenever this ledger is gone on with."""
+        known = await self.book.noted(RUN_ID)
+        if not known:
+            known = secrets.token_hex(16)
+            await self.book.note(RUN_ID, known)
+        return known

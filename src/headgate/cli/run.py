@@ -1,0 +1,253 @@
+"""``headgate run IN -o OUT``: a file of requests through an API, and its answers into a file. Rerun it to go on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from typing import Any
+
+import click
+
+from headgate.batch.addresses import KNOWN, address_of
+from headgate.batch.config import BatchConfig
+from headgate.batch.formats import InputError, OutputError, Rows, Template
+from headgate.batch.formats.reading import FORMATS
+from headgate.batch.formats.writing import STDOUT
+from headgate.batch.job import Job
+from headgate.batch.ledger import LedgerError
+from headgate.batch.runner import AUTO_WORKERS
+from headgate.batch.sqlite_file import SUFFIX
+from headgate.batch.target import TargetConfig
+from headgate.config import RateLimitConfig
+from headgate.errors import ConfigError
+from headgate.limiter import AdaptiveRateLimiter
+from headgate.sim.notation import read_duration
+from headgate.wire.redaction import redact
+
+from . import DONE, USAGE, CommandFailed
+from .examples import ExampleCommand
+from .notation import Notation, Number, WholeNumber
+from .run_going import go
+from .run_plan import plan_line, plan_of, plan_page
+from .run_settings import keys_of, prices_of, read_config, read_limits, read_workers
+from .run_trace import Recorder
+from .running import run_async
+
+DURATION = Notation("TIME", read_duration)
+LOOK_AGAIN = 5.0
+"""Seconds after which a server that has been failing is tried again: nobody waits for a single row of a batch, and
+every second after an outage that nothing is sent is lost."""
+STANDSTILL = 15 * 60.0
+"""Seconds without anything to start after which it is better to come back later."""
+
+
+class CannotBegin(CommandFailed):
+    """Nothing was sent: what was asked for cannot be begun."""
+
+    exit_code = USAGE
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        ("headgate run rows.jsonl -o answers.jsonl --to openai", "a file made for OpenAI's batch API, as it is"),
+        ("headgate run rows.jsonl -o answers.jsonl --to openai --plan", "rows, tokens, cost, time; nothing is sent"),
+        (
+            "headgate run people.csv -o out.jsonl --template ask.json --to anthropic",
+            'ask.json: {"model": ..., "max_tokens": 100, "messages": [{"role": "user", "content": "Greet {name}"}]}',
+        ),
+        (
+            "headgate run rows.jsonl.gz -o out.jsonl.zst --to http://localhost:8000/v1 --keys file:keys.txt",
+            "packed files, an address of your own, several keys",
+        ),
+        (
+            "headgate run rows.jsonl -o out.jsonl --to openai --max-cost 20 --price 'gpt-4o-mini*=0.15/0.60'",
+            "start nothing that could cost more than 20; prices are per million tokens, in and out",
+        ),
+        ("cat rows.jsonl | headgate run - -o - --to openai --ledger rows.ledger | jq .response.body", "in a pipe"),
+        ("headgate mock --provider openai --rate 500/min --port 8080", "practise: an API of your own, and ..."),
+        ("headgate run rows.jsonl -o out.jsonl --to http://127.0.0.1:8080/openai/v1", "... a run against it"),
+    ],
+)
+@click.argument("source", metavar="IN")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT",
+    help='Where answers go, a line for each row as it is finished; "-" for standard output. .gz and .zst are packed.',
+)
+@click.option(
+    "--to",
+    required=True,
+    metavar="URL|NAME",
+    help=f"A base URL such as http://localhost:8000/v1, or one of {', '.join(KNOWN)}.",
+)
+@click.option("--path", "path", default="", metavar="PATH", help="Where rows go that do not say: /v1/embeddings.")
+@click.option(
+    "--keys",
+    "sources",
+    multiple=True,
+    metavar="SOURCE",
+    help="Where the keys are: env:NAME, file:PATH or cmd:WORDS. Repeatable.  [default: the vendor's usual variable]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="auto",
+    show_default=True,
+    help="What IN is: a vendor's batch file, plain JSON lines (bodies, or values for a template), or CSV.",
+)
+@click.option("--template", metavar="FILE", help="JSON with {column} gaps, filled from each row. A CSV needs one.")
+@click.option("--name-field", metavar="NAME", help="The column or field with each row's name.  [default: custom_id]")
+@click.option(
+    "--delimiter", metavar="CHARACTER", help="What stands between a CSV's fields.  [default: , or tab in .tsv]"
+)
+@click.option(
+    "--on-broken",
+    type=click.Choice(("stop", "dead")),
+    default="stop",
+    show_default=True,
+    help="What to do about a row that cannot be sent: stop there, or write it off with the reason and go on.",
+)
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Say rows, tokens, cost, time and what can never fit; then stop."
+)
+@click.option(
+    "--limits",
+    type=Notation("NAME=N/TIME,...", read_limits),
+    help="What each key may do, if you know: requests=500/min,tokens=200000/min. The rest is learned.",
+)
+@click.option(
+    "--price", "prices", multiple=True, metavar="MODEL=IN/OUT", help="Per million tokens. Repeatable; * fits all."
+)
+@click.option("--max-cost", type=Number(0, min_open=True), metavar="AMOUNT", help="Start nothing that could exceed it.")
+@click.option("--max-tokens", type=WholeNumber(1), metavar="N", help="The same for tokens, in and out.")
+@click.option("--deadline", type=DURATION, help="Stop after this long, such as 2h; run again to go on.")
+@click.option("--timeout", type=DURATION, default="10min", show_default=True, help="How long one answer may take.")
+@click.option(
+    "--workers",
+    type=Notation("auto|N", read_workers),
+    default="auto",
+    show_default=True,
+    help="Calls at once at most; auto leaves that to the limiter.",
+)
+@click.option(
+    "--max-attempts", type=WholeNumber(1, 1000), default=5, show_default=True, metavar="N", help="Calls of one row."
+)
+@click.option("--ledger", metavar="FILE", help=f"Where the run keeps its book.  [default: OUT{SUFFIX}]")
+@click.option("--wait", is_flag=True, help="Stay, however long nothing can start.  [default: leave after 15 minutes]")
+@click.option(
+    "--config",
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=read_config,
+    help='TOML with the names of these options: to = "openai", max-cost = 20. What is typed goes before.',
+)
+@click.option("--trace", metavar="FILE", help="Record every call for headgate simulate --trace.")
+@click.option("--json", "as_json", is_flag=True, help="Tell of the progress and the end in JSON lines.")
+@click.option("-q", "--quiet", is_flag=True, help="Say only the last line.")
+def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: bool, **given: Any) -> int:
+    """Send a file of requests to an API and write the answers to OUT. The same command again goes on where it stopped.
+
+    Lines are those of OpenAI's batch files: custom_id, method, url and body in; custom_id, response and error out.
+    Answers come in the order in which they finish. How fast it may go is learned from the answers themselves.
+
+    Ctrl-C once starts nothing more and finishes what is under way; twice stops at once. Nothing is lost either way, nor
+    by a crash: OUT.ledger has it. Exit code 0: all done; 3: some rows are dead (headgate retry); 4: stopped, run it
+    again. Rows with the same custom_id are all sent; headgate verify finds them.
+    """
+    try:
+        with open_rows(source, given) as rows:
+            to = TargetConfig(to=given["to"], path=given["path"], timeout=given["timeout"])
+            if only_plan:
+                return show_plan(rows, to, output, given, as_json=as_json)
+            return start(rows, to, output, given, as_json=as_json, quiet=quiet)
+    except ConfigError as error:
+        raise click.UsageError(redact(f"{error}.")) from None
+    except (InputError, OutputError, LedgerError) as error:
+        raise CannotBegin(redact(f"{error}.")) from None
+
+
+def open_rows(source: str, given: dict[str, Any]) -> Rows:
+    template = given["template"]
+    return Rows(
+        source,
+        format=given["form"],
+        template=None if template is None else Template.read(template),
+        name_field=given["name_field"],
+        delimiter=given["delimiter"],
+        on_broken=given["on_broken"],
+    )
+
+
+def ledger_of(output: str, ledger: str | None) -> str | None:
+    if ledger is not None:
+        return ledger
+    return None if output == STDOUT else output + SUFFIX
+
+
+def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, as_json: bool) -> int:
+    prices, limits = prices_of(given["prices"]), given["limits"] or {}
+    try:
+        credentials = keys_of(address_of(to.to), given["sources"])
+    except click.UsageError:
+        if given["sources"]:
+            raise
+        credentials = None  # a plan needs no key
+    keys = 1 if credentials is None else len(credentials.labels)
+    plan = plan_of(rows, to, prices, limits, keys, ledger_of(output, given["ledger"]))
+    click.echo(plan_line(plan) if as_json else plan_page(plan, has_prices=bool(prices)))
+    return DONE
+
+
+def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, as_json: bool, quiet: bool) -> int:
+    ledger = ledger_of(output, given["ledger"])
+    kept = ledger is not None
+    credentials = keys_of(address_of(to.to), given["sources"])
+    settings = settings_of(given)
+    recorder = None
+    if given["trace"] is not None:
+        workers = AUTO_WORKERS if given["workers"] == "auto" else given["workers"]
+        recorder = Recorder(given["trace"], rows, workers, 1 if credentials is None else len(credentials.labels))
+    folder = "" if kept else tempfile.mkdtemp(prefix="headgate-")
+    job = Job(
+        rows,
+        to,
+        output=output,
+        ledger=ledger or os.path.join(folder, f"run{SUFFIX}"),
+        credentials=credentials,
+        source=os.path.abspath(rows.name) if rows.can_be_read_again else rows.name,
+        around=None if recorder is None else recorder.around,
+        **settings,
+    )
+    again = shlex.join(["headgate", *sys.argv[1:], *([] if kept else ["--ledger", job.book.path])])
+    ending = run_async(go(job, again=redact(again), kept=kept, recorder=recorder, as_json=as_json, quiet=quiet))
+    if folder and ending.code == DONE:
+        shutil.rmtree(folder, ignore_errors=True)  # a passing ledger whose rows are all done
+    return ending.code
+
+
+def settings_of(given: dict[str, Any]) -> dict[str, Any]:
+    prices = prices_of(given["prices"])
+    if given["max_cost"] is not None and not prices:
+        raise click.UsageError("--max-cost needs to know what tokens cost: --price MODEL=IN/OUT.")
+    return {
+        "limiter": AdaptiveRateLimiter(RateLimitConfig(limits=given["limits"] or {}, open_state_duration=LOOK_AGAIN)),
+        "workers": given["workers"],
+        "prices": prices,
+        "config": BatchConfig(
+            max_attempts=given["max_attempts"],
+            base_delay=1.0,
+            max_delay=60.0,
+            deadline=given["deadline"],
+            standstill=None if given["wait"] else STANDSTILL,
+            max_tokens=given["max_tokens"],
+            max_cost=given["max_cost"],
+        ),
+    }

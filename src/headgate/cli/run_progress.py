@@ -1,0 +1,144 @@
+"""How far a run is at one moment: done, rate, time to go, and for each key why it waits."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.batch.formats.compression import Compression
+from headgate.batch.formats.shapes import CsvRecords
+from headgate.batch.job import Job
+from headgate.batch.standing import LaneStanding
+from headgate.core.words import span
+
+LATELY = 20.0
+"""Seconds by whose pace the time to go is told."""
+CHUNK = 1 << 20
+MOST_LANES = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    done: int
+    dead: int
+    rows: int | None
+    """How many there are, as far as is known."""
+    rate: float
+    tokens: int
+    cost: float
+    lanes: list[LaneStanding]
+    trouble: str
+    stopping: bool
+    in_flight: int
+
+    @property
+    def final(self) -> int:
+        return self.done + self.dead
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to go at the present pace."""
+        if self.rows is None or self.rate <= 0:
+            return None
+        return max(0, self.rows - self.final) / self.rate
+
+    def name_of(self, lane: LaneStanding) -> str:
+        """The label alone where all keys are of one model."""
+        alone = lane.credential is not None and all(other.key == lane.key for other in self.lanes)
+        return str(lane.credential) if alone else f"{lane.key} {lane.credential or ''}".strip()
+
+    def line(self) -> str:
+        """For a pipe."""
+        parts = [f"{self.done:,} done" + (f" of {self.rows:,}" if self.rows else "")]
+        parts += [f"{self.dead:,} dead"] if self.dead else []
+        parts += [f"{self.rate:.1f}/s"]
+        parts += [f"{span(self.left)} to go"] if self.left else []
+        parts += [f"{self.tokens:,} tokens"] if self.tokens else []
+        parts += [f"cost {self.cost:,.4g}"] if self.cost else []
+        waits = [f"{self.name_of(lane)}: {lane.reason}" for lane in self.lanes if lane.reason and not lane.in_flight]
+        return ", ".join(parts) + (f"; {'; '.join(waits[:3])}" if waits else "")
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "event": "progress",
+            "done": self.done,
+            "dead": self.dead,
+            "rows": self.rows,
+            "rate": round(self.rate, 3),
+            "left": None if self.left is None else round(self.left, 1),
+            "tokens": self.tokens,
+            "cost": self.cost,
+            "keys": [
+                {
+                    "key": lane.key,
+                    "credential": lane.credential,
+                    "learned": None if lane.rate is None else round(lane.rate, 3),
+                    "in_flight": lane.in_flight,
+                    "waiting": lane.waiting,
+                    "opens_in": lane.opens_in,
+                    "reason": lane.reason,
+                }
+                for lane in self.lanes
+            ],
+        }
+
+
+class Looker:
+    """Looks at a job again and again, and remembers enough to tell its pace."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._count = RowCount(job)
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def look(self) -> Progress:
+        job, report = self._job, self._job.report
+        now, final = job.runner.clock.now(), report.done + report.dead
+        if not report.counts.seen and not self._marks:
+            final = report.before
+        self._marks.append((now, final))
+        while len(self._marks) > 2 and self._marks[0][0] < now - LATELY:
+            self._marks.popleft()
+        (began_at, began), (at, count) = self._marks[0], self._marks[-1]
+        lanes = job.lanes()
+        rows = report.rows if report.rows is not None else self._count.rows
+        return Progress(
+            done=report.done,
+            dead=report.dead,
+            rows=None if rows is None else max(rows, final),
+            rate=(count - began) / (at - began_at) if at > began_at else 0.0,
+            tokens=report.counts.tokens,
+            cost=report.counts.cost,
+            lanes=sorted(lanes[:MOST_LANES], key=lambda lane: (lane.key, lane.credential or "")),
+            trouble=job.silence.last if job.silence.is_silent else "",
+            stopping=bool(report.stopped),
+            in_flight=sum(lane.in_flight for lane in lanes),
+        )
+
+
+class RowCount:
+    """How many rows a plain file has, counted beside the run by its line ends; blank lines are counted along."""
+
+    def __init__(self, job: Job) -> None:
+        self.rows: int | None = None
+        self._has_header = isinstance(job.rows.shape, CsvRecords)
+        path = job.rows.name
+        if job.rows.can_be_read_again and os.path.isfile(path):
+            threading.Thread(target=self._count, args=(path,), name="headgate-count", daemon=True).start()
+
+    def _count(self, path: str) -> None:
+        ends, last = 0, b"\n"
+        try:
+            with open(path, "rb") as file:
+                if Compression.of_start(file.read(4)) is not Compression.NONE:
+                    return
+                file.seek(0)
+                while chunk := file.read(CHUNK):
+                    ends += chunk.count(b"\n")
+                    last = chunk[-1:]
+        except OSError:
+            return
+        self.rows = max(0, ends + (last != b"\n") - self._has_header)

@@ -1,0 +1,133 @@
+"""What ``headgate run`` was told, turned into what a job needs: a configuration file, limits, prices, keys."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from headgate.batch.addresses import Address
+from headgate.batch.prices import Prices
+from headgate.config import RateLimitConfig
+from headgate.credentials import CredentialCoordinator, FileStore, StoreError, credentials_from
+from headgate.errors import ConfigError
+from headgate.sim.notation import read_rate
+
+from . import CommandFailed, complain
+
+DIMENSIONS = ("requests", "tokens")
+LARGEST_CONFIG = 1 << 20
+_TABLES = {"limits": ",", "prices": None}
+"""Options that a file may write as a table, and what stands between their parts on the command line."""
+
+
+def read_config(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """Make a file's values the defaults of this command's options; what is typed goes before."""
+    if path is None:
+        return None
+    names = {str(one.name): one for one in context.command.params if one is not parameter}
+    by_option = {
+        option.lstrip("-").replace("-", "_"): name for name, one in names.items() for option in (*one.opts, name)
+    }
+    defaults: dict[str, Any] = {}
+    for given, value in _toml(path).items():
+        name = by_option.get(given.replace("-", "_"))
+        if name is None:
+            known = ", ".join(sorted(one.replace("_", "-") for one in by_option if len(one) > 1))
+            raise click.UsageError(f"--config: {path} has {given!r}, which is no option; there are {known}.")
+        defaults[name] = _as_typed(given, value, names[name])
+    context.default_map = {**(context.default_map or {}), **defaults}
+    return path
+
+
+def _toml(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_CONFIG + 1)
+        if len(content) > LARGEST_CONFIG:
+            raise click.UsageError(f"--config: {path} is longer than {LARGEST_CONFIG:,} bytes.")
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise click.UsageError(f"--config: {path} cannot be read ({error.strerror}).") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"--config: {path} is not written as TOML ({error}).") from None
+
+
+def _as_typed(given: str, value: Any, parameter: click.Parameter) -> Any:
+    """A value of the file as the command line would have it."""
+    if isinstance(value, dict) and parameter.name in _TABLES:
+        parts = [f"{name}={amount}" for name, amount in value.items()]
+        joint = _TABLES[parameter.name]
+        return parts if joint is None else joint.join(parts)
+    if isinstance(value, bool) or not isinstance(value, dict | list):
+        many = parameter.multiple or parameter.nargs == -1
+        text = value if isinstance(value, bool) else str(value)
+        return [text] if many else text
+    if isinstance(value, list) and parameter.multiple:
+        return [str(one) for one in value]
+    raise click.UsageError(f"--config: {given} is no single value; write it as on the command line.")
+
+
+def read_limits(text: str) -> dict[str, str]:
+    """``requests=500/min,tokens=200000/min``."""
+    limits: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, amount = part.strip().partition("=")
+        if not equals or name not in DIMENSIONS:
+            raise ValueError(f"{part!r} is no limit; write requests=500/min,tokens=200000/min")
+        read_rate(amount)
+        limits[name] = amount.strip()
+    try:
+        RateLimitConfig(limits=limits)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return limits
+
+
+def read_workers(text: str) -> int | str:
+    if text == "auto":
+        return text
+    try:
+        workers = int(text)
+    except ValueError:
+        workers = 0
+    if not 1 <= workers <= 100_000:
+        raise ValueError(f"{text!r} is neither auto nor a whole number from 1 to 100,000")
+    return workers
+
+
+def prices_of(given: Iterable[str]) -> Prices:
+    prices: dict[str, object] = {}
+    for one in given:
+        model, equals, price = one.rpartition("=")
+        if not equals or not model:
+            raise click.UsageError(f"--price {one!r} is written MODEL=IN/OUT, such as gpt-4o-mini=0.15/0.60.")
+        prices[model] = price
+    try:
+        return Prices.of(prices)
+    except ConfigError as error:
+        raise click.UsageError(f"--price: {error}.") from None
+
+
+def keys_of(address: Address, sources: tuple[str, ...]) -> CredentialCoordinator | None:
+    """From where the user says, else from the vendor's usual variable; an address of one's own may need none."""
+    variable = address.key_variable
+    if not sources and variable:
+        if not (os.environ.get(variable) or os.environ.get(f"{variable}_1")):
+            raise click.UsageError(
+                f"{address.name} needs a key: put it into the environment variable {variable}, or say where it is with "
+                "--keys file:PATH."
+            )
+        sources = (f"env:{variable}",)
+    if not sources:
+        return None
+    try:
+        found = [one for source in sources for one in credentials_from(source, warn=complain)]
+        return CredentialCoordinator(found, at_once=None, provider=address.name, store=FileStore())
+    except ConfigError as error:
+        raise click.UsageError(f"--keys: {error}.") from None
+    except StoreError as error:
+        raise CommandFailed(f"{error}; HEADGATE_STATE names another folder.") from None

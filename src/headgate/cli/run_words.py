@@ -1,0 +1,122 @@
+"""How a run has ended, in a few sentences of which the last says what to do next, and in an exit code."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.batch.formats.writing import STDOUT
+from headgate.batch.job import Job
+from headgate.batch.job_report import JobReport
+from headgate.core.words import span
+
+from . import DONE, FAILED, STOPPED
+from .status import most
+
+AGAIN = "Run the same command again to go on."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    code: int
+    about: str
+    """What was done."""
+    next: str
+    """What to do now: the last line."""
+    fields: dict[str, Any]
+
+
+def ending_of(job: Job, again: str) -> Ending:
+    report = job.report
+    if report.stopped or not report.complete:
+        code, next_ = STOPPED, what_next(job, again)
+    elif report.dead:
+        code = FAILED
+        where = "" if job.output == STDOUT else f" {job.output}"
+        next_ = f"Why rows are dead stands in their lines; headgate retry{where} gives them another chance."
+    else:
+        code = DONE
+        next_ = f"All rows are done.{'' if job.output == STDOUT else f' headgate verify {job.output} proves it.'}"
+    return Ending(code=code, about=about(report), next=next_, fields=fields_of(job, code, next_))
+
+
+def about(report: JobReport) -> str:
+    counts, run = report.counts, report.run
+    dead = f", {report.dead:,} dead ({most(counts.reasons)})" if report.dead else ""
+    still_open = f", {counts.open:,} open" if counts.open else ""
+    before = f" ({report.before:,} of them before)" if report.before else ""
+    sums = [f"{run.calls:,} calls in {span(run.elapsed)}"]
+    if run.rate_limit_participants:
+        sums.append(f"{run.rate_limit_participants:,} rate limited")
+    if counts.tokens:
+        sums.append(f"{counts.tokens:,} tokens")
+    if counts.cost:
+        sums.append(f"cost {counts.cost:,.4g}")
+    return f"{report.done:,} done{dead}{before}{still_open}; {', '.join(sums)}."
+
+
+def what_next(job: Job, again: str) -> str:
+    """Why it stopped, and what to do about it."""
+    report = job.report
+    word, _, said = report.stopped.partition(":")
+    said = said.strip()
+    go_on = f"To go on: {again}" if again else AGAIN
+    if word == "stopped":
+        return f"Stopped. {go_on}"
+    if word == "standstill":
+        seconds = report.run.come_back_in
+        when = "" if seconds is None else f"; come back in {span(seconds)}, at {clock_time(time.time() + seconds)}"
+        return f"Nothing can start for now{when}. {go_on} (--wait stays.)"
+    if word == "deadline":
+        return f"The time is up ({said}). {go_on}"
+    if word == "caps":
+        return f"The next row could cost more than is allowed; raise --max-cost or --max-tokens. {go_on}"
+    if word == "no_credential":
+        return (
+            "None of the keys is accepted any more; put in others, or free one that is good after all (headgate keys). "
+            f"{go_on}"
+        )
+    if word == "fail_fast":
+        key = "The key was not accepted" if job.runner.credentials is not None else "It wants a key"
+        return f"{key} ({said}). Say where a good one is with --keys env:NAME or file:PATH. {go_on}"
+    if word == "broken":
+        return f"{said}. Put that line right, or write such rows off with --on-broken dead. {go_on}"
+    if word == "silent":
+        return f"{job.target.address.name} does not answer: {said}. Check --to and the network. {go_on} (--wait stays.)"
+    if word in ("output", "input"):
+        return said if again == "" else f"{said} {go_on}"
+    if word == "shorter":
+        return f"{said}. Bring the input back as it was, or name another ledger and output."
+    if report.stopped:
+        return f"{report.stopped}. {go_on}"
+    if report.counts.open:
+        return f"{report.counts.open:,} rows are open that were not in this input or that others had. {go_on}"
+    return f"Another process still writes {job.output}. {go_on}"
+
+
+def clock_time(at: float) -> str:
+    near = at - time.time() < 12 * 3600
+    return time.strftime("%H:%M" if near else "%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def fields_of(job: Job, code: int, next_: str) -> dict[str, Any]:
+    report = job.report
+    return {
+        "event": "end",
+        "exit_code": code,
+        "done": report.done,
+        "dead": report.dead,
+        "open": report.counts.open,
+        "before": report.before,
+        "written": report.written,
+        "reasons": dict(report.counts.reasons),
+        "calls": report.run.calls,
+        **report.run.rate_limits(),
+        "tokens": report.counts.tokens,
+        "cost": report.counts.cost,
+        "elapsed": round(report.run.elapsed, 3),
+        "stopped": report.stopped,
+        "come_back_in": report.run.come_back_in,
+        "next": next_,
+    }

@@ -1,0 +1,257 @@
+"""A job puts rows, target, ledger, runner and output together for a program as ``headgate run`` does for a person."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+
+import pytest
+
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.batch import watch
+from headgate.batch.config import BatchConfig
+from headgate.batch.formats import OutputError, Rows
+from headgate.batch.job import Job
+from headgate.batch.ledger import LedgerError
+from headgate.batch.output import Scribe
+from headgate.batch.report import BatchReport
+from headgate.batch.sqlite_ledger import SqliteLedger
+from headgate.batch.target import TargetConfig
+from headgate.batch.watch import Silence
+from headgate.errors import ConfigError
+
+UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)
+NOWHERE = TargetConfig(to="http://127.0.0.1:9/v1")
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(
+        "".join(json.dumps({"custom_id": f"r{n}", "body": {"model": f"m{n % 2}"}}) + "\n" for n in range(50))
+    )
+    return str(path)
+
+
+class Server:
+    """Answers in place of the target."""
+
+    def __init__(self, takes=0.0, fails=()):
+        self.calls: Counter[str] = Counter()
+        self.models: Counter[str] = Counter()
+        self.takes, self.fails = takes, fails
+
+    def __call__(self, send):
+        async def answer(row, ctx):
+            self.calls[row.key] += 1
+            self.models[ctx.key] += 1
+            await asyncio.sleep(self.takes)
+            if row.key in self.fails:
+                raise ValueError("no")
+            return b'{"custom_id": "%b"}\n' % row.key.encode()
+
+        return answer
+
+
+def rows_of(source):
+    """They are opened again when they are read."""
+    rows = Rows(source)
+    rows.close()
+    return rows
+
+
+def job_of(source, output, server, **more):
+    more.setdefault("limiter", AdaptiveRateLimiter(UNPACED))
+    return Job(rows_of(source), NOWHERE, output=str(output), around=server, **more)
+
+
+def names(output):
+    return Counter(json.loads(line)["custom_id"] for line in output.read_text().splitlines())
+
+
+ALL = Counter(f"r{n}" for n in range(50))
+
+
+def test_from_file_to_file(source, tmp_path):
+    server, output = Server(), tmp_path / "out.jsonl"
+    report = asyncio.run(job_of(source, output, server).run())
+    assert (report.complete, report.done, report.rows, report.written) == (True, 50, 50, 50)
+    assert names(output) == server.calls == ALL
+
+
+def test_each_model_has_a_gate_of_its_own(source, tmp_path):
+    server = Server()
+    asyncio.run(job_of(source, tmp_path / "out.jsonl", server).run())
+    assert server.models == {"127.0.0.1:9/m0": 25, "127.0.0.1:9/m1": 25}
+
+
+def test_stopped_and_gone_on_with(source, tmp_path):
+    server, output = Server(takes=0.02), tmp_path / "out.jsonl"
+
+    async def first():
+        job = job_of(source, output, server, workers=5)
+        running = asyncio.create_task(job.run())
+        while len(server.calls) < 10:
+            await asyncio.sleep(0.001)
+        job.stop("enough: for now")
+        return await running
+
+    report = asyncio.run(first())
+    assert (report.stopped, report.complete) == ("enough: for now", False)
+    assert report.done == len(server.calls) == sum(names(output).values()) < 50
+    report = asyncio.run(job_of(source, output, server).run())
+    assert report.complete
+    assert names(output) == server.calls == ALL
+
+
+def test_cancelled_and_gone_on_with(source, tmp_path):
+    server, output = Server(takes=0.05), tmp_path / "out.jsonl"
+
+    async def first():
+        running = asyncio.create_task(job_of(source, output, server, workers=5).run())
+        while len(server.calls) < 10:
+            await asyncio.sleep(0.001)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(first())
+    assert asyncio.run(job_of(source, output, server).run()).complete
+    assert names(output) == ALL
+    assert server.calls.total() <= 55
+
+
+def test_two_jobs_share_the_rows_and_both_end_when_all_is_done(source, tmp_path):
+    server, output = Server(takes=0.01), tmp_path / "out.jsonl"
+
+    async def both():
+        jobs = [job_of(source, output, server, workers=3, config=BatchConfig(window=5)) for _ in range(2)]
+        return await asyncio.gather(*(job.run() for job in jobs))
+
+    reports = asyncio.run(both())
+    assert [report.complete for report in reports] == [True, True]
+    assert sum(report.run.calls for report in reports) == 50
+    assert names(output) == server.calls == ALL
+
+
+def test_rows_that_a_dead_process_has_left_are_fetched(source, tmp_path):
+    """Another holds the first rows when we come to them, and dies before we end."""
+    server, output = Server(takes=0.005), tmp_path / "out.jsonl"
+
+    async def main():
+        job = job_of(source, output, server, workers=2)
+        other = SqliteLedger(f"{output}.ledger")
+        await other.begin(job.runner.identity)
+        rows = list(rows_of(source))[:5]
+        await other.claim(rows)
+        running = asyncio.create_task(job.run())
+        while len(server.calls) < 45:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        assert not running.done()
+        await other.close()
+        return await running
+
+    assert asyncio.run(main()).complete
+    assert names(output) == server.calls == ALL
+
+
+def test_dead_rows_are_in_the_output_too(source, tmp_path):
+    output = tmp_path / "out.jsonl"
+    report = asyncio.run(job_of(source, output, Server(fails={"r7"})).run())
+    assert (report.complete, report.done, report.dead) == (True, 49, 1)
+    assert names(output) == ALL
+
+
+def test_a_foreign_output_is_refused_before_anything_is_sent(source, tmp_path):
+    server, output = Server(), tmp_path / "out.jsonl"
+    output.write_text("mine\n")
+    with pytest.raises(OutputError, match="was not written by this run"):
+        asyncio.run(job_of(source, output, server).run())
+    assert not server.calls
+
+
+def test_another_target_is_refused(source, tmp_path):
+    output = tmp_path / "out.jsonl"
+    asyncio.run(job_of(source, output, Server()).run())
+    job = Job(rows_of(source), TargetConfig(to="http://127.0.0.1:10/v1"), output=str(output))
+    with pytest.raises(LedgerError, match="the target was"):
+        asyncio.run(job.run())
+
+
+def test_what_can_never_be_is_said_when_it_is_made(source, tmp_path):
+    with pytest.raises(ConfigError, match="target"):
+        Job(rows_of(source), TargetConfig(to="nowhere"), output=str(tmp_path / "o"))
+
+
+class TestScribe:
+    """The output role goes from hand to hand."""
+
+    def test_one_writes_at_a_time_and_the_next_goes_on(self, tmp_path):
+        path = tmp_path / "out"
+
+        async def main():
+            ledgers = [SqliteLedger(tmp_path / "l.ledger") for _ in range(2)]
+            for ledger in ledgers:
+                await ledger.begin({})
+            first, second = (Scribe(ledger, str(path), None) for ledger in ledgers)
+            assert await first.take()
+            assert not await second.take()
+            first.close()
+            await ledgers[0].close()
+            assert await second.take()
+            second.close()
+            await ledgers[1].close()
+
+        asyncio.run(main())
+        assert path.exists()
+
+
+class Clock:
+    at = 0.0
+
+    def now(self):
+        return self.at
+
+
+class TestSilence:
+    def test_a_run_that_never_had_an_answer_is_stopped_soon(self):
+        clock = Clock()
+        silence = Silence(BatchConfig(standstill=900), 10.0, clock)
+        for _ in range(watch.FEWEST_FAILURES):
+            silence.heard_nothing("host: cannot be reached")
+        clock.at = watch.NEVER_ANSWERED - 1
+        assert silence.trouble(BatchReport(calls=5)) == ""
+        clock.at = watch.NEVER_ANSWERED
+        assert silence.trouble(BatchReport(calls=5)) == "silent: host: cannot be reached"
+
+    def test_one_that_had_is_given_more_time(self):
+        clock = Clock()
+        silence = Silence(BatchConfig(standstill=900), 10.0, clock)
+        silence.heard()
+        for _ in range(10):
+            silence.heard_nothing("host: hung up")
+        clock.at = 10.0
+        assert silence.trouble(BatchReport(calls=20, done=1)) == ""
+        clock.at = 909.0
+        assert silence.trouble(BatchReport(calls=20, done=1)) == ""
+        clock.at = 910.0
+        assert silence.trouble(BatchReport(calls=20, done=1)) == "silent: no row was done for 15 min (host: hung up)"
+
+    def test_rows_lost_to_the_outage_are_no_progress(self):
+        clock = Clock()
+        silence = Silence(BatchConfig(standstill=900), 10.0, clock)
+        silence.heard()
+        clock.at = 900.0
+        report = BatchReport(calls=20, dead=4)
+        report.reasons["transient"] = 4
+        assert silence.trouble(report).startswith("silent: ")
+
+    def test_who_waits_is_not_stopped(self):
+        clock = Clock()
+        silence = Silence(BatchConfig(), 10.0, clock)
+        for _ in range(10):
+            silence.heard_nothing("host: cannot be reached")
+        clock.at = 1e6
+        assert silence.trouble(BatchReport(calls=20)) == ""

@@ -1,0 +1,162 @@
+"""kill -9 of ``headgate run`` at any moment, against a server that counts: nothing lost, nothing twice in the output.
+
+Calls that the server sees again are at most those that were in flight at each kill: under way, or answered and not yet
+written down, of which there are four for each worker at most.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from headgate.batch.crew import WRITTEN_BESIDE
+from headgate.batch.ledger import LedgerError, RowState
+from headgate.batch.sqlite_reading import look
+from headgate.batch.steps import STEPS, VARIABLE
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")
+
+WORKERS = 8
+IN_FLIGHT = WORKERS + WRITTEN_BESIDE * WORKERS
+PATIENCE = 100.0
+FEW = 600
+
+
+@pytest.fixture
+def mock(tmp_path, monkeypatch):
+    monkeypatch.setenv("MOCK_KEY", "any-key")
+    command = [sys.executable, "-m", "headgate", "mock", "--provider", "openai", "--json", "--stop-with-stdin"]
+    command += ["--rate", "1000000/min", "--latency", "10ms"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    told = json.loads(process.stdout.readline())
+
+    def truth():
+        with urllib.request.urlopen(f"{told['url']}/_truth", timeout=10) as answer:
+            return json.load(answer)["providers"]["openai"]
+
+    yield SimpleNamespace(url=told["providers"]["openai"], truth=truth)
+    process.kill()
+    process.communicate()
+
+
+class Batch:
+    """One batch that is started again and again."""
+
+    def __init__(self, folder, mock, rows):
+        self.folder, self.mock, self.rows = folder, mock, rows
+        self.output = folder / "out.jsonl"
+        body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hello"}]}
+        with (folder / "rows.jsonl").open("w") as file:
+            for number in range(rows):
+                file.write(json.dumps({"custom_id": f"r{number}", "body": body}) + "\n")
+
+    def start(self, kill_at=None):
+        environment = {**os.environ, VARIABLE: kill_at} if kill_at else os.environ
+        command = [sys.executable, "-m", "headgate", "run", "rows.jsonl", "-o", "out.jsonl", "--to", self.mock.url]
+        command += ["--keys", "env:MOCK_KEY", "--workers", str(WORKERS), "--quiet"]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+
+    def end_of(self, process):
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode in (0, -9), said.decode()
+        return process.returncode
+
+    def done(self):
+        path = self.folder / "out.jsonl.ledger"
+        try:
+            return look(str(path)).counts.states.get(RowState.DONE, 0)
+        except LedgerError:  # not there yet, or still empty
+            return 0
+
+    def check(self, kills, note):
+        """All that must hold once the run has come to its end."""
+        standing = look(str(self.folder / "out.jsonl.ledger"))
+        assert standing.counts.states == {RowState.DONE: self.rows}, note
+        names = Counter(json.loads(line)["custom_id"] for line in self.output.read_text().splitlines())
+        assert names == Counter(f"r{number}" for number in range(self.rows)), note
+        assert (standing.written, standing.offset) == (self.rows, self.output.stat().st_size), note
+        truth = self.mock.truth()
+        assert truth["ids_done"] == self.rows, note
+        assert truth["asked"] - self.rows <= kills * IN_FLIGHT, note
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_each_labelled_step(tmp_path, mock, step, times):
+    batch = Batch(tmp_path, mock, FEW)
+    if step == "write":
+        times = 1  # so few rows are written at once
+    assert batch.end_of(batch.start(f"{step}:{times}")) == -9
+    assert batch.end_of(batch.start()) == 0
+    batch.check(1, f"killed at {step}:{times}")
+
+
+def kill_at_random(batch, kills, draw):
+    """Start, kill once it works, start again; then let it finish."""
+    for number in range(kills):
+        before, process = batch.mock.truth()["asked"], batch.start()
+        give_up_at = time.monotonic() + PATIENCE
+        while batch.mock.truth()["asked"] == before and process.poll() is None:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.002)
+        time.sleep(draw.uniform(0, 0.3))
+        process.kill()
+        if batch.end_of(process) == 0:
+            return number
+    in_vain = batch.mock.truth()["asked"] - batch.done()
+    assert batch.end_of(batch.start()) == 0
+    assert batch.mock.truth()["asked"] - batch.rows == in_vain, "a row that was written down was sent again"
+    return kills
+
+
+def test_killed_at_random_moments(tmp_path, mock):
+    seed, batch = 5, Batch(tmp_path, mock, 1500)
+    kills = kill_at_random(batch, 4, random.Random(seed))
+    assert kills == 4
+    batch.check(kills, f"seed {seed}")
+
+
+def four_processes(batch, draw):
+    four = [batch.start() for _ in range(4)]
+    give_up_at = time.monotonic() + PATIENCE
+    while batch.done() < batch.rows // 20:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+    for process in draw.sample(four, 2):
+        time.sleep(draw.uniform(0, 0.1))
+        process.kill()
+    return sorted(batch.end_of(process) for process in four)
+
+
+def test_four_processes_on_one_ledger_of_which_two_are_killed(tmp_path, mock):
+    seed, batch = 1, Batch(tmp_path, mock, 4000)
+    assert four_processes(batch, random.Random(seed)) == [-9, -9, 0, 0]
+    batch.check(2, f"seed {seed}")
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_at_many_random_moments(tmp_path, mock, seed):
+    batch = Batch(tmp_path, mock, 40_000)
+    kills = kill_at_random(batch, 100, random.Random(seed))
+    assert kills >= 50, f"seed {seed}"
+    batch.check(kills, f"seed {seed}")
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(10))
+def test_four_processes_again_and_again(tmp_path, mock, seed):
+    batch = Batch(tmp_path, mock, 6000)
+    assert four_processes(batch, random.Random(seed)) == [-9, -9, 0, 0], f"seed {seed}"
+    batch.check(2, f"seed {seed}")

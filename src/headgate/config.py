@@ -22,6 +22,7 @@ from .core.control.protocol import Controller
 from .core.gate import FASTEST, GatePolicy
 from .core.window import MOST_BUCKETS
 from .errors import ConfigError
+from .wire.redaction import redact
 from .wire.urls import host_key
 
 Strategy = Callable[["RateLimitConfig"], Controller]
@@ -110,7 +111,8 @@ class RateLimitConfig:
         )
         for key, override in self.overrides.items():
             if not isinstance(override, RateLimitConfig):
-                raise ConfigError(f"overrides[{host_key(key)!r}]={type(override).__name__} must be a RateLimitConfig")
+                name = redact(repr(host_key(key)))
+                raise ConfigError(f"overrides[{name}]={type(override).__name__} must be a RateLimitConfig")
         object.__setattr__(self, "overrides", {host_key(key): override for key, override in self.overrides.items()})
         _check(
             self,
@@ -135,12 +137,14 @@ class RateLimitConfig:
         for dimension in self.burst:
             if dimension not in self.limits:
                 given = ", ".join(self.limits) or "none given"
-                raise ConfigError(f"burst[{dimension!r}] must belong to one of limits ({given})")
+                raise ConfigError(redact(f"burst[{dimension!r}] must belong to one of limits ({given})"))
         return {dimension: self._quota(dimension, text) for dimension, text in self.limits.items()}
 
     def _quota(self, dimension: str, text: str) -> Quota:
         if not isinstance(text, str):
-            raise ConfigError(f"limits[{dimension!r}]={repr(text)[:LONGEST_VALUE]} must be a text like '500/min'")
+            raise ConfigError(
+                redact(f"limits[{dimension!r}]={repr(text)[:LONGEST_VALUE]} must be a text like '500/min'")
+            )
         try:
             amount, window = parse_quota(text)
             burst = amount / 10
@@ -155,7 +159,7 @@ class RateLimitConfig:
                 raise ValueError(f"burst={burst!r} must be above 0 and at most the limit, {amount:g}")
             return Quota(amount=amount, window=window, burst=burst)
         except ValueError as wrong:
-            raise ConfigError(f"limits[{dimension!r}]: {wrong}") from None
+            raise ConfigError(redact(f"limits[{dimension!r}]: {wrong}")) from None
 
     def starting_rate(self) -> float:
         known = self.quotas().get("requests")
@@ -279,4 +283,4 @@ def _check(
     except TypeError:
         fine = False
     if not fine:
-        raise ConfigError(f"{name}={say(value)[:LONGEST_VALUE]} must be {range_}")
+        raise ConfigError(redact(f"{name}={say(value)[:LONGEST_VALUE]} must be {range_}"))

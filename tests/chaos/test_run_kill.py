@@ -129,7 +129,9 @@ def four_processes(batch, draw):
     four = [batch.start() for _ in range(4)]
     give_up_at = time.monotonic() + PATIENCE
     while batch.done() < batch.rows // 20:
-        assert time.monotonic() < give_up_at
+        ended = [process.communicate()[1].decode() for process in four if process.poll() is not None]
+        assert not ended, ended
+        assert time.monotonic() < give_up_at, batch.done()
         time.sleep(0.01)
     for process in draw.sample(four, 2):
         time.sleep(draw.uniform(0, 0.1))

@@ -92,7 +92,7 @@ def test_a_picture_that_cannot_be_written_does_not_cost_the_score(headgate, tmp_
 
 
 def test_a_quota_that_was_not_found_is_said_so_and_no_share_is_told_from_then_on():
-    trial, plan = watched_trial(), hidden_plan(1, 5000, 28.0)
+    trial, plan = watched_trial(), hidden_plan(1, 6000, 28.0)
     trial.samples = [Sample(n / 10, (KeySample(3.0),) * 3, 0, 0) for n in range(140)]
     rows = dict(summary(judge(trial, plan, {"ids_done": 0, "ids_done_twice": 0}), plan, None))
     for key, own in zip(("key-1", "key-2", "key-3"), plan.keys, strict=True):
@@ -129,7 +129,7 @@ def test_ctrl_c_gives_the_score_so_far_and_exit_code_4(headgate_process, tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize(("calls", "seconds"), [(5000, 28.0), (20, 1.0), (200, 3.0), (20, 3600.0)])
+@pytest.mark.parametrize(("calls", "seconds"), [(6000, 28.0), (20, 1.0), (200, 3.0), (20, 3600.0)])
 def test_the_hidden_quota_fits_the_time_it_has(seed, calls, seconds):
     plan = hidden_plan(seed, calls, seconds)
     assert plan == hidden_plan(seed, calls, seconds)
@@ -160,7 +160,7 @@ def watched_trial():
 def test_the_screen_fits_its_window_and_says_why_it_waits(width, height):
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
     trial = watched_trial()
-    console.print(LiveScreen(console, hidden_plan(1, 5000, 28.0), 28.0).screen(trial, trial.samples[-1]))
+    console.print(LiveScreen(console, hidden_plan(1, 6000, 28.0), 28.0).screen(trial, trial.samples[-1]))
     lines = console.file.getvalue().splitlines()
     assert len(lines) < height
     assert max(map(len, lines)) <= width
@@ -172,7 +172,7 @@ def test_the_screen_fits_its_window_and_says_why_it_waits(width, height):
 
 
 def test_the_screen_tells_what_happens():
-    trial, plan = watched_trial(), hidden_plan(1, 5000, 28.0)
+    trial, plan = watched_trial(), hidden_plan(1, 6000, 28.0)
     _, key_2, key_3 = plan.keys
 
     def told(at, shares=(1.0, 1.0, 1.0), done=0):
@@ -190,7 +190,7 @@ def test_the_screen_tells_what_happens():
 
 def test_a_terminal_keeps_the_last_screen_and_the_score():
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
-    trial, plan = watched_trial(), hidden_plan(1, 5000, 28.0)
+    trial, plan = watched_trial(), hidden_plan(1, 6000, 28.0)
     trial.times_done.update(range(700))
     trial.stopped = True
     score = judge(trial, plan, {"ids_done": 700, "ids_done_twice": 0})

@@ -46,6 +46,7 @@ MOST_LEFT_BEHIND = 1_000
 LONGEST_WRITER_WAIT = 60.0
 """Seconds to wait for another process to write our last rows into the output."""
 RUN_ID = "run_id"
+"""The ledger's note of what makes every row's Idempotency-Key, in all runs that go on with it."""
 
 Send = Callable[[InputRow, ItemContext], Awaitable[bytes]]
 
@@ -107,7 +108,8 @@ class Job:
             report.before = report.done + report.dead
             await self._scribe.take()
             config = self.target.config
-            self.target = Target(config, prices=self.prices, run_id=await self._run_id())
+            run_id = await self.book.settle(RUN_ID, secrets.token_hex(16))
+            self.target = Target(config, prices=self.prices, run_id=run_id)
             self.began = True
             writing = asyncio.create_task(self._write())
             watching = asyncio.create_task(self._watch())
@@ -246,11 +248,3 @@ class Job:
     def _identity(self, source: str) -> dict[str, str]:
         output = self.output if self.output == STDOUT else os.path.relpath(self.output, os.path.dirname(self.book.path))
         return {"input": source, "output": output, **self.rows.identity, **self.target.identity}
-
-    async def _run_id(self) -> str:
-        """The same whenever this ledger is gone on with."""
-        known = await self.book.noted(RUN_ID)
-        if not known:
-            known = secrets.token_hex(16)
-            await self.book.note(RUN_ID, known)
-        return known

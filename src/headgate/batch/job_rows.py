@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from .formats import BrokenRowError, InputError, InputRow
 from .ledger import Claim, Counts, Row, RowState
+from .sqlite_book import Book
 from .sqlite_ledger import SqliteLedger
+from .sqlite_reading import read_note
 
 if TYPE_CHECKING:
     from .job import Job
@@ -27,6 +29,15 @@ class CheckedLedger(SqliteLedger):
         counts = await super().begin(identity)
         self._begun = True
         return counts
+
+    async def settle(self, name: str, text: str) -> str:
+        """Keep a text unless there is one under this name; what is kept is the same for all processes."""
+
+        def write(book: Book) -> str:
+            book.connection.execute("INSERT OR IGNORE INTO notes VALUES (?, ?)", (name, text))
+            return read_note(book.connection, name)
+
+        return await self._write().submit(write, lasting=False, step="note")
 
     async def claim(self, rows: Sequence[Row]) -> list[Claim | RowState]:
         good = self._until_broken(rows)

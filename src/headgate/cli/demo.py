@@ -56,7 +56,7 @@ OPEN_FOR = 1.0
 @click.command(
     cls=ExampleCommand,
     examples=[
-        ("headgate demo", "half a minute, 5,000 calls; writes headgate-demo.svg"),
+        ("headgate demo", "half a minute, 6,000 calls; writes headgate-demo.svg"),
         ("headgate demo --seed 7", "other hidden quotas"),
         ("headgate demo --seconds 10 --calls 500 --workers 16", "shorter and smaller"),
         ("headgate demo --trace run.jsonl", "record it, to ask what-if questions of it with headgate simulate"),
@@ -67,7 +67,7 @@ OPEN_FOR = 1.0
     "--calls",
     type=WholeNumber(20, 1_000_000),
     metavar="N",
-    default=5000,
+    default=6000,
     show_default=True,
     help="Calls to get done.",
 )

@@ -87,7 +87,7 @@ def caveats(trace: Trace, seen: Hindsight, asked: Asked, answers: Mapping[tuple[
     if not (seen.seconds and math.isfinite(again.seconds)):
         yield "Check: simulated as recorded, the run does not end as it did, so take the answer with care."
     else:
-        off = abs(again.seconds - seen.seconds) / seen.seconds
+        off = max(0.01, abs(again.seconds - seen.seconds) / seen.seconds)  # what is nearer is luck
         takes = f"the run takes {duration(again.seconds)} instead of {duration(seen.seconds)} ({off:.0%} off)"
         care = "" if off <= CLOSE else " This is not quite the server it met, so take the answer with care."
         yield (

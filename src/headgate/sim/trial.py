@@ -164,9 +164,12 @@ class Trial:
 
     async def _lease(self) -> Lease:
         """The key that can start soonest. While it rests it is waited for: even so the other lines are longer."""
-        while rest := self._coordinator.back_in(self._soonest()):
+        while True:
+            soonest = self._soonest()
+            rest = self._coordinator.back_in(soonest)
+            if not rest:
+                return await self._coordinator.acquire_async(prefer=soonest)
             await asyncio.sleep(min(rest, LONGEST_REST))
-        return await self._coordinator.acquire_async(prefer=self._soonest())
 
     def _permit(self, book: KeyBook) -> PermitContext:
         """Leave to call with this key; who would wait much longer than foreseen leaves the line and looks again."""

@@ -24,11 +24,11 @@ setup: .venv/.ready  ## make .venv with everything but the benchmark's peers
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@
 
-demo: .venv/.ready  ## a mock API with a hidden quota, and the limiter that finds it
+demo: .venv/.ready  ## a mock API with hidden quotas for three keys, and the limiter that finds them
 	@$(BIN)/headgate demo
 
 test: check  ## everything that must hold: lint, types, layers, tests, coverage
-	@$(BIN)/python -m pytest -m "not chaos" --cov --cov-report=term
+	@$(BIN)/python -m pytest -m "not chaos" -n auto --cov --cov-report=term
 
 check: .venv/.ready  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .

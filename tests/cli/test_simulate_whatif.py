@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headgate.cli.simulate_whatif import known_from_below
+from headgate.cli.simulate_whatif import AS_RECORDED, RECORDED_WITH, as_it_was, caveats, known_from_below
 from headgate.sim.hindsight import look_back
 from headgate.sim.quota_seen import KeySeen, Stretch
 from headgate.sim.trace import Call, Heading, Trace, TraceWriter
+from headgate.sim.trace_reading import read_trace
 
 
 @pytest.fixture
@@ -32,6 +33,14 @@ def test_the_check_is_made_with_adaptive_whatever_is_asked(headgate, recording, 
     assert result.code == 0, result.err
     assert "Check: simulated as recorded, the run takes" in result.out
     assert "That is the least error to expect: with another quota or more workers it can be larger." in result.out
+
+
+@pytest.mark.parametrize(("again", "words"), [(10.02, "(less than 1% off)"), (10.4, "(4% off)"), (15.0, "with care")])
+def test_the_check_says_how_far_off_it_is(recording, again, words):
+    trace = read_trace(recording)
+    seen = look_back(trace)
+    outlook = replace(as_it_was(seen), seconds=again * seen.seconds / 10)
+    assert words in next(caveats(trace, seen, AS_RECORDED, {(AS_RECORDED, RECORDED_WITH): outlook}))
 
 
 @pytest.fixture

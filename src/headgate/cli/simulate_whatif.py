@@ -87,9 +87,10 @@ def caveats(trace: Trace, seen: Hindsight, asked: Asked, answers: Mapping[tuple[
     if not (seen.seconds and math.isfinite(again.seconds)):
         yield "Check: simulated as recorded, the run does not end as it did, so take the answer with care."
     else:
-        off = max(0.01, abs(again.seconds - seen.seconds) / seen.seconds)  # what is nearer is luck
-        takes = f"the run takes {duration(again.seconds)} instead of {duration(seen.seconds)} ({off:.0%} off)"
-        care = "" if off <= CLOSE else " This is not quite the server it met, so take the answer with care."
+        share = abs(again.seconds - seen.seconds) / seen.seconds
+        off = "less than 1%" if share < 0.01 else f"{share:.0%}"
+        takes = f"the run takes {duration(again.seconds)} instead of {duration(seen.seconds)} ({off} off)"
+        care = "" if share <= CLOSE else " This is not quite the server it met, so take the answer with care."
         yield (
             f"Check: simulated as recorded, {takes}. That is the least error to expect: "
             f"with another quota or more workers it can be larger.{care}"

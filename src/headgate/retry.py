@@ -112,6 +112,12 @@ def _wait_after(
 
 def _check(max_attempts: int, base_delay: float, max_delay: float, time_budget: float | None) -> None:
     """Before anything is called: what is wrong should not wait for the first failure to be found."""
+    try:  # nearly always all is well, and five checks cost more than the rest of the way
+        delays = 0 < base_delay <= max_delay < UNKNOWN
+        if delays and type(max_attempts) is int and max_attempts >= 1 and (time_budget is None or time_budget > 0):
+            return
+    except TypeError:
+        pass
     check_whole("max_attempts", max_attempts)
     check_finite("base_delay", base_delay)
     check_finite("max_delay", max_delay)

@@ -7,6 +7,7 @@ import signal
 import time
 import urllib.request
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -332,10 +333,12 @@ class TestTrouble:
         assert "there is no folder" in said.err
         assert server.truth()["asked"] == 0
 
-    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is read-only to root")
     def test_a_folder_that_is_read_only(self, headgate, mock, rows, tmp_path):
-        (tmp_path / "ro").mkdir(mode=0o500)
-        said = headgate("run", rows, "-o", tmp_path / "ro" / "out.jsonl", *to(mock(*GENEROUS)))
+        folder = tmp_path / "ro"
+        folder.mkdir(mode=0o500)
+        if os.access(folder, os.W_OK):  # root may write anywhere but where the kernel keeps its own
+            folder = Path("/sys")
+        said = headgate("run", rows, "-o", folder / "out.jsonl", *to(mock(*GENEROUS)))
         assert said.code == 2
         assert "permissions" in said.err
 

@@ -1,8 +1,8 @@
 """How many tokens a request will take, guessed before it is sent, and how many it took, read from its answer.
 
 The guess needs no tokenizer: four ASCII characters or one other character make a token, a message
-adds four, a picture in the text counts as ``PICTURE``. For English prose it is within some 15 % of what
-vendors count. What may come back is what the request allows, for that is also what vendors reserve.
+adds four, a picture in the text counts as ``PICTURE``. It is a guess, put right by what the answer says it took.
+What may come back is what the request allows, for that is also what vendors reserve.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""How fast a batch is from end to end: `python -m bench.batch [items|http|memory|resume ...] [--rows N] [--folder F]`.
+"""How fast a batch is from end to end: `python -m bench.batch [items|http|memory|resume ...] [--write]`.
 
-| figure | what is timed                                                                                       |
-|--------|-----------------------------------------------------------------------------------------------------|
-| items  | `BatchRunner`, 50 workers that do nothing, a ledger on disk (FULL); beside a bare queue with 50 workers |
+| figure | what is timed                                                                                          |
+|--------|--------------------------------------------------------------------------------------------------------|
+| items  | 50 workers that do nothing: `BatchRunner` with and without a ledger on disk, a bare queue and the rival |
 | http   | a whole job over loopback, file to file, the server in a process of its own; beside a bare aiohttp loop |
-| memory | a job of 1,000,000 rows that are not sent: the most memory the process held                           |
-| resume | a job of 1,000,000 rows of which all but the last 1 % are done: from the start to its first call       |
+| memory | a job of 1,000,000 rows that are not sent: the most memory the process held                             |
+| resume | a job of 1,000,000 rows of which all but the last 1 % are done: from the start to its first call         |
 
-`memory` and `resume` run in processes of their own; in a job every row is read, claimed, encoded, recorded and written.
+Every figure is taken in a process of its own; contenders take turns, and each one's best round counts. In a job
+every row is read, claimed, encoded, recorded and written. `--write` keeps a whole run in `bench/BATCH.md` and its JSON.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate import AdaptiveRateLimiter
 from headgate.batch.config import BatchConfig
 from headgate.batch.formats import Rows
 from headgate.batch.job import Job, Send
-from headgate.batch.runner import BatchRunner
-from headgate.batch.sqlite_ledger import SqliteLedger
 from headgate.batch.target import TargetConfig
 
-WORKERS = 50
+from .batch_report import BatchReport, Figures
+from .contenders.batches import UNPACED, WAYS, WORKERS
+from .render import markdown, show
+
+RESULTS = Path(__file__).with_name("BATCH.md")
 MILLION = 1_000_000
-UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)
+ROUNDS = 5
 BODY = {"model": "m", "max_tokens": 20, "messages": [{"role": "user", "content": "Say something about gates. " * 4}]}
 ANSWER = {
     "id": "x",
@@ -61,52 +64,46 @@ def not_sent(_: Send) -> Send:
     return answer
 
 
-def job_of(folder: Path, url: str = "http://127.0.0.1:9/v1", around: Callable[[Send], Send] | None = None) -> Job:
+def job_of(folder: Path, url: str = "http://127.0.0.1:9/v1", **options: Any) -> Job:
     return Job(
         Rows(str(folder / "rows.jsonl")),
         TargetConfig(to=url),
         output=str(folder / "out.jsonl"),
         limiter=AdaptiveRateLimiter(UNPACED),
-        workers=WORKERS,
-        around=around,
+        **{"workers": WORKERS, **options},
     )
+
+
+async def finish(job: Job) -> None:
+    report = await job.run()
+    assert report.complete, report
+
+
+def seconds_of(work: Awaitable[None]) -> float:
+    async def timed() -> float:
+        began = time.perf_counter()
+        await work
+        return time.perf_counter() - began
+
+    return asyncio.run(timed())
 
 
 # ---------------------------------------------------------------------- a worker that does nothing
 
 
-async def items(folder: Path, rows: int) -> None:
-    async def worker(item: int, ctx: Any) -> bytes:
-        return b"x" * 200
-
-    async def through_runner() -> None:
-        ledger = SqliteLedger(folder / "items.ledger")
-        runner = BatchRunner(worker, workers=WORKERS, ledger=ledger, limiter=AdaptiveRateLimiter(UNPACED))
-        report = await runner.run(range(rows))
-        assert report.done == rows
-        await ledger.close()
-
-    async def through_queue() -> None:
-        queue: asyncio.Queue[int | None] = asyncio.Queue(1000)
-
-        async def work() -> None:
-            while (item := await queue.get()) is not None:
-                await worker(item, None)
-
-        working = [asyncio.create_task(work()) for _ in range(WORKERS)]
-        for item in [*range(rows), *[None] * WORKERS]:
-            await queue.put(item)
-        await asyncio.gather(*working)
-
-    bare = await rate(through_queue, rows)
-    ours = await rate(through_runner, rows)
-    print(f"items   {ours:>9,.0f}/s with a durable ledger, {bare:,.0f}/s a bare queue (which loses all of it)")
-
-
-async def rate(work: Callable[[], Awaitable[None]], rows: int) -> float:
-    began = time.perf_counter()
-    await work()
-    return rows / (time.perf_counter() - began)
+def items(folder: Path, rows: int) -> Figures:
+    """Items a second by who does them; 0 for who is not installed."""
+    best = dict.fromkeys(WAYS, 0.0)
+    for turn in range(ROUNDS):
+        for name, (way, most) in WAYS.items():
+            place = folder / f"{turn}-{len(name)}"
+            place.mkdir()
+            count = min(rows, most)
+            try:
+                best[name] = max(best[name], count / seconds_of(way(place, count)))
+            except ModuleNotFoundError as error:
+                print(f"{name}: {error}", file=sys.stderr)
+    return best
 
 
 # ---------------------------------------------------------------------- over loopback
@@ -133,41 +130,44 @@ def serve(port: Any) -> None:
     asyncio.run(main())
 
 
-async def http(folder: Path, rows: int, rounds: int = 3) -> None:
+async def bare_loop(folder: Path, url: str) -> None:
+    """What one would write by hand: 50 workers, a request for each line, its answer as a line; nothing is kept safe."""
     import aiohttp
 
+    with (folder / "rows.jsonl").open() as lines, (folder / "bare.jsonl").open("w") as out:
+
+        async def work(session: aiohttp.ClientSession) -> None:
+            for line in lines:
+                row = json.loads(line)
+                async with session.post(f"{url}/chat/completions", json=row["body"]) as response:
+                    answer = {"status_code": response.status, "body": await response.json()}
+                out.write(json.dumps({"custom_id": row["custom_id"], "response": answer, "error": None}) + "\n")
+
+        async with aiohttp.ClientSession() as session:
+            await asyncio.gather(*(work(session) for _ in range(WORKERS)))
+
+
+async def whole_job(folder: Path, url: str) -> None:
+    for path in folder.glob("out.jsonl*"):
+        path.unlink()
+    await finish(job_of(folder, url))
+
+
+def http(folder: Path, rows: int) -> Figures:
+    """Rows a second."""
     make_rows(folder / "rows.jsonl", rows)
     context = multiprocessing.get_context("spawn")
     told: Any = context.Queue()
     server = context.Process(target=serve, args=(told,), daemon=True)
     server.start()
     url = f"http://127.0.0.1:{told.get(timeout=60)}/v1"
-    body = json.dumps(BODY).encode()
-
-    async def bare() -> None:
-        left = iter(range(rows))
-
-        async def work(session: aiohttp.ClientSession) -> None:
-            for _ in left:
-                async with session.post(f"{url}/chat/completions", data=body, headers=JSON) as response:
-                    json.loads(await response.read())
-
-        async with aiohttp.ClientSession() as session:
-            await asyncio.gather(*(work(session) for _ in range(WORKERS)))
-
-    async def ours() -> None:
-        for name in ("out.jsonl", "out.jsonl.ledger", "out.jsonl.ledger-wal", "out.jsonl.ledger-shm"):
-            (folder / name).unlink(missing_ok=True)
-        report = await job_of(folder, url).run()
-        assert (report.complete, report.done) == (True, rows), report
-
-    pairs = [(await rate(bare, rows), await rate(ours, rows)) for _ in range(rounds)]
+    ways = {"bare": bare_loop, "headgate": whole_job}
+    best = dict.fromkeys(ways, 0.0)
+    for _ in range(ROUNDS):
+        for name, way in ways.items():
+            best[name] = max(best[name], rows / seconds_of(way(folder, url)))
     server.kill()
-    best_bare, best_ours = (max(speeds) for speeds in zip(*pairs, strict=True))
-    print(f"http    {best_ours:>9,.0f}/s file to file, {best_bare:,.0f}/s a bare loop: {best_ours / best_bare:.0%}")
-
-
-JSON = {"Content-Type": "application/json"}
+    return best
 
 
 # ---------------------------------------------------------------------- a million rows
@@ -179,39 +179,25 @@ def resident() -> float:
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
-async def memory(folder: Path, rows: int) -> None:
+def memory(folder: Path, rows: int) -> Figures:
     make_rows(folder / "rows.jsonl", rows)
     before = resident()
-    job = job_of(folder, around=not_sent)
-    speed = await rate(lambda: finish(job), rows)
-    print(f"memory  {resident():>9,.0f} MB at the most over {rows:,} rows ({before:.0f} MB before), {speed:,.0f}/s")
+    took = seconds_of(finish(job_of(folder, around=not_sent)))
+    return {"rows": rows, "before_mb": before, "peak_mb": resident(), "rows_per_second": rows / took}
 
 
-async def finish(job: Job) -> None:
-    report = await job.run()
-    assert report.complete, report
-
-
-async def resume(folder: Path, rows: int) -> None:
-    """Made by a run that is stopped by its input: the last rows are added afterwards, and claimed but not done."""
+def resume(folder: Path, rows: int) -> Figures:
+    """Made by a run whose input had only the rows that are done; the last ones are added afterwards."""
     make_rows(folder / "rows.jsonl", rows)
-    whole = (folder / "rows.jsonl").read_bytes()
-    lines = whole.splitlines(keepends=True)
-    (folder / "rows.jsonl").write_bytes(b"".join(lines[: rows - rows // 100]))
-    job = Job(
-        Rows(str(folder / "rows.jsonl")),
-        TargetConfig(to="http://127.0.0.1:9/v1"),
-        output=str(folder / "out.jsonl"),
-        limiter=AdaptiveRateLimiter(UNPACED),
-        workers=1000,
-        config=BatchConfig(durability="normal"),
-        around=not_sent,
-    )
-    await finish(job)
-    (folder / "rows.jsonl").write_bytes(whole)
+    make_rows(folder / "few.jsonl", rows - rows // 100)
+    whole = (folder / "rows.jsonl").rename(folder / "whole.jsonl")
+    (folder / "few.jsonl").rename(folder / "rows.jsonl")
+    config = BatchConfig(durability="normal")
+    asyncio.run(finish(job_of(folder, workers=1000, config=config, around=not_sent)))
+    whole.rename(folder / "rows.jsonl")
     script = "import sys; from bench.batch import first_call; first_call(sys.argv[1])"
     said = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=True)
-    print(f"resume  {said.stdout.strip()} of {rows:,} rows, all but the last {rows // 100:,} of which are done")
+    return {"rows": rows, "first_call_seconds": float(said.stdout)}
 
 
 def first_call(folder: str) -> None:
@@ -219,7 +205,7 @@ def first_call(folder: str) -> None:
 
     def around(send: Send) -> Send:
         async def called(row: Any, ctx: Any) -> bytes:
-            print(f"{time.perf_counter() - began:>9.2f} s to the first call", flush=True)
+            print(time.perf_counter() - began, flush=True)
             os._exit(0)
 
         return called
@@ -227,12 +213,25 @@ def first_call(folder: str) -> None:
     asyncio.run(job_of(Path(folder), around=around).run())
 
 
-FIGURES: dict[str, tuple[Callable[[Path, int], Awaitable[None]], int]] = {
-    "items": (items, 100_000),
+# ---------------------------------------------------------------------- all of them
+
+FIGURES: dict[str, tuple[Callable[[Path, int], Figures], int]] = {
+    "items": (items, 200_000),
     "http": (http, 10_000),
     "memory": (memory, MILLION),
     "resume": (resume, MILLION),
 }
+
+
+def measured(name: str, rows: int, below: Path | None) -> Figures:
+    """A figure, taken in a process of its own."""
+    with tempfile.TemporaryDirectory(dir=below, prefix="bench-batch-") as folder:
+        script = "import sys, json; from bench.batch import FIGURES; from pathlib import Path; name, folder, rows = "
+        script += "sys.argv[1:]; print(json.dumps(FIGURES[name][0](Path(folder), int(rows))))"
+        command = [sys.executable, "-c", script, name, folder, str(rows)]
+        said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    figures: Figures = json.loads(said.stdout.splitlines()[-1])
+    return figures
 
 
 def main() -> None:
@@ -240,15 +239,17 @@ def main() -> None:
     parser.add_argument("figures", nargs="*", choices=[*FIGURES, []], help=f"some of {', '.join(FIGURES)}; all of them")
     parser.add_argument("--rows", type=int, help="instead of each figure's own number")
     parser.add_argument("--folder", type=Path, help="where to write; a new one below it is used and removed")
+    parser.add_argument("--write", action="store_true", help=f"write a run of all figures to {RESULTS.name}")
     arguments = parser.parse_args()
+    if arguments.write and (arguments.figures or arguments.rows):
+        parser.error("--write is for a run of all figures, each with its own number of rows")
+    report = BatchReport(command=" ".join(["python -m bench.batch", *sys.argv[1:]]), rounds=ROUNDS)
     for name in arguments.figures or FIGURES:
-        figure, rows = FIGURES[name]
-        with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bench-batch-") as folder:
-            if len(arguments.figures) == 1:
-                asyncio.run(figure(Path(folder), arguments.rows or rows))  # type: ignore[arg-type]
-            else:
-                more = ["--rows", str(arguments.rows)] if arguments.rows else []
-                subprocess.run([sys.executable, "-m", "bench.batch", name, "--folder", folder, *more], check=True)
+        report.figures[name] = measured(name, arguments.rows or FIGURES[name][1], arguments.folder)
+    show(report)
+    if arguments.write:
+        RESULTS.write_text(markdown(report))
+        RESULTS.with_suffix(".json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
 
 
 if __name__ == "__main__":

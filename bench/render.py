@@ -5,13 +5,13 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from .report import BETWEEN, Report
+from .report import BETWEEN, Page
 
 WIDTH_WITHOUT_TERMINAL = 150
 
 
-def markdown(report: Report) -> str:
-    parts = ["# Headgate beside its peers", *report.circumstances()]
+def markdown(report: Page) -> str:
+    parts = [f"# {report.title}", *report.circumstances()]
     for section in report.sections():
         lines = [section.head, ["---"] * len(section.head), *section.rows]
         parts.append(f"## {section.title}")
@@ -21,7 +21,7 @@ def markdown(report: Report) -> str:
     return "\n\n".join([*parts, report.summary()]) + "\n"
 
 
-def show(report: Report) -> None:
+def show(report: Page) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
+from typing import Protocol
 
 from .behaviours import BEHAVIOUR_NOTES, MEMORY_NOTES, Behaviour
 from .costs import CostResult
@@ -44,6 +45,16 @@ class Section:
     notes: list[str]
 
 
+class Page(Protocol):
+    """What one run found out, as it is shown."""
+
+    @property
+    def title(self) -> str: ...
+    def circumstances(self) -> list[str]: ...
+    def sections(self) -> list[Section]: ...
+    def summary(self) -> str: ...
+
+
 @dataclass(slots=True)
 class BehaviourResult:
     """A row's figures by contender, or the sentence that says why there are none."""
@@ -71,6 +82,10 @@ class Report:
     memory: list[BehaviourResult] = field(default_factory=list)
     behaviours: list[BehaviourResult] = field(default_factory=list)
 
+    @property
+    def title(self) -> str:
+        return "Headgate beside its peers"
+
     def verdicts(self) -> list[tuple[str, bool]]:
         """Each mark by its row's name, and whether it is met."""
         costs = [
@@ -92,9 +107,7 @@ class Report:
 
     def circumstances(self) -> list[str]:
         return [
-            f"`{self.command}` on {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; "
-            f"{platform.python_implementation()} {platform.python_version()}, {platform.system()} "
-            f"{platform.machine()}, {os.cpu_count()} cores; headgate {version('headgate')}.",
+            circumstances(self.command),
             f"Peers: {', '.join(f'{name} {version(name)}' for name in PEERS)}.",
             f"Costs are processor time, minima over {self.rounds} interleaved rounds, judged as ratios to the best "
             "peer of the same run; the nanoseconds themselves do not carry over to other machines.",
@@ -136,7 +149,7 @@ class Report:
                     f"{lowest[contender.name]:,.0f}",
                     f"{result.ratio(contender):.3f}",
                     f"<= {mark.ratio:.3f} ({mark.at_most:,.0f} beside {mark.beside:,.0f})",
-                    _verdict(result.ratio(contender) <= mark.ratio),
+                    verdict(result.ratio(contender) <= mark.ratio),
                 )
                 for contender, mark in row.ours
             ]
@@ -154,7 +167,7 @@ def _behaviour_section(title: str, results: Sequence[BehaviourResult], notes: Se
             BETWEEN.join(f"{peer}: {result.told(peer)}" for peer in result.behaviour.peers),
             result.told(result.behaviour.contender),
             result.behaviour.mark,
-            _verdict(result.met),
+            verdict(result.met),
         )
         for result in results
     ]
@@ -168,5 +181,14 @@ def _finite(figures: Figures | str) -> dict[str, float | None] | str:
     return {name: figure if math.isfinite(figure) else None for name, figure in figures.items()}
 
 
-def _verdict(met: bool) -> str:
+def circumstances(command: str) -> str:
+    """When and where it was."""
+    return (
+        f"`{command}` on {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; "
+        f"{platform.python_implementation()} {platform.python_version()}, {platform.system()} "
+        f"{platform.machine()}, {os.cpu_count()} cores; headgate {version('headgate')}."
+    )
+
+
+def verdict(met: bool) -> str:
     return "yes" if met else "NO"

@@ -88,7 +88,7 @@ def test_a_long_field_is_fine(rows_of: Any) -> None:
 
 def test_a_record_with_the_wrong_number_of_fields_is_broken(rows_of: Any) -> None:
     (row,) = rows_of("id,text\n1,a,b\n")
-    with pytest.raises(BrokenRowError, match="line 2: it has 3 fields, and the header 2"):
+    with pytest.raises(BrokenRowError, match="line 2: the header has 2 fields, and this row 3"):
         row.request()
 
 

@@ -10,6 +10,7 @@ import pytest
 from headgate.batch.ledger import Change, Claim, LedgerError, Row, RowState
 from headgate.batch.sqlite_ledger import SqliteLedger
 from headgate.batch.sqlite_reading import MOST_BYTES, look
+from headgate.batch.sqlite_retry import reopen
 from headgate.errors import ConfigError
 
 FULL, NORMAL = 2, 1
@@ -19,8 +20,8 @@ def rows(count, first=0):
     return [Row(i, str(i), b"%016d" % i) for i in range(first, first + count)]
 
 
-def done(claim, line=b"line"):
-    return Change(index=claim.index, fence=claim.fence, state=RowState.DONE, attempts=1, result=line)
+def done(claim, line=b"line", state=RowState.DONE, reason=""):
+    return Change(index=claim.index, fence=claim.fence, state=state, attempts=1, result=line, reason=reason)
 
 
 def run(path, story, **options):
@@ -158,7 +159,8 @@ class TestIdentity:
         async def main():
             ledger = SqliteLedger(path)
             await ledger.begin({"input": "rows.jsonl", "target": "https://one.example", "template": "t" * 500})
-            await ledger.claim(rows(1))
+            (claim,) = await ledger.claim(rows(1))
+            await ledger.record(done(claim))
             await ledger.close()
             for attempt in range(2):
                 with pytest.raises(LedgerError) as caught:
@@ -177,11 +179,46 @@ class TestIdentity:
         async def main():
             ledger = SqliteLedger(path)
             await ledger.begin({"target": "https://me:hunter2@one.example"})
-            await ledger.claim(rows(1))
+            (claim,) = await ledger.claim(rows(1))
+            await ledger.record(done(claim))
             await ledger.close()
             with pytest.raises(LedgerError) as caught:
                 await SqliteLedger(path).begin({"target": "https://two.example"})
             assert "hunter2" not in str(caught.value)
+
+        asyncio.run(main())
+
+    @pytest.mark.parametrize("ends", [None, RowState.DEAD])
+    def test_where_there_is_no_result_the_target_may_be_put_right(self, path, ends):
+        async def main():
+            ledger = SqliteLedger(path)
+            await ledger.begin({"input": "rows.jsonl", "target": "one"})
+            claim, _ = await ledger.claim(rows(2))
+            if ends is not None:
+                await ledger.record(done(claim, state=ends, reason="invalid: no such page"))
+            await ledger.close()
+            if ends is not None:
+                with pytest.raises(LedgerError, match="or headgate retry and then this: no row is done yet"):
+                    await SqliteLedger(path).begin({"input": "rows.jsonl", "target": "two"})
+                reopen(str(path))
+            with pytest.raises(LedgerError, match=r"the input was 'rows\.jsonl' and is now 'others\.jsonl'"):
+                await SqliteLedger(path).begin({"input": "others.jsonl", "target": "one"})
+            ledger = SqliteLedger(path)
+            await ledger.begin({"input": "rows.jsonl", "target": "two"})
+            assert all(isinstance(one, Claim) for one in await ledger.claim(rows(2)))
+            await ledger.close()
+
+        asyncio.run(main())
+        assert look(str(path)).identity == {"input": "rows.jsonl", "target": "two"}
+
+    def test_but_not_while_somebody_works_on_it(self, path):
+        async def main():
+            ledger = SqliteLedger(path)
+            await ledger.begin({"target": "one"})
+            await ledger.claim(rows(1))
+            with pytest.raises(LedgerError, match="belong to another run"):
+                await SqliteLedger(path).begin({"target": "two"})
+            await ledger.close()
 
         asyncio.run(main())
 

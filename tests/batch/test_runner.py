@@ -369,7 +369,7 @@ def test_a_row_that_only_waits_is_dead_at_its_deadline(play):
         api = lab.api(lambda item, _: item, takes=3.0)
         runner = lab.runner(api, workers=1, item_deadline=5.0)
         results = [(lab.clock.now(), r.index, r.state.value) async for r in runner.stream(range(3))]
-        assert results == [(3.0, 0, "done"), (5.0, 1, "dead"), (5.0, 2, "dead")]
+        assert sorted(results) == [(3.0, 0, "done"), (5.0, 1, "dead"), (5.0, 2, "dead")]
 
     play(scenario)
 
@@ -703,7 +703,7 @@ def test_a_ledger_that_fails_ends_the_run_with_its_error(play):
         async def full(_):
             raise LedgerError("the disk is full")
 
-        ledger.record = full
+        ledger.record_all = full
         with pytest.raises(LedgerError, match="the disk is full"):
             await lab.runner(lab.api(lambda item, _: item), ledger=ledger).run(range(100))
 
@@ -713,14 +713,14 @@ def test_a_ledger_that_fails_ends_the_run_with_its_error(play):
 def test_a_result_is_shown_only_once_it_is_written_down(play):
     async def scenario(lab):
         ledger = lab.ledger()
-        record, written = ledger.record, set()
+        record_all, written = ledger.record_all, set()
 
-        async def slowly(change):
+        async def slowly(changes):
             await asyncio.sleep(5.0)
-            written.add(change.index)
-            return await record(change)
+            written.update(change.index for change in changes)
+            return await record_all(changes)
 
-        ledger.record = slowly
+        ledger.record_all = slowly
         api = lab.api(lambda item, _: item)
         async for result in lab.runner(api, workers=2, ledger=ledger).stream(range(10)):
             assert result.index in written
@@ -733,10 +733,10 @@ def test_a_row_that_another_process_has_taken_over_is_left_to_it(play):
     async def scenario(lab):
         ledger = lab.ledger()
 
-        async def refuse(_):
-            return False
+        async def refuse(changes):
+            return [False for _ in changes]
 
-        ledger.record = refuse
+        ledger.record_all = refuse
         runner = lab.runner(lab.api(lambda item, _: item), ledger=ledger)
         assert [result async for result in runner.stream(range(3), in_order=True)] == []
         assert (runner.report.elsewhere, runner.report.open) == (3, 0)
@@ -819,5 +819,58 @@ def test_one_runner_runs_one_batch_at_a_time(play):
             await runner.run(range(5))
         await running
         assert (await runner.run(range(5))).done == 5
+
+    play(scenario)
+
+
+def test_keys_that_both_want_workers_share_them(play):
+    """A worker goes on with the rows of its own lane only while nobody else wants it."""
+
+    async def scenario(lab):
+        api = lab.api(lambda item, _: item)
+        runner = lab.runner(api, workers=4, key=lambda item: "many" if item % 10 else "few")
+        await runner.run(range(1000))
+        keys = ["many" if item % 10 else "few" for _, item in api.calls]
+        assert keys[:40].count("few") == pytest.approx(20, abs=4)  # half of the workers each, while both have rows
+        assert max(at for at, item in api.calls if item % 10 == 0) < 0.8 * lab.clock.now()
+
+    play(scenario)
+
+
+def test_workers_run_no_further_ahead_of_the_ledger_than_they_may(play):
+    """What is answered and not yet written down would be repeated after a crash: four rows for each worker at most."""
+
+    async def scenario(lab):
+        ledger, most = lab.ledger(), 0
+        record_all = ledger.record_all
+
+        async def slowly(changes):
+            nonlocal most
+            run = runner._run
+            most = max(most, run.recorder.pending + len(run.crew.working))
+            await asyncio.sleep(1.0)
+            return await record_all(changes)
+
+        ledger.record_all = slowly
+        runner = lab.runner(lab.api(lambda item, _: item, takes=0.01), workers=3, ledger=ledger)
+        report = await runner.run(range(200))
+        assert (report.done, most) == (200, 3 + 4 * 3)
+
+    play(scenario)
+
+
+def test_changes_wait_for_company_no_longer_than_the_ledger_has_patience(play):
+    async def scenario(lab):
+        ledger, lots = lab.ledger(), []
+        record_all = ledger.record_all
+
+        async def counted(changes):
+            lots.append((lab.clock.now(), len(changes)))
+            return await record_all(changes)
+
+        ledger.record_all, ledger.patience = counted, 0.05
+        api = lab.api(lambda item, _: (0.01 * (item + 1) if item < 9 else 2.0, item))
+        await lab.runner(api, workers=10, ledger=ledger).run(range(10))
+        assert lots == [(pytest.approx(0.06), 6), (pytest.approx(0.12), 3), (pytest.approx(2.0), 1)]
 
     play(scenario)

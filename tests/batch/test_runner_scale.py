@@ -54,3 +54,43 @@ def test_rows_that_need_no_time_go_through_by_the_thousands_a_second():
     report = asyncio.run(runner().run(range(30_000)))
     assert report.done == 30_000
     assert 30_000 / (time.process_time() - began) > 5_000
+
+
+def two_keys(item):
+    return "paused" if item < 5_000 else "healthy"
+
+
+def test_a_key_that_pauses_does_not_keep_the_rows_of_another_out(play, http_error):
+    """The window is far smaller than what waits for the paused key; others are read past it, in bounded memory."""
+
+    async def scenario(lab):
+        most = 0
+
+        def plan(item, nth):
+            nonlocal most
+            most = max(most, runner._run.held)
+            first = two_keys(item) == "paused" and lab.clock.now() < 1000.0
+            return http_error(429, {"retry-after": "3600"}) if first else item
+
+        api = lab.api(plan)
+        runner = lab.runner(api, workers=20, window=1000, key=two_keys)
+        report = await runner.run(range(10_000))
+        healthy = [at for at, item in api.calls if two_keys(item) == "healthy"]
+        assert (report.complete, report.done, report.seen) == (True, 10_000, 10_000)
+        assert len(healthy) == 5_000
+        assert max(healthy) < 1000.0
+        assert most <= 1000
+        again = [item for at, item in api.calls if at > 1000.0]
+        assert sorted(again) == list(range(5_000))  # each once, when the pause was over
+
+    play(scenario)
+
+
+def test_rows_that_can_be_read_only_once_wait_for_a_key_that_pauses(play, http_error):
+    async def scenario(lab):
+        api = lab.api(lambda item, nth: http_error(429, {"retry-after": "3600"}) if lab.clock.now() < 1.0 else item)
+        runner = lab.runner(api, workers=20, window=1000, key=two_keys)
+        report = await runner.run(iter(range(10_000)))
+        assert (report.complete, report.done) == (True, 10_000)
+
+    play(scenario)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from headgate.batch.exchange import NoAnswerError, NoAnswerInTimeError, UnfitAnswerError
 from headgate.batch.formats import BrokenRowError, InputRow, Rows
 from headgate.batch.item import Result
 from headgate.batch.ledger import RowState
@@ -19,6 +18,7 @@ from headgate.batch.prices import Prices
 from headgate.batch.target import Target, TargetConfig
 from headgate.core.decision import Outcome
 from headgate.errors import AuthenticationError, ConfigError
+from headgate.exchange import NoAnswerError, NoAnswerInTimeError, UnfitAnswerError
 from headgate.resilience import classify_error
 from headgate.sim.api import MockPlan
 from headgate.sim.server import MockServer

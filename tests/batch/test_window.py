@@ -13,6 +13,7 @@ from headgate.batch.window import LOOK_AHEAD, MOST_PASSES, Queue, Shelf, Window
 def item(index, priority=0.0, cost=1, key="api", attempts=0):
     made = Item(Row(index, str(index), b""), Claim(index, 1, attempts), index, 0.0)
     made.describe(key, cost, priority)
+    made.ask(has_limits=True)
     return made
 
 

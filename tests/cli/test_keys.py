@@ -193,3 +193,8 @@ def test_a_pipe_gets_no_colours_and_whole_lines(headgate_process, used):
 def test_labels_are_shown_as_they_are(headgate):
     CredentialCoordinator([Credential("[bold]x[/bold]", "sk-1")], store=FileStore())
     assert "[bold]x[/bold]" in headgate("keys").out
+
+
+def test_a_pause_may_be_told_in_days(headgate, used):
+    assert headgate("keys", "park", "alice", "--for", "30d").code == 0
+    assert 30 * 86400 - 60 < rows(headgate("keys", "--json"))["alice"]["back_in"] <= 30 * 86400

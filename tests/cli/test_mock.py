@@ -35,6 +35,16 @@ def test_it_prints_its_address_serves_and_ends_with_ctrl_c(headgate_process):
     assert err == ""
 
 
+def test_a_polite_kill_ends_it_as_cleanly_as_ctrl_c(headgate_process):
+    process = headgate_process("mock", "--latency", "0ms")
+    url = process.stdout.readline().split()[3]
+    assert get(url)[0] == 200
+    process.terminate()
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (0, "")
+    assert "1 calls: 1 answered" in out
+
+
 def test_it_ends_with_its_standard_input_and_speaks_json(headgate_process):
     process = headgate_process("mock", "--json", "--stop-with-stdin", "--outage", "0s+1h")
     url = json.loads(process.stdout.readline())["url"]

@@ -144,8 +144,8 @@ def test_with_a_file_the_reasons_are_told_beside_it(headgate, mock, keys, tmp_pa
     mock.fault("google", trouble="forbidden", times=9)
     result = headgate("research", "gates", "--providers=google,tavily", mock.option, "-o", tmp_path / "a.md")
     assert result.code == 3
-    assert result.err.startswith("headgate: google: answered 403")
-    assert result.err.count("\n") == 1
+    assert "headgate: google: answered 403" in result.err
+    assert result.err.count("\n") == 2  # and that the key is retired
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence_and_code_3(headgate, mock, tmp_path):
@@ -264,3 +264,13 @@ def test_a_terminal_sees_how_it_goes_and_a_pipe_does_not(headgate_process, mock)
     assert process.returncode == 0
     assert "crossref 10" in shown
     assert "\x1b" not in out
+
+
+def test_what_the_library_would_log_is_told_in_a_sentence(headgate_process, mock, keys, monkeypatch, tmp_path):
+    """In a process of its own: in this one, pytest listens to every log."""
+    (tmp_path / "a file").touch()
+    monkeypatch.setenv("HEADGATE_STATE", str(tmp_path / "a file" / "state"))
+    process = headgate_process("research", "gates", "--providers", "tavily", mock.option)
+    _, err = process.communicate(timeout=60)
+    assert "headgate: credentials are not kept, but go on being used: " in err
+    assert all(line.startswith("headgate: ") for line in err.splitlines())

@@ -14,6 +14,26 @@ DONE, DEAD, PARKED, FAILED, LEASED, PENDING = (
 )
 
 
+class TestManyAtOnce:
+    async def test_each_change_counts_or_not_by_itself(self, ledger, rows, outcome):
+        one, two, three = await ledger.claim(rows(0, 3))
+        await ledger.record(outcome(two, PENDING, attempts=0))
+        (again,) = await ledger.claim(rows(1, 1))
+        changes = [outcome(one), outcome(two), outcome(three, DEAD, reason="invalid: no"), outcome(again, PARKED)]
+        assert await ledger.record_all(changes) == [True, False, True, True]
+        assert (await ledger.counts()).states == {DONE: 1, DEAD: 1, PARKED: 1}
+
+    async def test_none_are_none(self, ledger):
+        assert await ledger.record_all([]) == []
+
+    async def test_they_are_final_in_the_order_they_were_given(self, ledger, rows, outcome):
+        await ledger.output()
+        claims = await ledger.claim(rows(0, 600))
+        order = random.Random(5).sample(claims, 600)
+        assert await ledger.record_all([outcome(claim) for claim in order]) == [True] * 600
+        assert [one.index for one in await ledger.final(0, 1000)] == [claim.index for claim in order]
+
+
 class TestClaims:
     async def test_a_new_row_is_claimed(self, ledger, rows):
         assert await ledger.claim(rows(0, 2)) == [Claim(0, 1), Claim(1, 1)]

@@ -112,3 +112,8 @@ def test_why_it_waits_names_the_limit() -> None:
     with pytest.raises(Exception, match=r"held under the known limit of 6,000 tokens per 60 s") as refusal:
         limiter.acquire("api", cost={"tokens": 600}, max_wait=0)
     assert refusal.value.retry_after == pytest.approx(600 / 90, rel=0.01)  # type: ignore[attr-defined]
+
+
+def test_it_can_be_asked_whether_limits_are_known() -> None:
+    assert AdaptiveRateLimiter(BOTH).has_limits("api") is True
+    assert AdaptiveRateLimiter().has_limits("api") is False

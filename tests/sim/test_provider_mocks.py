@@ -218,14 +218,17 @@ def test_faults_can_be_scripted_from_outside():
             told = {"provider": "tavily", "trouble": "rate_limited", "times": 2, "headers": {"retry-after": "7"}}
             async with session.post(f"{server.url}/_faults", json=told) as response:
                 assert (response.status, await response.json()) == (200, {"faults_waiting": 2})
-            for bad in (
-                {"provider": "nobody"},
-                {"provider": "tavily", "trouble": "love"},
-                [],
-                {"provider": "google", "x": 1},
+            for bad, said in (
+                ({"provider": "nobody"}, "provider must be one of tavily,"),
+                ({"trouble": "rate_limited"}, "provider must be one of tavily,"),
+                ({"provider": "tavily", "trouble": "love"}, "has no trouble 'love'"),
+                ([], "must be a JSON object"),
+                ({"provider": "google", "x": 1}, "there is no field 'x'; there are provider, times, trouble, status"),
+                ({"provider": ["google"]}, "provider must be one of tavily,"),
             ):
                 async with session.post(f"{server.url}/_faults", json=bad) as response:
                     assert response.status == 400
+                    assert said in (await response.json())["error"]
         return [await call("tavily") for _ in range(3)]
 
     answers = talk(conversation)

@@ -223,7 +223,7 @@ class TestFile:
             ('limits = ["5/s"]', "limits[1]: '5/s' is not a table; a limit is written { algorithm = ... }"),
             ('limits = [{ rate = "5/s", of = "tokens" }]', "tokens is missing"),
             ("", "limits is empty"),
-            ('horizon = "5 parsecs"', "horizon: '5 parsecs' is not a duration; write 40ms, 1.5s, 2min or 1h"),
+            ('horizon = "5 parsecs"', "horizon: '5 parsecs' is not a duration; write 40ms, 1.5s, 2min, 1h or 3d"),
             ("horizon = -5", "horizon=-5.0 must be within 1 and "),
             ('horizon = "0.1s"', "horizon=0.1 must be within 1 and "),
             ("workers = 0", "workers=0 must be within 1 and 100,000"),

@@ -29,6 +29,8 @@ from .item import Item
 from .ledger import RowState
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .lanes import Lane
 
 LONGEST_REASON = 300
@@ -88,6 +90,7 @@ class Attempt:
         "reported",
         "response",
         "sent_at",
+        "task",
         "under_way",
         "value",
         "verdict",
@@ -111,6 +114,7 @@ class Attempt:
         held = gate.controller.hold_until
         self.is_probe = (held != NEVER and lane.last_sent_at < held) or gate.breaker.state is not CircuitState.CLOSED
         """The first call after a hold, sent to find out whether it is over."""
+        self.task: asyncio.Task[None]
         self.under_way = False
         """Whether the worker has begun."""
         self.reported: Signal | None = None
@@ -181,7 +185,8 @@ class Attempt:
         elif self.verdict is _CANCELLED:
             self.let_go()
         else:
-            permit.gate.limiter.end(permit, signal, None, self.real_cost)
+            gate = permit.gate
+            gate.limiter.end(permit, signal, None, None if gate.buckets is None else self.real_cost)
             if lease is not None:
                 lease.report(signal=signal)
 
@@ -229,7 +234,7 @@ class Attempt:
         category = "cancelled" if self.verdict is _CANCELLED else outcome.value
         said = self.verdict.signal.reason or self.verdict.error_type
         text = f"{type(error).__name__}: {error}" if error is not None else said
-        times = f" ({self.item.rate_limited} times)" if not outcome.uses_attempt else ""
+        times = f" ({self.item.rate_limited} times)" if self.item.rate_limited and not outcome.uses_attempt else ""
         if self._secret:
             text = text.replace(self._secret, HIDDEN)
         return " ".join(redact(f"{category}: {text}{times}")[:LONGEST_REASON].split())

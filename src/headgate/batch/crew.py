@@ -1,11 +1,10 @@
-"""The workers: so many calls at once, and the writing down after each, which keeps no worker busy."""
+"""The workers: so many calls at once. Writing down what came of a call keeps no worker busy."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .attempt import Attempt, ItemContext
 
@@ -23,18 +22,26 @@ WRITTEN_BESIDE = 4
 class Crew:
     def __init__(self, run: Run, workers: int) -> None:
         self._run = run
-        self.free = workers
-        self._most_recording = WRITTEN_BESIDE * workers
-        self._recording = 0
-        """Calls that have ended and are being written down: a crash would repeat them."""
+        self._workers = workers
+        self.most_open = (1 + WRITTEN_BESIDE) * workers
         self.working: dict[asyncio.Task[None], Attempt] = {}
         """Calls of the worker that are under way."""
-        self.writing: set[asyncio.Task[None]] = set()
-        """What is being written down."""
         self._wanting: deque[Lane] = deque()
         self._cutting_short = False
 
     # ------------------------------------------------------------------ who gets a worker
+
+    @property
+    def is_free(self) -> bool:
+        """Whether another call may start."""
+        working = len(self.working)
+        return working < self._workers and working + self._run.recorder.pending < self.most_open
+
+    @property
+    def waits_for_ledger(self) -> bool:
+        """Whether nobody works on before more is written down."""
+        working = len(self.working)
+        return not working or working + self._run.recorder.pending >= self.most_open
 
     def want(self, lane: Lane) -> None:
         """The lane is rung when a worker is free and its turn has come."""
@@ -43,54 +50,63 @@ class Crew:
 
     def pass_on(self) -> None:
         """A worker is free: tell the next who wants one. Those who wait for something else by now do not."""
-        while self.free and self._wanting:
+        while self._wanting and self.is_free:
             lane = self._wanting.popleft()
             if lane.waits_for == "workers":
+                lane.has_turn = True
                 lane.bell.ring()
                 return
 
+    def is_wanted_beside(self, lane: Lane) -> bool:
+        """Whether another lane wants a worker, too."""
+        return any(other is not lane for other in self._wanting)
+
     def start(self, attempt: Attempt) -> None:
-        self.free -= 1
-        self.working[asyncio.create_task(self._run.guarded(self._attend, attempt))] = attempt
+        attempt.task = asyncio.create_task(self._attend(attempt))
+        self.working[attempt.task] = attempt
 
     # ------------------------------------------------------------------ the work
 
     async def _attend(self, attempt: Attempt) -> None:
-        """Let the worker work, then write down what came of it."""
-        run, task = self._run, asyncio.current_task()
-        assert task is not None
-        cut_short = self._cutting_short
-        if not cut_short:
-            attempt.under_way = True
-            try:
-                attempt.answered(await run.runner.call(attempt, ItemContext(attempt)))
-            except Exception as error:
-                attempt.failed(error)
-            except asyncio.CancelledError:
-                cut_short = self._cutting_short
-                attempt.cancelled()
-        del self.working[task]
-        self.writing.add(task)
+        """Let the worker work and see to what came of it, row after row as long as nobody else wants the worker."""
+        run = self._run
+        ongoing: Attempt | None = attempt
+        is_wanted = True
+        """Until somebody cancels this task."""
         try:
-            self._recording += 1
-            self.free += self._recording <= self._most_recording
-            attempt.lane.in_flight -= 1
-            state = run.fates.learn(attempt, cut_short)
+            while ongoing is not None:
+                attempt = ongoing
+                cut_short = self._cutting_short
+                if not cut_short:
+                    attempt.under_way = True
+                    try:
+                        attempt.answered(await run.runner.call(attempt, ItemContext(attempt)))
+                    except Exception as error:
+                        attempt.failed(error)
+                    except asyncio.CancelledError:
+                        cut_short = self._cutting_short
+                        attempt.cancelled()
+                        is_wanted = False
+                del self.working[attempt.task]
+                attempt.lane.in_flight -= 1
+                run.fates.write(attempt, run.fates.learn(attempt, cut_short))
+                self._ring_after(attempt)
+                ongoing = self._next_after(attempt) if is_wanted else None
             self.pass_on()
-            self._ring_after(attempt)
-            await run.fates.write(attempt, state)
-        finally:
-            self._recording -= 1
-            if self._recording >= self._most_recording:
-                self.free += 1
-                self.pass_on()
-            self._written(task)
+        except Exception as error:
+            self.working.pop(attempt.task, None)
+            run.fail(error)
 
-    def write_aside(self, work: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
-        """Write something down without waiting for it here; the run does not end before."""
-        task = asyncio.create_task(self._run.guarded(work, *arguments))
-        self.writing.add(task)
-        task.add_done_callback(self._written)
+    def _next_after(self, attempt: Attempt) -> Attempt | None:
+        """The next call of the same worker: of the same lane, unless another wants a worker too."""
+        lane = attempt.lane
+        if self._run.stopping or not self.is_free or self.is_wanted_beside(lane):
+            return None
+        following = lane.next_at_once()
+        if following is not None:
+            following.task = attempt.task
+            self.working[following.task] = following
+        return following
 
     def cut_short(self) -> None:
         """Wait for no call any more. What has not begun will not; what has is cancelled."""
@@ -100,12 +116,15 @@ class Crew:
                 task.cancel()
 
     async def go_home(self) -> None:
-        """Wait until everybody is done."""
-        while self.working or self.writing:
-            ended, _ = await asyncio.wait([*self.working, *self.writing])
+        """Wait until everybody is done, and everything is written down."""
+        recorder = self._run.recorder
+        writing = recorder.writing
+        while self.working or recorder.pending:
+            recorder.send_off()
+            ended, _ = await asyncio.wait([*self.working, *writing])
             for task in ended:  # they have left by themselves, unless somebody else has cancelled them
                 self.working.pop(task, None)
-                self.writing.discard(task)
+                writing.discard(task)
 
     def _ring_after(self, attempt: Attempt) -> None:
         run = self._run
@@ -114,8 +133,3 @@ class Crew:
                 lane.bell.ring()
         if run.stopping:
             run.news.ring()
-
-    def _written(self, task: asyncio.Task[None]) -> None:
-        self.writing.discard(task)
-        if self._run.stopping:
-            self._run.news.ring()

@@ -16,6 +16,7 @@ from .item import Result
 
 class Delivery:
     def __init__(self, clock: Clock, in_order: bool, taken: Callable[[], None]) -> None:
+        self.in_order = in_order
         self._bell = Bell(clock)
         self._ready: deque[Result] = deque()
         self._turns: deque[int] | None = deque() if in_order else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.decision import CircuitState, Outcome
@@ -75,25 +77,25 @@ class Fates:
 
     # ------------------------------------------------------------------ where it goes
 
-    async def write(self, attempt: Attempt, state: RowState) -> None:
+    def write(self, attempt: Attempt, state: RowState) -> None:
         """Write down where the row goes, and let it go there."""
         run, item, outcome = self._run, attempt.item, attempt.verdict.signal.outcome
         if state is RowState.DONE:
-            return await self._finish(item, state, "", attempt)
+            return self._finish(item, state, "", attempt)
         if state is RowState.PENDING:
-            return await self.give_back(item)
+            return self.give_back(item)
         reason = attempt.reason()
         if state is not RowState.DEAD:
-            return await self._put_aside(attempt, state, reason)
+            return self._put_aside(attempt, state, reason)
         if attempt.ran_out:
             reason = f"deadline: not done within {span(run.config.item_deadline or 0.0)}"
         elif outcome.value in run.config.fail_fast:
             run.stop(f"fail_fast: row {item.index + 1}: {reason}")
             if outcome.needs_other_credential:  # no fault of the row's
-                return await self.give_back(item)
-        return await self._finish(item, state, reason, attempt)
+                return self.give_back(item)
+        return self._finish(item, state, reason, attempt)
 
-    async def _put_aside(self, attempt: Attempt, state: RowState, reason: str) -> None:
+    def _put_aside(self, attempt: Attempt, state: RowState, reason: str) -> None:
         """Parked or failed: it waits in the window, and the ledger knows until when."""
         run, item, now = self._run, attempt.item, self._run.clock.now()
         item.failed = state is RowState.FAILED
@@ -103,10 +105,15 @@ class Fates:
         opens_at = max(item.ready_at, min(lane.pause.until for lane in run.lanes_of(item.key)))
         if opens_at >= item.deadline_at:
             reason = f"deadline: to be tried again in {span(opens_at - now)}, later than it must be done ({reason})"
-            return await self._finish(item, RowState.DEAD, reason, attempt)
+            return self._finish(item, RowState.DEAD, reason, attempt)
         run.report.rate_limited_items_stored += item.parked
         run.tell(f"item_{state.value}", attempt.lane.gate_key, item, reason=reason, seconds=opens_at - now)
-        if not await run.ledger.record(item.change(state, reason, run.clock.wall() + opens_at - now)):
+        change = item.change(state, reason, run.clock.wall() + opens_at - now)
+        return run.recorder.put(change, partial(self._is_put_aside, item))
+
+    def _is_put_aside(self, item: Item, kept: bool) -> None:
+        run = self._run
+        if not kept:
             return self._lost(item)
         item.told()
         item.put_aside = True
@@ -127,41 +134,59 @@ class Fates:
     def bury(self, item: Item, reason: str, error: BaseException | None = None) -> None:
         """A row that waits is dead."""
         item.place = ""
-        self._run.crew.write_aside(self._finish, item, RowState.DEAD, reason, None, error)
+        self._finish(item, RowState.DEAD, reason, None, error)
 
-    async def _finish(
+    def _finish(
         self, item: Item, state: RowState, reason: str, attempt: Attempt | None, error: BaseException | None = None
     ) -> None:
-        """Write down how a row has ended, and hand it out."""
+        """Write down how a row has ended, to hand it out then."""
         run = self._run
-        encode, delivery = run.runner.encode, run.delivery
+        encode = run.runner.encode
         result, line = None, b""
-        if delivery is not None or encode is not None:
+        if run.delivery is not None or encode is not None:
             result = _result(item, state, reason, attempt, error)
             try:
                 line = b"" if encode is None else encode(result)
             except Exception as failure:
                 state, reason = RowState.DEAD, f"unwritable: {type(failure).__name__}: the result makes no line"
                 result = _result(item, state, reason, attempt, failure)
-        if not await run.ledger.record(item.change(state, reason, result=line)):
+        if run.delivery is None:
+            result = None
+        run.recorder.put(
+            item.change(state, reason, result=line), partial(self._is_finished, item, state, reason, result)
+        )
+
+    def _is_finished(self, item: Item, state: RowState, reason: str, result: Result | None, kept: bool) -> None:
+        run = self._run
+        if not kept:
             return self._lost(item)
         run.report.note_final(state, reason, item.totals()[2])
         if run.runner.on_event is not None:
             run.tell(f"item_{state.value}", item.key, item, reason=reason)
         self._leaves(item)
-        if delivery is None or result is None:
+        if run.delivery is None or result is None:
             run.handed_out()
         else:
-            delivery.put(result)
+            run.delivery.put(result)
         return None
 
-    async def give_back(self, item: Item) -> None:
+    def leave(self, item: Item) -> None:
+        """Give it back for now: its key pauses, and its place is wanted. Whoever reads it again goes on with it."""
+        self._run.report.elsewhere += 1
+        self._run.leaving += 1
+        self.give_back(item, self._is_left)
+
+    def _is_left(self, item: Item) -> None:
+        self._run.leaving -= 1
+        self._leaves(item)
+        self._run.handed_out()
+
+    def give_back(self, item: Item, then: Callable[[Item], None] | None = None) -> None:
         """The next run will do it, with what it has waited and spent so far; not before its time, if it has one."""
         run = self._run
         left = item.ready_at - run.clock.now()
         state, ready_at = (RowState.FAILED, run.clock.wall() + left) if left > 0.0 else (RowState.PENDING, 0.0)
-        await run.ledger.record(item.change(state, ready_at=ready_at))
-        self._leaves(item)
+        run.recorder.put(item.change(state, ready_at=ready_at), lambda _: (then or self._leaves)(item))
 
     def _lost(self, item: Item) -> None:
         """Another process has taken the row over; the result is its affair."""

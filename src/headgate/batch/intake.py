@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from .bell import Bell
-from .ledger import Claim, Row
+from .ledger import Claim
 
 if TYPE_CHECKING:
     from .run import Run
@@ -21,10 +21,31 @@ BLOCK = 256
 """Rows that are claimed at once ..."""
 LARGEST_BLOCK = 8192
 """... and that are looked up at once where an earlier run has been."""
+SHARE_AT_ONCE = 8
+"""Rows are not claimed one by one: room is waited for until it is this part of the window, or a block."""
+AHEAD = 2 * BLOCK
+"""Rows that wait while all workers are busy; more would only grow cold."""
+LOOK_AGAIN = 1.0
+"""Seconds after which to look again whether a key pauses or pauses no longer, or workers are free."""
 MOST_ABANDONED = 100_000
 """Rows of dead processes that are looked for in one more reading of the input."""
 
 Items = Iterable[Any] | AsyncIterable[Any]
+
+
+@runtime_checkable
+class InStretches(Protocol):
+    """Items that are best taken many at a time, each time from the first."""
+
+    def begin(self) -> None: ...
+    def take(self, most: int) -> Sequence[Any]: ...
+
+
+@runtime_checkable
+class Digested(Protocol):
+    """Rows whose digests are known before they are made."""
+
+    digests: Sequence[bytes]
 
 
 class Intake:
@@ -37,41 +58,53 @@ class Intake:
         """Rows of the input that were read in this reading."""
         self.room = Bell(run.clock)
         """Rings when a row has left the window."""
+        self._again = _can_be_read_again(items) and (run.delivery is None or not run.delivery.in_order)
+        """Whether rows may be left for another reading: out of their order, and if there can be one."""
+        self._left: set[str] = set()
+        """Keys of which rows were left for another reading, because they paused."""
+        self._tried: set[int] = set()
+        """Rows that were looked for again, and are not left behind any more or are not in the input."""
 
     async def read(self) -> None:
         """The whole input once, and again as long as it holds rows that others have left behind."""
         await self._read_through(None)
-        tried: set[int] = set()
         while _can_be_read_again(self._items):
-            left = set(await self._run.ledger.abandoned(MOST_ABANDONED)) - tried
+            while self._run.leaving or (self._left and all(map(self._run.is_shut, self._left))):
+                await self.room.wait(LOOK_AGAIN)
+            if self._left:
+                self._left.clear()
+                self._tried.clear()
+            left = set(await self._run.ledger.abandoned(MOST_ABANDONED)) - self._tried
             if not left:
                 return
-            tried |= left
+            self._tried |= left
             await self._read_through(left)
 
     async def _read_through(self, only: set[int] | None) -> None:
         self._read = 0
+        report = self._run.report
         async for block in self._blocks():
             first = self._read
-            self._read += len(block)
-            numbered = list(enumerate(block, first))
+            indexes: Sequence[int] = range(first, first + len(block))
+            self._read = indexes[-1] + 1
             if only is not None:
-                numbered = [(number, value) for number, value in numbered if number in only]
-                await self._claim([self._run.row_of(*one) for one in numbered], numbered, again=True)
-                continue
-            self._run.report.seen += len(block)
-            rows = [self._run.row_of(number, value) for number, value in numbered]
-            if first < self.known:
-                kept = await self._run.ledger.unfinished(first, [row.digest for row in rows])
-                self._run.report.skipped += len(rows) - len(kept)
-                rows = [rows[index - first] for index in kept]
-                numbered = [numbered[index - first] for index in kept]
-            await self._claim(rows, numbered)
+                indexes = [index for index in indexes if index in only]
+            else:
+                report.seen += len(block)
+                if first < self.known:
+                    indexes = await self._run.ledger.unfinished(first, self._digests(first, block))
+                    report.skipped += len(block) - len(indexes)
+            if indexes:
+                await self._claim([(index, block[index - first]) for index in indexes], again=only is not None)
 
-    async def _claim(self, rows: list[Row], numbered: list[tuple[int, Any]], again: bool = False) -> None:
-        if not rows:
-            return
+    def _digests(self, first: int, block: Sequence[Any]) -> Sequence[bytes]:
+        if isinstance(block, Digested):
+            return block.digests
+        return [self._run.row_of(index, value).digest for index, value in enumerate(block, first)]
+
+    async def _claim(self, numbered: list[tuple[int, Any]], again: bool) -> None:
         run = self._run
+        rows = [run.row_of(index, value) for index, value in numbered]
         answers = await run.ledger.claim(rows)
         now = run.clock.now()
         for row, (_, value), answer in zip(rows, numbered, answers, strict=True):
@@ -81,22 +114,29 @@ class Intake:
             elif not again:
                 run.pass_over(answer)
 
-    def _room(self) -> int:
-        """How many rows may be read now: all that there is room for."""
-        return min(LARGEST_BLOCK if self._read < self.known else BLOCK, self._run.config.window - self._run.held)
+    async def _find_room(self) -> int:
+        """How many rows may be read now, as soon as some may."""
+        window = self._run.config.window
+        worthwhile = max(1, min(BLOCK, window // SHARE_AT_ONCE))
+        while (room := window - self._run.held) < worthwhile or self._is_far_ahead():
+            if room < worthwhile and self._again and (left := self._run.make_room()):
+                self._left |= left
+            else:
+                await self.room.wait(LOOK_AGAIN)
+        return min(LARGEST_BLOCK if self._read < self.known else BLOCK, room)
 
-    async def _blocks(self) -> AsyncIterator[list[Any]]:
+    def _is_far_ahead(self) -> bool:
+        """Whether more rows wait than the workers, all of them busy, will need soon."""
+        run = self._run
+        return not run.crew.is_free and run.held > run.crew.most_open + AHEAD and not run.runner.has_priorities
+
+    async def _blocks(self) -> AsyncIterator[Sequence[Any]]:
         if isinstance(self._items, AsyncIterable):
-            async for block in self._blocks_as_they_come(self._items):
-                yield block
+            async for lot in self._blocks_as_they_come(self._items):
+                yield lot
             return
-        iterator = iter(self._items)
-        while True:
-            while (room := self._room()) <= 0:
-                await self.room.wait()
-            block = list(islice(iterator, room))
-            if not block:
-                return
+        take = _taking(self._items)
+        while block := take(await self._find_room()):
             yield block
             await asyncio.sleep(0)  # others have work too
 
@@ -108,8 +148,7 @@ class Intake:
         reading.add_done_callback(lambda _: came.ring())
         try:
             while True:
-                while (room := self._room()) <= 0:
-                    await self.room.wait()
+                room = await self._find_room()
                 block = [buffer.popleft() for _ in range(min(room, len(buffer)))]
                 if block:
                     taken.ring()
@@ -132,8 +171,17 @@ async def _read_ahead(items: AsyncIterable[Any], buffer: deque[Any], came: Bell,
             await taken.wait()
 
 
+def _taking(items: Iterable[Any]) -> Callable[[int], Sequence[Any]]:
+    """What gives the next items, at most so many."""
+    if isinstance(items, InStretches):
+        items.begin()
+        return items.take
+    iterator = iter(items)
+    return lambda most: list(islice(iterator, most))
+
+
 def _can_be_read_again(items: Items) -> bool:
     """Whether it starts over when asked again, as a list or a file's reader does and a generator does not."""
     if isinstance(items, AsyncIterable):
         return not isinstance(items, AsyncIterator)
-    return iter(items) is not items
+    return isinstance(items, InStretches) or iter(items) is not items

@@ -24,6 +24,7 @@ class Item:
     """A row in memory, from its claim until its owner has the result."""
 
     __slots__ = (
+        "asks",
         "attempts",
         "cost",
         "deadline_at",
@@ -54,8 +55,11 @@ class Item:
         self.index, self.name, self.fence, self.value = row.index, row.key, claim.fence, value
         self.key, self.priority = "", 0.0
         self.cost: Cost = 1
+        """What it will use up, as far as can be told."""
+        self.asks: Cost = 1
+        """What the limiter is asked for: all of that where limits are known, else only the number of requests."""
         self.size = 1.0
-        """One number to compare costs by."""
+        """One number to compare that by."""
         self.attempts, self.rate_limited = claim.attempts, claim.rate_limited
         self.failed = claim.attempts > 0
         """Its next call is the retry of a failure."""
@@ -83,8 +87,16 @@ class Item:
     def describe(self, key: str, cost: Cost, priority: float) -> None:
         """Where it goes, what it takes, and how urgent it is."""
         self.key, self.cost, self.priority = key, cost, priority
-        if cost != 1:
-            self.size = sum(cost.values()) if isinstance(cost, Mapping) else cost
+
+    def ask(self, has_limits: bool) -> None:
+        """Settle what the limiter is asked for."""
+        cost = self.cost
+        if not isinstance(cost, Mapping):
+            self.asks = self.size = cost
+        elif has_limits or not cost.get("requests", 1):
+            self.asks, self.size = cost, sum(cost.values())
+        else:
+            self.asks = self.size = cost.get("requests", 1)
 
     def note_wait(self, why: str, seconds: float) -> None:
         if seconds > 0.0:

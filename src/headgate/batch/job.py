@@ -17,18 +17,19 @@ import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
+from ..core.words import span
 from ..credentials import Credential, CredentialCoordinator
 from ..errors import Failed
 from ..limiter import AdaptiveRateLimiter
-from .addresses import UnfitPathError
 from .attempt import ItemContext
 from .config import BatchConfig
-from .formats import InputRow, OutputError, Rows, rows_for_loop
+from .formats import InputRow, OutputError, Rows
 from .formats.writing import STDOUT
 from .intake import Items
 from .job_report import JobReport, added_up
-from .job_rows import CheckedLedger, RowsOfFile
+from .job_rows import CheckedLedger, RowJudge, RowsOfFile, rows_of_pipe
 from .output import Scribe
 from .prices import Prices
 from .runner import BatchRunner
@@ -38,13 +39,13 @@ from .steps import chosen_end
 from .target import Target, TargetConfig
 from .watch import Silence
 
-MOST_MODELS = 100
-"""Models with a gate key of their own; those beyond share one."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at rows that other processes have."""
 MOST_LEFT_BEHIND = 1_000
 LONGEST_WRITER_WAIT = 60.0
 """Seconds to wait for another process to write our last rows into the output."""
+COMMAND = "command"
+"""The ledger's note of what was typed, for ``headgate retry`` to repeat."""
 RUN_ID = "run_id"
 """The ledger's note of what makes every row's Idempotency-Key, in all runs that go on with it."""
 
@@ -65,14 +66,18 @@ class Job:
         config: BatchConfig | None = None,
         prices: Prices | None = None,
         source: str = "",
+        command: str = "",
         around: Callable[[Send], Send] | None = None,
     ) -> None:
-        """``output`` may be "-"; ``ledger`` is then needed. ``source`` names the input in the ledger. ``around``
-        wraps what sends a row, for whoever wants to see each call. Raises ``ConfigError``."""
-        self.rows, self.output = rows, output
+        """``output`` may be "-"; ``ledger`` is then needed. ``source`` names the input in the ledger, ``command`` what
+        was typed. ``around`` wraps what sends a row, for whoever wants to see each call. Raises ``ConfigError``."""
+        if os.path.isdir(output):
+            raise OutputError(f"{output}: cannot be written (it is a folder)")
+        self.rows, self.output, self.command = rows, output, command
         self.config = BatchConfig() if config is None else config
         self.prices = prices or Prices()
         self.target = Target(to, prices=self.prices)
+        self.judge = RowJudge(self.target, prices=self.prices, has_cap=self.config.max_cost is not None)
         self.book = CheckedLedger(ledger or output + SUFFIX, self)
         self.runner = BatchRunner(
             self._send,
@@ -80,21 +85,21 @@ class Job:
             ledger=self.book,
             limiter=limiter,
             credentials=credentials,
-            config=self.config,
-            key=self._key,
-            cost=self._cost,
+            config=replace(self.config, deadline=None),  # it is for the job, however often its input is gone through
+            key=self.judge.key,
+            cost=self.judge.cost,
             row_of=Target.row,
             encode=Target.line,
-            identity=self._identity(source or rows.name),
+            identity=self._identity(source),
         )
         self.silence = Silence(self.config, to.timeout, self.runner.clock)
         self.report = JobReport()
+        self.cut_off = ""
+        """Why the input ends where it does, if that is not its end."""
         self.began = False
         """Whether ledger and output are open, and rows may be sent."""
         self._around = around
         self._sending: Send = self.target
-        self._models: set[str] = set()
-        self._good_path: str | None = None
         self._scribe = Scribe(self.book, output, chosen_end())
 
     # ------------------------------------------------------------------ running
@@ -103,6 +108,9 @@ class Job:
         """Work until every row is final or something stops it; ``report.stopped`` says what. What cannot even begin
         raises ``LedgerError``, ``OutputError`` or ``InputError``. Cancelling it stops at once; nothing is lost."""
         report = self.report
+        if (deadline := self.config.deadline) is not None:
+            over = f"deadline: {span(deadline)} are over"
+            timer = asyncio.get_running_loop().call_later(deadline, lambda: self.stop(over, now=True))
         try:
             report.counts = await self.book.begin(self.runner.identity)
             report.before = report.done + report.dead
@@ -110,6 +118,7 @@ class Job:
             config = self.target.config
             run_id = await self.book.settle(RUN_ID, secrets.token_hex(16))
             self.target = Target(config, prices=self.prices, run_id=run_id)
+            await self.book.note(COMMAND, self.command)
             self.began = True
             writing = asyncio.create_task(self._write())
             watching = asyncio.create_task(self._watch())
@@ -128,6 +137,8 @@ class Job:
             report.counts = await self.book.counts()
             report.written = await self._written()
         finally:
+            if deadline is not None:
+                timer.cancel()
             self.began = False
             self._scribe.close()
             await self.book.close()
@@ -145,11 +156,14 @@ class Job:
     async def _work(self) -> None:
         report = self.report
         while not report.stopped:
+            items = self._items()
             try:
-                run = await self.runner.run(self._items())
+                run = await self.runner.run(items)
             finally:
+                if isinstance(items, RowsOfFile):
+                    items.close()
                 report.run = added_up(report.run, self.runner.report)
-            report.stopped = report.stopped or run.stopped
+            report.stopped = report.stopped or run.stopped or self.cut_off
             if report.stopped:
                 return
             report.rows = run.seen
@@ -206,35 +220,11 @@ class Job:
 
     def _items(self) -> Items:
         """A file is read in passing, and again if need be; what may keep us waiting is read by a thread."""
-        return RowsOfFile(self) if self._is_file else aiter(rows_for_loop(self.rows))
+        return RowsOfFile(self) if self._is_file else rows_of_pipe(self)
 
     @property
     def _is_file(self) -> bool:
         return self.rows.can_be_read_again and os.path.isfile(self.rows.name)
-
-    def check(self, row: InputRow) -> None:
-        """Raises ``BrokenRowError`` for a row that cannot be sent."""
-        request = row.request()
-        if request.path != self._good_path:  # most rows ask for the same
-            try:
-                self.target.address.url(request.path or self.target.config.path)
-            except UnfitPathError as error:
-                raise row.broken(str(error)) from None
-            self._good_path = request.path
-        if self.config.max_cost is not None and self.prices.price_of(request.model) is None:
-            raise row.broken(f"the price of its model {request.model[:80]!r} is not known, and max_cost needs it")
-
-    def _cost(self, row: InputRow) -> dict[str, float]:
-        self.check(row)
-        return self.target.cost(row)
-
-    def _key(self, row: InputRow) -> str:
-        """Vendors count for each model by itself."""
-        model, name = row.request().model[:80], self.target.address.name
-        if not model or (model not in self._models and len(self._models) >= MOST_MODELS):
-            return name
-        self._models.add(model)
-        return f"{name}/{model}"
 
     async def _send(self, row: InputRow, ctx: ItemContext) -> bytes:
         try:
@@ -246,5 +236,9 @@ class Job:
         return line
 
     def _identity(self, source: str) -> dict[str, str]:
-        output = self.output if self.output == STDOUT else os.path.relpath(self.output, os.path.dirname(self.book.path))
+        """Files are named as seen from the ledger, so that all of them may be moved together."""
+        folder = os.path.dirname(self.book.path)
+        if not source:
+            source = os.path.relpath(self.rows.name, folder) if self.rows.can_be_read_again else self.rows.name
+        output = self.output if self.output == STDOUT else os.path.relpath(self.output, folder)
         return {"input": source, "output": output, **self.rows.identity, **self.target.identity}

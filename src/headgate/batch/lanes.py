@@ -41,6 +41,8 @@ class Lane:
         self.pause = run.pauses.of(shelf.key, self.gate_key)
         self.bell = Bell(run.clock)
         self.in_flight = 0
+        self.has_turn = False
+        """Whether it is its turn to have a worker, which others want too."""
         self.last_sent_at: float = NEVER
         self.was_refused = False
         """Whether its circuit has been open since its last success."""
@@ -68,6 +70,7 @@ class Lane:
         if what != self.waits_for:
             self.waits_for, self.waits_since = what, now
         if what != "workers":
+            self.has_turn = False
             run.crew.pass_on()
         if what not in ("rows", "workers"):
             self.opens_at = now + seconds
@@ -85,8 +88,9 @@ class Lane:
                 run.report.retries_held += 1
                 return "retry_budget", UNKNOWN  # until one of the retries in flight has ended
             return "rows", UNKNOWN
-        if not run.crew.free:
+        if not run.crew.is_free or (not self.has_turn and run.crew.is_wanted_beside(self)):
             run.crew.want(self)
+            run.crew.pass_on()
             return "workers", UNKNOWN
         if self.pause.until > now:
             return "cooldown", self.pause.until - now
@@ -118,37 +122,70 @@ class Lane:
         except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
             return "limiter", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
         now = run.clock.now()
-        lease: Lease | None = None
-        held_up = not run.crew.free or self.pause.until > now
-        if not held_up and self.label is not None and run.credentials is not None:
-            lease = run.credentials.try_acquire(self.label, only=True)
-            held_up = lease is None
-        item = None if held_up else shelf.take(permit.cost, now)
-        if item is None:
+        if not run.crew.is_free or self.pause.until > now:
             permit.abandon()
-            if lease is not None:
-                lease.release()
-            if held_up and lease is None and self.label is not None and run.crew.free and self.pause.until <= now:
-                return "credential", LOOK_AGAIN  # in the hands of others
             return None
-        self._go_off(item, permit, lease, now)
+        lease = self._lease()
+        if lease is None and self.label is not None:
+            permit.abandon()
+            return "credential", LOOK_AGAIN  # in the hands of others
+        attempt = self._attempt_at(permit, lease, now)
+        if attempt is not None:
+            self.waits_for, self.has_turn = "", False
+            run.crew.start(attempt)
         return None
+
+    def next_at_once(self) -> Attempt | None:
+        """For a worker that is free again: the next row, if nothing whatever stands in its way. Never waits.
+
+        It is the way of nearly all rows while a run is in full swing; whatever is less plain is left to ``go``.
+        """
+        run = self.run
+        now = run.clock.now()
+        first = self.shelf.first(now)
+        if first is None or first.size > run.least_cost or self.pause.until > now or run.pauses.ramp is not None:
+            return None
+        if run.spending.is_capped and not run.spending.allows(first.cost):
+            return None
+        try:
+            permit = run.limiter.try_acquire(self.gate_key, first.asks)
+        except Refused:
+            return None
+        if permit is None:
+            return None
+        lease = self._lease()
+        if lease is None and self.label is not None:
+            permit.abandon()
+            return None
+        return self._attempt_at(permit, lease, now)
+
+    def _lease(self) -> Lease | None:
+        """This lane's credential, if it has one and nobody else holds it."""
+        keys = self.run.credentials
+        return None if self.label is None or keys is None else keys.try_acquire(self.label, only=True)
 
     async def _leave_for(self, first: Item, now: float) -> Permit:
         """A permit for the first row, or for a smaller one where the first would have to wait."""
         run = self.run
         smaller = self.shelf.smaller(now) if first.size > run.least_cost else None
         if smaller is not None:
-            permit = run.limiter.try_acquire(self.gate_key, first.cost)
+            permit = run.limiter.try_acquire(self.gate_key, first.asks)
             if permit is not None:
                 return permit
             first = smaller
         run.crew.pass_on()
         self.waits_for, self.waits_since = "pace", now
-        return await run.limiter.acquire_async(self.gate_key, first.cost)
+        return await run.limiter.acquire_async(self.gate_key, first.asks)
 
-    def _go_off(self, item: Item, permit: Permit, lease: Lease | None, now: float) -> None:
+    def _attempt_at(self, permit: Permit, lease: Lease | None, now: float) -> Attempt | None:
+        """Take a row for this permit, and make a call of it; None if there is none any more."""
         run = self.run
+        item = self.shelf.take(permit.cost, now)
+        if item is None:
+            permit.abandon()
+            if lease is not None:
+                lease.release()
+            return None
         item.place, item.put_aside = "", False
         self._note_waits(item, permit, now)
         if item.parked:
@@ -156,13 +193,12 @@ class Lane:
             run.report.rate_limited_items_redistributed += 1
         attempt = Attempt(item, self, permit, lease, run.config, run.clock, run.classify_error)
         self.last_sent_at, self.opens_at = now, NEVER
-        self.waits_for = ""
         self.in_flight += 1
         run.report.calls += 1
         run.timekeeper.last_start_at = now
         if run.spending.is_capped:
             run.spending.reserve(item.cost)
-        run.crew.start(attempt)
+        return attempt
 
     def _note_waits(self, item: Item, permit: Permit, now: float) -> None:
         """Of a row's wait, what its lane waited for a permit is the pace's; the rest is what it waited for before."""

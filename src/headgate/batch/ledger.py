@@ -36,7 +36,7 @@ class Row:
     """16 bytes that change when its content does."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claim:
     """Leave to work on one row."""
 
@@ -48,7 +48,7 @@ class Claim:
     """Unix time before which it should not be tried; 0 for at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Change:
     """What became of a claimed row."""
 
@@ -69,7 +69,7 @@ class Change:
     """Seconds by what was waited for: pace, floor, credential, ..."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Written:
     """A final row in the order in which rows became final; ``number`` counts from 1 without a gap."""
 
@@ -106,6 +106,9 @@ class LedgerError(HeadgateError):
 class Ledger(Protocol):
     """What a runner needs of a book. All of it may be called from one event loop; nothing blocks it."""
 
+    patience: float
+    """Seconds that changes may be kept back to be recorded with others: 0 where that makes nothing cheaper."""
+
     async def begin(self, identity: Mapping[str, str]) -> Counts:
         """Open the book for a run that is known by ``identity`` (input, template, target, ...).
 
@@ -136,6 +139,10 @@ class Ledger(Protocol):
 
         Changes that are recorded at the same time are committed together.
         """
+        ...
+
+    async def record_all(self, changes: Sequence[Change]) -> list[bool]:
+        """The same for many rows at once; each counts or not by itself."""
         ...
 
     async def abandoned(self, limit: int) -> list[int]:

@@ -24,6 +24,8 @@ STATES = tuple(RowState)
 class MemoryLedger:
     """Keeps the contract of ``Ledger`` for one process."""
 
+    patience = 0.0
+
     def __init__(self, *, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
         self._identity: dict[str, str] = {}
@@ -69,6 +71,12 @@ class MemoryLedger:
         return [index for index in range(first, first + len(digests)) if self._state(index) is None]
 
     async def record(self, change: Change) -> bool:
+        return self._record(change)
+
+    async def record_all(self, changes: Sequence[Change]) -> list[bool]:
+        return [self._record(change) for change in changes]
+
+    def _record(self, change: Change) -> bool:
         entry = self._open.get(change.index)
         if entry is None or not entry.heeds(change.fence):
             return False

@@ -101,5 +101,5 @@ class Prices:
 
     def cost(self, model: str, usage: Usage) -> float | None:
         """None if the model's price is not known: that is not the same as free."""
-        price = self.price_of(model)
+        price = self.price_of(model) if self._by_name else None
         return None if price is None else price.cost(usage)

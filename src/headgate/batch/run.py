@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.decision import UNKNOWN, Outcome
 from ..errors import CostTooLargeError, Failed
+from ..limiter.checks import check_cost
 from ..wire.redaction import redact
 from .bell import Bell
 from .crew import Crew
@@ -28,6 +29,7 @@ from .item import Item
 from .lanes import Lane
 from .ledger import Claim, Row, RowState
 from .pauses import Pauses
+from .recorder import Recorder
 from .report import BatchEvent, BatchReport
 from .spending import Spending
 from .timekeeper import Timekeeper
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("headgate")
 
 GIVEN_BACK_AT_ONCE = 1000
+SHORT_PAUSE = 1.0
+"""Seconds that are waited for with a full window, rather than reading on."""
+SHARE_OF_PAUSED = 4
+"""In a full window, a key that pauses keeps this part of it."""
 MANY_LANES = 1000
 """Lanes that may stand idle before they are looked through for some to close."""
 
@@ -53,11 +59,12 @@ class Run:
         self.spending = Spending(self.config)
         self.window = Window(self.config.retry_budget)
         self.pauses = Pauses(self.config, self.limiter, self.clock, runner.rng, self.report, self.all_lanes, self.tell)
-        self.intake = Intake(self, items)
         self.delivery = Delivery(self.clock, in_order, self.handed_out) if streaming else None
+        self.intake = Intake(self, items)
         self.lanes: dict[str, list[Lane]] = {}
         self._lane_tasks: dict[Lane, asyncio.Task[None]] = {}
         self._look_through_at = MANY_LANES
+        self.recorder = Recorder(self)
         self.crew = Crew(self, runner.workers)
         self._helpers: list[asyncio.Task[None]] = []
         """Who reads the input, and who keeps the time."""
@@ -65,6 +72,8 @@ class Run:
         """The smallest cost seen; above it there may be something smaller."""
         self.held = 0
         """Rows in memory."""
+        self.leaving = 0
+        """... that are being given back to be read again later."""
         self.unfinished = 0
         self.fed = False
         self.stopping = ""
@@ -91,7 +100,7 @@ class Run:
         try:
             item.describe(runner.key_of(value), runner.cost_of(value), runner.priority_of(value))
             if item.cost != 1:
-                self._check_cost(item)
+                self._weigh(item)
         except CostTooLargeError as error:
             return self.fates.bury(item, f"too_large: {error.reason}", error)
         except Failed as error:  # it knows what it counts as, and says why
@@ -104,9 +113,13 @@ class Run:
             item.ready_at = now + max(0.0, claim.ready_at - self.clock.wall())
         return self.put(item, now)
 
-    def _check_cost(self, item: Item) -> None:
-        """Raises if the row fits no lane of its key."""
+    def _weigh(self, item: Item) -> None:
+        """See what it asks of the limiter; raises if it fits no lane of its key."""
+        check_cost(item.cost)
         *others, last = self.lanes_of(item.key)
+        item.ask(last.shelf.has_limits)
+        if not last.shelf.has_limits:
+            return None
         for lane in others:
             with contextlib.suppress(CostTooLargeError):
                 return self.limiter.check(lane.gate_key, item.cost)
@@ -128,6 +141,22 @@ class Run:
         else:
             self.timekeeper.wake_by(item.ready_at)
 
+    def is_shut(self, key: str) -> bool:
+        """Whether nothing of this key can start for a while."""
+        soon, lanes = self.clock.now() + SHORT_PAUSE, self.lanes.get(key, [])
+        return bool(lanes) and all(max(lane.opens_at, lane.pause.until) > soon for lane in lanes)
+
+    def make_room(self) -> set[str]:
+        """The window is full: rows that wait for a key that pauses make room for others. Returns the keys of those."""
+        keep = self.config.window // SHARE_OF_PAUSED
+        left = set()
+        for key in list(self.lanes):
+            if len(shelf := self.window.shelf(key)) > keep and self.is_shut(key):
+                for item in shelf.cut_back(keep):
+                    self.fates.leave(item)
+                    left.add(key)
+        return left
+
     def lanes_of(self, key: str) -> list[Lane]:
         lanes = self.lanes.get(key)
         if lanes is None:
@@ -136,6 +165,7 @@ class Run:
             shelf = self.window.shelf(key)
             labels = (None,) if self.credentials is None else self.credentials.labels
             lanes = self.lanes[key] = [Lane(self, shelf, label) for label in labels]
+            shelf.has_limits = any(self.limiter.has_limits(lane.gate_key) for lane in lanes)
             for lane in lanes:
                 self._lane_tasks[lane] = asyncio.create_task(self.guarded(lane.go))
         return lanes
@@ -210,7 +240,9 @@ class Run:
             waiting = [item for item in self.window.clear() if not item.put_aside]
             for first in range(0, len(waiting), GIVEN_BACK_AT_ONCE):
                 some = waiting[first : first + GIVEN_BACK_AT_ONCE]
-                await asyncio.gather(*(self.guarded(self.fates.give_back, item) for item in some))
+                for item in some:
+                    self.fates.give_back(item)
+                await self.crew.go_home()
             await self.guarded(self.timekeeper.take_note)
         self.report.elapsed = self.clock.now() - self.timekeeper.began_at
         if self.delivery is not None:

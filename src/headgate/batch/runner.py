@@ -92,6 +92,7 @@ class BatchRunner:
         self.encode = as_line if encode is None and ledger is not None else encode
         self.key_of: Callable[[Any], str] = key if callable(key) else lambda _: key
         self.cost_of: Callable[[Any], Cost] = cost if callable(cost) else lambda _: cost
+        self.has_priorities = priority is not None
         self.priority_of: Callable[[Any], float] = priority if priority is not None else lambda _: 0
         self.row_of = row_of
         self.identity = {} if identity is None else dict(identity)

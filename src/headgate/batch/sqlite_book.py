@@ -23,6 +23,8 @@ ROWS_PER_STATEMENT = 256
 """Also the most values: 14 for each row, of the 32,766 that a statement may have."""
 
 TOTAL_OF = {state: f"state.{state.value}" for state in RowState}
+ANY_DIGEST = b""
+"""Of a dead row that was opened again: whatever the input holds now in its place is the row."""
 LONGEST_REASON = 2000
 """Characters kept of it."""
 
@@ -33,6 +35,12 @@ said_at, reason, tokens, cost, waited)) FROM rows WHERE {which}
 NAMED = LOAD.format(which="idx IN (SELECT value FROM json_each(?))")
 HELD = LOAD.format(which="holder = ? AND state < 4")
 PUT = "INSERT OR REPLACE INTO rows SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
+CHANGE = """
+UPDATE rows SET (state, fence, holder, attempts, rate_limited, ready_at, said_at, reason, tokens, cost, waited) =
+(column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12)
+FROM ({values}) WHERE idx = column1
+"""
+"""Leaves alone what a row is called and looks like, and with it any index of that."""
 FINISH = "INSERT INTO results SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
 NUMBER = "INSERT INTO finals (idx) SELECT column1 FROM ({values}) WHERE column1 IS NOT NULL"
 ADD_UP = (
@@ -58,6 +66,8 @@ class Book:
         self.wall = wall
         self._entries: dict[int, Entry] = {}
         self._changed: set[int] = set()
+        self._named: set[int] = set()
+        """Those of the changed rows that are new, or are called or look otherwise than before."""
         self._lines: dict[int, bytes] = {}
         self._totals: defaultdict[str, float] = defaultdict(float)
         self._living: dict[int, bool] = {}
@@ -76,16 +86,20 @@ class Book:
 
     def _check(self, row: Row) -> None:
         entry = self._entries.get(row.index)
-        if entry is not None and entry.digest != row.digest:
-            raise changed_row(row.index, entry.key)
+        if entry is not None and entry.digest not in (row.digest, ANY_DIGEST):
+            raise changed_row(row.index, entry.key, dead=entry.state is RowState.DEAD)
 
     def _claim(self, row: Row) -> Claim | RowState:
         entry = self._entries.get(row.index)
         if entry is None:
             entry = self._entries[row.index] = Entry(storable(row.key), row.digest)
+            self._named.add(row.index)
         elif not entry.free_for(self.process):
             return entry.state
         else:
+            if entry.digest == ANY_DIGEST:
+                entry.key, entry.digest = storable(row.key), row.digest
+                self._named.add(row.index)
             self._weigh(entry, -1)
         entry.claim(self.process)
         self._weigh(entry, 1)
@@ -109,15 +123,16 @@ class Book:
         return True
 
     def reopen(self, indexes: Iterable[int]) -> None:
-        """Dead rows shall be tried again, as if for the first time; what they have cost stays."""
+        """Dead rows shall be tried again as if for the first time, corrected or not; what they have cost stays."""
         for index in indexes:
             entry = self._entries[index]
             self._weigh(entry, -1)
             entry.move(RowState.PENDING)
             entry.attempts = entry.rate_limited = 0
-            entry.ready_at, entry.reason = 0.0, ""
+            entry.ready_at, entry.reason, entry.digest = 0.0, "", ANY_DIGEST
             self._weigh(entry, 1)
             self._changed.add(index)
+            self._named.add(index)
 
     def give_back(self, claims: Iterable[Claim]) -> None:
         """Whoever claimed these is gone; nothing was done."""
@@ -161,15 +176,16 @@ class Book:
                 self._changed.add(index)
 
     def flush(self) -> None:
-        rows = [as_values(index, self._entries[index]) for index in sorted(self._changed)]
-        self._put(PUT, rows)
-        self._put(FINISH, [(i, NUMBER_OF[self._entries[i].state], line) for i, line in self._lines.items()])
+        entries, named = self._entries, self._named
+        self._put(PUT, [(i, entries[i].key, entries[i].digest, *as_values(entries[i])) for i in sorted(named)])
+        self._put(CHANGE, [(i, *as_values(entries[i])) for i in sorted(self._changed - named)])
+        self._put(FINISH, [(i, NUMBER_OF[entries[i].state], line) for i, line in self._lines.items()])
         self._put(NUMBER, [(index,) for index in self._lines])
         self._put(ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
         self.forget()
 
     def forget(self) -> None:
-        for kept in (self._entries, self._changed, self._lines, self._totals, self._living):
+        for kept in (self._entries, self._changed, self._named, self._lines, self._totals, self._living):
             kept.clear()
 
     def _weigh(self, entry: Entry, sign: int) -> None:
@@ -205,15 +221,21 @@ class Book:
             self.connection.execute(statement.format(values="VALUES " + ", ".join([row] * size)), values)
 
 
-def as_values(index: int, entry: Entry) -> tuple[Any, ...]:
+def as_values(entry: Entry) -> tuple[Any, ...]:
+    """All of it that changes as it goes."""
     waited = json.dumps(entry.waited) if entry.waited else ""
     return (
-        *(index, entry.key, entry.digest, NUMBER_OF[entry.state], entry.fence, entry.holder, entry.attempts),
-        *(entry.rate_limited, entry.ready_at, entry.said_at, entry.reason, entry.tokens, entry.cost, waited),
+        *(NUMBER_OF[entry.state], entry.fence, entry.holder, entry.attempts, entry.rate_limited, entry.ready_at),
+        *(entry.said_at, entry.reason, entry.tokens, entry.cost, waited),
     )
 
 
-def changed_row(index: int, key: str) -> LedgerError:
+def changed_row(index: int, key: str, *, dead: bool) -> LedgerError:
+    if dead:
+        return LedgerError(
+            f"row {index + 1} of the input ({key!r}) is dead in the ledger, and its line was changed since. If you "
+            "have put it right, headgate retry opens dead rows again; then the same command sends them as they are now"
+        )
     return LedgerError(
         f"row {index + 1} of the input ({key!r}) is not what it was when it was first read: the ledger belongs to "
         "another input. Bring the input back as it was, or name another ledger and output"

@@ -19,23 +19,25 @@ from typing import Literal, TypeVar
 
 from ..core.ledger import NOBODY
 from ..errors import ConfigError
-from ..wire.redaction import redact
 from .ledger import Change, Claim, Counts, LedgerError, Row, RowState, Written
 from .sqlite_alive import Life, is_alive
 from .sqlite_book import Book
 from .sqlite_file import in_words, open_to_read, open_to_write
+from .sqlite_identity import take_identity
 from .sqlite_reading import read_counts, read_final, read_note, read_unclaimed, read_unfinished
 from .sqlite_writer import Writer
 from .steps import Pass, chosen_end
 
 T = TypeVar("T")
 
-LONGEST_SHOWN = 80
-"""Characters of each value in the message that says what has changed."""
+PATIENCE = 0.02
+"""Seconds: calls take far longer, and a commit takes half a millisecond of work, however little is in it."""
 
 
 class SqliteLedger:
     """Keeps the contract of ``Ledger``. One object is one process at the book, from ``begin`` to ``close``."""
+
+    patience = PATIENCE
 
     def __init__(
         self,
@@ -84,7 +86,11 @@ class SqliteLedger:
         return await self._read(lambda connection: read_unfinished(connection, first, digests))
 
     async def record(self, change: Change) -> bool:
-        return await self._write().submit(lambda book: book.record(change), about=(change.index,))
+        return (await self.record_all((change,)))[0]
+
+    async def record_all(self, changes: Sequence[Change]) -> list[bool]:
+        about = [change.index for change in changes]
+        return await self._write().submit(lambda book: [book.record(change) for change in changes], about=about)
 
     async def abandoned(self, limit: int) -> list[int]:
         dead = await self._read(self._dead)
@@ -201,33 +207,3 @@ class SqliteLedger:
 
     def __repr__(self) -> str:
         return f"SqliteLedger({self.path!r})"
-
-
-def take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], path: str) -> None:
-    """The rows in the book belong to this; raises if they belong to something else."""
-    known = dict(connection.execute("SELECT name, value FROM identity"))
-    (rows,) = connection.execute("SELECT EXISTS (SELECT 1 FROM rows)").fetchone()
-    if rows and known != identity:
-        raise LedgerError(what_changed(known, identity, path))
-    if known != identity:
-        connection.execute("DELETE FROM identity")
-        connection.executemany("INSERT INTO identity VALUES (?, ?)", identity.items())
-
-
-def what_changed(known: Mapping[str, str], asked: Mapping[str, str], path: str) -> str:
-    changes = [
-        f"the {name} was {_shown(known.get(name))} and is now {_shown(asked.get(name))}"
-        for name in sorted({*known, *asked})
-        if known.get(name) != asked.get(name)
-    ]
-    return (
-        f"the rows in {path} belong to another run: {'; '.join(changes)}. Results of both would be mixed. "
-        "Run it as it was, or name another ledger and output"
-    )
-
-
-def _shown(value: str | None) -> str:
-    if value is None:
-        return "not given"
-    text = redact(value)
-    return repr(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...")

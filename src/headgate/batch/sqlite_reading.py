@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from ..core.ledger import NOBODY
 from .ledger import Counts, RowState, Written
 from .sqlite_alive import is_alive
-from .sqlite_book import changed_row
+from .sqlite_book import ANY_DIGEST, changed_row
 from .sqlite_file import STATES, in_words, open_to_read
 
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes of lines read at once, and one line more."""
 
 UNFINISHED = """
-SELECT coalesce(group_concat(hex(digest), ''), ''), json_group_array(idx) FILTER (WHERE state < 4), count(*)
+SELECT CAST(group_concat(digest, '') AS BLOB), json_group_array(idx) FILTER (WHERE state < 4), count(*)
 FROM (SELECT idx, digest, state FROM rows WHERE idx >= ? AND idx < ? ORDER BY idx)
 """
 FINAL = """
-SELECT json_group_array(json_array(number, idx, state, hex(line))) FROM (
+SELECT json_group_array(json_array(number, idx, state, length(line))), CAST(group_concat(line, '') AS BLOB) FROM (
   SELECT *, sum(length(line)) OVER (ORDER BY number) - length(line) AS before FROM (
     SELECT number, idx, state, line FROM finals JOIN results USING (idx) WHERE number > ? ORDER BY number LIMIT ?)
 ) WHERE before < ?
@@ -38,14 +38,14 @@ def read_unfinished(connection: sqlite3.Connection, first: int, digests: Sequenc
     """The open ones and the unknown ones among these rows; raises if one has changed."""
     end = first + len(digests)
     known, unfinished, count = connection.execute(UNFINISHED, (first, end)).fetchone()
-    if count == len(digests) and known == b"".join(digests).hex().upper():
+    if count == len(digests) and known == b"".join(digests):
         found: list[int] = json.loads(unfinished)
         return found
     rows = connection.execute("SELECT idx, key, digest, state FROM rows WHERE idx >= ? AND idx < ?", (first, end))
     past = set()
     for index, key, digest, state in rows:
-        if digest != digests[index - first]:
-            raise changed_row(index, key)
+        if digest not in (digests[index - first], ANY_DIGEST):
+            raise changed_row(index, key, dead=STATES[state] is RowState.DEAD)
         if STATES[state].final:
             past.add(index)
     return [index for index in range(first, end) if index not in past]
@@ -57,10 +57,12 @@ def read_unclaimed(connection: sqlite3.Connection, limit: int) -> list[int]:
 
 
 def read_final(connection: sqlite3.Connection, after: int, limit: int) -> list[Written]:
-    (found,) = connection.execute(FINAL, (after, limit, MOST_BYTES)).fetchone()
-    return [
-        Written(number, index, STATES[state], bytes.fromhex(line)) for number, index, state, line in json.loads(found)
-    ]
+    found, lines = connection.execute(FINAL, (after, limit, MOST_BYTES)).fetchone()
+    written, end = [], 0
+    for number, index, state, length in json.loads(found):
+        start, end = end, end + length
+        written.append(Written(number, index, STATES[state], lines[start:end]))
+    return written
 
 
 def read_note(connection: sqlite3.Connection, name: str) -> str:

@@ -12,18 +12,28 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from ..core.decision import Outcome
 from ..errors import AuthenticationError, ConfigError
+from ..exchange import (
+    Answer,
+    NoAnswerError,
+    NoAnswerInTimeError,
+    UnfitAnswerError,
+    exchange,
+    new_session,
+    why_no_answer,
+)
 from .addresses import UnfitPathError, address_of
-from .exchange import Answer, NoAnswerError, UnfitAnswerError, exchange, new_session
 from .formats import BrokenRowError, InputRow, answer_line, dead_line, row_id
 from .formats.shapes import decode_strictly
 from .item import Result
 from .ledger import Row
 from .prices import Prices
+from .time_limits import TimeLimits
 from .tokens import Usage, is_silent, usage_of
 
 if TYPE_CHECKING:
@@ -98,6 +108,7 @@ class Target:
         self._fixed = {**dict(self.address.headers), **config.headers}
         self._is_silent = is_silent(config.path or self.address.path)
         self._session: aiohttp.ClientSession | None = None
+        self._time_limits = TimeLimits()
         self._urls: dict[str, URL] = {}
         """Of the paths that rows have asked for; most ask for the same."""
         try:
@@ -152,17 +163,24 @@ class Target:
             headers["Content-Type"] = "application/json"
         if request.method in _WITH_EFFECT:
             headers["Idempotency-Key"] = self.idempotency_key(row)
-        answer = await exchange(
+        within = self.config.timeout if remaining is None else max(0.001, min(self.config.timeout, remaining))
+        sending = exchange(
             self._session,
             request.method,
             url,
             request.body,
             headers,
             name=name,
-            within=self.config.timeout if remaining is None else max(0.001, min(self.config.timeout, remaining)),
+            within=inf,
             largest=self.config.largest_answer,
             secret=secret,
         )
+        try:
+            answer = await self._time_limits.hold(sending, within)
+        except TimeoutError as error:
+            if isinstance(error, NoAnswerError):
+                raise
+            raise NoAnswerInTimeError(name, why_no_answer(error, within)) from None
         body, read = _json_of(answer, name)
         self._report(ctx, answer, read, request.model)
         return answer_line(row_id(row.index, row.digest), request.name, answer.status_code, _request_id(answer), body)
@@ -205,6 +223,7 @@ class Target:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session, self._session = self._session, None
+        self._time_limits.close()
         if session is not None:
             await session.close()
 

@@ -7,7 +7,6 @@ What may come back is what the request allows, for that is also what vendors res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -52,7 +51,7 @@ def is_silent(path: str) -> bool:
 def estimate(body: object, path: str = "") -> Usage:
     """What this request will take, more or less."""
     read = _count(body)
-    if is_silent(path) or not isinstance(body, Mapping):
+    if is_silent(path) or not isinstance(body, dict):
         return Usage(read)
     allowed = next((body[name] for name in _OUTPUT_LIMITS if _is_count(body.get(name))), USUAL_OUTPUT)
     answers = body.get("n")
@@ -64,8 +63,8 @@ def usage_of(answer: object) -> Usage | None:
 
     Anthropic counts what its cache held beside the input, OpenAI inside of it; here it is always inside.
     """
-    said = answer.get("usage") if isinstance(answer, Mapping) else None
-    if not isinstance(said, Mapping):
+    said = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(said, dict):
         return None
     if _is_count(said.get("prompt_tokens")):
         read, written = said["prompt_tokens"], _number(said, "completion_tokens")
@@ -108,9 +107,9 @@ def _count(body: object) -> int:
 
 
 def _number(said: object, name: str) -> int:
-    value = said.get(name) if isinstance(said, Mapping) else None
+    value = said.get(name) if isinstance(said, dict) else None
     return value if _is_count(value) else 0
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+    return type(value) is int and 0 <= value <= MOST_TOKENS  # a bool is none

@@ -81,18 +81,23 @@ class Queue:
                 return
         self._gone += 1
         if self._gone > GONE_BEFORE_SWEEP and self._gone > len(self.rest) // 2:
-            self.rest = [place for place in self.rest if not place[2].gone]
-            heapify(self.rest)
-            self._gone = 0
+            self.sweep()
+
+    def sweep(self) -> None:
+        self.rest = [place for place in self.rest if not place[2].gone]
+        heapify(self.rest)
+        self._gone = 0
 
 
 class Shelf:
     """The rows of one gate key."""
 
-    __slots__ = ("again", "budget", "fresh", "key")
+    __slots__ = ("again", "budget", "fresh", "has_limits", "key")
 
     def __init__(self, key: str, retry_budget: float) -> None:
         self.key = key
+        self.has_limits = True
+        """Whether limits are known for this key, so that rows differ in what they ask for."""
         self.fresh = Queue()
         self.again = Queue()
         self.budget = RetryBudget(retry_budget)
@@ -105,6 +110,17 @@ class Shelf:
 
     def remove(self, item: Item) -> None:
         (self.again if item.failed else self.fresh).remove(item)
+
+    def cut_back(self, keep: int) -> list[Item]:
+        """Take out the last rows, all but so many: those that were never sent, or of which the ledger knows nothing."""
+        queue = self.fresh
+        queue.rest.sort()  # which is a heap, too
+        kept = max(0, keep - len(queue.front))
+        taken = [item for _, _, item in queue.rest[kept:] if not item.put_aside and not item.gone]
+        for item in taken:
+            item.gone, item.place = True, ""
+        queue.sweep()
+        return taken
 
     def next_queue(self, now: float) -> Queue | None:
         """Whose first row is next: retries take their turn in order, but only within their budget."""
@@ -132,12 +148,12 @@ class Shelf:
         return best if best is not queue.front[0][2] else None
 
     def take(self, cost: Cost, now: float) -> Item | None:
-        """The first row of this cost that may go; those before it are passed."""
+        """The first row that asks for this and may go; those before it are passed."""
         queue = self.next_queue(now)
         if queue is None:
             return None
         for position, (_, _, item) in enumerate(queue.front):
-            if item.cost == cost:
+            if item.asks == cost:
                 for _, _, passed in queue.front[:position]:
                     passed.passed += 1
                 if item.failed:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -114,6 +115,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
+    log, sentences = logging.getLogger("headgate"), Sentences(logging.WARNING)
+    log.addHandler(sentences)
+    try:
+        return run_command(arguments)
+    finally:
+        log.removeHandler(sentences)
+
+
+class Sentences(logging.Handler):
+    """What the library would log is told as everything else is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(f"{record.getMessage()}.")
+
+
+def run_command(arguments: Sequence[str] | None) -> int:
     try:
         code = group.main(arguments, prog_name="headgate", standalone_mode=False)
         return code if isinstance(code, int) else DONE

@@ -6,8 +6,6 @@ another origin    followed only if there is nothing to give away
 
 from __future__ import annotations
 
-import socket
-import ssl
 import time
 import urllib.request
 from dataclasses import dataclass, replace
@@ -15,7 +13,7 @@ from dataclasses import dataclass, replace
 import aiohttp
 from yarl import URL
 
-from headgate._version import __version__
+from headgate.exchange import AGENT, why_no_answer
 
 LARGEST_BODY = 65_536
 MOST_REDIRECTS = 5
@@ -56,8 +54,7 @@ class NoAnswerError(Exception):
 async def ask(question: Question) -> Answer:
     """Ask once and follow harmless redirects; raises ``NoAnswerError``."""
     timeout = aiohttp.ClientTimeout(total=question.timeout)
-    agent = {"User-Agent": f"headgate/{__version__}"}
-    async with aiohttp.ClientSession(timeout=timeout, headers=agent) as session:
+    async with aiohttp.ClientSession(timeout=timeout, headers=AGENT) as session:
         return await _follow(session, question)
 
 
@@ -72,7 +69,7 @@ async def _follow(session: aiohttp.ClientSession, question: Question) -> Answer:
             answer = await _once(session, question, url, method, body)
         except (aiohttp.ClientError, OSError) as error:
             sent_on = "" if url.origin() == question.url.origin() else f"sends on to {site_of(url)}, which "
-            raise NoAnswerError(sent_on + _why(error, question.timeout)) from None
+            raise NoAnswerError(sent_on + why_no_answer(error, question.timeout)) from None
         location = next((value for name, value in answer.headers if name.lower() == "location"), None)
         if answer.status not in REDIRECTS or location is None:
             return answer
@@ -108,22 +105,3 @@ def _proxy(url: URL) -> str | None:
     if url.host is None or urllib.request.proxy_bypass(url.host):
         return None
     return urllib.request.getproxies().get(url.scheme)
-
-
-def _why(error: Exception, timeout: float) -> str:
-    if isinstance(error, TimeoutError):
-        return f"did not answer within {timeout:g} s"
-    if isinstance(error, aiohttp.ClientConnectorDNSError | socket.gaierror):
-        return "has no address under that name"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        return "shows a certificate that is not trusted"
-    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return "does not speak TLS as expected"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        refused = isinstance(error.os_error, ConnectionRefusedError)
-        return "refuses the connection" if refused else f"cannot be reached ({type(error.os_error).__name__})"
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "hung up without an answer"
-    if isinstance(error, aiohttp.ClientResponseError):
-        return "did not answer in HTTP"
-    return f"gave no usable answer ({type(error).__name__})"

@@ -38,7 +38,7 @@ def read_pause(text: str) -> float:
     try:
         return read_duration(text)
     except ValueError:
-        raise ValueError("it must be a time such as 90s, 10m or 2h") from None
+        raise ValueError("it must be a time such as 90s, 10m, 2h or 30d") from None
 
 
 @click.command(
@@ -66,7 +66,7 @@ def read_pause(text: str) -> float:
     "--for",
     "duration",
     type=Notation("TIME", read_pause),
-    help="With park: how long, such as 90s, 10m or 2h.",
+    help="With park: how long, such as 90s, 10m, 2h or 30d.",
 )
 @click.option(
     "--state",

@@ -1,4 +1,4 @@
-"""``headgate mock``: serve a rate-limited API on loopback until Ctrl-C."""
+"""``headgate mock``: serve a rate-limited API on loopback until Ctrl-C or a polite kill."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -225,8 +226,9 @@ async def serve(server: MockServer, *, stop_with_stdin: bool, as_json: bool) -> 
             await stack.enter_async_context(server)
         except (OSError, UnicodeError) as error:
             raise CommandFailed(why_not(error, host, port)) from None
-        announce(server, as_json)
         with suppress(asyncio.CancelledError):  # Ctrl-C is how a server is meant to end
+            end_with_sigterm()
+            announce(server, as_json)
             await (stdin_closed() if stop_with_stdin else asyncio.Event().wait())
     truth = server.truth()
     counts = "{asked} calls: {answered} answered, {rate_limited} rate limited, {down_answers} failed.".format(**truth)
@@ -261,6 +263,14 @@ def announce(server: MockServer, as_json: bool) -> None:
         for name in server.desks:
             click.echo(f"{name:16}  base_url={server.base_url(name)}")
     sys.stdout.flush()
+
+
+def end_with_sigterm() -> None:
+    """What supervisors and ``kill`` send is a Ctrl-C from afar."""
+    task = asyncio.current_task()
+    if task is not None:
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 async def stdin_closed() -> bool:

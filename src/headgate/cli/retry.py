@@ -9,6 +9,7 @@ from contextlib import closing
 
 import click
 
+from headgate.batch.job import COMMAND
 from headgate.batch.ledger import LedgerError, RowState
 from headgate.batch.sqlite_file import open_to_read
 from headgate.batch.sqlite_reading import look, read_note
@@ -16,7 +17,6 @@ from headgate.batch.sqlite_retry import reopen
 
 from . import DONE, CommandFailed
 from .examples import ExampleCommand
-from .run_going import COMMAND
 from .status import find_ledger, most
 
 
@@ -37,7 +37,7 @@ def command(path: str | None, only: str | None, as_json: bool) -> int:
     """Give dead rows another chance: the next run sends them again, as if for the first time.
 
     Their lines leave the output, which that run writes anew from its ledger; rows that are done are not sent again.
-    No run may be under way.
+    Their lines in the input may be put right before that, but no others. No run may be under way.
     """
     ledger = find_ledger(path)
     try:
@@ -53,7 +53,9 @@ def command(path: str | None, only: str | None, as_json: bool) -> int:
     shown = os.path.relpath(ledger)
     if count:
         reason = f" ({only})" if only else f" ({most(dead)})"
-        click.echo(f"{count:,} dead rows{reason} of {shown} are open again.")
+        rows = f"{count:,} dead rows{reason} of {shown} are" if count > 1 else f"1 dead row{reason} of {shown} is"
+        click.echo(f"{rows} open again.")
+        click.echo("Lines of theirs that are wrong in the input may be put right first; no others may be changed.")
         click.echo(f"Now run it: {typed(ledger)}")
     elif dead:
         click.echo(f"No row of {shown} is dead for that reason; there are {most(dead)}.\nNothing was changed.")

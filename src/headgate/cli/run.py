@@ -12,18 +12,15 @@ from typing import Any
 import click
 
 from headgate.batch.addresses import KNOWN, address_of
-from headgate.batch.config import BatchConfig
 from headgate.batch.formats import InputError, OutputError, Rows, Template
-from headgate.batch.formats.reading import FORMATS
+from headgate.batch.formats.detecting import FORMATS
 from headgate.batch.formats.writing import STDOUT
 from headgate.batch.job import Job
 from headgate.batch.ledger import LedgerError
 from headgate.batch.runner import AUTO_WORKERS
 from headgate.batch.sqlite_file import SUFFIX
 from headgate.batch.target import TargetConfig
-from headgate.config import RateLimitConfig
 from headgate.errors import ConfigError
-from headgate.limiter import AdaptiveRateLimiter
 from headgate.sim.notation import read_duration
 from headgate.wire.redaction import redact
 
@@ -32,16 +29,11 @@ from .examples import ExampleCommand
 from .notation import Notation, Number, WholeNumber
 from .run_going import go
 from .run_plan import plan_line, plan_of, plan_page
-from .run_settings import keys_of, prices_of, read_config, read_limits, read_workers
+from .run_settings import keys_of, prices_of, read_config, read_limits, read_workers, settings_of
 from .run_trace import Recorder
 from .running import run_async
 
 DURATION = Notation("TIME", read_duration)
-LOOK_AGAIN = 5.0
-"""Seconds after which a server that has been failing is tried again: nobody waits for a single row of a batch, and
-every second after an outage that nothing is sent is lost."""
-STANDSTILL = 15 * 60.0
-"""Seconds without anything to start after which it is better to come back later."""
 
 
 class CannotBegin(CommandFailed):
@@ -69,7 +61,10 @@ class CannotBegin(CommandFailed):
         ),
         ("cat rows.jsonl | headgate run - -o - --to openai --ledger rows.ledger | jq .response.body", "in a pipe"),
         ("headgate mock --provider openai --rate 500/min --port 8080", "practise: an API of your own, and ..."),
-        ("headgate run rows.jsonl -o out.jsonl --to http://127.0.0.1:8080/openai/v1", "... a run against it"),
+        (
+            "KEY=any headgate run rows.jsonl -o out.jsonl --to http://127.0.0.1:8080/openai/v1 --keys env:KEY",
+            "... a run against it",
+        ),
     ],
 )
 @click.argument("source", metavar="IN")
@@ -100,19 +95,23 @@ class CannotBegin(CommandFailed):
     type=click.Choice(FORMATS),
     default="auto",
     show_default=True,
-    help="What IN is: a vendor's batch file, plain JSON lines (bodies, or values for a template), or CSV.",
+    help="What IN is: a vendor's batch file, plain JSON lines (bodies, or values for a template), or CSV. "
+    "auto: what its name and its first lines show.",
 )
 @click.option("--template", metavar="FILE", help="JSON with {column} gaps, filled from each row. A CSV needs one.")
 @click.option("--name-field", metavar="NAME", help="The column or field with each row's name.  [default: custom_id]")
 @click.option(
-    "--delimiter", metavar="CHARACTER", help="What stands between a CSV's fields.  [default: , or tab in .tsv]"
+    "--delimiter",
+    metavar="CHARACTER",
+    help="What stands between a CSV's fields.  [default: , ; or tab, by its header]",
 )
 @click.option(
     "--on-broken",
     type=click.Choice(("stop", "dead")),
     default="stop",
     show_default=True,
-    help="What to do about a row that cannot be sent: stop there, or write it off with the reason and go on.",
+    help="What to do about a row that cannot be sent, or whose custom_id another row has: stop there, or write it off "
+    "with the reason and go on.",
 )
 @click.option(
     "--plan", "only_plan", is_flag=True, help="Say rows, tokens, cost, time and what can never fit; then stop."
@@ -160,7 +159,7 @@ def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: boo
 
     Ctrl-C once starts nothing more and finishes what is under way; twice stops at once. Nothing is lost either way, nor
     by a crash: OUT.ledger has it. Exit code 0: all done; 3: some rows are dead (headgate retry); 4: stopped, run it
-    again. Rows with the same custom_id are all sent; headgate verify finds them.
+    again. A line that cannot be sent, or whose custom_id another has, stops the run with its number (--on-broken).
     """
     try:
         with open_rows(source, given) as rows:
@@ -188,6 +187,8 @@ def open_rows(source: str, given: dict[str, Any]) -> Rows:
 
 def ledger_of(output: str, ledger: str | None) -> str | None:
     if ledger is not None:
+        if os.path.abspath(ledger) == os.path.abspath(output):
+            raise click.UsageError("--ledger and --output are the same file; each needs one of its own.")
         return ledger
     return None if output == STDOUT else output + SUFFIX
 
@@ -202,7 +203,7 @@ def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], 
         credentials = None  # a plan needs no key
     keys = 1 if credentials is None else len(credentials.labels)
     plan = plan_of(rows, to, prices, limits, keys, ledger_of(output, given["ledger"]))
-    click.echo(plan_line(plan) if as_json else plan_page(plan, has_prices=bool(prices)))
+    click.echo(plan_line(plan) if as_json else plan_page(plan, has_prices=bool(prices), stops=rows.stops))
     return DONE
 
 
@@ -216,38 +217,19 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
         workers = AUTO_WORKERS if given["workers"] == "auto" else given["workers"]
         recorder = Recorder(given["trace"], rows, workers, 1 if credentials is None else len(credentials.labels))
     folder = "" if kept else tempfile.mkdtemp(prefix="headgate-")
+    book = ledger or os.path.join(folder, f"run{SUFFIX}")
+    again = redact(shlex.join(["headgate", *sys.argv[1:], *([] if kept else ["--ledger", book])]))
     job = Job(
         rows,
         to,
         output=output,
-        ledger=ledger or os.path.join(folder, f"run{SUFFIX}"),
+        ledger=book,
         credentials=credentials,
-        source=os.path.abspath(rows.name) if rows.can_be_read_again else rows.name,
+        command=again,
         around=None if recorder is None else recorder.around,
         **settings,
     )
-    again = shlex.join(["headgate", *sys.argv[1:], *([] if kept else ["--ledger", job.book.path])])
-    ending = run_async(go(job, again=redact(again), kept=kept, recorder=recorder, as_json=as_json, quiet=quiet))
+    ending = run_async(go(job, again=again, kept=kept, recorder=recorder, as_json=as_json, quiet=quiet))
     if folder and ending.code == DONE:
         shutil.rmtree(folder, ignore_errors=True)  # a passing ledger whose rows are all done
     return ending.code
-
-
-def settings_of(given: dict[str, Any]) -> dict[str, Any]:
-    prices = prices_of(given["prices"])
-    if given["max_cost"] is not None and not prices:
-        raise click.UsageError("--max-cost needs to know what tokens cost: --price MODEL=IN/OUT.")
-    return {
-        "limiter": AdaptiveRateLimiter(RateLimitConfig(limits=given["limits"] or {}, open_state_duration=LOOK_AGAIN)),
-        "workers": given["workers"],
-        "prices": prices,
-        "config": BatchConfig(
-            max_attempts=given["max_attempts"],
-            base_delay=1.0,
-            max_delay=60.0,
-            deadline=given["deadline"],
-            standstill=None if given["wait"] else STANDSTILL,
-            max_tokens=given["max_tokens"],
-            max_cost=given["max_cost"],
-        ),
-    }

@@ -19,9 +19,6 @@ from .run_progress import Looker
 from .run_trace import Recorder
 from .run_words import AGAIN, Ending, about, ending_of, fields_of
 
-COMMAND = "command"
-"""The ledger's note of what was typed, for ``headgate retry`` to repeat."""
-
 
 async def go(job: Job, *, again: str, kept: bool, recorder: Recorder | None, as_json: bool, quiet: bool) -> Ending:
     """Run the job to its end. What kept it from beginning is raised. ``kept``: the same command finds its ledger."""
@@ -29,7 +26,6 @@ async def go(job: Job, *, again: str, kept: bool, recorder: Recorder | None, as_
     with on_interrupts(lambda times: interrupted(job, view, times)):
         running = asyncio.create_task(job.run())
         looker = Looker(job)
-        noted = False
         try:
             with view:
                 while not running.done():
@@ -37,9 +33,6 @@ async def go(job: Job, *, again: str, kept: bool, recorder: Recorder | None, as_
                     if recorder is not None:
                         recorder.look(job.lanes())
                     if job.began and not running.done():
-                        if not noted:
-                            noted = True
-                            await job.book.note(COMMAND, again)
                         view.show(looker.look())
         finally:
             if not running.done():
@@ -70,7 +63,7 @@ def interrupted(job: Job, view: View, times: int) -> None:
 def broken_off(job: Job, error: Exception) -> Ending:
     """Something gave way under the run: a full disk, a ledger that was taken away."""
     said = redact(f"{error}")
-    next_ = said if "run it again" in said or "run again" in said else f"{said}. {AGAIN}"
+    next_ = f"{said.rstrip('.')}." if "run it again" in said or "run again" in said else f"{said}. {AGAIN}"
     job.report.stopped = job.report.stopped or f"failed: {said}"
     return Ending(code=STOPPED, about=about(job.report), next=next_, fields=fields_of(job, STOPPED, next_))
 

@@ -142,7 +142,8 @@ class Screen(Lines):
         for lane in progress.lanes:
             rate = "" if lane.rate is None else f"{lane.rate:,.1f}/s"
             style = "yellow" if lane.reason and not lane.in_flight else "dim"
-            table.add_row(progress.name_of(lane), Text(rate, "cyan"), f"{lane.in_flight:,}", Text(lane.reason, style))
+            key, reason = Text(progress.name_of(lane)), Text(lane.reason, style)  # no markup: models have any names
+            table.add_row(key, Text(rate, "cyan"), f"{lane.in_flight:,}", reason)
         return table
 
 

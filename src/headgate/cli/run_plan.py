@@ -10,6 +10,8 @@ from typing import Any
 
 from headgate.batch.addresses import UnfitPathError
 from headgate.batch.formats import BrokenRowError, Rows
+from headgate.batch.formats.names import Names
+from headgate.batch.formats.problems import same_name
 from headgate.batch.ledger import RowState
 from headgate.batch.prices import Prices
 from headgate.batch.sqlite_reading import look
@@ -52,12 +54,15 @@ def plan_of(
     plan, target = Plan(keys=keys), Target(to, prices=prices)
     rates = {name: read_rate(text) for name, text in limits.items()}
     most = rates["tokens"].amount if "tokens" in rates else None
+    names = Names()
     for row in rows:
         plan.rows += 1
         try:
             request = row.request()
             target.address.url(request.path or to.path)
             cost = target.cost(row)
+            if rows.have_names and (before := names.line_before(request.name, row.line)) is not None:
+                raise row.broken(same_name(request.name, f"line {before:,}"))
         except (BrokenRowError, UnfitPathError) as error:
             plan.broken += 1
             if len(plan.broken_lines) < MOST_SHOWN:
@@ -79,6 +84,7 @@ def plan_of(
         plan.models[model] += 1
         if "money" not in cost:
             plan.without_price[model] += 1
+    names.close()
     if ledger is not None and os.path.isfile(ledger):
         states = look(ledger).counts.states
         plan.finished = states.get(RowState.DONE, 0) + states.get(RowState.DEAD, 0)
@@ -96,7 +102,7 @@ def _time(plan: Plan, per_second: dict[str, float]) -> None:
         plan.seconds = times[plan.narrowest]
 
 
-def plan_page(plan: Plan, *, has_prices: bool) -> str:
+def plan_page(plan: Plan, *, has_prices: bool, stops: bool) -> str:
     lines = [f"{plan.rows:,} rows" + (f", {plan.finished:,} of them finished before" if plan.finished else "")]
     models = ", ".join(f"{count:,} {name or 'without a model'}" for name, count in plan.models.most_common(MOST_SHOWN))
     facts = {
@@ -108,7 +114,7 @@ def plan_page(plan: Plan, *, has_prices: bool) -> str:
         "broken": f"{plan.broken:,} rows; {'; '.join(plan.broken_lines)}" if plan.broken else "",
     }
     lines += [f"  {name:<8}{text}" for name, text in facts.items() if text]
-    return "\n".join([*lines, what_next(plan)])
+    return "\n".join([*lines, what_next(plan, stops)])
 
 
 def _cost(plan: Plan, has_prices: bool) -> str:
@@ -132,8 +138,8 @@ def _never(plan: Plan) -> str:
     return f"{plan.too_large:,} rows are larger than the limit on tokens and would be dead at once: lines {lines}"
 
 
-def what_next(plan: Plan) -> str:
-    if plan.broken:
+def what_next(plan: Plan, stops: bool) -> str:
+    if plan.broken and stops:
         return "Nothing was sent. Put the broken lines right, or write them off with --on-broken dead."
     return "Nothing was sent. The same command without --plan runs it."
 

@@ -10,16 +10,23 @@ from typing import Any
 import click
 
 from headgate.batch.addresses import Address
+from headgate.batch.config import BatchConfig
 from headgate.batch.prices import Prices
 from headgate.config import RateLimitConfig
 from headgate.credentials import CredentialCoordinator, FileStore, StoreError, credentials_from
 from headgate.errors import ConfigError
+from headgate.limiter import AdaptiveRateLimiter
 from headgate.sim.notation import read_rate
 
 from . import CommandFailed, complain
 
 DIMENSIONS = ("requests", "tokens")
 LARGEST_CONFIG = 1 << 20
+LOOK_AGAIN = 5.0
+"""Seconds after which a server that has been failing is tried again: nobody waits for a single row of a batch, and
+every second after an outage that nothing is sent is lost."""
+STANDSTILL = 15 * 60.0
+"""Seconds without anything to start after which it is better to come back later."""
 _TABLES = {"limits": ",", "prices": None}
 """Options that a file may write as a table, and what stands between their parts on the command line."""
 
@@ -36,7 +43,7 @@ def read_config(context: click.Context, parameter: click.Parameter, path: str | 
     for given, value in _toml(path).items():
         name = by_option.get(given.replace("-", "_"))
         if name is None:
-            known = ", ".join(sorted(one.replace("_", "-") for one in by_option if len(one) > 1))
+            known = ", ".join(sorted(option[2:] for one in names.values() for option in one.opts if option[:2] == "--"))
             raise click.UsageError(f"--config: {path} has {given!r}, which is no option; there are {known}.")
         defaults[name] = _as_typed(given, value, names[name])
     context.default_map = {**(context.default_map or {}), **defaults}
@@ -131,3 +138,23 @@ def keys_of(address: Address, sources: tuple[str, ...]) -> CredentialCoordinator
         raise click.UsageError(f"--keys: {error}.") from None
     except StoreError as error:
         raise CommandFailed(f"{error}; HEADGATE_STATE names another folder.") from None
+
+
+def settings_of(given: dict[str, Any]) -> dict[str, Any]:
+    prices = prices_of(given["prices"])
+    if given["max_cost"] is not None and not prices:
+        raise click.UsageError("--max-cost needs to know what tokens cost: --price MODEL=IN/OUT.")
+    return {
+        "limiter": AdaptiveRateLimiter(RateLimitConfig(limits=given["limits"] or {}, open_state_duration=LOOK_AGAIN)),
+        "workers": given["workers"],
+        "prices": prices,
+        "config": BatchConfig(
+            max_attempts=given["max_attempts"],
+            base_delay=1.0,
+            max_delay=60.0,
+            deadline=given["deadline"],
+            standstill=None if given["wait"] else STANDSTILL,
+            max_tokens=given["max_tokens"],
+            max_cost=given["max_cost"],
+        ),
+    }

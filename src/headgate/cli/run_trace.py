@@ -9,12 +9,12 @@ from typing import cast
 import click
 
 from headgate.batch.attempt import ItemContext
-from headgate.batch.exchange import Answer
 from headgate.batch.formats import InputRow, Rows
 from headgate.batch.job import Send
 from headgate.batch.standing import LaneStanding
 from headgate.clock import SystemClock
 from headgate.core.decision import Outcome
+from headgate.exchange import Answer
 from headgate.resilience.target import pair_key
 from headgate.sim.trace import Heading, TraceWriter
 from headgate.wire import read

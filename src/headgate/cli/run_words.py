@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 from headgate.batch.formats.writing import STDOUT
 from headgate.batch.job import Job
 from headgate.batch.job_report import JobReport
+from headgate.batch.sqlite_file import SUFFIX
 from headgate.core.words import span
 
 from . import DONE, FAILED, STOPPED
@@ -27,17 +30,25 @@ class Ending:
     fields: dict[str, Any]
 
 
+def name_of(job: Job) -> str:
+    """What other commands find the run by: its output, if the ledger stands beside it."""
+    beside = job.output != STDOUT and os.path.abspath(job.output) + SUFFIX == job.book.path
+    return shlex.quote(job.output if beside else os.path.relpath(job.book.path))
+
+
 def ending_of(job: Job, again: str) -> Ending:
-    report = job.report
+    """``again`` is what to type to go on, where that is not the same command: where nobody would find the ledger."""
+    report, kept = job.report, not again
     if report.stopped or not report.complete:
         code, next_ = STOPPED, what_next(job, again)
     elif report.dead:
         code = FAILED
-        where = "" if job.output == STDOUT else f" {job.output}"
-        next_ = f"Why rows are dead stands in their lines; headgate retry{where} gives them another chance."
+        next_ = f"Why rows are dead stands in their lines; headgate retry {name_of(job)} gives them another chance."
+    elif not report.counts.seen:
+        code, next_ = DONE, f"There is nothing to do: {job.rows.name} has no rows."
     else:
         code = DONE
-        next_ = f"All rows are done.{'' if job.output == STDOUT else f' headgate verify {job.output} proves it.'}"
+        next_ = "All rows are done." + (f" headgate verify {name_of(job)} proves it." if kept else "")
     return Ending(code=code, about=about(report), next=next_, fields=fields_of(job, code, next_))
 
 
@@ -79,13 +90,14 @@ def what_next(job: Job, again: str) -> str:
         )
     if word == "fail_fast":
         key = "The key was not accepted" if job.runner.credentials is not None else "It wants a key"
-        return f"{key} ({said}). Say where a good one is with --keys env:NAME or file:PATH. {go_on}"
+        told = "".join(character if character.isprintable() else " " for character in said)  # the server's own words
+        return f"{key} ({told}). Say where a good one is with --keys env:NAME or file:PATH. {go_on}"
     if word == "broken":
         return f"{said}. Put that line right, or write such rows off with --on-broken dead. {go_on}"
     if word == "silent":
         return f"{job.target.address.name} does not answer: {said}. Check --to and the network. {go_on} (--wait stays.)"
     if word in ("output", "input"):
-        return said if again == "" else f"{said} {go_on}"
+        return f"{said.rstrip('.')}." if again == "" else f"{said.rstrip('.')}. {go_on}"
     if word == "shorter":
         return f"{said}. Bring the input back as it was, or name another ledger and output."
     if report.stopped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import click
@@ -43,7 +43,7 @@ ELSEWHERE = "-"
     "-o",
     "--output",
     metavar="FILE",
-    help='The output; "-" if it went elsewhere.  [default: what stands beside the ledger under its name]',
+    help='The output; "-" if it went elsewhere.  [default: where the run has put it]',
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line.")
 def command(path: str | None, source: str | None, output: str | None, as_json: bool) -> int:
@@ -57,12 +57,13 @@ def command(path: str | None, source: str | None, output: str | None, as_json: b
         if file not in (None, ELSEWHERE) and not os.path.isfile(str(file)):
             raise click.UsageError(f"there is no file {file} for {name}.")
     try:
-        source = source or existing(look(ledger).identity.get("input"))
-        output = output or existing(ledger.removesuffix(SUFFIX) if ledger.endswith(SUFFIX) else None)
+        identity = look(ledger).identity
+        source = source or existing(beside(ledger, identity.get("input", "")))
+        output = output or output_of(ledger, identity)
         with Prover(ledger) as prover:
             prover.check_itself()
             if source is not None:
-                prover.check_input(digests_of(source))
+                prover.check_input(digests_of(source, identity))
             proof = prover.proof
             if output is None and proof.written:
                 proof.found(f"the output that {proof.written:,} rows were written to is not there; name it with -o")
@@ -74,13 +75,25 @@ def command(path: str | None, source: str | None, output: str | None, as_json: b
     return DONE if proof.holds else FAILED
 
 
-def existing(path: str | None) -> str | None:
-    return path if path and os.path.isfile(path) else None
+def output_of(ledger: str, identity: Mapping[str, str]) -> str | None:
+    """The output as the run has named it; what bears the ledger's name, if it did not."""
+    named = identity.get("output", os.path.basename(ledger).removesuffix(SUFFIX))
+    return ELSEWHERE if named == ELSEWHERE else existing(beside(ledger, named))
 
 
-def digests_of(source: str) -> Iterator[bytes]:
-    """Of each row, in order. No request is made of them, so any template will do."""
-    with Rows(source, template=Template("{}"), on_broken="dead") as rows:
+def beside(ledger: str, name: str) -> str:
+    """Files are named as seen from the ledger, so that all of them may be moved together."""
+    return os.path.join(os.path.dirname(ledger), name)
+
+
+def existing(path: str) -> str | None:
+    return path if os.path.isfile(path) else None
+
+
+def digests_of(source: str, identity: Mapping[str, str]) -> Iterator[bytes]:
+    """Of each row, in order, as the run read them. No request is made of them, so any template will do."""
+    form = "csv" if identity.get("format") == "csv" else "jsonl"
+    with Rows(source, format=form, template=Template("{}"), delimiter=identity.get("delimiter")) as rows:
         for row in rows:
             yield row.digest
 

@@ -35,6 +35,9 @@ class RowState(Enum):
     DONE = "done"
     DEAD = "dead"
 
+    __hash__ = object.__hash__
+    """There is one of each, and it is looked up several times for every row; an Enum's own hash is slow."""
+
     @property
     def final(self) -> bool:
         return self is RowState.DONE or self is RowState.DEAD

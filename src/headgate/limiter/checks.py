@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from math import isfinite
+from math import inf
 
 from ..errors import ConfigError
 
@@ -30,10 +30,13 @@ def check_also(also: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_cost(cost: Cost) -> None:
-    amounts = list(cost.values()) if isinstance(cost, Mapping) else [cost]
+    amounts = list(cost.values()) if type(cost) is dict or isinstance(cost, Mapping) else [cost]
+    fine = 0 < len(amounts) <= MOST_DIMENSIONS
     try:
-        fine = 0 < len(amounts) <= MOST_DIMENSIONS and all(isfinite(amount) and amount >= 0 for amount in amounts)
-    except TypeError:
+        for amount in amounts:
+            if not 0 <= amount < inf:
+                fine = False
+    except (TypeError, ArithmeticError):
         fine = False
     if not fine or cost == 0:
         raise ConfigError(

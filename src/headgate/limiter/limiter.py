@@ -100,6 +100,12 @@ class AdaptiveRateLimiter(Serving):
 
     def try_acquire(self, key: str, cost: Cost = 1, also: Iterable[str] = ()) -> Permit | None:
         """A permit if the call may start this instant, else None. Never waits, never overtakes anyone."""
+        if cost == 1 and not also:
+            with self._lock:
+                gate = self._find(key)
+                permit = None if gate is None else gate.ask_plainly(self._now())
+            if permit is not None:
+                return permit
         check_cost(cost)
         keys = check_also(also)
         with self._lock:
@@ -161,6 +167,11 @@ class AdaptiveRateLimiter(Serving):
         check_cost(cost)
         with self._lock:
             self._open(key, (), cost, self._now())
+
+    def has_limits(self, key: str) -> bool:
+        """Whether limits are known for this key. Where none are, a call's cost is its number of requests alone."""
+        with self._lock:
+            return self._keys.open(key, self._now()).buckets is not None
 
     def check_circuit(self, key: str) -> None:
         """Raise ``CircuitOpenError`` if this key's circuit would refuse a call now. Takes nothing, not even a probe."""

@@ -24,10 +24,11 @@ from .. import wire
 from ..core.decision import UNKNOWN, Outcome
 from ..credentials import Credential, CredentialCoordinator
 from ..errors import AuthenticationError, ConfigError, Failed, NoCredentialError, ProviderError, RateLimitError
+from ..exchange import Answer, NoAnswerError, UnfitAnswerError, new_session
 from ..resilience import ErrorClassification, ProviderResilienceConfig, classify_error, execute_with_resilience
 from ..resilience.context import check_credentials
 from .results import Json, Page, SearchResult
-from .transport import Answer, NoAnswerError, Request, UnfitAnswerError, new_session, send
+from .transport import Request, complaint_of, json_of, send
 
 if TYPE_CHECKING:
     import aiohttp
@@ -185,7 +186,7 @@ class SearchProvider(ABC):
         async def attempt(context: CallContext) -> Answer:
             key = context.credential or ""
             signed = self.signed(request, key) if key else request
-            answer = await send(session, self.base_url, signed, within=self._timeout, secret=key)
+            answer = await send(session, self.base_url, signed, name=self.name, within=self._timeout, secret=key)
             self._judge(answer, key)
             return answer
 
@@ -203,10 +204,10 @@ class SearchProvider(ABC):
                 raise refusal.__cause__ from None
             raise
         except (NoAnswerError, UnfitAnswerError) as error:
-            raise ProviderError(self.name, str(error)) from None
+            raise ProviderError(self.name, error.reason) from None
         except TimeoutError:
             raise ProviderError(self.name, "did not answer in the time an attempt may take") from None
-        body = answer.json()
+        body = json_of(answer)
         if body is None:
             raise ProviderError(self.name, f"answered {answer.status_code} with something that is no JSON object")
         return body
@@ -217,9 +218,10 @@ class SearchProvider(ABC):
         signal = wire.read(status, headers, body, wall=time.time(), url=self.base_url)
         if signal.outcome is Outcome.OK:
             if status >= 300:
-                raise UnfitAnswerError(f"answered {status} and points elsewhere, which is not followed; check base_url")
+                what = f"answered {status} and points elsewhere, which is not followed; check base_url"
+                raise UnfitAnswerError(self.name, what)
             return
-        said = answer.complaint(key) or signal.reason
+        said = complaint_of(answer, key) or signal.reason
         told = f"answered {status} ({signal.outcome.value.replace('_', ' ')})" + (f": {said}" if said else "")
         kind = _RAISED.get(signal.outcome, ProviderError)
         failure = kind(self.name, told, status_code=status, retry_after=signal.retry_after)

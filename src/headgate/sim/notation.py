@@ -15,7 +15,8 @@ MOST_PER_WINDOW = 1_000_000
 LONGEST_DURATION = 31 * 86400.0
 LARGEST_FACTOR = 1000
 
-_UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hour": 3600.0, "day": 86400.0}
+_UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hour": 3600.0}
+_UNITS |= {"d": 86400.0, "day": 86400.0, "days": 86400.0}
 _NUMBER = r"(?:\d{1,12}(?:\.\d{0,9})?|\.\d{1,9})"
 _DURATION = re.compile(rf"({_NUMBER})\s*([a-z]*)")
 _WINDOW = re.compile(rf"({_NUMBER})?\s*([a-z]+)")
@@ -77,11 +78,11 @@ def read_whole_number(text: str) -> int:
 
 
 def read_duration(text: str) -> float:
-    """Seconds from ``40ms``, ``1.5s``, ``2min``, ``1h`` or a bare number of seconds."""
+    """Seconds from ``40ms``, ``1.5s``, ``2min``, ``1h``, ``3d`` or a bare number of seconds."""
     match = _DURATION.fullmatch(text.strip().lower())
     unit = _UNITS.get(match[2] or "s") if match else None
     if match is None or unit is None:
-        raise ValueError(f"{text!r} is not a duration; write 40ms, 1.5s, 2min or 1h")
+        raise ValueError(f"{text!r} is not a duration; write 40ms, 1.5s, 2min, 1h or 3d")
     duration = float(match[1]) * unit
     if duration > LONGEST_DURATION:
         raise ValueError(f"{text!r} is too long; the most is 31 days")

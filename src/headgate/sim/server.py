@@ -18,6 +18,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ from .providers.desk import Desk, answer
 from .providers.faults import Fault
 from .reply import Reply
 
+FAULT_FIELDS = ("provider", "times", *(field.name for field in fields(Fault)))
 GRACE = 1.0
 """How long a stopping server lets calls in flight finish."""
 
@@ -149,12 +151,19 @@ class MockServer:
     async def _take_fault(self, request: web.Request) -> web.Response:
         """``{"provider": "tavily", "trouble": "rate_limited", "times": 3}``, or any of ``Fault``'s fields."""
         try:
-            fields = json.loads(await request.read())
-            script, times = self.desks[fields.pop("provider")].faults, fields.pop("times", 1)
-            script.add(Fault(**fields), times)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            return answer(Reply(400, {"error": f"no fault can be made of that ({type(error).__name__}: {error})"}))
-        return answer(Reply(200, {"faults_waiting": len(script)}))
+            fault = json.loads(await request.read())
+            if not isinstance(fault, dict):
+                raise ValueError('it must be a JSON object, such as {"provider": "...", "status": 503}')
+            if unknown := [name for name in fault if name not in FAULT_FIELDS]:
+                raise ValueError(f"there is no field {unknown[0]!r}; there are {', '.join(FAULT_FIELDS)}")
+            desk = self.desks.get(str(fault.pop("provider", None)))
+            if desk is None:
+                raise ValueError(f"provider must be one of {', '.join(self.desks)}")
+            times = fault.pop("times", 1)
+            desk.faults.add(Fault(**fault), times)
+        except (ValueError, TypeError) as error:
+            return answer(Reply(400, {"error": f"no fault can be made of that: {error}"}))
+        return answer(Reply(200, {"faults_waiting": len(desk.faults)}))
 
     async def _lost(self, request: web.Request) -> web.Response:
         return answer(Reply(404, {"error": f"nothing at {request.path}; the API is under {self.url}/v1/"}))

@@ -37,6 +37,11 @@ def _broken(kind: type[BrokenRowError], source: str, line: int, what: str, stops
     return kind(source, line, what, stops=stops)
 
 
+def same_name(name: str, where: str) -> str:
+    """What is wrong with a row whose name another one has that stands before it."""
+    return f"{where} has the same custom_id, {quoted(name)}; each row needs one of its own"
+
+
 def quoted(text: str) -> str:
     """A piece of input fit for an error: printable, short, in quotes."""
     return repr(text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 3]}...")

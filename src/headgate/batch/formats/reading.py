@@ -12,32 +12,25 @@ from __future__ import annotations
 import hashlib
 import io
 import sys
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
 from types import TracebackType
 from typing import Self
 
 from ...errors import ConfigError
+from .detecting import FORMATS, shape_of
 from .lines import DIGEST_BYTES
 from .problems import BrokenRowError, InputError
-from .records import csv_shape, records_of, too_long
-from .shapes import (
-    BatchLines,
-    CsvRecords,
-    PlainLines,
-    Request,
-    Shape,
-    UnfitRowError,
-    has_name,
-    is_batch_line,
-    usual_name,
-)
+from .records import records_of, too_long
+from .shapes import CsvRecords, Request, UnfitRowError
 from .source import STDIN, Source
 from .template import Template
 
 LONGEST_ROW = 32 << 20
 """Bytes: some pictures fit into it. A longer row is broken."""
-FORMATS = ("auto", "batch", "jsonl", "csv")
+MOST_MARKS = 1 << 18
+"""Places where lines and rows get out of step that are remembered; 16 bytes each."""
 _CARRIAGE_RETURN = 13
 
 
@@ -60,10 +53,14 @@ class InputRow:
 
     @property
     def key(self) -> str:
-        """The name its result goes by: its ``custom_id``, else its place. Never raises."""
+        """The name its result goes by: its ``custom_id``, else its place. Never raises.
+
+        A broken row's is made up, and unlike anything that rows are called: it must not take another's.
+        """
         if self._request is not None:
             return self._request.name
-        return usual_name(self.index + 1) if self.problem else self._rows.shape.name(self.raw, self.index + 1)
+        name = "" if self.problem else self._rows.shape.name(self.raw, self.index + 1)
+        return name or f"broken-line-{self.line}"
 
     def request(self) -> Request:
         """What it asks for. Raises ``BrokenRowError``."""
@@ -75,6 +72,10 @@ class InputRow:
             except UnfitRowError as error:
                 raise self.broken(str(error)) from None
         return self._request
+
+    def refuse(self, problem: str) -> None:
+        """It is no row after all, for a reason that lies outside of it."""
+        self.problem, self._request = problem, None
 
     def broken(self, what: str) -> BrokenRowError:
         """The error that says what is wrong with this row."""
@@ -116,16 +117,13 @@ class Rows:
         self.stops = on_broken == "stop"
         self.template = template
         self._path, self._longest = path, longest
-        suffixes = {suffix.lower() for suffix in PurePath(path).suffixes}
-        self._delimiter = delimiter or ("\t" if ".tsv" in suffixes else ",")
+        self._marks = (array("Q"), array("Q"))
+        """Rows from which on lines have run further ahead of them, and their lines."""
         source = Source(path, longest, stdin)
         self._begun: Source | None = source
         """The source that was opened to look at its beginning, until it is read from."""
         try:
-            if format == "csv" or (format == "auto" and suffixes & {".csv", ".tsv"}):
-                self.shape: Shape = csv_shape(source, template, name_field, self._delimiter)
-            else:
-                self.shape = self._json_shape(source, format, name_field)
+            self.shape = shape_of(source, format, template, name_field, delimiter)
         except BaseException:
             self.close()
             raise
@@ -134,9 +132,22 @@ class Rows:
     def identity(self) -> dict[str, str]:
         """What must stay the same from run to run for the rows to mean the same."""
         template = "" if self.template is None else self.template.digest
-        columns = ", ".join(self.shape.columns) if isinstance(self.shape, CsvRecords) else ""
         names = self.shape.name_field or ""
-        return {"format": self.shape.label, "columns": columns, "names": names, "template": template}
+        identity = {"format": self.shape.label, "names": names, "template": template}
+        if isinstance(self.shape, CsvRecords):
+            identity |= {"columns": ", ".join(self.shape.columns), "delimiter": self.shape.delimiter}
+        return identity
+
+    @property
+    def have_names(self) -> bool:
+        """Whether they are called something of their own, which then must be theirs alone."""
+        return self.shape.name_field is not None or (self.template is not None and self.template.names_rows)
+
+    def line_of(self, index: int) -> int | None:
+        """Where this row of those read so far begins; None where that is not known any more."""
+        rows, lines = self._marks
+        at = bisect_right(rows, index) - 1
+        return None if at < 0 or len(rows) >= MOST_MARKS else lines[at] + index - rows[at]
 
     @property
     def can_be_read_again(self) -> bool:
@@ -147,7 +158,7 @@ class Rows:
 
     def read(self, before_reading: Callable[[], object] | None = None) -> Iterator[InputRow]:
         """From the first row to the last. ``before_reading`` is called before each read, which a pipe may make long."""
-        source = self._fresh_source()
+        source = self.fresh_source()
         source.before_reading = before_reading
         try:
             yield from self._records(source) if isinstance(self.shape, CsvRecords) else self._lines(source)
@@ -168,7 +179,7 @@ class Rows:
     ) -> None:
         self.close()
 
-    def _fresh_source(self) -> Source:
+    def fresh_source(self) -> Source:
         """At its first row."""
         source, self._begun = self._begun, None
         if source is not None:
@@ -177,34 +188,39 @@ class Rows:
             raise InputError("standard input can be read only once")
         source = Source(self._path, self._longest)
         if isinstance(self.shape, CsvRecords):
-            next(records_of(source, self._delimiter), None)  # the header
+            next(records_of(source, self.shape.delimiter), None)  # the header
         return source
 
-    def _json_shape(self, source: Source, given: str, name_field: str | None) -> Shape:
-        first = source.first()
-        line = first if isinstance(first, bytes) else b""
-        if given == "batch" or (given == "auto" and self.template is None and is_batch_line(line)):
-            if self.template is not None:
-                raise ConfigError(f"{self.name}: a template is for plain rows; these are whole requests")
-            return BatchLines()
-        return PlainLines(self.template, "custom_id" if name_field is None and has_name(line) else name_field)
+    def mark(self, index: int, line: int) -> int:
+        """Note that lines are now this much ahead of rows."""
+        rows, lines = self._marks
+        if len(rows) < MOST_MARKS and (not rows or rows[-1] < index):
+            rows.append(index)
+            lines.append(line)
+        return line - index
 
     def _lines(self, source: Source) -> Iterator[InputRow]:
         blake2b = hashlib.blake2b
-        index = 0
+        index = ahead = 0
         for line in source.lines:
-            if not isinstance(line, bytes):
-                yield InputRow(self, index, source.line, b"", line.digest, too_long(line.length, source))
-            elif line and not line.isspace():
-                raw = line[:-1] if line[-1] == _CARRIAGE_RETURN else line
-                yield InputRow(self, index, source.line, raw, blake2b(raw, digest_size=DIGEST_BYTES).digest())
-            else:
-                continue
-            index += 1
+            if line and not (isinstance(line, bytes) and line.isspace()):
+                number = source.line
+                if number - index != ahead:
+                    ahead = self.mark(index, number)
+                if isinstance(line, bytes):
+                    raw = line[:-1] if line[-1] == _CARRIAGE_RETURN else line
+                    yield InputRow(self, index, number, raw, blake2b(raw, digest_size=DIGEST_BYTES).digest())
+                else:
+                    yield InputRow(self, index, number, b"", line.digest, too_long(line.length, source))
+                index += 1
 
     def _records(self, source: Source) -> Iterator[InputRow]:
+        assert isinstance(self.shape, CsvRecords)
         blake2b = hashlib.blake2b
-        for index, (line, raw, problem) in enumerate(records_of(source, self._delimiter)):
+        ahead = 0
+        for index, (line, raw, problem) in enumerate(records_of(source, self.shape.delimiter)):
+            if line - index != ahead:
+                ahead = self.mark(index, line)
             if isinstance(raw, bytes):
                 yield InputRow(self, index, line, raw, blake2b(raw, digest_size=DIGEST_BYTES).digest(), problem)
             else:

@@ -13,6 +13,8 @@ import hashlib
 import json
 import re
 
+_quoted = json.encoder.encode_basestring_ascii
+"""A text as JSON has it, without asking first what it is."""
 _LINE_BREAKS = re.compile(rb"[\r\n][ \t\r\n]*")
 
 
@@ -51,4 +53,4 @@ def on_one_line(body: bytes) -> bytes:
 
 
 def _text(value: str) -> bytes:
-    return json.dumps(value).encode()
+    return _quoted(value).encode()

@@ -26,7 +26,7 @@ from .template import MissingError, Template, listing
 LONGEST_NAME = 1_024
 """Characters of a ``custom_id``."""
 METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
-_NAME_IN_FRONT = re.compile(rb'[ \t]*\{[ \t]*"custom_id"[ \t]*:[ \t]*"([^"\\\x00-\x1f]{1,1024})"')
+NAME_IN_FRONT = re.compile(rb'[ \t]*\{[ \t]*"custom_id"[ \t]*:[ \t]*"([^"\\\x00-\x1f]{1,1024})"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class UnfitRowError(Exception):
 
 
 class Shape(Protocol):
-    """``number`` is a row's place, from 1: its name where it has no other."""
+    """``number`` is a row's place, from 1: its name where rows have no other. Of a broken row, ``name`` is empty."""
 
     @property
     def label(self) -> str: ...
@@ -64,15 +64,15 @@ class BatchLines:
     name_field = "custom_id"
 
     def name(self, raw: bytes, number: int) -> str:
-        found = _NAME_IN_FRONT.match(raw)
+        found = NAME_IN_FRONT.match(raw)
         try:
             return found[1].decode() if found else _name(parsed(raw).get("custom_id"))
         except (UnfitRowError, UnicodeDecodeError):
-            return usual_name(number)
+            return ""
 
     def request(self, raw: bytes, number: int) -> Request:
         request = line_request(parsed(raw))
-        found = _NAME_IN_FRONT.match(raw)
+        found = NAME_IN_FRONT.match(raw)
         if found and found[1].decode() != request.name:
             raise UnfitRowError("it has more than one custom_id")
         return request
@@ -107,7 +107,7 @@ class CsvRecords:
         self.columns = columns
         self._template = template
         self.name_field = name_field
-        self._delimiter = delimiter
+        self.delimiter = delimiter
 
     def name(self, raw: bytes, number: int) -> str:
         return _name_only(self._template, self.name_field, number, lambda: self._values(raw))
@@ -116,14 +116,10 @@ class CsvRecords:
         return filled(self._template, self._values(raw), self.name_field, number)
 
     def _values(self, raw: bytes) -> dict[str, str]:
-        fields = record(raw, self._delimiter)
+        fields = record(raw, self.delimiter)
         if len(fields) != len(self.columns):
-            raise UnfitRowError(f"it has {len(fields)} fields, and the header {len(self.columns)}")
+            raise UnfitRowError(f"the header has {len(self.columns)} fields, and this row {len(fields)}")
         return dict(zip(self.columns, fields, strict=True))
-
-
-def usual_name(number: int) -> str:
-    return f"row-{number}"
 
 
 def record(raw: bytes, delimiter: str) -> list[str]:
@@ -148,7 +144,7 @@ def parsed(raw: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise UnfitRowError("it is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise UnfitRowError(f"it is no JSON: {error.msg} at column {error.colno}") from None
+        raise UnfitRowError(f"it is no JSON: {error.msg.removesuffix(' at')} at column {error.colno}") from None
     except ValueError as error:  # a number of ten thousand digits, NaN
         raise UnfitRowError(f"it is no JSON that can be read: {error}") from None
     except RecursionError:
@@ -212,29 +208,20 @@ def _name_only(
             return filled(template, values(), name_field, number).name
         return _named(values() if name_field else {}, name_field, number)
     except UnfitRowError:
-        return usual_name(number)
+        return ""
 
 
-def is_batch_line(raw: bytes) -> bool:
-    """Whether a file that begins with this line was made for a vendor's batch API."""
+def object_in(raw: bytes) -> dict[str, Any] | None:
+    """The JSON object in a line, if there is one."""
     try:
-        line = parsed(raw)
+        return parsed(raw)
     except UnfitRowError:
-        return _NAME_IN_FRONT.match(raw) is not None
-    return "custom_id" in line and not {"body", "params", "url"}.isdisjoint(line)
-
-
-def has_name(raw: bytes) -> bool:
-    """Whether a plain row like this one says what it is called."""
-    try:
-        return "custom_id" in parsed(raw)
-    except UnfitRowError:
-        return False
+        return None
 
 
 def _named(values: dict[str, Any], field: str | None, number: int) -> str:
     if field is None:
-        return usual_name(number)
+        return f"row-{number}"
     if field not in values:
         raise UnfitRowError(f"it has no {quoted(field)} for its name; {listing('field', list(values))}")
     return _name(values[field], field)

@@ -13,6 +13,9 @@ from .lines import LongLine, lines_of
 from .problems import InputError
 
 STDIN = "-"
+MOST_AHEAD = 20
+"""Lines that are looked at before anything is done with them; a slow pipe is waited for until then."""
+MOST_BYTES_AHEAD = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -40,13 +43,18 @@ class Source:
             raise
         self.lines: Iterator[Line] = self._read()
 
-    def first(self) -> Line | None:
-        """The first line that is not blank, which is read again afterwards; None if there is none."""
-        found = next((line for line in self.lines if not isinstance(line, bytes) or line.strip()), None)
-        if found is not None:
-            self.line -= 1
-            self.lines = chain(self._again(found), self.lines)
-        return found
+    def ahead(self, enough: Callable[[Line], bool]) -> list[Line]:
+        """The first lines that are not blank, up to the one that is enough, and not many; all are read again later."""
+        seen: list[tuple[int, Line]] = []
+        rest, held = self.lines, 0
+        for line in rest:
+            if not isinstance(line, bytes) or line.strip():
+                seen.append((self.line, line))
+                held += len(line) if isinstance(line, bytes) else 0
+                if enough(line) or len(seen) >= MOST_AHEAD or held >= MOST_BYTES_AHEAD:
+                    break
+        self.lines = chain(self._again(seen), rest)
+        return [line for _, line in seen]
 
     def close(self) -> None:
         """Of a file; standard input is not ours to close."""
@@ -77,14 +85,13 @@ class Source:
             if not damaged and not isinstance(error, OSError):
                 raise
             what = "is damaged or cut off" if damaged else f"cannot be read on ({error})"
-            raise InputError(
-                f"{self.name}: {what} after line {self.line:,}. The rows before it are safe; put it right and run again"
-            ) from None
+            safe = f"after line {self.line:,}. The rows before that are safe" if self.line else "before its first line"
+            raise InputError(f"{self.name}: {what} {safe}; put it right and run again") from None
 
     def _wait(self) -> None:
         if self.before_reading is not None:
             self.before_reading()
 
-    def _again(self, line: Line) -> Iterator[Line]:
-        self.line += 1
-        yield line
+    def _again(self, seen: list[tuple[int, Line]]) -> Iterator[Line]:
+        for self.line, line in seen:
+            yield line

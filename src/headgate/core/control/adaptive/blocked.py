@@ -12,6 +12,7 @@ from ...decision import NEVER
 from ...ticket import Ticket
 from .block import PROBE_GRACE, Block
 from .books import Books
+from .burst import Burst
 from .estimator import Meter
 from .growth import SLOWEST_QUOTA, Curve
 from .lookout import Lookout
@@ -44,6 +45,7 @@ class Blocked(Teller):
     __slots__ = (
         "block",
         "books",
+        "burst",
         "curve",
         "cut_seq",
         "doubling",
@@ -83,6 +85,7 @@ class Blocked(Teller):
         """Blocks in a row after a handful of calls."""
         self.echoes = 0
         self.books = Books(opened_at)
+        self.burst = Burst()
         self.meter = Meter()
         self.curve = Curve(initial, least)
         self.lookout = Lookout()

@@ -1,23 +1,26 @@
 """Tell a cap on calls in flight from a quota, and keep just below it.
 
 A quota refuses at any depth. A cap always refuses at the same one, and never lets a deeper
-call in. Once that has shown, the pace is left free and the depth is held; a little more is
-tried every period, as the budget of refusals allows, and soon twice as much while tries succeed.
+call in: that shows at once where it is deep. A shallow one is blurred by the calls that are on the
+road, and shows in that those it refuses are crowded, and those it lets in at the same pace are not.
+Then the pace is left free and the depth is held; a little more is tried every period, as the budget
+of refusals allows, and soon twice as much while tries succeed.
 
-    off --refused at one depth again and again--> on --refused where it was fine--> off for a while
+    off --refused at one depth, or in a crowd, again and again--> on --refused where it was fine--> off for a while
 """
 
 from __future__ import annotations
 
 from array import array
 from enum import Enum
+from math import log
 
 from ...decision import NEVER
 from .growth import BUDGET
 from .room import Room
 
-SHALLOWEST = 3
-"""Depths below this happen to every quota; it takes more to suspect a cap there."""
+SHALLOWEST, SHALLOW = 3, 8
+"""Depths below the first happen to every quota: equal ones prove nothing. Below the second a crowd may."""
 
 KEPT = 4
 """Depths of refusals that are compared."""
@@ -25,17 +28,27 @@ KEPT = 4
 EXACT_ENOUGH = 1
 """Equal measurements in a row that rule a cap out for now."""
 
-RARE = 0.05
-"""A shallow depth is a cap's if at most this share of the calls let in were as deep."""
+LET_IN, ENOUGH_LET_IN = 64, 16
+"""Calls let in lately whose crowd is remembered, and how many it takes to compare with."""
 
-FIRST_PERIOD = 3.0
-"""Seconds at the cap before a little more is tried, at least."""
+SURPRISE, CERTAIN = 1.5, 4.0
+"""A refusal is evidence of a cap by the logarithm of how rarely calls were let in in such a crowd, above the first
+(a quota's gives 1 on average), and so much of it is enough."""
+
+COMMON = 0.3
+"""When this share of the calls let in were as crowded as the one refused, it is no cap that refuses."""
+
+ALIKE = 1e-4
+"""Crowds that differ by less are the same."""
+
+FIRST_PERIOD, FIRST_SHARE = 3.0, 0.3
+"""Seconds at the cap before a little more is tried, at least, and this share of what the budget asks for."""
 
 MISSES = 4
 """Refusals at depths that were fine, in a row, after which it was no cap."""
 
 MOST_REFUSED, TO_JUDGE = 0.025, 10
-"""A cap that is kept is refused less often than this share of the calls; judged from so many refusals on."""
+"""A cap that is kept is refused less often than this share of the calls, tries apart; judged from so many on."""
 
 SHRINK = 0.75
 """What is left of a cap that refuses where it was fine."""
@@ -56,11 +69,14 @@ class ConcurrencyCap(Room):
     __slots__ = (
         "age",
         "cap",
+        "common",
         "cut_seq",
         "depths",
+        "evidence",
         "fine",
         "found",
         "let_in",
+        "let_in_at",
         "misses",
         "mistakes",
         "on",
@@ -90,20 +106,34 @@ class ConcurrencyCap(Room):
         self.mistakes = 0
         self.rest_until = NEVER
         self.depths: tuple[int, ...] = ()
-        self.let_in = array("d", bytes(8 * (SHALLOWEST + 1)))
-        """Calls lately let in by depth, the last entry for all that were deeper."""
+        self.let_in, self.let_in_at = array("f"), 0
+        """The crowds, depth over pace, in which calls were lately let in, and the place of the next."""
+        self.evidence = 0.0
+        self.common = False
+        """Whether calls are let in in crowds like that of the last one refused."""
 
-    def served(self, depth: int) -> None:
-        """A call that left at this depth was let in."""
-        let_in = self.let_in
-        let_in[min(depth, SHALLOWEST)] += 1.0
-        if sum(let_in) > 128.0:
-            for at in range(len(let_in)):
-                let_in[at] *= 0.5
+    def served(self, crowd: float) -> None:
+        """A call that left at a steady pace was let in."""
+        if len(self.let_in) < LET_IN:
+            self.let_in.append(crowd)
+        else:
+            self.let_in[self.let_in_at] = crowd
+            self.let_in_at = (self.let_in_at + 1) % LET_IN
+
+    def weigh(self, crowd: float) -> None:
+        """A call that left at a steady pace was refused: are others let in in such a crowd?"""
+        self.common = False
+        if len(self.let_in) < ENOUGH_LET_IN:
+            return
+        as_crowded = sum(other > crowd * (1.0 + ALIKE) for other in self.let_in)
+        alike = sum(abs(other - crowd) <= crowd * ALIKE for other in self.let_in)
+        share = (as_crowded + 0.5 * alike + 0.5) / (len(self.let_in) + 1)
+        self.common = share > COMMON
+        self.evidence = max(0.0, self.evidence - log(share) - SURPRISE)
 
     def rest(self) -> None:
         """Forget what was let in lately: it will not be lately when calls come again."""
-        self.let_in = array("d", bytes(8 * (SHALLOWEST + 1)))
+        self.let_in, self.let_in_at = array("f"), 0
 
     def grow(self, dt: float, depth: int, seq: int, trip: float) -> None:
         """A call leaves as number ``depth``; after a period at the cap, try a little more."""
@@ -120,16 +150,16 @@ class ConcurrencyCap(Room):
 
     def refused(self, seq: int, latest: int, throughput: float, cost: float, now: float) -> Verdict:
         """A refusal while the cap is on."""
-        self.refusals += 1
         if seq <= self.cut_seq:
             return Verdict.MINE
         trying = self.cap > self.fine
+        self.refusals += not trying
         too_many = self.refusals >= TO_JUDGE and self.refusals > MOST_REFUSED * (seq - self.refused_since)
         if trying and not too_many:
             self.misses = max(0, self.misses - 1)
             self.cap = self.fine
             affordable = cost / (BUDGET * max(0.1, throughput))
-            self.period = max(min(self.period * 1.6, affordable), FIRST_PERIOD)
+            self.period = max(min(self.period * 1.6, affordable), FIRST_PERIOD, FIRST_SHARE * affordable)
         else:
             self.misses += 1
             shrunk = max(1, min(self.cap - 1, int(SHRINK * self.cap)) if self.misses > 1 else self.cap - 1)
@@ -143,29 +173,31 @@ class ConcurrencyCap(Room):
         self.step, self.age, self.cut_seq = 1, 0.0, latest
         return Verdict.MINE
 
-    def suspect(self, depth: int, deepest: int, exact: int, latest: int, now: float) -> Verdict:
+    def suspect(self, depth: int, deepest: int, exact: int, steady: bool, latest: int, now: float) -> Verdict:
         """A refusal that is news while the cap is off: does it always happen at this depth?
 
-        ``deepest`` is the greatest depth at which a call was let in lately; ``exact`` how often
-        in a row the quota was measured to be the same number, which speaks for a quota.
+        ``deepest`` is the greatest depth at which a call was let in lately; ``exact`` how often in a row the
+        quota was measured to be the same number, which speaks for a quota. In a search, which is not ``steady``,
+        every refusal comes at the greatest depth, whatever it is that refuses.
         """
         if now < self.rest_until:
             return Verdict.NOT_MINE
         self.depths = (*self.depths, depth)[-KEPT:]
-        if exact >= EXACT_ENOUGH:
+        if self.evidence >= CERTAIN and depth < SHALLOW:
+            return self._begin(max(1, min(self.depths)), latest)
+        if exact >= EXACT_ENOUGH or self.common or not steady:
             return Verdict.NOT_MINE
-        wanted, slack = (KEPT, 0) if depth < 8 else (KEPT - 1, max(1, int(0.06 * depth)))
+        wanted, slack = (KEPT, 0) if depth < SHALLOW else (KEPT - 1, max(1, int(0.06 * depth)))
         seen = self.depths[-wanted:]
         low, high = min(seen), max(seen)
-        if len(seen) < wanted or low < 1:
+        if len(seen) < wanted or low < SHALLOWEST or high - low > slack or deepest > high + (slack > 0):
             return Verdict.NOT_MINE
-        if low < SHALLOWEST:
-            if high - low > 1 or sum(self.let_in[low:]) > RARE * sum(self.let_in) or sum(self.let_in) < 16.0:
-                return Verdict.NOT_MINE
-        elif high - low > slack or deepest > high + (slack > 0):
-            return Verdict.NOT_MINE
+        return self._begin(low, latest)
+
+    def _begin(self, cap: int, latest: int) -> Verdict:
         self.on = True
-        self.cap = self.fine = self.found = low
+        self.cap = self.fine = self.found = cap
         self.period, self.age, self.misses, self.step, self.cut_seq = FIRST_PERIOD, 0.0, 0, 1, latest
         self.refusals, self.refused_since = 0, latest
+        self.evidence = 0.0
         return Verdict.MINE

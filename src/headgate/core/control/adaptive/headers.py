@@ -2,7 +2,7 @@
 
     a window   (``reset`` counts down)            spread what is left over the time that is left
     a bucket   (``reset`` follows the fill level) settle at a third full: faster above, slower below
-    a log      (only what we sent is missing)     its limit over its window, braking when little is left
+    a log      (only what we sent is missing)     its limit over its window, evenly
     a short window (refills in one jump)          an even pace just below its limit
 
 Which one it is shows in how remaining and reset move. What we sent after the answer that
@@ -32,9 +32,6 @@ MUTED = 120.0
 PATIENCE = 5.0
 """Refusals under a header's pace before it is wrong; each answer forgives one percent."""
 
-PUT_OFF = 2
-"""A reset that moves away as often before it comes is no window's."""
-
 PLENTY = 0.5
 """With this share of the limit left, a refusal for seconds is not the header's."""
 
@@ -53,8 +50,11 @@ SHORT = 5.0
 TARGET = 0.35
 """The fill level at which to settle in a bucket: high enough for several who do not know of each other."""
 
-LOW, LOW_CALLS = 0.06, 3.0
-"""A log with less than this share, or so many calls, left is about to refuse: brake."""
+SURELY_LOG, LOG_LEARNING = 0.8, 2.0
+"""How surely it must be a log, and how much of what a window's calls say about that is remembered."""
+
+EARLY = 0.5
+"""So many calls more than are left are spread over a window, so that the last one is not late for it."""
 
 SLOWEST = 0.02
 """Calls a second to go on with, so that the next header comes at all."""
@@ -73,13 +73,13 @@ class HeaderLaw(Room):
         "jumps",
         "limit",
         "muted_until",
-        "put_off",
         "remaining",
         "reset_at",
         "seq",
         "steered",
         "trim",
         "trimmed_at",
+        "trip",
         "vague",
         "window",
         "wrong",
@@ -96,11 +96,11 @@ class HeaderLaw(Room):
         self.empty_until = NEVER
         self.counts_down = 0.5
         """How surely this is a window: 0 to 1, undecided at a half."""
-        self.put_off = 0
-        """How often in a row the reset moved away before it had come."""
         self.jumps = 0.0
         """How surely a short one refills in one jump."""
         self.trim, self.trimmed_at = 0.95, NEVER
+        self.trip = 0.0
+        """Seconds that a refusal takes to come back: what a log's calls may be closer together on arrival."""
         self.bucket_gain, self.gain_at, self.fill_sum, self.fill_count = 1.0, 0.0, 0.0, 0
         self.wrong = self.vague = 0.0
         self.is_log = 0.0
@@ -129,7 +129,7 @@ class HeaderLaw(Room):
 
     def _follow(self, told: Limit, ticket: Ticket, log: SendLog, usual_latency: float, trip: float, now: float) -> bool:
         limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
-        first = not self.seq
+        first, self.trip = not self.seq, trip
         reset_at = now - 0.5 * trip + reset
         if first:
             self.reset_at, self.window, self.gain_at = now + reset, max(reset, 1.0), now
@@ -141,8 +141,6 @@ class HeaderLaw(Room):
         if window >= SHORT:
             as_bucket = abs(reset - (limit - remaining) * window / limit) / window
             moved = reset_at - self.reset_at
-            if moved >= 1.5:
-                self.put_off = min(self.put_off + 1, PUT_OFF) if now < self.reset_at - 1.5 else 0
             as_window = 0.0 if abs(moved) < 1.5 else 1.0
             self.counts_down += 0.1 * ((as_window < min(as_bucket, 0.5)) - self.counts_down)
         else:
@@ -154,7 +152,7 @@ class HeaderLaw(Room):
         spent = ticket.seq - log.seq_at(ticket.sent_at - window)
         if spent > 0.3 * limit:  # a bucket refills meanwhile, a log does not
             as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
-            self.is_log += 0.1 * (as_log - self.is_log)
+            self.is_log += min(0.1, LOG_LEARNING / limit) * (as_log - self.is_log)
         same = reset_at - self.reset_at < 1.5 and now < self.reset_at
         self.reset_at = min(reset_at, self.reset_at) if same else reset_at
         self.seq, self.heard_at, self.remaining, self.limit = ticket.seq, now, remaining, max(limit, remaining)
@@ -190,24 +188,29 @@ class HeaderLaw(Room):
         self.steered = True
         limit, window = self.limit, self.window
         remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
-        log_like = self.is_log > 0.5 and (self.put_off >= PUT_OFF or self.counts_down <= 0.5)
-        if (self.counts_down > 0.5 and not log_like) or limit < SMALLEST_LIMIT:
+        if self.is_log > SURELY_LOG:  # it never fills up by waiting: what is left unused is lost
+            self._mend(1.0, now)
+            left = min(max(limit - (seq - log.seq_at(now - window)), 0.0), 1.0)
+            return self._at_least(left * limit / (window + self.trip) * self.trim), NEVER
+        if self.counts_down > 0.5 or limit < SMALLEST_LIMIT:
             if left <= 0.0:  # it has turned since: count what we sent in the new one
                 left += ceil((1e-9 - left) / window) * window
                 remaining = limit - (seq - log.seq_at(now + left - window))
             if remaining < 1.0:
                 return self._at_least(limit / window), now + min(left, LONGEST_BELIEF) + 0.01
-            return self._at_least(remaining / max(left, 0.2)), NEVER
+            return self._at_least((remaining + EARLY) / max(left, 0.2)), NEVER
         if self.jumps >= 2.0:
-            self.trim = min(0.97, self.trim + 0.005 * min(max(0.0, now - self.trimmed_at), 1.0))
-            self.trimmed_at = now
+            self._mend(0.97, now)
             return self._at_least(limit / window * self.trim), NEVER
         refilled = limit / window * max(0.0, now - self.heard_at)
         left = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq))
-        if log_like:  # it never fills up by waiting: what is left unused is lost
-            return self._at_least(limit / window * min(1.0, left / max(LOW * limit, LOW_CALLS))), NEVER
         fill = left / limit
         return self._at_least(limit / window * self.bucket_gain * min(4.0, (fill / TARGET) ** 2)), NEVER
+
+    def _mend(self, most: float, now: float) -> None:
+        """What a refusal has taken off an even pace comes back slowly."""
+        self.trim = min(most, self.trim + 0.005 * min(max(0.0, now - self.trimmed_at), 1.0))
+        self.trimmed_at = now
 
     @staticmethod
     def _at_least(rate: float) -> float:

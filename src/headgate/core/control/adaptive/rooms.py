@@ -23,6 +23,9 @@ from .story import Telling
 CAPPED_HEADROOM = 4.0
 """At a cap on calls in flight the pace is this many times what gets done, so that it does not limit."""
 
+TURNS = 2.0
+"""After so many times the calls in flight, those of the last cut are gone."""
+
 SHORTEST_REST = 0.1
 """Seconds of rest after a refusal that the headers had not foreseen."""
 
@@ -107,12 +110,14 @@ class Rooms(Room):
     def served(self, ticket: Ticket, latency: float, done: int, now: float) -> bool:
         """A sampled call was served, the ``done``-th. True if that may have changed the verdict."""
         delay, seeker, latest = self.delay, self.seeker, ticket.gate.seq
-        self.concurrency.served(ticket.depth)
+        if seeker.steady and self._turned_over(ticket):
+            self.concurrency.served(self._crowd(ticket))
         median = delay.sample(ticket.seq, latest, latency, done, now)
         if median is None:
             return False
         free = not self.concurrency.on and not self.blocked
-        overload = delay.judge(median, ticket.depth + 1, done, free, self.searching, now)
+        searching = self.searching and not self.law.steered
+        overload = delay.judge(median, ticket.depth + 1, done, free, searching, now)
         delay.begin(latest, done, now)
         if overload is not None:
             seeker.go_on_from(overload, latest)
@@ -138,11 +143,21 @@ class Rooms(Room):
             if verdict is Verdict.LET_GO:
                 self._go_on_blind("refused where it was fine: no cap after all", latest, now)
         elif not seeker.curve.window and ticket.seq > seeker.cut_seq:
-            verdict = concurrency.suspect(ticket.depth, deepest, seeker.curve.exact, latest, now)
+            if seeker.phase is Phase.CRUISE and self._turned_over(ticket):
+                concurrency.weigh(self._crowd(ticket))
+            verdict = concurrency.suspect(ticket.depth, deepest, seeker.curve.exact, seeker.steady, latest, now)
             if verdict is Verdict.MINE:
                 seeker.cruise_from(latest)
                 self._tell(now, f"always refused with {concurrency.cap} in flight: a cap, keeping to it")
         return 0.0 if verdict is Verdict.MINE else seeker.refused(ticket, floor, now)
+
+    def _turned_over(self, ticket: Ticket) -> bool:
+        """Whether all that was in flight at the last cut, when the pace was another, is gone."""
+        return ticket.seq - self.seeker.cut_seq > TURNS * ticket.depth
+
+    def _crowd(self, ticket: Ticket) -> float:
+        """How deep it was when the call left, for the pace at which it did."""
+        return (ticket.depth + 0.5) / self.seeker.pace
 
     def _go_on_blind(self, why: str, latest: int, now: float) -> None:
         """A rule that led has proved wrong: go on from what got through lately."""

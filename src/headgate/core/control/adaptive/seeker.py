@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from ...ticket import Ticket
 from .blocked import LONG_FLOOR, Blocked, Phase
+from .burst import CRUISED, MOST_CUT, SEARCHED, SOUGHT
 from .growth import doubled, search_doubling
 
 IN_A_ROW = 3
@@ -83,7 +84,7 @@ class QuotaSeeker(Blocked):
         if curve.age >= curve.period:
             self.phase = Phase.LOOK
             self.lookout.begin(seq, now)
-            self.pace = curve.quota * (1.0 + curve.excess(self.trip))
+            self.pace = curve.quota * (1.0 + min(curve.excess(self.trip), self.burst.look))
             if self.tell:
                 self.tell(
                     now,
@@ -136,7 +137,8 @@ class QuotaSeeker(Blocked):
         most = refused >= 2 and sent >= 3 and refused > 0.25 * sent
         if not (many or most):
             return 0.0
-        self.curve.guess(max(self.pace * (1.0 - min(0.9, refused / sent)) * 0.97, 0.02))
+        cut = min(MOST_CUT if self.burst.single else 0.9, refused / sent)
+        self.curve.guess(max(self.pace * (1.0 - cut) * 0.97, 0.02))
         self.meter.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(latest)
         if self.tell:
@@ -202,6 +204,7 @@ class QuotaSeeker(Blocked):
             self.pace = max(average, 1.0 / self.meter.span(ticket.sent_at))
         else:
             self.meter.restart(ticket.seq, ticket.sent_at)
+            self.burst.volley = ticket.gate.seq
             self.curve.refused = 0
             self.pace = max(self.pace / 8.0, min(self.pace, self.initial) / 2.0, self.curve.sought_from or 0.0)
         self.cut_seq = ticket.gate.seq
@@ -213,6 +216,10 @@ class QuotaSeeker(Blocked):
         """What the quota is, and whether that is a rough guess, by what we were doing when refused."""
         curve, phase, pace = self.curve, self.phase, self.pace
         before = curve.sought_from or 0.0
+        if phase is Phase.START:
+            self.burst.count(self.books)
+        if self.burst.single and not curve.window and not curve.sharing.on:
+            return self._judge_single(before)
         if phase is Phase.START:  # between the average since the pipe was empty and the last moments
             if calls < FEW:
                 return max(calls / span, before), True
@@ -229,7 +236,21 @@ class QuotaSeeker(Blocked):
             return (curve.quota if phase is Phase.LOOK else max(0.9 * pace, 0.99 * min(curve.quota, pace))), False
         return curve.leaned(measured, curve.quota * (1.0 + curve.swing) if phase is Phase.LOOK else pace), False
 
+    def _judge_single(self, before: float) -> tuple[float, bool]:
+        """The same where nothing accrues, so that only the paces tell."""
+        curve, pace = self.curve, self.pace
+        if self.phase is Phase.START:
+            return max(SEARCHED * pace, before), True
+        if self.phase is Phase.SEEK:
+            self.burst.found()
+            return max(SOUGHT * pace, before), False
+        if self.phase is Phase.LOOK:
+            self.burst.looked(curve.excess(self.trip))
+            return curve.quota, False
+        return CRUISED * min(pace, curve.quota), False
+
     def _lately(self, seconds: float, sent_at: float) -> float:
         """Calls a second let in of late; a little may have been a burst."""
         seconds = max(seconds, 8.0 / self.pace)
-        return self.books.accepted(sent_at - seconds, sent_at) / (seconds + LIKELY_BURST)
+        accepted = self.books.accepted(sent_at - seconds, sent_at)
+        return max(accepted / (seconds + LIKELY_BURST), (accepted - self.burst.most) / seconds)

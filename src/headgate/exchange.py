@@ -1,29 +1,31 @@
-"""One request and its answer over HTTP, bounded in time and size.
+"""One request and its answer over HTTP, bounded in time and size, with nothing said about the key.
 
 No redirect is followed: it would carry the key to wherever it points. No cookie is kept, and a
 request is sent once: whether it is sent again is the gate's to decide. What goes wrong on the way is told in our own
-words, since an HTTP library's may quote an address or a header.
+words, since an HTTP library's may quote an address or a header, and with it a key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING
 
-from .._version import __version__
-from ..core.decision import Outcome
-from ..errors import Failed
-from ..wire.redaction import HIDDEN
+from ._version import __version__
+from .core.decision import Outcome
+from .errors import Failed
+from .wire.redaction import HIDDEN
 
 if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
 CONNECT_WITHIN = 30.0
-"""Seconds until a connection must stand; a host that has vanished does not hold a row for longer."""
+"""Seconds until a connection must stand; a host that has vanished holds nobody for longer."""
 SHORTEST_SECRET = 8
 """A shorter one is not looked for in answers, where it would be found everywhere."""
-AGENT = f"headgate/{__version__}"
+AGENT = {"User-Agent": f"headgate/{__version__}"}
+USUAL_HEADERS = {**AGENT, "Accept": "application/json"}
 _SENT_ONCE_ANYWAY = ("POST", "PATCH")
 """aiohttp repeats none of these, and our own care would cost each some of its time."""
 
@@ -41,6 +43,10 @@ class Answer:
     @property
     def content(self) -> bytes:
         return self._content
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """An error takes its answer along, to other processes too, where the library's headers cannot go."""
+        return (Answer, (self.status_code, dict(self.headers), self._content))
 
     def __repr__(self) -> str:
         return f"<Answer {self.status_code}, {len(self._content)} bytes>"
@@ -66,36 +72,21 @@ class _HungUpError(Exception):
     """The server took the request and closed the connection."""
 
 
-async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """By itself aiohttp sends a GET again when the server hangs up."""
-    import aiohttp
-
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-        raise _HungUpError from None
-
-
-def _sending(method: str) -> tuple[aiohttp.ClientMiddlewareType, ...]:
-    return () if method in _SENT_ONCE_ANYWAY else (_send_once,)
-
-
-def new_session(connections: int) -> aiohttp.ClientSession:
-    import aiohttp
+def new_session(connections: int = 100) -> aiohttp.ClientSession:
+    """A session without cookies."""
+    import aiohttp  # here, because few programs that import headgate send anything by themselves
 
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections, limit_per_host=connections),
         cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"User-Agent": AGENT, "Accept": "application/json"},
+        headers=USUAL_HEADERS,
     )
 
 
 async def exchange(
     session: aiohttp.ClientSession,
     method: str,
-    url: URL,
+    url: URL | str,
     body: bytes | None,
     headers: Mapping[str, str],
     *,
@@ -103,41 +94,77 @@ async def exchange(
     within: float,
     largest: int,
     secret: str = "",
+    query: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Raises ``NoAnswerError`` or ``UnfitAnswerError``. ``name`` is what they call the server."""
+    """Raises ``NoAnswerError`` or ``UnfitAnswerError``, neither with a word about ``secret``.
+
+    ``name`` is what they call the server; ``largest`` is in bytes, unpacked; ``within`` may be endless (``math.inf``)
+    for a caller who sees to the time.
+    """
     import aiohttp
 
-    timeout = aiohttp.ClientTimeout(total=within, sock_connect=min(within, CONNECT_WITHIN))
+    timeout = aiohttp.ClientTimeout(total=None if within == inf else within, sock_connect=min(within, CONNECT_WITHIN))
     problem: Failed
     try:
         async with session.request(
             method,
             url,
+            params=query,
             data=body,
             headers=headers,
             allow_redirects=False,
             timeout=timeout,
-            middlewares=_sending(method),
+            middlewares=() if method in _SENT_ONCE_ANYWAY else (_send_once,),
         ) as response:
             content = await _read(response, largest)
             if content is not None:
                 return _without(secret, response, content)
             problem = UnfitAnswerError(name, f"sent more than {largest:,} bytes; the rest was not read")
-    except aiohttp.ConnectionTimeoutError:
-        problem = NoAnswerInTimeError(name, "cannot be reached in time")
-    except TimeoutError:
-        problem = NoAnswerInTimeError(name, f"did not answer within {within:.3g} s")
-    except aiohttp.ClientConnectorError as error:
-        problem = NoAnswerError(name, f"cannot be reached ({type(error.os_error).__name__})")
-    except (_HungUpError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-        problem = NoAnswerError(name, "hung up without an answer")
-    except aiohttp.ClientPayloadError:
-        problem = NoAnswerError(name, "hung up in the middle of its answer")
-    except (aiohttp.InvalidURL, ValueError) as error:
-        problem = UnfitAnswerError(name, f"cannot be asked that ({type(error).__name__})")
-    except (aiohttp.ClientError, OSError) as error:
-        problem = NoAnswerError(name, f"gave no usable answer ({type(error).__name__})")
+    except TimeoutError as error:
+        problem = NoAnswerInTimeError(name, why_no_answer(error, within))
+    except ValueError as error:
+        what = f"cannot be asked that: the request cannot be written ({type(error).__name__})"
+        problem = UnfitAnswerError(name, what)
+    except (_HungUpError, aiohttp.ClientError, OSError) as error:
+        problem = NoAnswerError(name, why_no_answer(error, within))
     raise problem  # out of the handlers, so that no context leads back to what the library said
+
+
+def why_no_answer(error: Exception, within: float) -> str:
+    """A clause about the server; of what is rare, the exception's name says enough."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return "cannot be reached in time"
+    if isinstance(error, TimeoutError):
+        return f"did not answer within {within:.3g} s"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "cannot be reached (no address goes by its name)"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return "cannot be reached (its certificate is not trusted)"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        refused = isinstance(error.os_error, ConnectionRefusedError)
+        why = "it refuses connections" if refused else type(error.os_error).__name__
+        return f"cannot be reached ({why})"
+    if isinstance(error, _HungUpError | aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
+        return "hung up without an answer"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "hung up in the middle of its answer"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "did not answer in HTTP"
+    return f"gave no usable answer ({type(error).__name__})"
+
+
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """By itself aiohttp sends a GET again when the server hangs up."""
+    import aiohttp
+
+    try:
+        return await handler(request)
+    except (aiohttp.ClientConnectorError, TimeoutError):
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+        raise _HungUpError from None
 
 
 async def _read(response: aiohttp.ClientResponse, largest: int) -> bytes | None:

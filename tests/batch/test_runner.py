@@ -823,20 +823,6 @@ def test_one_runner_runs_one_batch_at_a_time(play):
     play(scenario)
 
 
-def test_keys_that_both_want_workers_share_them(play):
-    """A worker goes on with the rows of its own lane only while nobody else wants it."""
-
-    async def scenario(lab):
-        api = lab.api(lambda item, _: item)
-        runner = lab.runner(api, workers=4, key=lambda item: "many" if item % 10 else "few")
-        await runner.run(range(1000))
-        keys = ["many" if item % 10 else "few" for _, item in api.calls]
-        assert keys[:40].count("few") == pytest.approx(20, abs=4)  # half of the workers each, while both have rows
-        assert max(at for at, item in api.calls if item % 10 == 0) < 0.8 * lab.clock.now()
-
-    play(scenario)
-
-
 def test_workers_run_no_further_ahead_of_the_ledger_than_they_may(play):
     """What is answered and not yet written down would be repeated after a crash: four rows for each worker at most."""
 

@@ -53,13 +53,8 @@ class Crew:
         while self._wanting and self.is_free:
             lane = self._wanting.popleft()
             if lane.waits_for == "workers":
-                lane.has_turn = True
                 lane.bell.ring()
                 return
-
-    def is_wanted_beside(self, lane: Lane) -> bool:
-        """Whether another lane wants a worker, too."""
-        return any(other is not lane for other in self._wanting)
 
     def start(self, attempt: Attempt) -> None:
         attempt.task = asyncio.create_task(self._attend(attempt))
@@ -100,7 +95,7 @@ class Crew:
     def _next_after(self, attempt: Attempt) -> Attempt | None:
         """The next call of the same worker: of the same lane, unless another wants a worker too."""
         lane = attempt.lane
-        if self._run.stopping or not self.is_free or self.is_wanted_beside(lane):
+        if self._run.stopping or not self.is_free or any(other is not lane for other in self._wanting):
             return None
         following = lane.next_at_once()
         if following is not None:

@@ -25,6 +25,10 @@ SHARE_AT_ONCE = 8
 """Rows are not claimed one by one: room is waited for until it is this part of the window, or a block."""
 AHEAD = 2 * BLOCK
 """Rows that wait while all workers are busy; more would only grow cold."""
+SHORT_PAUSE = 1.0
+"""Seconds that are waited for with a full window, rather than reading on."""
+SHARE_OF_PAUSED = 4
+"""In a full window, keys that pause keep this part of it."""
 LOOK_AGAIN = 1.0
 """Seconds after which to look again whether a key pauses or pauses no longer, or workers are free."""
 MOST_ABANDONED = 100_000
@@ -69,7 +73,7 @@ class Intake:
         """The whole input once, and again as long as it holds rows that others have left behind."""
         await self._read_through(None)
         while _can_be_read_again(self._items):
-            while self._run.leaving or (self._left and all(map(self._run.is_shut, self._left))):
+            while self._run.leaving or (self._left and all(map(self._is_shut, self._left))):
                 await self.room.wait(LOOK_AGAIN)
             if self._left:
                 self._left.clear()
@@ -119,11 +123,25 @@ class Intake:
         window = self._run.config.window
         worthwhile = max(1, min(BLOCK, window // SHARE_AT_ONCE))
         while (room := window - self._run.held) < worthwhile or self._is_far_ahead():
-            if room < worthwhile and self._again and (left := self._run.make_room()):
-                self._left |= left
-            else:
+            if room >= worthwhile or not self._again or not self._make_room():
                 await self.room.wait(LOOK_AGAIN)
         return min(LARGEST_BLOCK if self._read < self.known else BLOCK, room)
+
+    def _make_room(self) -> bool:
+        """The window is full: rows that wait for a key that pauses make room for others. Returns whether any do."""
+        run, makes_room = self._run, False
+        shut = [key for key in run.lanes if self._is_shut(key)]
+        for key in shut:
+            for item in run.window.shelf(key).cut_back(run.config.window // SHARE_OF_PAUSED // len(shut)):
+                run.fates.leave(item)
+                self._left.add(key)
+                makes_room = True
+        return makes_room
+
+    def _is_shut(self, key: str) -> bool:
+        """Whether nothing of this key can start for a while."""
+        soon, lanes = self._run.clock.now() + SHORT_PAUSE, self._run.lanes.get(key, [])
+        return bool(lanes) and all(max(lane.opens_at, lane.pause.until) > soon for lane in lanes)
 
     def _is_far_ahead(self) -> bool:
         """Whether more rows wait than the workers, all of them busy, will need soon."""

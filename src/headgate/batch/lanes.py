@@ -41,8 +41,6 @@ class Lane:
         self.pause = run.pauses.of(shelf.key, self.gate_key)
         self.bell = Bell(run.clock)
         self.in_flight = 0
-        self.has_turn = False
-        """Whether it is its turn to have a worker, which others want too."""
         self.last_sent_at: float = NEVER
         self.was_refused = False
         """Whether its circuit has been open since its last success."""
@@ -70,7 +68,6 @@ class Lane:
         if what != self.waits_for:
             self.waits_for, self.waits_since = what, now
         if what != "workers":
-            self.has_turn = False
             run.crew.pass_on()
         if what not in ("rows", "workers"):
             self.opens_at = now + seconds
@@ -88,9 +85,8 @@ class Lane:
                 run.report.retries_held += 1
                 return "retry_budget", UNKNOWN  # until one of the retries in flight has ended
             return "rows", UNKNOWN
-        if not run.crew.is_free or (not self.has_turn and run.crew.is_wanted_beside(self)):
+        if not run.crew.is_free:
             run.crew.want(self)
-            run.crew.pass_on()
             return "workers", UNKNOWN
         if self.pause.until > now:
             return "cooldown", self.pause.until - now
@@ -131,7 +127,7 @@ class Lane:
             return "credential", LOOK_AGAIN  # in the hands of others
         attempt = self._attempt_at(permit, lease, now)
         if attempt is not None:
-            self.waits_for, self.has_turn = "", False
+            self.waits_for = ""
             run.crew.start(attempt)
         return None
 

@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("headgate")
 
 GIVEN_BACK_AT_ONCE = 1000
-SHORT_PAUSE = 1.0
-"""Seconds that are waited for with a full window, rather than reading on."""
-SHARE_OF_PAUSED = 4
-"""In a full window, a key that pauses keeps this part of it."""
 MANY_LANES = 1000
 """Lanes that may stand idle before they are looked through for some to close."""
 
@@ -140,22 +136,6 @@ class Run:
                     lane.bell.ring()
         else:
             self.timekeeper.wake_by(item.ready_at)
-
-    def is_shut(self, key: str) -> bool:
-        """Whether nothing of this key can start for a while."""
-        soon, lanes = self.clock.now() + SHORT_PAUSE, self.lanes.get(key, [])
-        return bool(lanes) and all(max(lane.opens_at, lane.pause.until) > soon for lane in lanes)
-
-    def make_room(self) -> set[str]:
-        """The window is full: rows that wait for a key that pauses make room for others. Returns the keys of those."""
-        keep = self.config.window // SHARE_OF_PAUSED
-        left = set()
-        for key in list(self.lanes):
-            if len(shelf := self.window.shelf(key)) > keep and self.is_shut(key):
-                for item in shelf.cut_back(keep):
-                    self.fates.leave(item)
-                    left.add(key)
-        return left
 
     def lanes_of(self, key: str) -> list[Lane]:
         lanes = self.lanes.get(key)

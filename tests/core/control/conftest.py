@@ -6,6 +6,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+from collections import deque
 from dataclasses import dataclass
 from math import ceil, floor, inf
 from types import SimpleNamespace
@@ -62,6 +63,31 @@ class FixedWindow:
     def limits(self, now):
         left = self._turn(now)
         return (Limit(limit=self.amount, remaining=self.amount - self.used, reset=ceil(left), window=self.window),)
+
+
+class SlidingLog:
+    """So many calls in any ``window`` seconds, forgotten one by one."""
+
+    def __init__(self, amount, window):
+        self.amount, self.window, self.let_in = amount, window, deque()
+
+    def _forget(self, now):
+        while self.let_in and self.let_in[0] <= now - self.window:
+            self.let_in.popleft()
+
+    def admits(self, now, service):
+        self._forget(now)
+        if len(self.let_in) >= self.amount:
+            return False
+        self.let_in.append(now)
+        return True
+
+    def limits(self, now):
+        self._forget(now)
+        left = self.let_in[0] + self.window - now if self.let_in else 0.0
+        return (
+            Limit(limit=self.amount, remaining=self.amount - len(self.let_in), reset=ceil(left), window=self.window),
+        )
 
 
 class AtOnce:
@@ -215,6 +241,7 @@ def lab():
         World=World,
         TokenBucket=TokenBucket,
         FixedWindow=FixedWindow,
+        SlidingLog=SlidingLog,
         AtOnce=AtOnce,
         Queue=Queue,
         Gate=Gate,

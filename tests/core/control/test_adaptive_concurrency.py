@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.control.adaptive.concurrency import KEPT, TO_JUDGE, ConcurrencyCap, Verdict
+from headgate.core.control.adaptive.concurrency import FIRST_SHARE, TO_JUDGE, ConcurrencyCap, Verdict
 from headgate.core.control.adaptive.growth import BUDGET
 
 
@@ -12,7 +12,7 @@ def capped(at=16):
     cap = ConcurrencyCap()
     for _ in range(4):
         if not cap.on:
-            cap.suspect(at, at - 1, 0, 100, 1.0)
+            cap.suspect(at, at - 1, 0, True, 100, 1.0)
     assert cap.cap == at
     return cap
 
@@ -25,57 +25,39 @@ def misses(cap, times):
 
 def test_three_refusals_at_one_depth_are_a_cap():
     cap = ConcurrencyCap()
-    assert [cap.suspect(16, 15, 0, 100, 1.0) for _ in range(3)] == [Verdict.NOT_MINE, Verdict.NOT_MINE, Verdict.MINE]
+    assert [cap.suspect(16, 15, 0, True, 100, 1.0) for _ in range(3)] == [
+        Verdict.NOT_MINE,
+        Verdict.NOT_MINE,
+        Verdict.MINE,
+    ]
     assert (cap.on, cap.cap) == (True, 16)
 
 
 def test_refusals_at_many_depths_are_a_quota():
     cap = ConcurrencyCap()
-    verdicts = [cap.suspect(depth, 40, 0, 100, 1.0) for depth in (16, 30, 9, 16, 22, 16)]
+    verdicts = [cap.suspect(depth, 40, 0, True, 100, 1.0) for depth in (16, 30, 9, 16, 22, 16)]
     assert set(verdicts) == {Verdict.NOT_MINE}
 
 
 def test_a_depth_beyond_which_calls_are_let_in_is_no_cap():
     cap = ConcurrencyCap()
-    assert {cap.suspect(16, 20, 0, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+    assert {cap.suspect(16, 20, 0, True, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
 
 
 def test_a_quota_measured_to_the_digit_rules_a_cap_out():
     cap = ConcurrencyCap()
-    assert {cap.suspect(16, 15, 1, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+    assert {cap.suspect(16, 15, 1, True, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
 
 
-def with_let_in(by_depth):
+def test_in_a_search_every_refusal_is_at_the_greatest_depth_and_proves_nothing():
     cap = ConcurrencyCap()
-    for depth, calls in by_depth.items():
-        for _ in range(calls):
-            cap.served(depth)
-    return cap
+    assert {cap.suspect(16, 15, 0, False, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
 
 
-@pytest.mark.parametrize(
-    ("let_in", "verdict"),
-    [
-        ({0: 20, 1: 20}, Verdict.MINE),
-        ({0: 20, 1: 20, 2: 2}, Verdict.MINE),
-        ({0: 20, 1: 20, 2: 6}, Verdict.NOT_MINE),  # a quota refuses at any depth and lets in at any
-        ({0: 20, 1: 20, 9: 6}, Verdict.NOT_MINE),
-        ({0: 5, 1: 5}, Verdict.NOT_MINE),  # too little to tell
-    ],
-)
-def test_two_at_a_time_is_a_cap_when_next_to_none_was_let_in_as_deep(let_in, verdict):
-    cap = with_let_in(let_in)
-    assert [cap.suspect(2, 9, 0, 100, 1.0) for _ in range(4)] == [Verdict.NOT_MINE] * 3 + [verdict]
-
-
-def test_refusals_with_nothing_in_flight_are_no_cap():
-    cap = with_let_in({0: 40})
-    assert {cap.suspect(0, 0, 0, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
-
-
-def test_what_was_let_in_long_ago_is_forgotten_by_halves():
-    cap = with_let_in({0: 1000})
-    assert sum(cap.let_in) <= 128.0
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_equal_depths_that_happen_to_every_quota_are_no_cap(depth):
+    cap = ConcurrencyCap()
+    assert {cap.suspect(depth, depth, 0, True, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
 
 
 # -- more -----------------------------------------------------------------------------------------
@@ -115,6 +97,13 @@ def test_tries_that_fail_become_as_rare_as_the_budget_of_refusals_asks_for_and_n
     assert cap.period == pytest.approx(1.5 / (BUDGET * 40.0))
 
 
+def test_where_calls_are_few_the_first_try_that_fails_is_paid_for_at_once():
+    cap = capped()
+    grown(cap, 3.1)
+    cap.refused(cap.cut_seq + 1, cap.cut_seq + 1, 4.0, 1.5, 2.0)
+    assert cap.period == pytest.approx(FIRST_SHARE * 1.5 / (BUDGET * 4.0))
+
+
 # -- less -----------------------------------------------------------------------------------------
 
 
@@ -136,8 +125,8 @@ def test_a_cap_refused_five_times_where_it_was_fine_is_let_go_and_rested():
     cap = capped()
     assert misses(cap, 5) == [Verdict.MINE] * 4 + [Verdict.LET_GO]
     assert not cap.on
-    assert {cap.suspect(16, 15, 0, 200, 61.9) for _ in range(6)} == {Verdict.NOT_MINE}
-    assert [cap.suspect(16, 15, 0, 200, 62.1) for _ in range(3)][-1] is Verdict.MINE
+    assert {cap.suspect(16, 15, 0, True, 200, 61.9) for _ in range(6)} == {Verdict.NOT_MINE}
+    assert [cap.suspect(16, 15, 0, True, 200, 62.1) for _ in range(3)][-1] is Verdict.MINE
 
 
 def test_the_rest_doubles_with_each_mistake():
@@ -145,7 +134,7 @@ def test_the_rest_doubles_with_each_mistake():
     misses(cap, 5)
     assert cap.rest_until == 2.0 + 60.0
     for _ in range(3):
-        cap.suspect(16, 15, 0, cap.cut_seq, 100.0)
+        cap.suspect(16, 15, 0, True, cap.cut_seq, 100.0)
     misses(cap, 5)
     assert cap.rest_until == 2.0 + 120.0
 
@@ -175,14 +164,17 @@ def test_a_cap_of_one_that_refuses_was_no_cap():
 # -- in a world -----------------------------------------------------------------------------------
 
 
-def test_a_cap_of_two_at_a_time_is_found(lab):
-    world = lab.World(lab.AtOnce(2), service=0.4)
-    world.run(120)
-    tally = world.run(240)
-    assert world.controller.cap == 2
-    assert world.controller.why() == "keeping to 2 calls at a time"
-    assert tally.served >= 0.96 * 2 / (0.4 + 0.04) * 120
-    assert tally.refused_share <= 0.02
+def test_a_cap_with_slow_answers_is_kept_though_every_try_for_more_is_refused(lab):
+    for seed in range(4):
+        told = []
+        world = lab.World(lab.AtOnce(6), service=1.8, seed=seed)
+        world.controller.listen(
+            lambda now, kind, sentence, told=told: told.append(sentence) if kind == "mode" else None
+        )
+        world.run(120)
+        tally = world.run(900)
+        assert told == ["always refused with 6 in flight: a cap, keeping to it"], f"seed {seed}"
+        assert tally.served >= 0.96 * 6 / (1.8 + 0.04) * 780, f"seed {seed}"
 
 
 def test_a_cap_that_falls_to_half_and_rises_to_triple_is_followed(lab):
@@ -197,17 +189,23 @@ def test_a_cap_that_falls_to_half_and_rises_to_triple_is_followed(lab):
     assert 22 <= world.controller.cap <= 26
 
 
-def test_a_cap_that_goes_on_being_refused_was_none():
-    """Answers that always take equally long make a quota look like a cap; held as one, it refuses for ever."""
-    room = ConcurrencyCap()
-    for number in range(KEPT):
-        room.suspect(9, 9, 0, number, 0.0)
-    assert room.on
-    verdicts = []
-    for seq in range(30, 2000, 30):  # one refused in thirty, each after the last change
-        room.cap, room.fine = 10, 9
-        verdicts.append(room.refused(seq, seq, 20.0, 1.5, float(seq)))
-        if not room.on:
+def refused_once_in_thirty(trying):
+    """What is made of a cap of 9 that is refused once in thirty calls, each time after the last change."""
+    cap, verdicts = capped(9), []
+    for seq in range(130, 3000, 30):
+        cap.cap, cap.fine, cap.misses = 10 if trying else 9, 9, 0
+        verdicts.append(cap.refused(seq, seq, 20.0, 1.5, float(seq)))
+        if not cap.on:
             break
+    return verdicts
+
+
+def test_a_cap_that_goes_on_being_refused_where_it_was_fine_was_none():
+    """Answers that always take equally long make a quota look like a cap; held as one, it refuses for ever."""
+    verdicts = refused_once_in_thirty(trying=False)
     assert verdicts[-1] is Verdict.LET_GO
     assert len(verdicts) == TO_JUDGE
+
+
+def test_refusals_of_tries_never_let_a_cap_go():
+    assert set(refused_once_in_thirty(trying=True)) == {Verdict.MINE}

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import pytest
 
-from headgate.core.control.adaptive.headers import LONGEST_BELIEF, MUTED, PATIENCE, SLOWEST, TARGET, HeaderLaw
+from headgate.core.control.adaptive.headers import (
+    EARLY,
+    LONGEST_BELIEF,
+    MUTED,
+    PATIENCE,
+    SLOWEST,
+    SURELY_LOG,
+    TARGET,
+    HeaderLaw,
+)
 from headgate.core.control.adaptive.sendlog import SendLog
 from headgate.core.decision import NEVER
 from headgate.core.signal import Limit
@@ -91,7 +102,7 @@ def test_what_was_sent_since_the_answer_is_taken_off_what_it_said_remains():
     law, log = counting_down(), SendLog()
     rate, _ = law.pace(21, log, 111.0)
     later, _ = law.pace(121, log, 111.0)
-    assert later == pytest.approx(rate * 200 / 300)
+    assert later == pytest.approx(rate * (200 + EARLY) / (300 + EARLY))
 
 
 def test_a_window_that_has_turned_since_is_whole_again_but_for_what_was_sent_in_it():
@@ -116,7 +127,7 @@ def test_a_small_limit_is_followed_only_once_it_counts_down():
         led.append(law.leads)
     assert led == [False, False, True, True]
     assert law.steers(1, 104.0)
-    assert law.pace(13, SendLog(), 103.0)[0] == pytest.approx(9 / 47, rel=0.05)
+    assert law.pace(13, SendLog(), 103.0)[0] == pytest.approx((9 + EARLY) / 47, rel=0.01)
 
 
 def test_a_small_bucket_is_never_followed():
@@ -182,22 +193,59 @@ def test_a_bucket_that_settles_too_full_is_taken_from_faster_and_one_too_empty_s
     assert empty.bucket_gain < 0.7
 
 
-def a_log(remaining):
-    """A log of 100 in 60 s: just what we sent in the last minute is missing."""
+def following_a_log(limit, window, share=0.7, *, windows=6, reset=None):
+    """A log, after some windows of calls at this share of it: just what we sent in the last one is missing."""
+    law, log, each = HeaderLaw(), SendLog(), window / (share * limit)
+    for seq in range(1, int(windows * share * limit)):
+        now = 100.0 + seq * each
+        log.mark(now, seq)
+        left = limit - min(seq, int(share * limit))
+        read(law, (Limit(limit=limit, remaining=left, reset=reset or ceil(each), window=window),), seq, now + 0.1, log)
+    return law, log, seq, now
+
+
+@pytest.mark.parametrize(("limit", "window"), [(100, 1), (100, 10), (600, 60)])
+def test_a_log_shows_in_what_is_left_after_what_we_sent_and_is_used_evenly(limit, window):
+    law, log, seq, now = following_a_log(limit, window)
+    assert law.is_log > SURELY_LOG
+    for n in range(20):
+        rate, hold = law.pace(seq, log, now + n)
+    assert rate == pytest.approx(limit / (window + law.trip))
+    assert hold == NEVER
+
+
+def test_a_log_whose_reset_moves_away_before_it_comes_is_not_taken_for_a_window():
+    """ "Whole again in a minute", whenever one asks."""
+    law, log, seq, now = following_a_log(600, 60, reset=60)
+    assert law.pace(seq, log, now)[0] == pytest.approx(600 / 60, rel=0.05)
+
+
+def test_a_log_that_is_full_by_our_own_count_is_waited_for_whatever_it_says_is_left():
+    law, log, seq, now = following_a_log(100, 10)
+    assert law.remaining == 30
+    assert law.pace(seq + 29, log, now)[0] > 9.0
+    assert law.pace(seq + 31, log, now)[0] == SLOWEST
+
+
+def test_what_a_refusal_takes_off_the_pace_of_a_log_comes_back_slowly():
+    law, log, seq, now = following_a_log(100, 10)
+    for n in range(20):
+        before, _ = law.pace(seq, log, now + n)
+    law.refused(seq, 0.0, now + 19)
+    after = [law.pace(seq, log, now + 19 + n)[0] / before for n in range(20)]
+    assert after[:3] == pytest.approx([0.93, 0.935, 0.94])
+    assert after[-1] == 1.0
+
+
+def test_a_window_used_in_full_is_not_taken_for_a_log():
     law, log = HeaderLaw(), SendLog()
-    for n in range(10):
-        now = 200.0 + 2.0 * n
-        log.mark(now - 60.1, 0)
-        log.mark(now - 0.1, 100 - remaining)
-        read(law, (Limit(limit=100, remaining=remaining, reset=10, window=60),), 100 - remaining, now, log)
-    return law
-
-
-def test_a_log_is_used_in_full_until_next_to_nothing_is_left():
-    assert a_log(50).is_log > 0.5
-    assert a_log(50).pace(50, SendLog(), 218.0)[0] == pytest.approx(100 / 60)
-    assert a_log(6).pace(94, SendLog(), 218.0)[0] == pytest.approx(100 / 60)
-    assert a_log(3).pace(97, SendLog(), 218.0)[0] == pytest.approx(50 / 60)
+    for seq in range(1, 3000):  # 600 a minute, all of it
+        now = 120.0 + seq / 10
+        log.mark(now, seq)
+        told = Limit(limit=600, remaining=600 - seq % 600, reset=ceil(60 - now % 60), window=60)
+        read(law, (told,), seq, now + 0.1, log)
+        assert law.is_log < SURELY_LOG, f"{now} s"
+    assert law.counts_down > 0.5
 
 
 # -- of no use ------------------------------------------------------------------------------------
@@ -239,28 +287,6 @@ def test_an_old_header_is_not_followed_unless_calls_of_it_are_still_out():
     assert law.steers(0, 230.0)
     assert not law.steers(0, 232.0)
     assert law.steers(1, 232.0)
-
-
-def test_a_log_of_a_second_shows_in_what_is_left_after_what_we_sent():
-    law, log = HeaderLaw(), SendLog()
-    for tenth in range(60):  # 70 a second of 100: a bucket would fill up, a log stays at what the last second left
-        now = 100.0 + tenth / 10
-        log.mark(now, 7 * tenth)
-        spent = min(7 * tenth, 70)
-        read(law, (Limit(limit=100, remaining=100 - spent, reset=1, window=1),), 7 * tenth + 1, now + 0.1, log)
-    assert law.is_log > 0.5
-    rate, _ = law.pace(7 * 59, log, 106.0)
-    assert rate == 100.0
-
-
-def test_a_log_whose_reset_moves_away_before_it_comes_is_not_taken_for_a_window():
-    law, log = HeaderLaw(), SendLog()
-    for tenth in range(400):  # "whole again in a minute", whenever one asks, and what we sent is missing
-        now = 100.0 + tenth / 10
-        log.mark(now, tenth)
-        read(law, (Limit(limit=600, remaining=600 - tenth, reset=60, window=60),), tenth + 1, now + 0.1, log)
-    rate, _ = law.pace(400, log, 140.0)
-    assert rate == 10.0
 
 
 def test_a_refusal_for_seconds_while_plenty_is_left_is_not_the_headers_word():

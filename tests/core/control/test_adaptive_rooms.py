@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import sys
+from math import inf
+from types import SimpleNamespace
 
 import pytest
 
 from headgate.core.control.adaptive import AdaptivePolicy
 from headgate.core.control.adaptive.delay import DelayWatch
 from headgate.core.control.adaptive.refusals import RUNS, Refusals
+from headgate.core.control.adaptive.rooms import Rooms
 from headgate.core.control.adaptive.sendlog import MARKS, SendLog
+from headgate.core.ticket import Ticket
 
 SEED = 7
 
@@ -161,4 +165,21 @@ def test_every_half_minute_a_third_more_is_tried_and_kept_if_more_gets_done():
 
 
 def test_a_delay_cap_that_no_longer_matters_is_lifted():
-    assert judged(slow_server(cap=60.0), 0.1, 1.0) == float("inf")
+    assert judged(slow_server(cap=60.0), 0.1, 1.0) == inf
+
+
+def after_a_slow_cohort(*, steered):
+    """Rooms that have never been refused, after sixteen calls that took five times as long as usual."""
+    rooms = Rooms(10.0, 10.0)
+    rooms.law.steered = steered
+    rooms.delay.begin(0, 0, 0.0)
+    rooms.delay.usual = 0.1
+    for seq in range(1, 17):
+        rooms.served(Ticket(SimpleNamespace(seq=16), seq, 1.0, 3), 0.5, seq, 1.5)
+    return rooms.delay
+
+
+def test_one_slow_cohort_is_enough_in_a_search_but_not_at_a_pace_that_the_headers_ask_for():
+    searching, told = after_a_slow_cohort(steered=False), after_a_slow_cohort(steered=True)
+    assert searching.cap < inf
+    assert (told.cap, told.hot) == (inf, 1)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from headgate.core.control.adaptive.sharing import Sharing
+
+SEED = 20261115
 
 
 def compared(*measures):
@@ -38,7 +42,7 @@ def test_two_percent_is_too_little_to_start_sharing_and_too_much_to_end_it():
     assert compared(50.0, 53.0, 50.0, 53.0, *alternating)[0].on
 
 
-@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.5), (8.0, 1.0), (16.0, 2.5)])
+@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.4), (8.0, 0.8), (16.0, 2.0)])
 def test_growth_doubles_after_eight_seconds_without_a_refusal_and_then_quickens(age, grown):
     assert Sharing().grown(100.0, 1.0, age, window=0.0) == pytest.approx(100.0 + grown)
 
@@ -50,16 +54,20 @@ def test_the_small_grow_by_less_but_faster_for_their_size():
 
 
 def test_a_window_of_a_minute_is_shared_six_times_as_slowly():
-    assert Sharing().grown(100.0, 1.0, 0.0, window=60.0) == pytest.approx(100.0 + 0.5 / 6.0)
+    assert Sharing().grown(100.0, 1.0, 0.0, window=60.0) == pytest.approx(100.0 + 0.4 / 6.0)
 
 
 def test_a_neighbour_that_comes_and_goes_is_noticed_and_yielded_to(lab):
     class Neighboured(lab.TokenBucket):
-        """50/s, of which somebody else takes half for 7 s of every 14."""
+        """50/s, of which somebody else takes half for some seconds, and then nothing for some."""
+
+        busy, turns_at, random = True, 0.0, random.Random(SEED)
 
         def admits(self, now, service):
             self._fill(now)
-            self.rate = 25 if int(now / 7) % 2 else 50
+            while now >= self.turns_at:
+                self.busy, self.turns_at = not self.busy, self.turns_at + self.random.uniform(3.0, 11.0)
+            self.rate = 25 if self.busy else 50
             return super().admits(now, service)
 
     told = []

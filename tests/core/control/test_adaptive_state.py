@@ -14,6 +14,7 @@ import pytest
 from headgate.core.control.adaptive import Adaptive, AdaptivePolicy
 from headgate.core.control.adaptive.block import Block
 from headgate.core.control.adaptive.books import Books
+from headgate.core.control.adaptive.burst import Burst
 from headgate.core.control.adaptive.concurrency import ConcurrencyCap
 from headgate.core.control.adaptive.delay import DelayWatch
 from headgate.core.control.adaptive.estimator import Meter
@@ -53,6 +54,7 @@ def test_a_fresh_key_is_tiny():
 ROOMS = {
     Block: (),
     Books: (0.0,),
+    Burst: (),
     ConcurrencyCap: (),
     Curve: (),
     DelayWatch: (),

@@ -118,8 +118,13 @@ class Block(Room):
         proven = (length > 1.0 and (self.holds >= 1 or self.told)) or (length > 0.4 and self.holds >= 2)
         return proven and (length > VERY_LONG or accepted(self.began_at - 2.0 * length, self.began_at) >= PLAIN)
 
-    def teach(self, curve: Curve, calls: float, accepted: Callable[[float, float], float]) -> tuple[float, bool]:
-        """Learn window and penalty; ``calls`` were accepted since the last lesson. Returns the quota, and if first."""
+    def teach(
+        self, curve: Curve, calls: float, accepted: Callable[[float, float], float], sought: bool
+    ) -> tuple[float, bool]:
+        """Learn window and penalty; ``calls`` were accepted since the last lesson. Returns the quota, and if first.
+
+        ``sought``: this has ended a search upwards, so only the window that was full tells.
+        """
         length, first = self.length, not self.last_length
         proven = length - 1.0 if self.told else self.refused_at - self.began_at
         turned_at = self.probe_at - 0.5 if self.told else (self.refused_at + self.probe_at) / 2.0
@@ -133,6 +138,8 @@ class Block(Room):
             quota = known if short else accepted(since, turned_at) / (turned_at - since)
         else:
             quota = calls / span
+        if sought and curve.window:
+            quota = max(quota, accepted(turned_at - curve.window, turned_at) / curve.window)
         if first and length < 0.5 * span:  # the slow start pulls the average down
             quota = sqrt(quota * max(quota, accepted(self.began_at - length, self.began_at) / length))
         punished, curve.penalty = curve.penalty > 0.0, 0.0

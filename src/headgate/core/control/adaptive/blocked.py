@@ -169,7 +169,7 @@ class Blocked(Teller):
         """A long block is over: the quota is a window, or refusals are punished."""
         curve, block = self.curve, self.block
         calls = self.books.accepted_calls(block.reopened_seq, block.probe_seq)
-        quota, first = block.teach(curve, calls, self.books.accepted)
+        quota, first = block.teach(curve, calls, self.books.accepted, self.resume_as is Phase.SEEK)
         self.echoes = 0
         if self.resume_as in (Phase.CRUISE, Phase.LOOK) and not first:
             curve.count_cost()

@@ -120,8 +120,11 @@ class ConcurrencyCap(Room):
             self.let_in[self.let_in_at] = crowd
             self.let_in_at = (self.let_in_at + 1) % LET_IN
 
-    def weigh(self, crowd: float) -> None:
-        """A call that left at a steady pace was refused: are others let in in such a crowd?"""
+    def weigh(self, crowd: float, depth: int) -> None:
+        """A call that left at a steady pace was refused: are others let in in such a crowd?
+
+        One that was refused deep, above any shallow cap, is no evidence of one.
+        """
         self.common = False
         if len(self.let_in) < ENOUGH_LET_IN:
             return
@@ -129,7 +132,8 @@ class ConcurrencyCap(Room):
         alike = sum(abs(other - crowd) <= crowd * ALIKE for other in self.let_in)
         share = (as_crowded + 0.5 * alike + 0.5) / (len(self.let_in) + 1)
         self.common = share > COMMON
-        self.evidence = max(0.0, self.evidence - log(share) - SURPRISE)
+        if depth < SHALLOW:
+            self.evidence = max(0.0, self.evidence - log(share) - SURPRISE)
 
     def rest(self) -> None:
         """Forget what was let in lately: it will not be lately when calls come again."""

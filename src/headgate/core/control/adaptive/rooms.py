@@ -144,7 +144,7 @@ class Rooms(Room):
                 self._go_on_blind("refused where it was fine: no cap after all", latest, now)
         elif not seeker.curve.window and ticket.seq > seeker.cut_seq:
             if seeker.phase is Phase.CRUISE and self._turned_over(ticket):
-                concurrency.weigh(self._crowd(ticket))
+                concurrency.weigh(self._crowd(ticket), ticket.depth)
             verdict = concurrency.suspect(ticket.depth, deepest, seeker.curve.exact, seeker.steady, latest, now)
             if verdict is Verdict.MINE:
                 seeker.cruise_from(latest)

@@ -110,7 +110,8 @@ class QuotaSeeker(Blocked):
         news, skip = ticket.seq > self.cut_seq, 0.0
         in_a_row = 1 if self.block.turns.sure and self.curve.window else IN_A_ROW
         if floor >= LONG_FLOOR or self.books.refusals.streak(ticket.seq) >= in_a_row:
-            if news:
+            sought = self.phase is Phase.SEEK and self.curve.window > 0.0 and floor >= LONG_FLOOR
+            if news and not sought:  # the end of the block will tell better what the window holds
                 self._measure(ticket, now)
             if self.phase is not Phase.BLOCK or floor > 0.0:
                 self.enter_block(floor, now)

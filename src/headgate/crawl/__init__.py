@@ -1,0 +1,1 @@
+"""A polite crawler on the same gate."""

@@ -1,0 +1,141 @@
+"""What goes into a frontier and what comes out of it.
+
+    waiting --take--> taken --+--> done      visited; its page, if it has one, is in the output
+       ^                      +--> failed    with a reason, for good
+       |                      +--> refused   with a reason: robots.txt, a private address, ...
+       |                      +--> put_off   with a reason, until ``not_before``
+       +-- given back, the process ended ----+, or that instant has come
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class VisitState(Enum):
+    """The order is that of the numbers in the file."""
+
+    WAITING = "waiting"
+    TAKEN = "taken"
+    PUT_OFF = "put_off"
+    DONE = "done"
+    FAILED = "failed"
+    REFUSED = "refused"
+
+    __hash__ = object.__hash__
+    """There is one of each, and it is looked up for every visit; an Enum's own hash is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An address in its canonical form, and how it was come upon."""
+
+    url: str
+    depth: int
+    found_on: str = ""
+    """The page, sitemap or redirect that named it; empty for a seed."""
+    redirects: int = 0
+    """How many redirects in a row have led here."""
+    shape: str = ""
+    """What it looks like with its numbers left out. Where it has none the shape is the address itself, or empty:
+    then there is nothing to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Leave to fetch one address. It ends with exactly one of ``finish``, ``put_off``, ``fail``, ``refuse`` and
+    ``give_back``."""
+
+    number: int
+    """By which the frontier knows the address: grows with its age."""
+    url: str
+    host: str
+    depth: int
+    found_on: str = ""
+    redirects: int = 0
+    attempts: int = 0
+    """Tries that have failed before."""
+    rate_limited: int = 0
+    """How often it was told to come back later."""
+    reason: str = ""
+    """Why it was put off last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How much of an address's kind is known already; what a scope bounds."""
+
+    of_host: int
+    of_shape: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRobots:
+    """A host's robots.txt as it was answered."""
+
+    status: int
+    """0 if there was no answer."""
+    body: bytes
+    fetched_at: float
+    """Unix time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An address that was not visited in the end."""
+
+    number: int
+    url: str
+    state: VisitState
+    reason: str
+    attempts: int
+    found_on: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierCounts:
+    waiting: int = 0
+    """To be taken as soon as their hosts have their turn."""
+    taken: int = 0
+    put_off: int = 0
+    done: int = 0
+    failed: int = 0
+    refused: int = 0
+    hosts: int = 0
+    pages: int = 0
+    """In the output: redirects are done too, but are no pages."""
+    reasons: Mapping[str, int]
+    """How many were failed or refused, by the first word of the reason."""
+
+    @property
+    def open(self) -> int:
+        return self.waiting + self.taken + self.put_off
+
+    @property
+    def known(self) -> int:
+        return self.open + self.done + self.failed + self.refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStanding:
+    """One host, as an onlooker sees it."""
+
+    host: str
+    waiting: int
+    taken: int
+    put_off: int
+    done: int
+    lost: int
+    """Failed or refused."""
+    next_at: float | None
+    """Unix time from which something may be taken from it; None if nothing waits, or enough is taken."""
+    resting_until: float
+    """Unix time; of a host that need not rest it is past."""
+    reason: str
+    """Why it rests, or has rested last."""
+
+    @property
+    def open(self) -> int:
+        return self.waiting + self.taken + self.put_off

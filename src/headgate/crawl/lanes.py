@@ -1,0 +1,250 @@
+"""A lane: the way to one host, along which its addresses leave one by one.
+
+    an address is there? ─> the host is not shut ─> a worker is free ─> crawl-delay ─> permit ─> robots.txt read ─> go
+          └─────────────────── no: sleep until something rings or the time comes ───────────────────┘
+
+A lane gets leave first and takes an address then, so a host that has to wait holds neither a worker nor a permit.
+One that must wait for long (its circuit is open, it asked for an hour's rest, its robots.txt cannot be had) is shut:
+its addresses go back to the frontier with the time to come back, and it costs nothing meanwhile.
+
+A slow host holds workers for as long as its answers take. Of those, a host may have a share of what is free alone
+(``SHARE``): the fewer are left, the fewer each may have, down to one. So many slow hosts together never take
+the last workers from those that are quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..batch.bell import Bell
+from ..core.budget import RetryBudget
+from ..core.decision import NEVER, UNKNOWN
+from ..core.words import span
+from ..limiter import Permit
+from .frontier import Visit
+from .robots import Rules
+from .visit import Lost, PutOff
+
+if TYPE_CHECKING:
+    from .crawling import Crawl
+
+SHARE = 16
+"""A host may have one in so many of the workers that are free."""
+
+
+class Lane:
+    def __init__(self, crawl: Crawl, host: str) -> None:
+        self.crawl, self.host = crawl, host
+        self.stock: deque[Visit] = deque()
+        """Addresses of the host in memory, in the order to be visited."""
+        self.budget = RetryBudget(crawl.config.retry_budget)
+        self.rules: Rules | None = None
+        self.rules_tries = 0
+        self.hopeless: Lost | None = None
+        """Why nothing of this host can be visited at all."""
+        self.in_flight = 0
+        self.next_at = NEVER
+        """Before this instant the crawl-delay holds."""
+        self.opens_at = NEVER
+        """Before this instant the host is shut ..."""
+        self.why_shut = ""
+        """... and why."""
+        self.waits_for = ""
+        self.has_turn = False
+        self.bell = Bell(crawl.clock)
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.stock and not self.in_flight and self.task is None
+
+    def wants(self, now: float, most: int) -> int:
+        """How many more addresses it would take in."""
+        return 0 if self.opens_at > now else max(0, most - len(self.stock))
+
+    async def go(self) -> None:
+        """Send addresses along for as long as there are any."""
+        crawl = self.crawl
+        while self.stock and not crawl.stopping:
+            now = crawl.clock.now()
+            if self.hopeless is not None:
+                self.give_up()
+            elif self.opens_at > now:
+                self.put_all_off(now)
+            elif (obstacle := self._obstacle(now) or await self._send()) is not None:
+                await self._wait(*obstacle)
+        self.waits_for = ""
+
+    async def _wait(self, what: str, seconds: float) -> None:
+        self.waits_for = what
+        if what != "workers":
+            self.has_turn = False
+            self.crawl.crew.pass_on()
+        await self.bell.wait(seconds)
+
+    # ------------------------------------------------------------------ may an address go?
+
+    def _obstacle(self, now: float) -> tuple[str, float] | None:
+        """What stands in the way and for how many seconds, as far as can be told without asking the limiter."""
+        crew = self.crawl.crew
+        if not any(self._may_go(visit, now) for visit in self.stock):
+            return "retry_budget", UNKNOWN  # until one of the retries in flight has ended
+        if self.in_flight >= max(1, min(self.crawl.config.per_host, crew.free // SHARE)):
+            return "answers", UNKNOWN
+        if not crew.is_free or (not self.has_turn and crew.is_wanted_beside(self)):
+            crew.want(self)
+            crew.pass_on()
+            return "workers", UNKNOWN
+        if self.crawl.is_full:
+            return "max_pages", UNKNOWN  # until one of those under way turns out to be none
+        if self.next_at > now:
+            return "crawl_delay", self.next_at - now
+        return None
+
+    async def _send(self) -> tuple[str, float] | None:
+        """Get leave, then let an address go. Returns what came in between, if something did."""
+        crawl = self.crawl
+        if self.rules is None or self.rules.expired(crawl.clock.wall()):
+            await crawl.manners.recall(self)
+            self.drop_forbidden()
+        self.waits_for = "pace"
+        crawl.crew.pass_on()
+        permit = await crawl.visiting.leave(self.host)
+        if isinstance(permit, PutOff):
+            self.shut(permit.seconds, permit.reason)
+            return None
+        now = crawl.clock.now()
+        if not crawl.crew.is_free or crawl.is_full:
+            permit.abandon()
+            return None
+        self.has_turn = False
+        if self.rules is None:
+            await self._read_rules(permit)
+            return None
+        visit = self._take(now)
+        if visit is None:
+            permit.abandon()
+            return None
+        self.waits_for = ""
+        self._note_start(now)
+        crawl.start(self, visit, permit)
+        return None
+
+    async def _read_rules(self, permit: Permit) -> None:
+        """Robots.txt comes before every page, and is a call like any other."""
+        crew = self.crawl.crew
+        self.waits_for = "robots"
+        self.in_flight += 1
+        crew.working += 1
+        try:
+            await self.crawl.manners.read(self, permit)
+        finally:
+            crew.working -= 1
+            self.in_flight -= 1
+            crew.pass_on()
+        self._note_start(self.crawl.clock.now())
+        self.drop_forbidden()
+
+    def _note_start(self, now: float) -> None:
+        told = 0.0 if self.rules is None else self.rules.delay or 0.0
+        if (seconds := max(told, self.crawl.config.delay)) > 0.0:
+            self.next_at = now + seconds
+
+    # ------------------------------------------------------------------ which address?
+
+    def _may_go(self, visit: Visit, now: float) -> bool:
+        return not visit.attempts or self.budget.allows(now)
+
+    def _take(self, now: float) -> Visit | None:
+        for visit in self.stock:
+            if not visit.attempts:
+                self.budget.called(now)
+            elif not self.budget.take(now):
+                continue
+            self.stock.remove(visit)
+            return visit
+        return None
+
+    def drop_forbidden(self) -> None:
+        """What robots.txt forbids is written down as refused."""
+        rules = self.rules
+        if rules is None:
+            return
+        for visit in [visit for visit in self.stock if not rules.allows(visit.url)]:
+            self.stock.remove(visit)
+            self.crawl.refuse(visit, "robots: robots.txt forbids it")
+
+    # ------------------------------------------------------------------ when it has to wait for long
+
+    def shut(self, seconds: float, reason: str) -> None:
+        """Nothing of this host starts for so long; its addresses wait on disk."""
+        self.opens_at, self.why_shut = self.crawl.clock.now() + seconds, reason
+        self.crawl.tell("host_shut", self.host, reason=reason, seconds=seconds)
+
+    def put_all_off(self, now: float) -> None:
+        while self.stock:
+            self.crawl.put_off(self.stock.popleft(), PutOff(self.opens_at - now, self.why_shut, refused=True))
+
+    def give_up(self) -> None:
+        assert self.hopeless is not None
+        while self.stock:
+            self.crawl.lose(self.stock.popleft(), self.hopeless)
+
+    # ------------------------------------------------------------------ looking
+
+    def why(self, now: float) -> str:
+        """Why nothing leaves here at this moment, in a few words; empty if something does."""
+        if self.opens_at > now:
+            return f"{self.why_shut}, {span(self.opens_at - now)} to go"
+        if self.waits_for == "pace":
+            seen = self.crawl.limiter.look(self.host)
+            return "" if seen is None else seen.reason
+        if self.waits_for == "crawl_delay":
+            return f"crawl-delay, {span(max(0.0, self.next_at - now))} to go"
+        words = {
+            "answers": f"{self.in_flight} answers awaited",
+            "workers": "all workers are busy",
+            "robots": "reading robots.txt",
+            "retry_budget": "the retry budget is spent",
+            "max_pages": "enough pages are under way",
+        }
+        return words.get(self.waits_for, self.waits_for)
+
+
+class Crew:
+    """The workers: so many fetches at once, and lanes that wait for one in turn."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.working = 0
+        self.most_open = 2 * workers
+        """Pages fetched or being fetched that are not on disk yet; more would be fetched again after a crash."""
+        self.open = 0
+        self._wanting: deque[Lane] = deque()
+
+    @property
+    def free(self) -> int:
+        return self.workers - self.working
+
+    @property
+    def is_free(self) -> bool:
+        return self.working < self.workers and self.open < self.most_open
+
+    def want(self, lane: Lane) -> None:
+        """The lane is rung when a worker is free and its turn has come."""
+        if lane not in self._wanting:
+            self._wanting.append(lane)
+
+    def is_wanted_beside(self, lane: Lane) -> bool:
+        return any(other is not lane for other in self._wanting)
+
+    def pass_on(self) -> None:
+        """A worker is free: tell the next who wants one."""
+        while self._wanting and self.is_free:
+            lane = self._wanting.popleft()
+            if lane.waits_for == "workers":
+                lane.has_turn = True
+                lane.bell.ring()
+                return

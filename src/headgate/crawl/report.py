@@ -1,0 +1,111 @@
+"""What a crawl has done so far, in numbers: for people, for events and for the last line of a command.
+
+Every stage tells how long pages waited in front of it and how long it worked on them, so that the wait for a
+permit, which is politeness, is never mistaken for a slow server.
+
+    stage        waits for                     works on
+    discovery    its turn in the frontier      -
+    extraction   a permit of its host          the fetch
+    processing   a free place                  reading the page
+    output       a free place                  the commit
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+STAGES = ("extraction", "processing", "output")
+MOST_REASONS = 100
+"""Kinds of ends that are told apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlEvent:
+    """One thing that happened in a crawl."""
+
+    at: float
+    """On the crawler's clock."""
+    kind: str
+    """page, failed, refused, put_off, sent_on, robots, host_shut or stopped."""
+    host: str = ""
+    url: str = ""
+    status: int | None = None
+    reason: str = ""
+    seconds: float | None = None
+    """For how long it is put off, or the host is shut."""
+    attempts: int = 0
+    waited: Mapping[str, float] = field(default_factory=dict)
+    """Seconds this page has waited in front of each stage."""
+    worked: Mapping[str, float] = field(default_factory=dict)
+    """... and been worked on; of the extraction that is the fetch."""
+
+
+@dataclass(slots=True)
+class StageTimes:
+    """One stage, summed over all pages that passed it."""
+
+    passed: int = 0
+    waited: float = 0.0
+    worked: float = 0.0
+
+    def add(self, waited: float, worked: float) -> None:
+        self.passed += 1
+        self.waited += waited
+        self.worked += worked
+
+
+@dataclass(slots=True, kw_only=True)
+class CrawlReport:
+    """A crawl, now or at its end. What this run did; ``before`` is what earlier runs of the same frontier did."""
+
+    pages: int = 0
+    """Addresses that answered and are written down."""
+    failed: int = 0
+    """Addresses given up, each written down with its reason."""
+    refused: int = 0
+    """Addresses not visited because robots.txt says so."""
+    sent_on: int = 0
+    """Redirects."""
+    sitemaps: int = 0
+    put_off: int = 0
+    """Times an address was put off."""
+    before: int = 0
+    """Pages that earlier runs have written."""
+    open: int = 0
+    """Addresses that are known and not visited yet."""
+    hosts: int = 0
+    """Hosts with open addresses, as far as was counted."""
+
+    fetches: int = 0
+    """Requests, those for robots.txt included."""
+    retries: int = 0
+    """Requests for an address that had failed before."""
+    rate_limited: int = 0
+    """Requests that were answered with 429 or alike."""
+    bytes: int = 0
+    """... of answers, unpacked."""
+    statuses: Counter[int] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why addresses failed, by category."""
+    stages: dict[str, StageTimes] = field(default_factory=lambda: {name: StageTimes() for name in STAGES})
+
+    elapsed: float = 0.0
+    stopped: str = ""
+    """Why it ended before the frontier was empty; empty if it did not."""
+    come_back_in: float | None = None
+    """In how many seconds it is worth going on, where that is known."""
+
+    @property
+    def complete(self) -> bool:
+        return not self.stopped and not self.open
+
+    @property
+    def pages_per_second(self) -> float:
+        return self.pages / self.elapsed if self.elapsed > 0 else 0.0
+
+    def note_failed(self, reason: str) -> None:
+        self.failed += 1
+        category = reason.partition(":")[0]
+        self.reasons[category if category in self.reasons or len(self.reasons) < MOST_REASONS else "other"] += 1

@@ -1,0 +1,121 @@
+"""Which addresses belong to a crawl.
+
+The answer is a sentence, so that whoever wonders why a page is missing can be told. Counting is the
+frontier's, which has every address on disk; here its counts are only judged.
+
+Patterns are globs, over the whole address or, if they begin with a slash, over path and query: ``*`` is any
+text, ``?`` any one character. ``re:`` before one makes it a regular expression that is searched for in the address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import translate
+from typing import Any, Self
+
+from ..checks import check, check_whole, is_whole
+from ..errors import ConfigError
+from .address import host_of, origin_of
+
+DEEPEST_PATH = 20
+"""Segments; real sites stay far below, folders that link to themselves do not."""
+MOST_HOSTS = 1_000_000
+MOST_PATTERNS = 1_000
+LONGEST_PATTERN = 2_048
+
+_CYCLE = re.compile(r"((?:/[^/]+){1,5}?)\1\1(?=/|$)")
+"""/a/b/a/b/a/b: a relative link that should have been absolute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Hosts, patterns and bounds. Whatever it ``refuses`` is not asked for."""
+
+    hosts: frozenset[str] | None = None
+    """``host`` or ``host:port``; with and without ``www.`` they are one. None: every host."""
+    subdomains: bool = False
+    """Whether hosts below these count too."""
+    include: tuple[str, ...] = ()
+    """Where there are any, an address must match one; seeds (depth 0) need not."""
+    exclude: tuple[str, ...] = ()
+    max_depth: int | None = None
+    """Links from a seed."""
+    max_per_host: int | None = None
+    max_per_shape: int = 1_000
+    """Addresses of one host that differ in nothing but numbers (see ``trap_shape``)."""
+    _wanted: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _unwanted: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.hosts is not None:
+            check("hosts", len(self.hosts), 1 <= len(self.hosts) <= MOST_HOSTS, f"1 to {MOST_HOSTS:,} hosts, or None")
+            object.__setattr__(self, "hosts", frozenset(_plain(host_of(host)) for host in self.hosts))
+        for name, least in (("max_depth", 0), ("max_per_host", 1)):
+            value = getattr(self, name)
+            check(name, value, value is None or is_whole(value, least), f"a whole number, {least} or more, or None")
+        check_whole("max_per_shape", self.max_per_shape)
+        object.__setattr__(self, "_wanted", _compiled("include", self.include))
+        object.__setattr__(self, "_unwanted", _compiled("exclude", self.exclude))
+
+    @classmethod
+    def around(cls, seeds: Iterable[str], **bounds: Any) -> Self:
+        """The hosts of these addresses, and no others."""
+        return cls(hosts=frozenset(map(host_of, seeds)), **bounds)
+
+    def refuses(self, url: str, depth: int, *, on_host: int = 0, of_shape: int = 0) -> str | None:
+        """Why this canonical address is left out, in a clause about it, or None.
+
+        ``on_host`` and ``of_shape`` are how many addresses of its host, and of its shape there, have been taken up.
+        """
+        if not self._has(host_of(url)):
+            return "is on another host"
+        if self.max_depth is not None and depth > self.max_depth:
+            return f"is {depth} links from a seed; at most {self.max_depth} are followed"
+        if any(pattern.search(url) for pattern in self._unwanted):
+            return "is excluded by a pattern"
+        if depth > 0 and self._wanted and not any(pattern.search(url) for pattern in self._wanted):
+            return "matches no pattern of those to include"
+        return self._trapped(url, on_host, of_shape)
+
+    def _has(self, host: str) -> bool:
+        if self.hosts is None or _plain(host) in self.hosts:
+            return True
+        if not self.subdomains:
+            return False
+        labels = host.split(".")
+        return any(".".join(labels[first:]) in self.hosts for first in range(1, len(labels)))
+
+    def _trapped(self, url: str, on_host: int, of_shape: int) -> str | None:
+        path = url[len(origin_of(url)) :].partition("?")[0]
+        if path.count("/") > DEEPEST_PATH:
+            return f"is more than {DEEPEST_PATH} folders deep"
+        if _CYCLE.search(path):
+            return "repeats the same folders three times in a row"
+        if self.max_per_host is not None and on_host >= self.max_per_host:
+            return f"is beyond the {self.max_per_host:,} addresses of its host"
+        if of_shape >= self.max_per_shape:
+            return f"is beyond {self.max_per_shape:,} addresses of its host that differ only in numbers"
+        return None
+
+
+def _plain(host: str) -> str:
+    return host.removeprefix("www.")
+
+
+def _compiled(name: str, patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    check(name, len(patterns), not isinstance(patterns, str) and len(patterns) <= MOST_PATTERNS, "a few patterns")
+    return tuple(_pattern(name, pattern) for pattern in patterns)
+
+
+def _pattern(name: str, pattern: str) -> re.Pattern[str]:
+    if not 1 <= len(pattern) <= LONGEST_PATTERN:
+        raise ConfigError(f"{name}: a pattern of {len(pattern):,} characters; 1 to {LONGEST_PATTERN:,} can be")
+    if not pattern.startswith("re:"):
+        anywhere = r"\Ahttps?://[^/]*" if pattern.startswith("/") else r"\A"
+        return re.compile(anywhere + translate(pattern.replace("[", "[[]")))
+    try:
+        return re.compile(pattern[3:])
+    except re.error as error:
+        raise ConfigError(f"{name}: {pattern!r} is no regular expression: {error}") from None

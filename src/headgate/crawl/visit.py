@@ -1,0 +1,155 @@
+"""One visit: the whole way of an address through the gate, here and nowhere else.
+
+    leave()   1 permit ──refused: circuit open──> PutOff(until its retry_at), never dropped
+                 │
+    visit()   2 fetch
+              3 feedback: status, latency, Retry-After        teaches the host's gate
+              4 release                                       whatever happens, the permit ends here
+                 │
+              5 fate ─┬─ an answer                            Arrived
+                      ├─ 3xx                                  SentOn: a new visit, with a permit of its own host
+                      ├─ 429                                  PutOff, not before Retry-After; uses up no attempt
+                      ├─ 5xx, timeout, lost connection        PutOff by a jittered backoff
+                      └─ attempts used up, or hopeless        Lost, with the reason
+
+Waiting is done in two places alone: for a permit, with empty hands, and for the answer. What has to wait for another
+reason is put off into the frontier and holds neither a permit nor a worker. Whether a retry may start then is
+a matter of the host's retry budget (``lanes.py``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ..clock import Clock
+from ..core.backoff import delay
+from ..core.decision import Outcome
+from ..core.words import span
+from ..errors import Refused
+from ..limiter import AdaptiveRateLimiter, Permit
+from .address import canonical
+from .config import CrawlConfig
+from .fetch import Fetched, FetchProblem
+from .frontier import Visit
+
+REFUSED_FOR = 1.0
+"""Seconds to wait after a refusal that does not say for how long."""
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+NOTHING_SENT = frozenset(("refused_address", "bad_address"))
+"""Problems of which the host knows nothing: its permit is given back unused."""
+
+Fetch = Callable[[str], Awaitable[Fetched]]
+"""One request, without following redirects; raises ``FetchProblem``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """There is an answer to work on."""
+
+    fetched: Fetched
+    waited: float
+    """Seconds for the permit."""
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentOn:
+    """The answer is another address."""
+
+    fetched: Fetched
+    target: str | None
+    """None if it is no address that can be visited."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """Not now; nothing is held meanwhile."""
+
+    seconds: float
+    reason: str
+    failed: bool = False
+    """Whether an attempt was used up."""
+    refused: bool = False
+    """Whether nothing was sent: that counts for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """It will not be tried again: a category, and a sentence after it."""
+
+    reason: str
+    status: int | None = None
+
+
+Fate = Arrived | SentOn | PutOff | Lost
+
+
+class Visiting:
+    """What all visits share: the limiter in front of the hosts, and what fetches."""
+
+    def __init__(
+        self, limiter: AdaptiveRateLimiter, fetch: Fetch, config: CrawlConfig, clock: Clock, rng: random.Random
+    ) -> None:
+        self._limiter, self._fetch, self._config, self._clock, self._rng = limiter, fetch, config, clock, rng
+
+    async def leave(self, host: str) -> Permit | PutOff:
+        """Wait, with empty hands, until a call to this host may start; or say when to ask again."""
+        try:
+            return await self._limiter.acquire_async(host)
+        except Refused as refusal:
+            seconds = REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
+            return PutOff(seconds, refusal.reason, refused=True)
+
+    async def visit(self, visit: Visit, permit: Permit) -> Fate:
+        """Fetch, tell the gate, end the permit, and say what becomes of the address."""
+        with permit:
+            try:
+                fetched = await self._fetch(visit.url)
+            except FetchProblem as problem:
+                if problem.kind in NOTHING_SENT:
+                    permit.abandon()
+                else:
+                    permit.report(problem)
+                return self._after_problem(visit, problem)
+            outcome = permit.report(
+                status_code=fetched.status,
+                latency=fetched.latency,
+                headers=fetched.headers,
+                retry_after=fetched.retry_after,
+            )
+        return self._after_answer(visit, fetched, outcome, permit.waited)
+
+    # ------------------------------------------------------------------ what becomes of it
+
+    def _after_answer(self, visit: Visit, fetched: Fetched, outcome: Outcome, waited: float) -> Fate:
+        if outcome in (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED):
+            return self._told_to_wait(visit, fetched)
+        if outcome.counts_against_target:
+            return self._again(visit, f"{outcome.value}: answered {fetched.status}", fetched.retry_after)
+        if fetched.status in REDIRECTS and fetched.location is not None:
+            return SentOn(fetched, canonical(fetched.location, visit.url))
+        return Arrived(fetched, waited, visit.attempts + 1)
+
+    def _after_problem(self, visit: Visit, problem: FetchProblem) -> Fate:
+        reason = f"{problem.kind}: {problem.sentence}"
+        return self._again(visit, reason, None) if problem.outcome.counts_against_target else Lost(reason)
+
+    def _told_to_wait(self, visit: Visit, fetched: Fetched) -> Fate:
+        times = visit.rate_limited + 1
+        if times > self._config.max_rate_limit_retries:
+            return Lost(f"rate_limited: told to come back later {times} times", fetched.status)
+        seconds = self._backoff(times, fetched.retry_after)
+        return PutOff(seconds, f"rate_limited: answered {fetched.status}, again in {span(seconds)}")
+
+    def _again(self, visit: Visit, reason: str, floor: float | None) -> Fate:
+        """A failure that may pass: later, unless it was the last attempt."""
+        attempts = visit.attempts + 1
+        if attempts >= self._config.max_attempts:
+            return Lost(f"{reason} ({attempts} attempts)")
+        return PutOff(self._backoff(attempts, floor), reason, failed=True)
+
+    def _backoff(self, times: int, floor: float | None) -> float:
+        config = self._config
+        return delay(times, self._rng.random(), base=config.base_delay, max_delay=config.max_delay, floor=floor or 0.0)

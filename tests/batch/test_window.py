@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,3 +146,19 @@ def test_clearing_gives_everybody_once():
         window.put(row, 0.0)
     assert sorted(row.index for row in window.clear()) == list(range(200))
     assert window.clear() == []
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100])
+def test_a_shelf_is_cut_back_to_its_first_rows_and_those_the_ledger_knows(keep):
+    shelf = Shelf("api", 0.2)
+    rows = [item(index) for index in range(200)]
+    rows[150].put_aside = True
+    for row in rows[::-1]:
+        shelf.put(row)
+    taken = shelf.cut_back(keep)
+    assert sorted(row.index for row in taken) == [index for index in range(keep, 200) if index != 150]
+    left = []
+    while (first := shelf.first(0.0)) is not None:
+        left.append(shelf.take(first.asks, 0.0).index)
+    assert left == [*range(keep), 150]
+    assert len(shelf) == 0

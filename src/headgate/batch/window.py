@@ -114,12 +114,13 @@ class Shelf:
     def cut_back(self, keep: int) -> list[Item]:
         """Take out the last rows, all but so many: those that were never sent, or of which the ledger knows nothing."""
         queue = self.fresh
-        queue.rest.sort()  # which is a heap, too
-        kept = max(0, keep - len(queue.front))
-        taken = [item for _, _, item in queue.rest[kept:] if not item.put_aside and not item.gone]
+        places = [*queue.front, *sorted(queue.rest)]
+        taken = [item for _, _, item in places[keep:] if not item.put_aside and not item.gone]
         for item in taken:
             item.gone, item.place = True, ""
+        queue.front = [place for place in queue.front if not place[2].gone]
         queue.sweep()
+        queue.fill()
         return taken
 
     def next_queue(self, now: float) -> Queue | None:

@@ -7,9 +7,10 @@
     https://BÜCHER.example/x;jsessionid=0F3A            https://xn--bcher-kva.example/x
     mailto:jo@host, http://jo:pw@host/, http://0x7f.1/  nothing: ``unfit`` says why
 
-The form is RFC 3986's, with what browsers do where links are written carelessly: spaces and line breaks around and in
-them do not count, a backslash is a slash, ``%2e`` is a dot. Parameters keep their order, for servers may care; those that
-only say who comes from where (tracking, sessions) are dropped, or every visit would find new addresses for old pages.
+The form is RFC 3986's, with what browsers do where links are written carelessly: spaces around them and line breaks in
+them do not count, a backslash is a slash, ``%2e`` is a dot. Parameters keep their order, for servers may care; those
+that only say who comes from where (tracking, sessions) are dropped, or every visit would find new addresses for old
+pages.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What goes into a frontier and what comes out of it.
 
-    waiting --take--> taken --+--> done      visited; its page, if it has one, is in the output
-       ^                      +--> failed    with a reason, for good
-       |                      +--> refused   with a reason: robots.txt, a private address, ...
-       |                      +--> put_off   with a reason, until ``not_before``
-       +-- given back, the process ended ----+, or that instant has come
+waiting --take--> taken --+--> done      visited; its page, if it has one, is in the output
+   ^                      +--> failed    with a reason, for good
+   |                      +--> refused   with a reason: robots.txt, a private address, ...
+   |                      +--> put_off   with a reason, until ``not_before``
+   +-- given back, the process ended ----+, or that instant has come
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ class Found:
     """The page, sitemap or redirect that named it; empty for a seed."""
     redirects: int = 0
     """How many redirects in a row have led here."""
-    shape: str = ""
-    """What it looks like with its numbers left out. Where it has none the shape is the address itself, or empty:
-    then there is nothing to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +62,9 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How much of an address's kind is known already; what a scope bounds."""
+    """How many addresses of the same host, and of the same shape there, are known already; what a scope bounds."""
 
-    of_host: int
+    on_host: int
     of_shape: int
 
 
@@ -83,7 +80,7 @@ class KeptRobots:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostAddress:
     """An address that was not visited in the end."""
 
     number: int

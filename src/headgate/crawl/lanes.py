@@ -25,7 +25,7 @@ from ..core.words import span
 from ..limiter import Permit
 from .frontier import Visit
 from .robots import Rules
-from .visit import Lost, PutOff
+from .visit import GivenUp, PutOff
 
 if TYPE_CHECKING:
     from .crawling import Crawl
@@ -42,7 +42,7 @@ class Lane:
         self.budget = RetryBudget(crawl.config.retry_budget)
         self.rules: Rules | None = None
         self.rules_tries = 0
-        self.hopeless: Lost | None = None
+        self.hopeless: GivenUp | None = None
         """Why nothing of this host can be visited at all."""
         self.in_flight = 0
         self.next_at = NEVER
@@ -222,7 +222,7 @@ class Crew:
         self.most_open = 2 * workers
         """Pages fetched or being fetched that are not on disk yet; more would be fetched again after a crash."""
         self.open = 0
-        self._wanting: deque[Lane] = deque()
+        self._wanting: dict[Lane, None] = {}
 
     @property
     def free(self) -> int:
@@ -234,16 +234,16 @@ class Crew:
 
     def want(self, lane: Lane) -> None:
         """The lane is rung when a worker is free and its turn has come."""
-        if lane not in self._wanting:
-            self._wanting.append(lane)
+        self._wanting.setdefault(lane)
 
     def is_wanted_beside(self, lane: Lane) -> bool:
-        return any(other is not lane for other in self._wanting)
+        return len(self._wanting) > (lane in self._wanting)
 
     def pass_on(self) -> None:
         """A worker is free: tell the next who wants one."""
         while self._wanting and self.is_free:
-            lane = self._wanting.popleft()
+            lane = next(iter(self._wanting))
+            del self._wanting[lane]
             if lane.waits_for == "workers":
                 lane.has_turn = True
                 lane.bell.ring()

@@ -10,7 +10,7 @@
                       ├─ 3xx                                  SentOn: a new visit, with a permit of its own host
                       ├─ 429                                  PutOff, not before Retry-After; uses up no attempt
                       ├─ 5xx, timeout, lost connection        PutOff by a jittered backoff
-                      └─ attempts used up, or hopeless        Lost, with the reason
+                      └─ attempts used up, or hopeless        GivenUp, with the reason
 
 Waiting is done in two places alone: for a permit, with empty hands, and for the answer. What has to wait for another
 reason is put off into the frontier and holds neither a permit nor a worker. Whether a retry may start then is
@@ -76,14 +76,14 @@ class PutOff:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class GivenUp:
     """It will not be tried again: a category, and a sentence after it."""
 
     reason: str
     status: int | None = None
 
 
-Fate = Arrived | SentOn | PutOff | Lost
+Fate = Arrived | SentOn | PutOff | GivenUp
 
 
 class Visiting:
@@ -134,12 +134,12 @@ class Visiting:
 
     def _after_problem(self, visit: Visit, problem: FetchProblem) -> Fate:
         reason = f"{problem.kind}: {problem.sentence}"
-        return self._again(visit, reason, None) if problem.outcome.counts_against_target else Lost(reason)
+        return self._again(visit, reason, None) if problem.outcome.counts_against_target else GivenUp(reason)
 
     def _told_to_wait(self, visit: Visit, fetched: Fetched) -> Fate:
         times = visit.rate_limited + 1
         if times > self._config.max_rate_limit_retries:
-            return Lost(f"rate_limited: told to come back later {times} times", fetched.status)
+            return GivenUp(f"rate_limited: told to come back later {times} times", fetched.status)
         seconds = self._backoff(times, fetched.retry_after)
         return PutOff(seconds, f"rate_limited: answered {fetched.status}, again in {span(seconds)}")
 
@@ -147,7 +147,7 @@ class Visiting:
         """A failure that may pass: later, unless it was the last attempt."""
         attempts = visit.attempts + 1
         if attempts >= self._config.max_attempts:
-            return Lost(f"{reason} ({attempts} attempts)")
+            return GivenUp(f"{reason} ({attempts} attempts)")
         return PutOff(self._backoff(attempts, floor), reason, failed=True)
 
     def _backoff(self, times: int, floor: float | None) -> float:

@@ -173,7 +173,7 @@ def after_a_slow_cohort(*, steered):
     rooms = Rooms(10.0, 10.0)
     rooms.law.steered = steered
     rooms.delay.begin(0, 0, 0.0)
-    rooms.delay.usual = 0.1
+    rooms.delay.usual, rooms.delay.throughput = 0.1, 20.0
     for seq in range(1, 17):
         rooms.served(Ticket(SimpleNamespace(seq=16), seq, 1.0, 3), 0.5, seq, 1.5)
     return rooms.delay

@@ -1,0 +1,334 @@
+"""The frontier during one transaction: what is asked for is gathered, and written with a few statements.
+
+However many visits a transaction is about, it takes the same few statements, each of them one step for the
+database: Python gives up its lock at every step, and a busy event loop takes milliseconds to hand it back.
+
+    load ─> finish, put_off, add, take, ... ─> flush: addresses ─> hosts ─> totals ─> outputs, on disk ─> COMMIT
+
+The outputs are on disk before the transaction that knows of their new length. If it does not come to that, they are
+cut back to the length that the file knows: at once if the process lives, else when the frontier is opened again.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from ..batch.sqlite_book import LONGEST_REASON, ROWS_PER_STATEMENT, storable
+from ..batch.steps import Pass
+from ..core.ledger import first_word
+from .address import host_of, trap_shape
+from .frontier_file import DONE, FAILED, PUT_OFF, REFUSED, STATES, TAKEN, WAITING, recover
+from .frontier_records import Found, KeptRobots, Tally, Visit, VisitState
+from .output_file import Pages
+
+MOST_AWOKEN = 1_000
+"""Addresses put off that may come back in one transaction; the next takes more."""
+MOST_REMEMBERED = 50_000
+"""Addresses in each of the two lots of those seen lately: most links of a page are to pages that its neighbours link
+to as well, and need not be looked for on disk."""
+
+KNOWN = "SELECT json_group_array(digest) FROM urls WHERE digest IN (SELECT value FROM json_each(?))"
+NEW_HOSTS = "INSERT OR IGNORE INTO hosts (name) SELECT value FROM json_each(?)"
+NEW_URLS = """
+INSERT INTO urls (digest, host, depth, state, redirects, attempts, rate_limited, not_before, shape, url, found_on, reason)
+SELECT column1, (SELECT id FROM hosts WHERE name = column2), column3, 0, column4, 0, 0, 0, column5, column6, column7, ''
+FROM ({values}) WHERE column1 IS NOT NULL
+"""
+NEW_BY_HOST = "SELECT json_group_array(json_array(host, n)) FROM (SELECT host, count(*) AS n FROM urls WHERE id > ? GROUP BY host)"
+NEW_SHAPES = """
+INSERT INTO shapes SELECT host, shape, count(*) FROM urls WHERE id > ? AND shape != 0 GROUP BY host, shape
+ON CONFLICT (host, shape) DO UPDATE SET urls = urls + excluded.urls
+"""
+END = """
+UPDATE urls SET state = column2, attempts = attempts + column3, rate_limited = rate_limited + column4,
+not_before = column5, reason = column6 FROM ({values}) WHERE id = column1
+"""
+MOVE = "UPDATE urls SET state = ? WHERE id IN (SELECT value FROM json_each(?))"
+HOSTS = """
+UPDATE hosts SET waiting = waiting + column2, taken = taken + column3, put_off = put_off + column4, done = done + column5,
+lost = lost + column6, next_at = CASE WHEN waiting + column2 > 0 AND taken + column3 < column8
+  THEN max(rest_until, CASE WHEN column7 OR next_at IS NULL THEN column9 ELSE next_at END) END
+FROM ({values}) WHERE id = column1
+"""
+ADD_UP = (
+    "INSERT INTO totals SELECT * FROM ({values}) WHERE column1 IS NOT NULL "
+    "ON CONFLICT (name) DO UPDATE SET amount = amount + excluded.amount"
+)
+DUE = (
+    "SELECT json_group_array(json_array(id, host)) FROM "
+    "(SELECT id, host FROM urls WHERE state = 2 AND not_before <= ? ORDER BY not_before LIMIT ?)"
+)
+IN_LINE = """
+SELECT json_group_array(json_array(id, name, waiting, taken)) FROM
+(SELECT id, name, waiting, taken FROM hosts WHERE {which} ORDER BY next_at LIMIT ?)
+"""
+ANY_IN_LINE = IN_LINE.format(which="next_at <= ?")
+THESE_IN_LINE = IN_LINE.format(which="+next_at <= ? AND name IN (SELECT value FROM json_each(?))")
+"""The sign keeps the database from going along the line in search of them."""
+FIRST_OF_EACH = """
+SELECT json_group_array(json_array(value, (SELECT json_group_array(json_array(id, url, depth, found_on, redirects,
+attempts, rate_limited, reason)) FROM (SELECT * FROM urls WHERE host = value AND state = 0 ORDER BY depth, id LIMIT ?))))
+FROM json_each(?)
+"""
+TALLY = """
+SELECT json_group_array(json_array(coalesce(waiting + taken + put_off + done + lost, 0), coalesce(urls, 0)))
+FROM json_each(?) AS asked LEFT JOIN hosts ON name = asked.value ->> 0
+LEFT JOIN shapes ON shapes.host = hosts.id AND shape = asked.value ->> 1
+"""
+
+_COLUMN_OF = {WAITING: 0, TAKEN: 1, PUT_OFF: 2, DONE: 3, FAILED: 4, REFUSED: 4}
+_TURN = 5
+"""After the changes of its five counts, whether the host has had its turn."""
+
+
+class FrontierBook:
+    """What the writing thread works on. Nothing is written before ``flush``; ``forget`` drops it all."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        *,
+        wall: Callable[[], float],
+        pages: Sequence[Pages],
+        per_host: int,
+        passing: Pass | None,
+    ) -> None:
+        self.connection = connection
+        self.path = path
+        self.now = wall()
+        """One instant for all of a transaction."""
+        self._wall = wall
+        self._pages = pages
+        self._per_host = per_host
+        self._passing = passing
+        self._lately: tuple[set[int], set[int]] = (set(), set())
+        self._known: set[int] = set()
+        """Of the addresses this transaction is about."""
+        self._new: list[tuple[Any, ...]] = []
+        self._ended: list[tuple[Any, ...]] = []
+        self._hosts: defaultdict[int, list[int]] = defaultdict(lambda: [0] * (_TURN + 1))
+        self._totals: defaultdict[str, int] = defaultdict(int)
+        self._results: list[tuple[bytes, ...]] = []
+        self._due_at = 0.0
+        """Nothing that is put off is due before this."""
+
+    # ------------------------------------------------------------------ what may be asked for
+
+    def load(self, digests: Iterable[int]) -> None:
+        """Learn which of these addresses are known."""
+        self.now = self._wall()
+        newer, older = self._lately
+        self._known = {one for one in digests if one in newer or one in older}
+        missing = [one for one in digests if one not in self._known]
+        if missing:
+            self._known.update(json.loads(self.connection.execute(KNOWN, (json.dumps(missing),)).fetchone()[0]))
+
+    def add(self, found: Iterable[tuple[int, Found]]) -> int:
+        """How many of these are new; ``load`` was told their digests."""
+        count = 0
+        for digest, one in found:
+            if digest not in self._known:
+                self._known.add(digest)
+                url = storable(one.url)
+                row = (digest, host_of(url), one.depth, one.redirects, shape_of(url), url, storable(one.found_on))
+                self._new.append(row)
+                count += 1
+        self._totals["waiting"] += count
+        return count
+
+    def finish(self, number: int, host: int, reason: str, lines: tuple[bytes, ...]) -> None:
+        self._end(number, host, DONE, reason=reason)
+        if lines:
+            self._results.append(lines)
+
+    def put_off(self, number: int, host: int, until: float, reason: str, attempts: int, rate_limited: int) -> None:
+        self._end(number, host, PUT_OFF, until, reason, attempts, rate_limited)
+        self._due_at = min(self._due_at, until)
+
+    def lose(self, number: int, host: int, state: VisitState, reason: str, attempts: int) -> None:
+        """Failed or refused, for good."""
+        self._end(number, host, STATES.index(state), reason=reason, attempts=attempts)
+        self._totals[f"reason.{first_word(reason)}"] += 1
+
+    def give_back(self, visits: Sequence[tuple[int, int]]) -> None:
+        """Nothing was done about these."""
+        numbers = [number for number, _ in visits]
+        self.connection.execute(MOVE, (WAITING, json.dumps(numbers)))
+        for _, host in visits:
+            self._count(host, TAKEN, WAITING)
+
+    def rest(self, host: str, until: float, reason: str) -> None:
+        """Nothing is taken from this host before then; a shorter rest than it has shortens nothing."""
+        self.connection.execute(
+            "UPDATE hosts SET rest_until = ?, reason = ?, next_at = max(next_at, ?) WHERE name = ? AND rest_until < ?",
+            (until, storable(reason[:LONGEST_REASON]), until, host, until),
+        )
+
+    def take(self, limit: int, only: Collection[str] | None) -> list[tuple[int, Visit]]:
+        """Each with its host's number. From each host in line one, then from each another, and so on."""
+        self._awake()
+        self._write()
+        if only is None:
+            hosts = self._ask(ANY_IN_LINE, self.now, limit)
+        else:
+            hosts = self._ask(THESE_IN_LINE, self.now, json.dumps(list(only)), limit)
+        if not hosts:
+            return []
+        shares = _shares([min(waiting, self._per_host - taken) for _, _, waiting, taken in hosts], limit)
+        names = {number: name for number, name, *_ in hosts}
+        rows = self._ask(FIRST_OF_EACH, max(shares), json.dumps(list(names)))
+        taken: list[tuple[int, Visit]] = []
+        for (host, first), share in zip(rows, shares, strict=True):
+            self._hosts[host][_TURN] = 1
+            for number, url, depth, *others in json.loads(first)[:share]:
+                taken.append((host, Visit(number, url, names[host], depth, *others)))
+                self._count(host, WAITING, TAKEN)
+        self.connection.execute(MOVE, (TAKEN, json.dumps([visit.number for _, visit in taken])))
+        return taken
+
+    def next_at(self) -> float | None:
+        """When something may be taken, if nothing is asked for until then."""
+        self._write()
+        (of_hosts,) = self.connection.execute("SELECT min(next_at) FROM hosts WHERE next_at IS NOT NULL").fetchone()
+        (of_urls,) = self.connection.execute("SELECT min(not_before) FROM urls WHERE state = 2").fetchone()
+        return min((at for at in (of_hosts, of_urls) if at is not None), default=None)
+
+    def tally(self, urls: Iterable[str]) -> list[Tally]:
+        asked = json.dumps([[host_of(url), shape_of(url)] for url in urls])
+        return [Tally(*counts) for counts in self._ask(TALLY, asked)]
+
+    def robots(self, host: str) -> KeptRobots | None:
+        kept = self.connection.execute("SELECT status, body, fetched_at FROM robots WHERE host = ?", (host,)).fetchone()
+        return None if kept is None else KeptRobots(*kept)
+
+    def keep_robots(self, host: str, robots: KeptRobots) -> None:
+        row = (host, robots.status, robots.body, robots.fetched_at)
+        self.connection.execute("INSERT OR REPLACE INTO robots VALUES (?, ?, ?, ?)", row)
+
+    def leave(self) -> None:
+        """The process goes: what it has taken waits again."""
+        self._write()
+        recover(self.connection, self.now)
+        self.connection.execute("DELETE FROM processes")
+
+    # ------------------------------------------------------------------ how it is written
+
+    def flush(self) -> None:
+        self._write()
+        for number, pages in enumerate(self._pages):
+            pages.keep()
+            if self._results:
+                length = pages.write([lines[number] for lines in self._results])
+                self.connection.execute("UPDATE outputs SET offset = ? WHERE name = ?", (length, pages.name))
+        if self._results and self._passing:
+            self._passing("write")
+        self._totals["pages"] += len(self._results)
+        self._results.clear()
+        self._put(ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
+        self._totals.clear()
+        self.connection.execute("INSERT OR REPLACE INTO totals VALUES ('seen_at', ?)", (int(self.now),))
+        self._remember()
+
+    def forget(self) -> None:
+        for kept in (self._known, self._new, self._ended, self._hosts, self._totals, self._results):
+            kept.clear()
+        self._lately = (set(), set())
+        self._due_at = 0.0
+        for pages in self._pages:
+            pages.go_back()
+
+    def _end(
+        self,
+        number: int,
+        host: int,
+        state: int,
+        not_before: float = 0.0,
+        reason: str = "",
+        attempts: int = 0,
+        rate_limited: int = 0,
+    ) -> None:
+        self._ended.append((number, state, attempts, rate_limited, not_before, storable(reason[:LONGEST_REASON])))
+        self._count(host, TAKEN, state)
+
+    def _count(self, host: int, old: int, new: int) -> None:
+        counts = self._hosts[host]
+        counts[_COLUMN_OF[old]] -= 1
+        counts[_COLUMN_OF[new]] += 1
+        self._totals[STATES[old].value] -= 1
+        self._totals[STATES[new].value] += 1
+
+    def _awake(self) -> None:
+        """What was put off until now waits again."""
+        if self.now < self._due_at:
+            return
+        self._write()
+        due = self._ask(DUE, self.now, MOST_AWOKEN)
+        self.connection.execute(MOVE, (WAITING, json.dumps([number for number, _ in due])))
+        for _, host in due:
+            self._count(host, PUT_OFF, WAITING)
+        (next_at,) = self.connection.execute("SELECT min(not_before) FROM urls WHERE state = 2").fetchone()
+        self._due_at = float("inf") if next_at is None else next_at
+
+    def _write(self) -> None:
+        """Addresses and hosts, as far as this transaction has come."""
+        if self._new:
+            (last,) = self.connection.execute("SELECT coalesce(max(id), 0) FROM urls").fetchone()
+            self.connection.execute(NEW_HOSTS, (json.dumps(list({row[1] for row in self._new})),))
+            self._put(NEW_URLS, self._new)
+            self.connection.execute(NEW_SHAPES, (last,))
+            for host, count in self._ask(NEW_BY_HOST, last):
+                self._hosts[host][_COLUMN_OF[WAITING]] += count
+            self._new.clear()
+        self._put(END, self._ended)
+        self._ended.clear()
+        self._put(HOSTS, [(host, *counts, self._per_host, self.now) for host, counts in self._hosts.items()])
+        self._hosts.clear()
+
+    def _remember(self) -> None:
+        newer, older = self._lately
+        newer |= self._known
+        self._known = set()
+        if len(newer) > MOST_REMEMBERED:
+            self._lately = (set(), newer)
+
+    def _ask(self, statement: str, *values: Any) -> list[list[Any]]:
+        answer: list[list[Any]] = json.loads(self.connection.execute(statement, values).fetchone()[0])
+        return answer
+
+    def _put(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        """Write all of these. Statements come in few sizes, to be reused, and are filled up with empty rows."""
+        for start in range(0, len(rows), ROWS_PER_STATEMENT):
+            part = rows[start : start + ROWS_PER_STATEMENT]
+            size = 1 << (len(part) - 1).bit_length()
+            width = len(part[0])
+            row = f"({', '.join('?' * width)})"
+            values = [value for one in part for value in one] + [None] * (width * (size - len(part)))
+            self.connection.execute(statement.format(values="VALUES " + ", ".join([row] * size)), values)
+
+
+def digest_of(text: str) -> int:
+    """64 bits: of a hundred million addresses two are taken for one with a chance of one in four thousand."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
+
+
+def shape_of(url: str) -> int:
+    """0 for an address without numbers: nothing else looks like it."""
+    shape = trap_shape(url)
+    return 0 if url.endswith(shape) else digest_of(shape)
+
+
+def _shares(most: Sequence[int], limit: int) -> list[int]:
+    """Deal ``limit`` out in rounds, one to each that can take one more."""
+    shares = [0] * len(most)
+    while limit > 0 and any(share < bound for share, bound in zip(shares, most, strict=True)):
+        for place, bound in enumerate(most):
+            if shares[place] < bound and limit > 0:
+                shares[place] += 1
+                limit -= 1
+    return shares

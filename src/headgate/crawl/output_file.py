@@ -1,0 +1,110 @@
+"""A crawl's output during its transactions: it grows before the frontier knows, and shrinks if the frontier never does.
+
+    write ─> on disk ─> the frontier's COMMIT ─> keep
+                              └─ fails ────────> go_back: cut to what the frontier knows
+
+A page cannot be written again from the frontier, which has addresses and no pages. So an output that is gone, or
+shorter than the frontier knows it, is told and not mended.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable
+
+from ..batch.formats import OutputFile
+from ..batch.formats.problems import OutputError
+from ..batch.formats.writing import STDOUT
+from ..batch.ledger import LedgerError
+from .output import Output
+
+
+class Pages:
+    """One output's file. ``ours`` says that this frontier has begun it; otherwise only a new or empty one is taken."""
+
+    def __init__(self, output: Output, length: int, *, ours: bool, frontier: str) -> None:
+        self.name = name_of(output)
+        self._output = output
+        self._length = self._kept = length
+        if length and output.path != STDOUT:
+            _check_length(output.path, length, frontier)
+        self._file: OutputFile | None = _Appended(output, length, ours=ours)
+
+    def write(self, records: Iterable[bytes]) -> int:
+        """Append these, and have them on disk; returns how long the file is. Raises ``OutputError``."""
+        file = self._file = self._file or _Appended(self._output, self._kept, ours=True)
+        if not self._length:
+            file.append(self._output.head())
+        for record in records:
+            file.append(record)
+        self._length = file.sync()
+        return self._length
+
+    def keep(self) -> None:
+        """The frontier knows all that was written."""
+        self._kept = self._length
+
+    def go_back(self) -> None:
+        """The frontier knows no more than what was kept: the rest is cut off, at the latest before it is written on."""
+        self.close()
+        self._length = self._kept
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def opened(connection: sqlite3.Connection, outputs: Iterable[Output], frontier: str) -> list[Pages]:
+    """All outputs of a crawl, cut back to what its frontier knows, within the transaction that is open."""
+    known = dict(connection.execute("SELECT name, offset FROM outputs"))
+    pages: list[Pages] = []
+    try:
+        for output in outputs:
+            name = name_of(output)
+            pages.append(Pages(output, known.get(name, 0), ours=name in known, frontier=frontier))
+            connection.execute("INSERT OR IGNORE INTO outputs VALUES (?, 0)", (name,))
+    except BaseException:
+        for page in pages:
+            page.close()
+        raise
+    return pages
+
+
+class _Appended(OutputFile):
+    """An output file with our words, whose records may come packed."""
+
+    def __init__(self, output: Output, length: int, *, ours: bool) -> None:
+        super().__init__(output.path, length, ours=ours)
+        if output.packs:
+            self._pack = bytes
+
+    def _failed(self, error: OSError) -> OutputError:
+        what_happened = str(super()._failed(error)).partition("). ")[0]
+        return OutputError(
+            f"{what_happened}). Every page up to the last that was done is in it; run the same command again to go on"
+        )
+
+
+def name_of(output: Output) -> str:
+    """What the frontier knows it by: both may be moved to another folder together."""
+    return STDOUT if output.path == STDOUT else os.path.basename(output.path)
+
+
+def _check_length(path: str, length: int, frontier: str) -> None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        there = "is gone"
+    except OSError:
+        return  # opening it will say why
+    else:
+        if not stat.S_ISREG(status.st_mode) or status.st_size >= length:
+            return
+        there = f"has {status.st_size:,} bytes"
+    raise LedgerError(
+        f"{path} {there}, but {length:,} bytes of pages were written to it. Put it back as it was, or remove "
+        f"{frontier} and what is left of the output, and the crawl begins anew"
+    )

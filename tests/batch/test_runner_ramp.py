@@ -66,6 +66,19 @@ def test_while_a_circuit_is_open_rows_wait_and_lose_nothing(play, http_error):
     play(scenario)
 
 
+def test_an_outage_of_minutes_uses_no_row_up(play, http_error):
+    """Each probe of the open circuit is another row's, so that none has spent its attempts when it closes."""
+
+    async def scenario(lab):
+        api = lab.api(lambda item, _: http_error(503) if lab.clock.now() < 600.0 else item)
+        limiter = lab.limiter(open_state_duration=15.0)
+        report = await lab.runner(api, workers=5, limiter=limiter, max_attempts=3).run(range(100))
+        assert (report.done, report.dead) == (100, 0)
+        assert len([at for at in api.started_at if 1.0 < at < 600.0]) == pytest.approx(40, abs=2)
+
+    play(scenario)
+
+
 def test_the_ramp_goes_on_after_a_restart(play, http_error):
     async def scenario(lab):
         ledger = lab.ledger()

@@ -65,7 +65,7 @@ class Fates:
             lane.pause.cleared(attempt.sent_at)
             pauses.ended(True)
             if lane.was_refused and attempt.permit.gate.breaker.state is CircuitState.CLOSED:
-                lane.was_refused = False
+                lane.was_refused = lane.shelf.probing = False
                 pauses.circuit_closed()
         elif outcome is Outcome.RATE_LIMITED:
             pauses.limited(lane, attempt.sent_at, signal)

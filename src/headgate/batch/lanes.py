@@ -113,7 +113,7 @@ class Lane:
         except CircuitOpenError as refusal:
             if not self.was_refused:
                 run.tell("circuit_open", self.gate_key, reason=refusal.reason)
-            self.was_refused = True
+            self.was_refused = shelf.probing = True
             return "circuit", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
         except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
             return "limiter", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after

@@ -92,12 +92,14 @@ class Queue:
 class Shelf:
     """The rows of one gate key."""
 
-    __slots__ = ("again", "budget", "fresh", "has_limits", "key")
+    __slots__ = ("again", "budget", "fresh", "has_limits", "key", "probing")
 
     def __init__(self, key: str, retry_budget: float) -> None:
         self.key = key
         self.has_limits = True
         """Whether limits are known for this key, so that rows differ in what they ask for."""
+        self.probing = False
+        """Whether its circuit is open: then another row probes each time, so that an outage uses none up."""
         self.fresh = Queue()
         self.again = Queue()
         self.budget = RetryBudget(retry_budget)
@@ -126,6 +128,8 @@ class Shelf:
     def next_queue(self, now: float) -> Queue | None:
         """Whose first row is next: retries take their turn in order, but only within their budget."""
         fresh, again = self.fresh.front, self.again.front
+        if self.probing and fresh:
+            return self.fresh
         if again and (not fresh or again[0] < fresh[0]) and self.budget.allows(now):
             return self.again
         return self.fresh if fresh else None

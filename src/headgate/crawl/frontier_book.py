@@ -24,6 +24,25 @@ from ..core.ledger import first_word
 from .address import host_of, trap_shape
 from .frontier_file import DONE, FAILED, PUT_OFF, REFUSED, STATES, TAKEN, WAITING, recover
 from .frontier_records import Found, KeptRobots, Tally, Visit, VisitState
+from .frontier_sql import (
+    ADD_UP,
+    ANY_IN_LINE,
+    DUE,
+    END,
+    FIRST_OF_EACH,
+    HOSTS,
+    KNOWN,
+    MOVE,
+    NEW_BY_HOST,
+    NEW_HOSTS,
+    NEW_SHAPES,
+    NEW_URLS,
+    NEXT_DUE,
+    NEXT_HOST,
+    REST,
+    TALLY,
+    THESE_IN_LINE,
+)
 from .output_file import Pages
 
 MOST_AWOKEN = 1_000
@@ -31,55 +50,6 @@ MOST_AWOKEN = 1_000
 MOST_REMEMBERED = 50_000
 """Addresses in each of the two lots of those seen lately: most links of a page are to pages that its neighbours link
 to as well, and need not be looked for on disk."""
-
-KNOWN = "SELECT json_group_array(digest) FROM urls WHERE digest IN (SELECT value FROM json_each(?))"
-NEW_HOSTS = "INSERT OR IGNORE INTO hosts (name) SELECT value FROM json_each(?)"
-NEW_URLS = """
-INSERT INTO urls (digest, host, depth, state, redirects, attempts, rate_limited, not_before, shape, url, found_on, reason)
-SELECT column1, (SELECT id FROM hosts WHERE name = column2), column3, 0, column4, 0, 0, 0, column5, column6, column7, ''
-FROM ({values}) WHERE column1 IS NOT NULL
-"""
-NEW_BY_HOST = "SELECT json_group_array(json_array(host, n)) FROM (SELECT host, count(*) AS n FROM urls WHERE id > ? GROUP BY host)"
-NEW_SHAPES = """
-INSERT INTO shapes SELECT host, shape, count(*) FROM urls WHERE id > ? AND shape != 0 GROUP BY host, shape
-ON CONFLICT (host, shape) DO UPDATE SET urls = urls + excluded.urls
-"""
-END = """
-UPDATE urls SET state = column2, attempts = attempts + column3, rate_limited = rate_limited + column4,
-not_before = column5, reason = column6 FROM ({values}) WHERE id = column1
-"""
-MOVE = "UPDATE urls SET state = ? WHERE id IN (SELECT value FROM json_each(?))"
-HOSTS = """
-UPDATE hosts SET waiting = waiting + column2, taken = taken + column3, put_off = put_off + column4, done = done + column5,
-lost = lost + column6, next_at = CASE WHEN waiting + column2 > 0 AND taken + column3 < column8
-  THEN max(rest_until, CASE WHEN column7 OR next_at IS NULL THEN column9 ELSE next_at END) END
-FROM ({values}) WHERE id = column1
-"""
-ADD_UP = (
-    "INSERT INTO totals SELECT * FROM ({values}) WHERE column1 IS NOT NULL "
-    "ON CONFLICT (name) DO UPDATE SET amount = amount + excluded.amount"
-)
-DUE = (
-    "SELECT json_group_array(json_array(id, host)) FROM "
-    "(SELECT id, host FROM urls WHERE state = 2 AND not_before <= ? ORDER BY not_before LIMIT ?)"
-)
-IN_LINE = """
-SELECT json_group_array(json_array(id, name, waiting, taken)) FROM
-(SELECT id, name, waiting, taken FROM hosts WHERE {which} ORDER BY next_at LIMIT ?)
-"""
-ANY_IN_LINE = IN_LINE.format(which="next_at <= ?")
-THESE_IN_LINE = IN_LINE.format(which="+next_at <= ? AND name IN (SELECT value FROM json_each(?))")
-"""The sign keeps the database from going along the line in search of them."""
-FIRST_OF_EACH = """
-SELECT json_group_array(json_array(value, (SELECT json_group_array(json_array(id, url, depth, found_on, redirects,
-attempts, rate_limited, reason)) FROM (SELECT * FROM urls WHERE host = value AND state = 0 ORDER BY depth, id LIMIT ?))))
-FROM json_each(?)
-"""
-TALLY = """
-SELECT json_group_array(json_array(coalesce(waiting + taken + put_off + done + lost, 0), coalesce(urls, 0)))
-FROM json_each(?) AS asked LEFT JOIN hosts ON name = asked.value ->> 0
-LEFT JOIN shapes ON shapes.host = hosts.id AND shape = asked.value ->> 1
-"""
 
 _COLUMN_OF = {WAITING: 0, TAKEN: 1, PUT_OFF: 2, DONE: 3, FAILED: 4, REFUSED: 4}
 _TURN = 5
@@ -165,10 +135,7 @@ class FrontierBook:
 
     def rest(self, host: str, until: float, reason: str) -> None:
         """Nothing is taken from this host before then; a shorter rest than it has shortens nothing."""
-        self.connection.execute(
-            "UPDATE hosts SET rest_until = ?, reason = ?, next_at = max(next_at, ?) WHERE name = ? AND rest_until < ?",
-            (until, storable(reason[:LONGEST_REASON]), until, host, until),
-        )
+        self.connection.execute(REST, {"until": until, "reason": storable(reason[:LONGEST_REASON]), "host": host})
 
     def take(self, limit: int, only: Collection[str] | None) -> list[tuple[int, Visit]]:
         """Each with its host's number. From each host in line one, then from each another, and so on."""
@@ -186,7 +153,7 @@ class FrontierBook:
         taken: list[tuple[int, Visit]] = []
         for (host, first), share in zip(rows, shares, strict=True):
             self._hosts[host][_TURN] = 1
-            for number, url, depth, *others in json.loads(first)[:share]:
+            for number, url, depth, *others in first[:share]:
                 taken.append((host, Visit(number, url, names[host], depth, *others)))
                 self._count(host, WAITING, TAKEN)
         self.connection.execute(MOVE, (TAKEN, json.dumps([visit.number for _, visit in taken])))
@@ -195,8 +162,7 @@ class FrontierBook:
     def next_at(self) -> float | None:
         """When something may be taken, if nothing is asked for until then."""
         self._write()
-        (of_hosts,) = self.connection.execute("SELECT min(next_at) FROM hosts WHERE next_at IS NOT NULL").fetchone()
-        (of_urls,) = self.connection.execute("SELECT min(not_before) FROM urls WHERE state = 2").fetchone()
+        ((of_hosts,), (of_urls,)) = (self.connection.execute(which).fetchone() for which in (NEXT_HOST, NEXT_DUE))
         return min((at for at in (of_hosts, of_urls) if at is not None), default=None)
 
     def tally(self, urls: Iterable[str]) -> list[Tally]:
@@ -272,7 +238,7 @@ class FrontierBook:
         self.connection.execute(MOVE, (WAITING, json.dumps([number for number, _ in due])))
         for _, host in due:
             self._count(host, PUT_OFF, WAITING)
-        (next_at,) = self.connection.execute("SELECT min(not_before) FROM urls WHERE state = 2").fetchone()
+        (next_at,) = self.connection.execute(NEXT_DUE).fetchone()
         self._due_at = float("inf") if next_at is None else next_at
 
     def _write(self) -> None:
@@ -291,7 +257,7 @@ class FrontierBook:
         self._hosts.clear()
 
     def _remember(self) -> None:
-        newer, older = self._lately
+        newer, _ = self._lately
         newer |= self._known
         self._known = set()
         if len(newer) > MOST_REMEMBERED:

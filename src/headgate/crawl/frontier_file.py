@@ -49,9 +49,10 @@ CREATE TABLE hosts (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, waiting I
   taken INTEGER NOT NULL DEFAULT 0, put_off INTEGER NOT NULL DEFAULT 0, done INTEGER NOT NULL DEFAULT 0,
   lost INTEGER NOT NULL DEFAULT 0, rest_until REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', next_at REAL);
 CREATE INDEX hosts_in_line ON hosts (next_at) WHERE next_at IS NOT NULL;
-CREATE TABLE urls (id INTEGER PRIMARY KEY, digest INTEGER NOT NULL UNIQUE, host INTEGER NOT NULL, depth INTEGER NOT NULL,
-  state INTEGER NOT NULL, redirects INTEGER NOT NULL, attempts INTEGER NOT NULL, rate_limited INTEGER NOT NULL,
-  not_before REAL NOT NULL, shape INTEGER NOT NULL, url TEXT NOT NULL, found_on TEXT NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE urls (id INTEGER PRIMARY KEY, digest INTEGER NOT NULL UNIQUE, host INTEGER NOT NULL,
+  depth INTEGER NOT NULL, state INTEGER NOT NULL, redirects INTEGER NOT NULL, attempts INTEGER NOT NULL,
+  rate_limited INTEGER NOT NULL, not_before REAL NOT NULL, shape INTEGER NOT NULL, url TEXT NOT NULL,
+  found_on TEXT NOT NULL, reason TEXT NOT NULL);
 CREATE INDEX urls_waiting ON urls (host, depth, id) WHERE state = 0;
 CREATE INDEX urls_taken ON urls (id) WHERE state = 1;
 CREATE INDEX urls_put_off ON urls (not_before) WHERE state = 2;
@@ -139,8 +140,8 @@ def take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], p
             if known.get(name) != identity.get(name)
         ]
         raise LedgerError(
-            f"{path} belongs to another crawl, which has written {pages:,} pages: {'; '.join(was)}. Pages of both would "
-            "be mixed. Run it as it was, or name another output"
+            f"{path} belongs to another crawl, which has written {pages:,} pages: {'; '.join(was)}. Pages of both "
+            "would be mixed. Run it as it was, or name another output"
         )
     for table in ("identity", "urls", "hosts", "shapes", "totals"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own words

@@ -7,6 +7,7 @@ it again; secrets in the request are left out.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable
 from io import BytesIO
@@ -34,7 +35,8 @@ class WarcOutput:
         self.path = os.fspath(path)
         self._gzip = self.path.endswith(".gz")
         self._description = description
-        self._warc = _warcio()
+        self._headers = _warcio("statusandheaders").StatusAndHeaders
+        self._warc_writer = _warcio("warcwriter").WARCWriter
 
     def head(self) -> bytes:
         """The warcinfo record."""
@@ -63,7 +65,7 @@ class WarcOutput:
             "response",
             payload=BytesIO(exchange.body),
             length=len(exchange.body),
-            http_headers=self._warc.statusandheaders.StatusAndHeaders(
+            http_headers=self._headers(
                 f"{exchange.status} {_one_line(exchange.reason)}".rstrip(), headers, exchange.version
             ),
             warc_headers_dict=_said(page, exchange),
@@ -79,15 +81,13 @@ class WarcOutput:
         return writer.create_warc_record(
             page.url,
             "request",
-            http_headers=self._warc.statusandheaders.StatusAndHeaders(
-                f"{exchange.method} {target} {exchange.version}", headers, is_http_request=True
-            ),
+            http_headers=self._headers(f"{exchange.method} {target} {exchange.version}", headers, is_http_request=True),
             warc_headers_dict=_said(page, exchange),
         )
 
     def _writer(self) -> tuple[BytesIO, Any]:
         buffer = BytesIO()
-        return buffer, self._warc.warcwriter.WARCWriter(buffer, gzip=self._gzip, warc_version="1.1")
+        return buffer, self._warc_writer(buffer, gzip=self._gzip, warc_version="1.1")
 
 
 def _true_of_the_body(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -109,10 +109,8 @@ def _one_line(text: str) -> str:
     return " ".join(text.split()) if not text.isprintable() else text
 
 
-def _warcio() -> ModuleType:
+def _warcio(part: str) -> ModuleType:
     try:
-        import warcio.statusandheaders
-        import warcio.warcwriter
+        return importlib.import_module(f"warcio.{part}")
     except ImportError:
         raise ConfigError("a web archive needs warcio: pip install 'headgate[crawl]'") from None
-    return warcio

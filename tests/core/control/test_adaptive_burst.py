@@ -104,6 +104,22 @@ def test_a_search_upwards_never_ends_below_where_it_began():
     assert seeker.curve.quota == 50.0
 
 
+def test_after_a_search_upwards_the_quota_may_be_anywhere_so_looks_go_far_again():
+    seeker = single(Phase.SEEK, 80.0)
+    seeker.burst.look = LEAST_LOOK
+    refuse(seeker, 300, 10.0)
+    assert seeker.burst.look == 1.0
+
+
+def test_what_a_small_burst_cannot_have_let_in_was_the_quota():
+    seeker = single(Phase.START, 100.0)
+    seeker.burst.most = 3.0
+    seeker.books.sends.mark(10.6, 300)
+    seeker.books.sends.mark(11.0, 341)
+    refuse(seeker, 341, 11.0)
+    assert seeker.curve.quota == pytest.approx((40 - 3) / 0.4, rel=0.01)
+
+
 def test_the_look_after_one_that_was_refused_goes_half_as_far():
     seeker = single(Phase.LOOK, 57.5)
     refuse(seeker, 300, 10.0)
@@ -153,5 +169,5 @@ def test_a_bucket_of_one_call_that_fills_twice_as_fast_is_followed(lab):
     world.run(120)
     bucket._fill(120)
     bucket.rate = 10
-    world.run(240)
-    assert world.run(360).served >= 0.85 * 10 * 120
+    world.run(300)
+    assert world.run(420).served >= 0.85 * 10 * 120

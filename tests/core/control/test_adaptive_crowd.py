@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headgate.core.control.adaptive.blocked import Phase
 from headgate.core.control.adaptive.concurrency import ENOUGH_LET_IN, LET_IN, SHALLOW, ConcurrencyCap, Verdict
 from headgate.core.control.adaptive.rooms import Rooms
 from headgate.core.ticket import Ticket
@@ -69,6 +70,22 @@ def test_a_deep_refusal_is_no_evidence_of_a_shallow_cap():
     assert refused(cap, 0.4, SHALLOW - 1) is Verdict.NOT_MINE
 
 
+def test_evidence_of_a_shallow_cap_is_kept_for_a_shallow_refusal():
+    cap = with_let_in(0.1, 0.2, times=32)
+    cap.weigh(0.4, 2)
+    cap.weigh(0.4, 2)
+    assert cap.suspect(20, 9, 0, True, 100, 1.0) is Verdict.NOT_MINE
+    assert cap.suspect(2, 9, 0, True, 100, 1.0) is Verdict.MINE
+
+
+def test_calls_let_in_in_the_very_same_crowd_count_by_half():
+    cap = with_let_in(0.1, 0.3, times=32)
+    cap.weigh(0.3, 2)
+    assert not cap.common, "a quarter"
+    cap.weigh(0.1, 2)
+    assert cap.common, "three quarters"
+
+
 def test_one_depth_is_no_cap_where_calls_are_let_in_in_the_same_crowd():
     common, rare = with_let_in(0.3, 0.4, times=32), with_let_in(0.1, 0.2, times=32)
     assert {refused(common, 0.3, depth=16) for _ in range(6)} == {Verdict.NOT_MINE}
@@ -124,6 +141,20 @@ def test_calls_that_left_while_those_of_the_last_cut_were_out_are_not_compared(s
 
 def test_calls_of_a_search_are_not_compared():
     assert serve(Rooms(10.0, 10.0), 200, 3) == []
+
+
+@pytest.mark.parametrize(
+    ("seq", "phase", "weighed"),
+    [(200, Phase.CRUISE, True), (106, Phase.CRUISE, False), (200, Phase.LOOK, False), (200, Phase.SEEK, False)],
+    ids=["cruising", "right after a cut", "looking", "searching"],
+)
+def test_only_a_refusal_at_a_settled_pace_is_weighed(seq, phase, weighed):
+    rooms = cruising_rooms()
+    rooms.seeker.phase = phase
+    for _ in range(LET_IN):
+        rooms.concurrency.served(0.1)
+    rooms.refused(Ticket(SimpleNamespace(seq=seq), seq, 1.0, 3), 0.05, 0.0, 9, 1.1)
+    assert (rooms.concurrency.evidence > 0.0) is weighed
 
 
 # -- in a world -----------------------------------------------------------------------------------

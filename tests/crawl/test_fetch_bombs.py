@@ -1,0 +1,215 @@
+"""Servers that want to hurt: none holds a fetch for longer than it may, none fills the memory, each gets its name.
+
+Real sockets and real time, since it is time that most of them are about; the limits are tenths of a second, so that all
+of it takes seconds.
+"""
+
+import asyncio
+import base64
+import gzip
+import importlib.util
+import itertools
+import random
+import time
+import tracemalloc
+import zlib
+
+import pytest
+
+from headgate.crawl.fetch import FetchLimits, FetchProblem, fetch, new_session
+from headgate.crawl.guard import Guard
+
+try:
+    from compression import zstd
+except ImportError:
+    zstd = pytest.importorskip("backports.zstd")
+
+HAS_BROTLI = importlib.util.find_spec("brotli") is not None
+LIMITS = FetchLimits(total=0.6, connect=0.3, first_byte=0.3, silence=0.2, slowest=5_000.0, largest=2_000_000)
+LATEST = LIMITS.total + 0.4
+"""Seconds; what two busy cores may add."""
+ZEROS = bytes(64 << 20)
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def packed(encoding, body):
+    return OK + f"Content-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def raw_deflate(data):
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush()
+
+
+def wide_window():
+    """A zstd frame that asks for a window of 128 MiB."""
+    wanted = zstd.CompressionParameter
+    return zstd.compress(
+        random.Random(1).randbytes(1000) * 10_000,
+        options={wanted.window_log: 27, wanted.enable_long_distance_matching: 1, wanted.content_size_flag: 0},
+    )
+
+
+BROTLI = base64.b85decode(
+    "%m4pB_$L73u|OdA{*V9vfACKL#9<MD?)@MC|Nr2h0Eoi^0NwjP{{R2MKLHSj1pvDDfBgUdgMR`b4hsNu@BjG!{|EmBKpYkT=-&VF|Nj"
+    "sE34k~(0MNbv<NyC3{1X6iSOB1V|2F"
+)
+"""64 MiB of zeros."""
+NOISE = random.Random(2).randbytes(1 << 16)
+
+
+def endless(start, piece, pause=0.0):
+    """What begins like this and goes on like that."""
+    return (itertools.chain([start], itertools.repeat(piece)), pause)
+
+
+def once(answer):
+    return ([answer], 0.0)
+
+
+def then_silent(answer):
+    return (itertools.chain([answer], itertools.repeat(b"")), 0.05)
+
+
+def endless_gzip():
+    """Honest noise, without an end."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    pieces = (packer.compress(NOISE) for _ in itertools.count())
+    return (itertools.chain([OK + b"Content-Encoding: gzip\r\n\r\n"], pieces), 0.0)
+
+
+BOMBS = {
+    "gzip of 64 MiB of zeros": (once(packed("gzip", gzip.compress(ZEROS))), "bomb", "unpack to more than"),
+    "x-gzip, the old name": (once(packed("X-GZIP", gzip.compress(ZEROS))), "bomb", "unpack to more than"),
+    "deflate of 64 MiB": (once(packed("deflate", zlib.compress(ZEROS))), "bomb", "unpack to more than"),
+    "raw deflate of 64 MiB": (once(packed("deflate", raw_deflate(ZEROS))), "bomb", "unpack to more than"),
+    "zstd of 64 MiB": (once(packed("zstd", zstd.compress(ZEROS))), "bomb", "unpack to more than"),
+    "brotli of 64 MiB": (
+        once(packed("br", BROTLI)),
+        *(("bomb", "unpack to more than") if HAS_BROTLI else ("bad_encoding", "not asked for")),
+    ),
+    "a bomb on the second line": (
+        once(packed("gzip", gzip.compress(b"<html>") + gzip.compress(ZEROS))),
+        "bomb",
+        "unpack to more than",
+    ),
+    "gzip in a thousand pieces": (once(packed("gzip", gzip.compress(b"") * 1000)), "bad_encoding", "more than 100"),
+    "zstd with a window of 128 MiB": (once(packed("zstd", wide_window())), "bad_encoding", "cannot be unpacked"),
+    "gzip in gzip": (once(packed("gzip, gzip", gzip.compress(gzip.compress(ZEROS)))), "bad_encoding", "more than once"),
+    "gzip in gzip, in two headers": (
+        once(OK + b"Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(gzip.compress(ZEROS))),
+        "bad_encoding",
+        "more than once",
+    ),
+    "ten encodings": (once(packed(", ".join(["deflate"] * 10), b"x")), "bad_encoding", "more than once"),
+    "an encoding nobody knows": (once(packed("middle-out", b"x")), "bad_encoding", "not asked for"),
+    "gzip that is none": (once(packed("gzip", b"<html>hello</html>")), "bad_encoding", "cannot be unpacked"),
+    "gzip with a wrong sum": (
+        once(packed("gzip", gzip.compress(b"hello")[:-8] + b"\0" * 8)),
+        "bad_encoding",
+        "cannot be unpacked",
+    ),
+    "gzip cut off": (once(packed("gzip", gzip.compress(NOISE)[:-100])), "bad_encoding", "before its end"),
+    "gzip as a transfer encoding": (
+        once(OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+        None,
+        None,
+    ),
+    "honest gzip without end": (endless_gzip(), "too_large", "more than 2,000,000 bytes"),
+    "a body without end": (endless(OK + b"\r\n", NOISE), "too_large", "more than 2,000,000 bytes"),
+    "chunks without end": (endless(CHUNKED, b"10000\r\n" + NOISE + b"\r\n"), "too_large", "more than 2,000,000"),
+    "chunks of one byte without end": (endless(CHUNKED, b"1\r\nx\r\n" * 9000), None, None),
+    "a length of a terabyte": (
+        endless(OK + b"Content-Length: 1000000000000\r\n\r\n", NOISE),
+        "too_large",
+        "announced more than 2,000,000 bytes",
+    ),
+    "a length that is too long": (once(OK + b"Content-Length: 9\r\n\r\nhalf"), "hung_up", "in the middle"),
+    "a length below zero": (once(OK + b"Content-Length: -1\r\n\r\n"), "bad_headers", "did not answer in HTTP"),
+    "two lengths": (once(OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"), "bad_headers", "did not answer"),
+    "a length and chunks": (
+        once(OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        "bad_headers",
+        "did not answer in HTTP",
+    ),
+    "a body that trickles": (endless(OK + b"\r\n", b"x", 0.02), "timeout", "bytes per second"),
+    "chunks that trickle": (endless(CHUNKED, b"1\r\nx\r\n", 0.02), "timeout", "bytes per second"),
+    "a body that falls silent": (then_silent(OK + b"Content-Length: 9\r\n\r\nhalf"), "timeout", "fell silent"),
+    "headers that trickle": (endless(OK, b"X-A: b\r\n", 0.02), "timeout", "did not answer within"),
+    "one header that trickles": (endless(OK + b"X-A: ", b"b", 0.02), "timeout", "did not answer within"),
+    "headers without end": (endless(OK, b"X-A: b\r\n" * 100), "bad_headers", "beyond all measure"),
+    "one header without end": (endless(OK + b"X-A: ", b"b" * 10_000), "bad_headers", "beyond all measure"),
+    "a first line without end": (endless(b"HTTP/1.1 200 ", b"O" * 10_000), "bad_headers", "beyond all measure"),
+    "a hundred continues a second": (
+        endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01),
+        "timeout",
+        "did not answer within",
+    ),
+    "another protocol": (
+        then_silent(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"),
+        "bad_headers",
+        "nobody asked for",
+    ),
+    "a chunk beyond 64 bits": (once(CHUNKED + b"F" * 30 + b"\r\nx"), None, None),
+    "a chunk of 8 exabytes": (then_silent(CHUNKED + b"7FFFFFFFFFFFFFFF\r\nx"), "timeout", "fell silent"),
+    "a chunk size that is none": (once(CHUNKED + b"zz\r\nx"), None, None),
+    "a chunk extension without end": (endless(CHUNKED + b"1;", b"x" * 10_000), None, None),
+    "trailers without end": (endless(CHUNKED + b"1\r\nx\r\n0\r\n", b"X-A: b\r\n" * 100), None, None),
+    "trailers that trickle": (endless(CHUNKED + b"1\r\nx\r\n0\r\n", b"X-A: b\r\n", 0.02), "timeout", ""),
+    "no word at all": (then_silent(b""), "timeout", "did not answer within"),
+    "no word, and gone": (once(b""), "hung_up", "without an answer"),
+    "another language": (once(b"220 mail.example ESMTP\r\n"), "bad_headers", "did not answer in HTTP"),
+}
+
+
+class Bomber:
+    """Sends one bomb to whoever asks; knows when it was hung up on."""
+
+    def __init__(self, pieces, pause):
+        self._pieces, self._pause, self.hung_up = pieces, pause, asyncio.Event()
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/"
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+
+    async def _serve(self, reader, writer):
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            for piece in self._pieces:
+                writer.write(piece)
+                await writer.drain()
+                if reader.at_eof():
+                    break
+                await asyncio.sleep(self._pause)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self.hung_up.set()
+            writer.transport.abort()
+
+
+async def ask(bomb, limits=LIMITS):
+    """The problem, how long it took, and whether the server was left alone in the end."""
+    guard = Guard(allow_private=True)
+    async with Bomber(*bomb) as server, new_session(guard, agent="test") as session:
+        began = time.monotonic()
+        with pytest.raises(FetchProblem) as caught:
+            await fetch(session, server.url, limits=limits, guard=guard)
+        took = time.monotonic() - began
+        await asyncio.wait_for(server.hung_up.wait(), 1.0)
+    return caught.value, took
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_named_and_neither_hangs_nor_stays_connected(name):
+    bomb, kind, says = BOMBS[name]
+    problem, took = asyncio.run(ask(bomb))
+    print(name, '|', problem.kind, problem.sentence, took)
+    assert kind is not None
+    assert (problem.kind, says in problem.sentence) == (kind, True), problem
+    assert took < LATEST

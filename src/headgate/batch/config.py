@@ -61,6 +61,8 @@ class BatchConfig:
 
     fail_fast: tuple[str, ...] = ("auth", "key_dead")
     """Outcomes that end the run when a row is lost to one: what is wrong with one row is wrong with all."""
+    hopeless_after: int | None = None
+    """Stop when the first so many rows have all died of the same and none was done; None goes on to the end."""
     window: int = 10_000
     """Rows in memory at most: waiting, in flight or not yet handed out. When it is full, the input waits."""
     durability: Literal["full", "normal"] = "full"
@@ -82,6 +84,9 @@ class BatchConfig:
         for name in ("attempt_timeout", "item_deadline", "deadline", "standstill", "max_tokens", "max_cost"):
             _check(self, name, lambda value: value is None or 0 < value < inf, "None or a finite number above 0")
         _check(self, "prices", lambda by: all(0 <= price < inf for price in by.values()), "numbers of 0 or more")
+        _check(
+            self, "hopeless_after", lambda rows: rows is None or _whole(1)(rows), "None or a whole number, 1 or more"
+        )
         _check(
             self, "fail_fast", lambda kinds: set(kinds) <= set(CATEGORIES), f"some of {', '.join(CATEGORIES)}, or ()"
         )

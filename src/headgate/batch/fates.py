@@ -160,7 +160,16 @@ class Fates:
         run = self._run
         if not kept:
             return self._lost(item)
-        run.report.note_final(state, reason, item.totals()[2])
+        report, most = run.report, run.config.hopeless_after
+        report.note_final(state, reason, item.totals()[2])
+        if (
+            most is not None
+            and report.dead >= most
+            and not report.done
+            and not report.skipped
+            and len(report.reasons) == 1
+        ):
+            run.stop(f"hopeless: {reason}")
         if run.runner.on_event is not None:
             run.tell(f"item_{state.value}", item.key, item, reason=reason)
         self._leaves(item)

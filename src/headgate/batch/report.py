@@ -85,6 +85,10 @@ class BatchReport:
         """Whether the whole input was read and every row is done or dead."""
         return not self.stopped and not self.open and not self.elsewhere
 
+    def is_hopeless(self, after: int | None) -> bool:
+        """Whether so many rows have died, all of the same, and none was ever done."""
+        return after is not None and self.dead >= after and not self.done + self.skipped and len(self.reasons) == 1
+
     def rate_limits(self) -> dict[str, int]:
         return {
             "rate_limited_items_stored": self.rate_limited_items_stored,

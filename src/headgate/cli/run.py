@@ -29,7 +29,7 @@ from .examples import ExampleCommand
 from .notation import Notation, Number, WholeNumber
 from .run_going import go
 from .run_plan import plan_line, plan_of, plan_page
-from .run_settings import keys_of, prices_of, read_config, read_limits, read_workers, settings_of
+from .run_settings import HOPELESS, keys_of, prices_of, read_config, read_limits, read_workers, settings_of
 from .run_trace import Recorder
 from .running import run_async
 
@@ -140,6 +140,11 @@ class CannotBegin(CommandFailed):
 )
 @click.option("--ledger", metavar="FILE", help=f"Where the run keeps its book.  [default: OUT{SUFFIX}]")
 @click.option("--wait", is_flag=True, help="Stay, however long nothing can start.  [default: leave after 15 minutes]")
+@click.option(
+    "--keep-going",
+    is_flag=True,
+    help=f"Go on where the first {HOPELESS} rows have all failed alike.  [default: stop, something is wrong with all]",
+)
 @click.option(
     "--config",
     metavar="FILE",

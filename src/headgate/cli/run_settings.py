@@ -26,6 +26,8 @@ LOOK_AGAIN = 5.0
 """Seconds after which a server that has been failing is tried again: nobody waits for a single row of a batch, and
 every second after an outage that nothing is sent is lost."""
 STANDSTILL = 15 * 60.0
+HOPELESS = 100
+"""Rows that fail alike before it is plain that the others will too."""
 """Seconds without anything to start after which it is better to come back later."""
 _TABLES = {"limits": ",", "prices": None}
 """Options that a file may write as a table, and what stands between their parts on the command line."""
@@ -156,5 +158,6 @@ def settings_of(given: dict[str, Any]) -> dict[str, Any]:
             standstill=None if given["wait"] else STANDSTILL,
             max_tokens=given["max_tokens"],
             max_cost=given["max_cost"],
+            hopeless_after=None if given["keep_going"] else HOPELESS,
         ),
     }

@@ -90,8 +90,12 @@ def what_next(job: Job, again: str) -> str:
         )
     if word == "fail_fast":
         key = "The key was not accepted" if job.runner.credentials is not None else "It wants a key"
-        told = "".join(character if character.isprintable() else " " for character in said)  # the server's own words
-        return f"{key} ({told}). Say where a good one is with --keys env:NAME or file:PATH. {go_on}"
+        return f"{key} ({_plain(said)}). Say where a good one is with --keys env:NAME or file:PATH. {go_on}"
+    if word == "hopeless":
+        return (
+            f"The first {report.dead:,} rows have all failed alike ({_plain(said)}). Check --to and what the rows ask "
+            f"for; then headgate retry {name_of(job)} opens them again. (--keep-going does not stop for this.)"
+        )
     if word == "broken":
         return f"{said}. Put that line right, or write such rows off with --on-broken dead. {go_on}"
     if word == "silent":
@@ -105,6 +109,11 @@ def what_next(job: Job, again: str) -> str:
     if report.counts.open:
         return f"{report.counts.open:,} rows are open that were not in this input or that others had. {go_on}"
     return f"Another process still writes {job.output}. {go_on}"
+
+
+def _plain(said: str) -> str:
+    """A server's own words, without what a terminal would obey."""
+    return "".join(character if character.isprintable() else " " for character in said)
 
 
 def clock_time(at: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -12,6 +12,7 @@ from ..checks import is_whole, number
 from ..config import RateLimitConfig
 from ..core.decision import LONGEST_WAIT
 from ..errors import ConfigError
+from .fetch import PAGES
 
 AGENT = f"headgate/{__version__} (+https://pypi.org/project/headgate/)"
 FIRST_RATE = 2.0
@@ -58,6 +59,8 @@ class CrawlConfig:
     per_host: int = 8
     """... of one host."""
 
+    types: tuple[str, ...] = PAGES
+    """Content types that are read; ``application/json`` may be added, ``*/*`` is all."""
     max_size: int = 10_000_000
     """Bytes of one answer, unpacked."""
     timeout: float = 30.0
@@ -86,20 +89,21 @@ class CrawlConfig:
     """Seconds for the whole crawl; what is not visited by then stays in the frontier."""
 
     def __post_init__(self) -> None:
-        for name in ("hosts", "include", "exclude", "allowed_hosts"):
-            value = getattr(self, name)
-            words = () if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
-            _check(self, name, lambda _, words=words: words or not value, "a list of texts")
-            _check(self, name, lambda _, words=words: all(isinstance(word, str) and word for word in words), "texts")
-            object.__setattr__(self, name, words)
+        for name in ("hosts", "include", "exclude", "allowed_hosts", "types"):
+            _check(self, name, _are_texts, "a list of texts")
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("max_pages", "max_per_host"):
             _check(self, name, lambda value: value is None or is_whole(value), "None or a whole number, 1 or more")
-        _check(self, "max_depth", lambda value: value is None or is_whole(value, 0), "None or a whole number, 0 or more")
+        _check(
+            self, "max_depth", lambda value: value is None or is_whole(value, 0), "None or a whole number, 0 or more"
+        )
         for name in ("max_per_shape", "per_host", "max_size", "max_attempts"):
             _check(self, name, is_whole, "a whole number, 1 or more")
         for name in ("max_redirects", "max_rate_limit_retries"):
             _check(self, name, lambda value: is_whole(value, 0), "a whole number, 0 or more")
-        _check(self, "workers", lambda n: is_whole(n) and n <= MOST_WORKERS, f"a whole number from 1 to {MOST_WORKERS:,}")
+        _check(
+            self, "workers", lambda n: is_whole(n) and n <= MOST_WORKERS, f"a whole number from 1 to {MOST_WORKERS:,}"
+        )
         for name in ("agent", "robots_agent"):
             _check(self, name, _is_field, "a line of printable ASCII characters")
         _check(self, "rate", lambda rate: rate is None or 0 < number(rate) < inf, "None or calls a second above 0")
@@ -122,6 +126,10 @@ class CrawlConfig:
             open_state_duration=LOOK_AGAIN,
             max_keys=MOST_KEYS,
         )
+
+
+def _are_texts(value: Any) -> bool:
+    return not isinstance(value, str) and all(isinstance(word, str) and word for word in value)
 
 
 def _is_field(value: Any) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import aiohttp
+from aiohttp.http_exceptions import BadHttpMessage, PayloadEncodingError
 from yarl import URL
 
 from ..errors import ConfigError
@@ -111,7 +112,7 @@ def _named(error: Exception, reading: Reading) -> tuple[str, str]:
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return "connect", "cannot be reached in time"
     if isinstance(error, TimeoutError):
-        return "timeout", reading.why_late()
+        return reading.why_late()
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "dns", "cannot be found: no address goes by its name"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -121,7 +122,9 @@ def _named(error: Exception, reading: Reading) -> tuple[str, str]:
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = isinstance(error.os_error, ConnectionRefusedError)
         return "connect", "refuses connections" if refused else "cannot be reached"
-    if isinstance(error, aiohttp.ClientResponseError):
+    cause = error.__cause__
+    is_no_http = isinstance(cause, BadHttpMessage) and not isinstance(cause, PayloadEncodingError)
+    if isinstance(error, aiohttp.ClientResponseError) or is_no_http:
         return "bad_headers", "did not answer in HTTP, or with headers beyond all measure"
     if isinstance(error, ValueError):
         return "bad_address", "cannot be asked: the request cannot be written"

@@ -16,25 +16,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Self, TypeVar, cast
 
 from ..batch.ledger import LedgerError
-from ..batch.sqlite_alive import Life
 from ..batch.sqlite_book import Book
-from ..batch.sqlite_file import in_words
 from ..batch.sqlite_writer import Writer
 from ..batch.steps import Pass, chosen_end
 from ..checks import check_whole
 from ..clock import Clock, SystemClock
 from .frontier_book import FrontierBook, digest_of
-from .frontier_file import enter, open_to_write, recover, take_identity
+from .frontier_holding import Hold
 from .frontier_reading import look, read_counts, read_hosts, read_lost
 from .frontier_records import Found, FrontierCounts, HostStanding, KeptRobots, LostAddress, Tally, Visit, VisitState
 from .output import Output, Result
-from .output_file import Pages, name_of, opened
 
 __all__ = [
     "Found",
@@ -73,7 +69,7 @@ class Frontier:
         is how many visits of one host may be taken at a time."""
         check_whole("per_host", per_host)
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
-        self._identity = {**identity, "output": ", ".join(map(name_of, outputs))}
+        self._identity = dict(identity)
         self._outputs = tuple(outputs)
         self._per_host = per_host
         self._clock = clock or SystemClock()
@@ -83,20 +79,21 @@ class Frontier:
         self._taken: dict[int, int] = {}
         """Each visit that is out, with its host's number."""
         self._writer: Writer | None = None
-        self._connection: sqlite3.Connection | None = None
-        self._life: Life | None = None
-        self._pages: list[Pages] = []
 
     async def begin(self) -> FrontierCounts:
         """Make the file, or take up where it was left; the outputs are cut back to what is known to be done."""
         if self._writer is not None:
             raise LedgerError(f"{self.path} has been begun already")
         self._wall_ahead = self._clock.wall() - self._clock.now()
-        try:
-            self._book = await asyncio.to_thread(self._open)
-        except BaseException:
-            self._let_go()
-            raise
+        hold = self._hold = await asyncio.to_thread(Hold, self.path, self._identity, self._outputs, self.now())
+        self._book = FrontierBook(
+            hold.connection,
+            self.path,
+            wall=self.now,
+            pages=hold.pages,
+            per_host=self._per_host,
+            passing=self._passing,
+        )
         self._writer = Writer(cast(Book, self._book), fully=True, passing=self._passing)
         return await self.counts()
 
@@ -118,7 +115,7 @@ class Frontier:
             await leaving
         finally:
             self._taken.clear()
-            self._let_go()
+            self._hold.let_go()
 
     def now(self) -> float:
         """Unix time as the frontier sees it: it never goes back while it is open."""
@@ -130,13 +127,15 @@ class Frontier:
         """How many of these were not known yet. They must be canonical: each spelling is an address of its own."""
         added, left = 0, iter(found)
         while part := _with_digests(islice(left, ADDRESSES_AT_ONCE)):
-            added += await self._write(lambda part=part: self._book.add(part), about=part)  # type: ignore[misc]
+            added += await self._submit(lambda part=part: self._book.add(part), about=part)  # type: ignore[misc]
         return added
 
     async def take(self, limit: int, hosts: Collection[str] | None = None) -> list[Visit]:
         """Up to ``limit`` visits that may begin now: of the hosts that have waited longest, one each, then another
         each, up to ``per_host``; of each host the ones nearest to a seed, then the oldest. ``hosts`` are the only
         ones to take from; None is all. An empty list means that nothing may begin before ``next_at``."""
+        if limit < 1:
+            return []
         taking = self._submit(lambda: self._book.take(limit, hosts), step="claim", lasting=False)
         try:
             visits = await asyncio.shield(taking)
@@ -148,7 +147,7 @@ class Frontier:
 
     async def next_at(self) -> float | None:
         """Unix time from which ``take`` has something to give if nothing else happens; None if never."""
-        return await self._write(lambda: self._book.next_at(), lasting=False)
+        return await self._submit(lambda: self._book.next_at(), lasting=False)
 
     async def finish(self, visit: Visit, result: Result | None, found: Iterable[Found] = (), reason: str = "") -> int:
         """The visit is done: its page is written and what it led to is added, or neither; how many are new.
@@ -157,11 +156,11 @@ class Frontier:
         cancelled, it is done all the same.
         """
         part = _with_digests(found)
-        lines = () if result is None else await self._packed(result)
+        records = None if result is None else await self._packed(result)
         host = self._end(visit)
 
         def finish() -> int:
-            self._book.finish(visit.number, host, reason, lines)
+            self._book.finish(visit.number, host, reason, records)
             return self._book.add(part)
 
         return await self._ended(visit, host, self._submit(finish, about=part))
@@ -187,23 +186,23 @@ class Frontier:
     async def give_back(self, visits: Iterable[Visit]) -> None:
         """Nothing was done about these; they wait as before."""
         back = [(visit.number, self._end(visit)) for visit in visits]
-        await self._write(lambda: self._book.give_back(back), lasting=False)
+        await self._submit(lambda: self._book.give_back(back), lasting=False)
 
     async def rest(self, host: str, until: float, reason: str) -> None:
         """Nothing is taken from this host before then (Unix time). A rest that ends earlier shortens nothing."""
-        await self._write(lambda: self._book.rest(host, until, reason), lasting=False)
+        await self._submit(lambda: self._book.rest(host, until, reason), lasting=False)
 
     # ------------------------------------------------------------------ what is known
 
     async def tally(self, urls: Sequence[str]) -> list[Tally]:
         """For each address how many are known of its host and shape, itself not counted unless it is known."""
-        return await self._write(lambda: self._book.tally(urls), lasting=False)
+        return await self._submit(lambda: self._book.tally(urls), lasting=False)
 
     async def robots(self, host: str) -> KeptRobots | None:
-        return await self._write(lambda: self._book.robots(host), lasting=False)
+        return await self._submit(lambda: self._book.robots(host), lasting=False)
 
     async def keep_robots(self, host: str, robots: KeptRobots) -> None:
-        await self._write(lambda: self._book.keep_robots(host, robots), lasting=False)
+        await self._submit(lambda: self._book.keep_robots(host, robots), lasting=False)
 
     async def counts(self) -> FrontierCounts:
         return await asyncio.to_thread(look, self.path, read_counts)
@@ -217,27 +216,6 @@ class Frontier:
         return await asyncio.to_thread(look, self.path, lambda connection: read_lost(connection, after, limit))
 
     # ------------------------------------------------------------------ inside
-
-    def _open(self) -> FrontierBook:
-        now = self.now()
-        try:
-            connection = self._connection = open_to_write(self.path)
-            connection.execute("BEGIN IMMEDIATE")
-            self._life = enter(connection, self.path, now)
-            take_identity(connection, self._identity, self.path)
-            recover(connection, now)
-            self._pages = opened(connection, self._outputs, self.path)
-            connection.execute("COMMIT")
-        except (sqlite3.Error, OSError) as error:
-            raise in_words(error, self.path) from None
-        return FrontierBook(
-            connection,
-            self.path,
-            wall=self.now,
-            pages=self._pages,
-            per_host=self._per_host,
-            passing=self._passing,
-        )
 
     async def _packed(self, result: Result) -> tuple[bytes, ...]:
         def pack() -> tuple[bytes, ...]:
@@ -273,11 +251,6 @@ class Frontier:
         back = [(visit.number, host) for host, visit in taking.result()]
         self._submit(lambda: self._book.give_back(back), lasting=False)
 
-    async def _write(
-        self, work: Callable[[], T], *, about: Iterable[tuple[int, Found]] = (), lasting: bool = True
-    ) -> T:
-        return await self._submit(work, about=about, lasting=lasting)
-
     def _submit(
         self,
         work: Callable[[], T],
@@ -290,15 +263,6 @@ class Frontier:
             raise LedgerError(f"{self.path} is not open: begin comes first, and nothing comes after close")
         digests = [digest for digest, _ in about]
         return self._writer.submit(lambda _: work(), about=digests, lasting=lasting, step=step)
-
-    def _let_go(self) -> None:
-        for pages in self._pages:
-            pages.close()
-        if self._life is not None:
-            self._life.end()
-        if self._connection is not None:
-            self._connection.close()
-        self._pages, self._life, self._connection = [], None, None
 
     def __repr__(self) -> str:
         return f"Frontier({self.path!r})"

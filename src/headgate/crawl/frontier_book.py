@@ -20,29 +20,13 @@ from typing import Any
 
 from ..batch.sqlite_book import LONGEST_REASON, ROWS_PER_STATEMENT, storable
 from ..batch.steps import Pass
+from ..core.decision import LONGEST_WAIT
 from ..core.ledger import first_word
+from . import frontier_sql as sql
 from .address import host_of, trap_shape
-from .frontier_file import DONE, FAILED, PUT_OFF, REFUSED, STATES, TAKEN, WAITING, recover
+from .frontier_file import DONE, FAILED, PUT_OFF, REFUSED, STATES, TAKEN, WAITING
+from .frontier_holding import recover
 from .frontier_records import Found, KeptRobots, Tally, Visit, VisitState
-from .frontier_sql import (
-    ADD_UP,
-    ANY_IN_LINE,
-    DUE,
-    END,
-    FIRST_OF_EACH,
-    HOSTS,
-    KNOWN,
-    MOVE,
-    NEW_BY_HOST,
-    NEW_HOSTS,
-    NEW_SHAPES,
-    NEW_URLS,
-    NEXT_DUE,
-    NEXT_HOST,
-    REST,
-    TALLY,
-    THESE_IN_LINE,
-)
 from .output_file import Pages
 
 MOST_AWOKEN = 1_000
@@ -97,7 +81,7 @@ class FrontierBook:
         self._known = {one for one in digests if one in newer or one in older}
         missing = [one for one in digests if one not in self._known]
         if missing:
-            self._known.update(json.loads(self.connection.execute(KNOWN, (json.dumps(missing),)).fetchone()[0]))
+            self._known.update(json.loads(self.connection.execute(sql.KNOWN, (json.dumps(missing),)).fetchone()[0]))
 
     def add(self, found: Iterable[tuple[int, Found]]) -> int:
         """How many of these are new; ``load`` was told their digests."""
@@ -112,62 +96,67 @@ class FrontierBook:
         self._totals["waiting"] += count
         return count
 
-    def finish(self, number: int, host: int, reason: str, lines: tuple[bytes, ...]) -> None:
-        self._end(number, host, DONE, reason=reason)
-        if lines:
-            self._results.append(lines)
+    def finish(self, number: int, host: int, reason: str, records: tuple[bytes, ...] | None) -> None:
+        """``records`` are the page's, one for each output; None if there is no page."""
+        self._end(number, host, DONE, reason)
+        if records is not None:
+            self._results.append(records)
 
     def put_off(self, number: int, host: int, until: float, reason: str, attempts: int, rate_limited: int) -> None:
-        self._end(number, host, PUT_OFF, until, reason, attempts, rate_limited)
+        until = self._within_reach(until)
+        self._end(number, host, PUT_OFF, reason, attempts, rate_limited, until)
         self._due_at = min(self._due_at, until)
 
     def lose(self, number: int, host: int, state: VisitState, reason: str, attempts: int) -> None:
         """Failed or refused, for good."""
-        self._end(number, host, STATES.index(state), reason=reason, attempts=attempts)
+        self._end(number, host, STATES.index(state), reason, attempts)
         self._totals[f"reason.{first_word(reason)}"] += 1
 
     def give_back(self, visits: Sequence[tuple[int, int]]) -> None:
         """Nothing was done about these."""
         numbers = [number for number, _ in visits]
-        self.connection.execute(MOVE, (WAITING, json.dumps(numbers)))
+        self.connection.execute(sql.MOVE, (WAITING, json.dumps(numbers)))
         for _, host in visits:
             self._count(host, TAKEN, WAITING)
 
     def rest(self, host: str, until: float, reason: str) -> None:
         """Nothing is taken from this host before then; a shorter rest than it has shortens nothing."""
-        self.connection.execute(REST, {"until": until, "reason": storable(reason[:LONGEST_REASON]), "host": host})
+        until = self._within_reach(until)
+        self.connection.execute(sql.REST, {"until": until, "reason": storable(reason[:LONGEST_REASON]), "host": host})
 
     def take(self, limit: int, only: Collection[str] | None) -> list[tuple[int, Visit]]:
         """Each with its host's number. From each host in line one, then from each another, and so on."""
         self._awake()
         self._write()
         if only is None:
-            hosts = self._ask(ANY_IN_LINE, self.now, limit)
+            hosts = self._ask(sql.ANY_IN_LINE, self.now, limit)
         else:
-            hosts = self._ask(THESE_IN_LINE, self.now, json.dumps(list(only)), limit)
+            hosts = self._ask(sql.THESE_IN_LINE, self.now, json.dumps(list(only)), limit)
         if not hosts:
             return []
         shares = _shares([min(waiting, self._per_host - taken) for _, _, waiting, taken in hosts], limit)
         names = {number: name for number, name, *_ in hosts}
-        rows = self._ask(FIRST_OF_EACH, max(shares), json.dumps(list(names)))
+        rows = self._ask(sql.FIRST_OF_EACH, max(shares), json.dumps(list(names)))
         taken: list[tuple[int, Visit]] = []
         for (host, first), share in zip(rows, shares, strict=True):
             self._hosts[host][_TURN] = 1
             for number, url, depth, *others in first[:share]:
                 taken.append((host, Visit(number, url, names[host], depth, *others)))
                 self._count(host, WAITING, TAKEN)
-        self.connection.execute(MOVE, (TAKEN, json.dumps([visit.number for _, visit in taken])))
+        self.connection.execute(sql.MOVE, (TAKEN, json.dumps([visit.number for _, visit in taken])))
         return taken
 
     def next_at(self) -> float | None:
         """When something may be taken, if nothing is asked for until then."""
         self._write()
-        ((of_hosts,), (of_urls,)) = (self.connection.execute(which).fetchone() for which in (NEXT_HOST, NEXT_DUE))
+        ((of_hosts,), (of_urls,)) = (
+            self.connection.execute(which).fetchone() for which in (sql.NEXT_HOST, sql.NEXT_DUE)
+        )
         return min((at for at in (of_hosts, of_urls) if at is not None), default=None)
 
     def tally(self, urls: Iterable[str]) -> list[Tally]:
         asked = json.dumps([[host_of(url), shape_of(url)] for url in urls])
-        return [Tally(*counts) for counts in self._ask(TALLY, asked)]
+        return [Tally(*counts) for counts in self._ask(sql.TALLY, asked)]
 
     def robots(self, host: str) -> KeptRobots | None:
         kept = self.connection.execute("SELECT status, body, fetched_at FROM robots WHERE host = ?", (host,)).fetchone()
@@ -190,13 +179,13 @@ class FrontierBook:
         for number, pages in enumerate(self._pages):
             pages.keep()
             if self._results:
-                length = pages.write([lines[number] for lines in self._results])
+                length = pages.write(records[number] for records in self._results)
                 self.connection.execute("UPDATE outputs SET offset = ? WHERE name = ?", (length, pages.name))
         if self._results and self._passing:
             self._passing("write")
         self._totals["pages"] += len(self._results)
         self._results.clear()
-        self._put(ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
+        self._put(sql.ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
         self._totals.clear()
         self.connection.execute("INSERT OR REPLACE INTO totals VALUES ('seen_at', ?)", (int(self.now),))
         self._remember()
@@ -210,17 +199,14 @@ class FrontierBook:
             pages.go_back()
 
     def _end(
-        self,
-        number: int,
-        host: int,
-        state: int,
-        not_before: float = 0.0,
-        reason: str = "",
-        attempts: int = 0,
-        rate_limited: int = 0,
+        self, number: int, host: int, state: int, reason: str, attempts: int = 0, times: int = 0, until: float = 0.0
     ) -> None:
-        self._ended.append((number, state, attempts, rate_limited, not_before, storable(reason[:LONGEST_REASON])))
+        self._ended.append((number, state, attempts, times, until, storable(reason[:LONGEST_REASON])))
         self._count(host, TAKEN, state)
+
+    def _within_reach(self, instant: float) -> float:
+        """Within 31 days; what is no number is now."""
+        return min(instant, self.now + LONGEST_WAIT) if instant > self.now else self.now
 
     def _count(self, host: int, old: int, new: int) -> None:
         counts = self._hosts[host]
@@ -234,26 +220,26 @@ class FrontierBook:
         if self.now < self._due_at:
             return
         self._write()
-        due = self._ask(DUE, self.now, MOST_AWOKEN)
-        self.connection.execute(MOVE, (WAITING, json.dumps([number for number, _ in due])))
+        due = self._ask(sql.DUE, self.now, MOST_AWOKEN)
+        self.connection.execute(sql.MOVE, (WAITING, json.dumps([number for number, _ in due])))
         for _, host in due:
             self._count(host, PUT_OFF, WAITING)
-        (next_at,) = self.connection.execute(NEXT_DUE).fetchone()
+        (next_at,) = self.connection.execute(sql.NEXT_DUE).fetchone()
         self._due_at = float("inf") if next_at is None else next_at
 
     def _write(self) -> None:
         """Addresses and hosts, as far as this transaction has come."""
         if self._new:
             (last,) = self.connection.execute("SELECT coalesce(max(id), 0) FROM urls").fetchone()
-            self.connection.execute(NEW_HOSTS, (json.dumps(list({row[1] for row in self._new})),))
-            self._put(NEW_URLS, self._new)
-            self.connection.execute(NEW_SHAPES, (last,))
-            for host, count in self._ask(NEW_BY_HOST, last):
+            self.connection.execute(sql.NEW_HOSTS, (json.dumps(list({row[1] for row in self._new})),))
+            self._put(sql.NEW_URLS, self._new)
+            self.connection.execute(sql.NEW_SHAPES, (last,))
+            for host, count in self._ask(sql.NEW_BY_HOST, last):
                 self._hosts[host][_COLUMN_OF[WAITING]] += count
             self._new.clear()
-        self._put(END, self._ended)
+        self._put(sql.END, self._ended)
         self._ended.clear()
-        self._put(HOSTS, [(host, *counts, self._per_host, self.now) for host, counts in self._hosts.items()])
+        self._put(sql.HOSTS, [(host, *counts, self._per_host, self.now) for host, counts in self._hosts.items()])
         self._hosts.clear()
 
     def _remember(self) -> None:

@@ -1,4 +1,4 @@
-"""The frontier's file: its tables, who may work on it, and how it comes to itself after its process has died.
+"""The frontier's file: its tables, and how it is opened.
 
 | table     | holds                                                                                 |
 |-----------|---------------------------------------------------------------------------------------|
@@ -18,16 +18,12 @@ has waited longest is first; to be served, or to be told to rest, is to go to th
 from __future__ import annotations
 
 import os
-import socket
 import sqlite3
-from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
 from ..batch.ledger import LedgerError
-from ..batch.sqlite_alive import Life, bury, is_alive
 from ..batch.sqlite_file import CACHED_STATEMENTS, LONGEST_LOCK, PAGES_PER_CHECKPOINT, use_log
-from ..wire.redaction import redact
 from .frontier_records import VisitState
 
 SUFFIX = ".headgate"
@@ -37,8 +33,6 @@ APPLICATION = 0x48474352
 SCHEMA = 1
 CACHE = 16_384
 """KiB of the file that are kept in memory."""
-LONGEST_SHOWN = 80
-"""Characters of each value in the message that says what has changed."""
 
 STATES: Final = tuple(VisitState)
 NUMBER_OF: Final = {state: number for number, state in enumerate(STATES)}
@@ -66,16 +60,6 @@ CREATE TABLE processes (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NU
   began_at REAL NOT NULL);
 CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
-
-GIVE_BACK = (
-    "UPDATE urls SET state = 0 WHERE state = 1",
-    "INSERT INTO totals SELECT 'waiting', coalesce(sum(taken), 0) FROM hosts WHERE true "
-    "ON CONFLICT (name) DO UPDATE SET amount = amount + excluded.amount",
-    "UPDATE totals SET amount = 0 WHERE name = 'taken'",
-    "UPDATE hosts SET waiting = waiting + taken, taken = 0, next_at = max(rest_until, coalesce(next_at, ?)) "
-    "WHERE taken > 0",
-)
-"""Whoever has taken these is gone: they wait again, and their hosts are in line."""
 
 
 def open_to_write(path: str) -> sqlite3.Connection:
@@ -106,57 +90,6 @@ def open_to_read(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def enter(connection: sqlite3.Connection, path: str, now: float) -> Life:
-    """Be the one process at this file, within the transaction that is open; raises ``LedgerError`` if another is."""
-    for process, pid, computer in connection.execute("SELECT id, pid, computer FROM processes").fetchall():
-        if is_alive(path, process):
-            raise LedgerError(
-                f"process {pid} on {computer} is crawling into {path} already, and one crawl has one process. "
-                "Wait for it, stop it with Ctrl-C, or name another output"
-            )
-        bury(path, process)
-    connection.execute("DELETE FROM processes")
-    entered = connection.execute(
-        "INSERT INTO processes (pid, computer, began_at) VALUES (?, ?, ?)", (os.getpid(), socket.gethostname(), now)
-    )
-    return Life(path, entered.lastrowid or 0)
-
-
-def take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], path: str) -> None:
-    """The addresses in the file belong to this crawl; raises if pages of another are written.
-
-    Before the first page there is nothing to mix: whoever mistyped a seed may put it right, and it begins anew.
-    """
-    known = dict(connection.execute("SELECT name, value FROM identity"))
-    if known == identity:
-        return
-    (pages,) = connection.execute("SELECT coalesce(sum(amount), 0) FROM totals WHERE name = 'pages'").fetchone()
-    if pages:
-        was = [
-            f"the {name} was {_shown(known.get(name))} and is now {_shown(identity.get(name))}"
-            for name in sorted({*known, *identity})
-            if known.get(name) != identity.get(name)
-        ]
-        raise LedgerError(
-            f"{path} belongs to another crawl, which has written {pages:,} pages: {'; '.join(was)}. Pages of both "
-            "would be mixed. Run it as it was, or name another output"
-        )
-    for table in ("identity", "urls", "hosts", "shapes", "totals"):
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own words
-    connection.executemany("INSERT INTO identity VALUES (?, ?)", identity.items())
-
-
-def recover(connection: sqlite3.Connection, now: float) -> None:
-    """What a process that died had taken waits again; instants that a clock set back has moved away come nearer."""
-    for statement in GIVE_BACK:
-        connection.execute(statement, (now,) * statement.count("?"))
-    (seen_at,) = connection.execute("SELECT coalesce(max(amount), 0) FROM totals WHERE name = 'seen_at'").fetchone()
-    if now < seen_at:
-        late = seen_at - now
-        connection.execute("UPDATE urls SET not_before = not_before - ? WHERE state = 2", (late,))
-        connection.execute("UPDATE hosts SET rest_until = rest_until - ?, next_at = next_at - ?", (late, late))
 
 
 def _make_tables(connection: sqlite3.Connection, path: str) -> None:
@@ -197,10 +130,3 @@ def _version(connection: sqlite3.Connection, path: str) -> int:
             "use that one, or name another output"
         )
     return int(version)
-
-
-def _shown(value: str | None) -> str:
-    if value is None:
-        return "not given"
-    text = redact(value)
-    return repr(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...")

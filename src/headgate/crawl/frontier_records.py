@@ -64,7 +64,7 @@ class Visit:
 class Tally:
     """How many addresses of the same host, and of the same shape there, are known already; what a scope bounds."""
 
-    on_host: int
+    of_host: int
     of_shape: int
 
 

@@ -30,6 +30,7 @@ from .visit import GivenUp, PutOff
 if TYPE_CHECKING:
     from .crawling import Crawl
 
+FORBIDDEN = "robots: robots.txt forbids it"
 SHARE = 16
 """A host may have one in so many of the workers that are free."""
 
@@ -41,7 +42,7 @@ class Lane:
         """Addresses of the host in memory, in the order to be visited."""
         self.budget = RetryBudget(crawl.config.retry_budget)
         self.rules: Rules | None = None
-        self.rules_tries = 0
+        self._rules_until = NEVER
         self.hopeless: GivenUp | None = None
         """Why nothing of this host can be visited at all."""
         self.in_flight = 0
@@ -60,9 +61,26 @@ class Lane:
     def is_idle(self) -> bool:
         return not self.stock and not self.in_flight and self.task is None
 
-    def wants(self, now: float, most: int) -> int:
-        """How many more addresses it would take in."""
-        return 0 if self.opens_at > now else max(0, most - len(self.stock))
+    def take_in(self, visit: Visit) -> bool:
+        """Whether there is one more to send along; what robots.txt forbids is refused at once."""
+        if self.rules is not None and not self.rules.allows(visit.url):
+            self.crawl.refuse(visit, FORBIDDEN)
+            return False
+        self.stock.append(visit)
+        return True
+
+    def follow(self, rules: Rules, until: float) -> None:
+        """From now on these rules hold, for what is waiting too."""
+        self.rules, self._rules_until = rules, until
+        waiting, self.stock = self.stock, deque()
+        for visit in waiting:
+            self.take_in(visit)
+
+    def keep_distance(self, now: float) -> None:
+        """The host was asked just now: the crawl-delay begins."""
+        told = 0.0 if self.rules is None else self.rules.delay or 0.0
+        if (seconds := max(told, self.crawl.config.delay)) > 0.0:
+            self.next_at = now + seconds
 
     async def go(self) -> None:
         """Send addresses along for as long as there are any."""
@@ -70,9 +88,9 @@ class Lane:
         while self.stock and not crawl.stopping:
             now = crawl.clock.now()
             if self.hopeless is not None:
-                self.give_up()
+                self.give_up(self.hopeless)
             elif self.opens_at > now:
-                self.put_all_off(now)
+                crawl.put_host_off(self, self.opens_at - now)
             elif (obstacle := self._obstacle(now) or await self._send()) is not None:
                 await self._wait(*obstacle)
         self.waits_for = ""
@@ -106,9 +124,11 @@ class Lane:
     async def _send(self) -> tuple[str, float] | None:
         """Get leave, then let an address go. Returns what came in between, if something did."""
         crawl = self.crawl
-        if self.rules is None or self.rules.expired(crawl.clock.wall()):
+        if self.rules is None or crawl.clock.now() >= self._rules_until:
+            self.rules = None
             await crawl.manners.recall(self)
-            self.drop_forbidden()
+            if self.rules is not None:
+                return None  # what stands in the way may be another thing now
         self.waits_for = "pace"
         crawl.crew.pass_on()
         permit = await crawl.visiting.leave(self.host)
@@ -128,7 +148,7 @@ class Lane:
             permit.abandon()
             return None
         self.waits_for = ""
-        self._note_start(now)
+        self.keep_distance(now)
         crawl.start(self, visit, permit)
         return None
 
@@ -144,13 +164,7 @@ class Lane:
             crew.working -= 1
             self.in_flight -= 1
             crew.pass_on()
-        self._note_start(self.crawl.clock.now())
-        self.drop_forbidden()
-
-    def _note_start(self, now: float) -> None:
-        told = 0.0 if self.rules is None else self.rules.delay or 0.0
-        if (seconds := max(told, self.crawl.config.delay)) > 0.0:
-            self.next_at = now + seconds
+        self.keep_distance(self.crawl.clock.now())
 
     # ------------------------------------------------------------------ which address?
 
@@ -167,15 +181,6 @@ class Lane:
             return visit
         return None
 
-    def drop_forbidden(self) -> None:
-        """What robots.txt forbids is written down as refused."""
-        rules = self.rules
-        if rules is None:
-            return
-        for visit in [visit for visit in self.stock if not rules.allows(visit.url)]:
-            self.stock.remove(visit)
-            self.crawl.refuse(visit, "robots: robots.txt forbids it")
-
     # ------------------------------------------------------------------ when it has to wait for long
 
     def shut(self, seconds: float, reason: str) -> None:
@@ -183,14 +188,9 @@ class Lane:
         self.opens_at, self.why_shut = self.crawl.clock.now() + seconds, reason
         self.crawl.tell("host_shut", self.host, reason=reason, seconds=seconds)
 
-    def put_all_off(self, now: float) -> None:
+    def give_up(self, fate: GivenUp) -> None:
         while self.stock:
-            self.crawl.put_off(self.stock.popleft(), PutOff(self.opens_at - now, self.why_shut, refused=True))
-
-    def give_up(self) -> None:
-        assert self.hopeless is not None
-        while self.stock:
-            self.crawl.lose(self.stock.popleft(), self.hopeless)
+            self.crawl.give_up(self.stock.popleft(), fate)
 
     # ------------------------------------------------------------------ looking
 

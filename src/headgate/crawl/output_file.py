@@ -10,7 +10,6 @@ shorter than the frontier knows it, is told and not mended.
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
 from collections.abc import Iterable
 
@@ -55,22 +54,6 @@ class Pages:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-
-
-def opened(connection: sqlite3.Connection, outputs: Iterable[Output], frontier: str) -> list[Pages]:
-    """All outputs of a crawl, cut back to what its frontier knows, within the transaction that is open."""
-    known = dict(connection.execute("SELECT name, offset FROM outputs"))
-    pages: list[Pages] = []
-    try:
-        for output in outputs:
-            name = name_of(output)
-            pages.append(Pages(output, known.get(name, 0), ours=name in known, frontier=frontier))
-            connection.execute("INSERT OR IGNORE INTO outputs VALUES (?, 0)", (name,))
-    except BaseException:
-        for page in pages:
-            page.close()
-        raise
-    return pages
 
 
 class _Appended(OutputFile):

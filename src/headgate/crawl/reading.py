@@ -45,6 +45,9 @@ class Reading:
         self.first_byte_at = min(self._total_at, self._started_at + limits.first_byte)
         self.alarm: asyncio.Timeout
         self.has_begun = False
+        self._is_cut_off = False
+        self._body_at = 0.0
+        self._came = 0
 
     async def read(self, response: aiohttp.ClientResponse) -> Fetched:
         self.has_begun = True
@@ -86,47 +89,59 @@ class Reading:
             return b""
 
     async def _body(self, response: aiohttp.ClientResponse, largest: int) -> bytes:
-        limits, began_at = self._limits, self._loop.time()
         if (response.content_length or 0) > largest:
             raise self._problem("too_large", f"announced more than {largest:,} bytes")
+        if response.headers.get("Transfer-Encoding", "chunked").strip().lower() not in ("chunked", "identity"):
+            raise self._problem("bad_encoding", "packed its answer for the way, which was not asked for")
+        content = bytearray()
         try:
             unpacking = unpacker(", ".join(response.headers.getall("Content-Encoding", ())))
-            content = bytearray()
-            packed = 0
-            while piece := await self._piece(response):
-                packed += len(piece)
-                if packed > largest:
-                    raise self._problem("too_large", f"sent more than {largest:,} bytes; the rest was not read")
-                for part in (piece,) if unpacking is None else unpacking.feed(piece):
+            self._body_at = self._loop.time()
+            while piece := await self._piece(response, largest):
+                if unpacking is None:
+                    content += piece
+                    continue
+                for part in unpacking.feed(piece):
                     content += part
-                    if len(content) > limits.largest_ratio * packed and len(content) > min(UNSUSPECTED, largest):
-                        raise self._problem("bomb", f"sent {packed:,} bytes that unpack to more than {len(content):,}")
-                    if len(content) > largest:
-                        raise self._problem(
-                            "too_large", f"sent more than {largest:,} bytes, unpacked; the rest was not read"
-                        )
-                lasted = self._loop.time() - began_at
-                if lasted > limits.silence and packed < limits.slowest * lasted:
-                    raise self._problem(
-                        "timeout", f"sent its answer at less than {limits.slowest:,.3g} bytes per second"
-                    )
+                    self._judge(len(content), unpacking.taken, largest)
             if unpacking is not None:
                 unpacking.finish()
         except UnpackError as error:
             raise self._problem("bad_encoding", str(error)) from None
         return bytes(content)
 
-    async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _piece(self, response: aiohttp.ClientResponse, largest: int) -> bytes:
+        """What has come, on time and not too much of it; nothing at the end."""
         self.alarm.reschedule(min(self._total_at, self._loop.time() + self._limits.silence))
-        return await response.content.readany()
+        try:
+            piece = await response.content.readany()
+        except asyncio.CancelledError:
+            self._is_cut_off = response.connection is None or response.connection.transport is None
+            raise
+        self._came += len(piece)
+        if self._came > largest:
+            raise self._problem("too_large", f"sent more than {largest:,} bytes; the rest was not read")
+        lasted = self._loop.time() - self._body_at
+        if piece and lasted > self._limits.silence and self._came < self._limits.slowest * lasted:
+            raise self._problem("timeout", f"sent less than {self._limits.slowest:,.0f} bytes per second of its answer")
+        return piece
 
-    def why_late(self) -> str:
+    def _judge(self, unpacked: int, taken: int, largest: int) -> None:
+        if unpacked > self._limits.largest_ratio * taken and unpacked > min(UNSUSPECTED, largest):
+            raise self._problem("bomb", f"sent {taken:,} bytes that unpack to more than {unpacked:,}")
+        if unpacked > largest:
+            raise self._problem("too_large", f"sent more than {largest:,} bytes, unpacked; the rest was not read")
+
+    def why_late(self) -> tuple[str, str]:
+        """Kind and sentence, once the alarm has gone off."""
         limits = self._limits
         if not self.has_begun:
-            return f"did not answer within {min(limits.first_byte, limits.total):.3g} s"
+            return "timeout", f"did not answer within {min(limits.first_byte, limits.total):.3g} s"
+        if self._is_cut_off:  # aiohttp closes the connection when it cannot read a chunk, and tells nobody
+            return "bad_encoding", "sent chunks that cannot be read"
         if self._loop.time() >= self._total_at:
-            return f"did not end its answer within {limits.total:.3g} s"
-        return f"fell silent for {limits.silence:.3g} s in the middle of its answer"
+            return "timeout", f"did not end its answer within {limits.total:.3g} s"
+        return "timeout", f"fell silent for {limits.silence:.3g} s in the middle of its answer"
 
     def _problem(self, kind: str, sentence: str) -> FetchProblem:
         return FetchProblem(kind, sentence, host=host_of(self._url))

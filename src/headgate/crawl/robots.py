@@ -46,7 +46,8 @@ _LINE = re.compile(
 )
 _OTHER_LINE = re.compile(r"[A-Za-z][A-Za-z _-]{0,40}:")
 _PRODUCT = re.compile(r"[A-Za-z_-]+")
-_HTML = re.compile(rb"(?i)\s*<(?:!doctype|html|head|body|script|\?xml)")
+_MARKUP = re.compile(rb"(?i)\s*<(?:!doctype|html|head|body|script|\?xml)")
+_AGENT_SOMEWHERE = re.compile(rb"(?im)^\s*user-?agent\s*:")
 _WRITTEN_AS = {"disallow": "Disallow", "allow": "Allow", "delay": "Crawl-delay", "rate": "Request-rate"}
 
 
@@ -113,8 +114,10 @@ def _lines(body: bytes, problems: list[str]) -> Iterable[str]:
     if body.startswith(b"\x1f\x8b"):
         problems.append("is packed twice")
         return ()
-    if _HTML.match(body):
+    if _MARKUP.match(body):
         problems.append("is a page of markup")
+        if not _AGENT_SOMEWHERE.search(body[:LARGEST]):
+            return ()
     if len(body) > LARGEST:
         problems.append(f"has {len(body):,} bytes; the first {LARGEST:,} count")
         body = body[: body.rfind(b"\n", 0, LARGEST) + 1 or LARGEST]  # no rule is cut in two
@@ -206,7 +209,9 @@ class _Reading:
             protego = Protego.parse("User-agent: *\n" + "\n".join(written))
             delay = _delay(protego, problems)
         if self._shortened:
-            problems.append(f"has {self._shortened:,} rules too long or too many with wildcards; they are read strictly")
+            problems.append(
+                f"has {self._shortened:,} rules too long or too many with wildcards; they are read strictly"
+            )
         if self._odd_values:
             problems.append(f"has {self._odd_values:,} values that cannot be read")
         problem = f"robots.txt {', '.join(problems)}" if problems else ""

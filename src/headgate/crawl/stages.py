@@ -3,8 +3,8 @@
     frontier ─> discovery ─> extraction ─> processing ─> output ─> frontier and file ─> whoever iterates
                 (lanes)      permit,fetch   read, follow   commit
 
-A full queue holds up the stage before it, and in the end discovery: what is not begun waits on disk. Discovery and extraction are
-``lanes.py`` and ``visit.py``, since they wait host by host; here is what comes after, where pages of all hosts are alike.
+A full queue holds up the stage before it, and in the end discovery: what is not begun waits on disk. Discovery and
+extraction wait host by host (``lanes.py``, ``visit.py``); here is what comes after, where all pages are alike.
 """
 
 from __future__ import annotations

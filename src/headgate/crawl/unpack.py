@@ -4,7 +4,7 @@ A thousand bytes of gzip can stand for a million, and of brotli for a thousand m
 of bounded size, and whoever asks for the next one has judged the last. Encodings on top of each other are not
 unpacked: hardly anybody sends them honestly, and every layer multiplies.
 
-    packed piece ──> at most ``STEP`` bytes ──judged──> at most ``STEP`` bytes ──judged──> ...
+    ``BITE`` packed bytes ──> at most ``STEP`` bytes ──judged──> at most ``STEP`` bytes ──judged──> ...
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Protocol
 
+BITE = 1 << 12
+"""Bytes that go in at a time."""
 STEP = 1 << 18
 """Bytes that come out at a time."""
 MOST_MEMBERS = 100
@@ -50,9 +52,17 @@ class Unpacker:
         self._new = _codecs()[encoding]
         self._stream: _Stream | None = None
         self._members = 0
+        self.taken = 0
+        """Bytes that have been taken in so far; what has come out is to be compared with these."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """What these bytes unpack to, step by step. Raises ``UnpackError``. What comes after the end is passed over."""
+        for start in range(0, len(data), BITE):
+            bite = data[start : start + BITE]
+            self.taken += len(bite)
+            yield from self._unpack(bite)
+
+    def _unpack(self, data: bytes) -> Iterator[bytes]:
         while data:
             if self._stream is None or self._stream.ended:
                 if self._stream is not None and not _begins(data, self._stream.magic):

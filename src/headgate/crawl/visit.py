@@ -26,21 +26,23 @@ from dataclasses import dataclass
 from ..clock import Clock
 from ..core.backoff import delay
 from ..core.decision import Outcome
+from ..core.signal import SILENT
 from ..core.words import span
 from ..errors import Refused
 from ..limiter import AdaptiveRateLimiter, Permit
 from .address import canonical
 from .config import CrawlConfig
-from .fetch import Fetched, FetchProblem
-from .frontier import Visit
+from .fetched import Fetched, FetchProblem
+from .frontier_records import Visit
 
 REFUSED_FOR = 1.0
 """Seconds to wait after a refusal that does not say for how long."""
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
-NOTHING_SENT = frozenset(("refused_address", "bad_address"))
-"""Problems of which the host knows nothing: its permit is given back unused."""
 
-Fetch = Callable[[str], Awaitable[Fetched]]
+LONGEST_IN_LINE = 30.0
+"""Seconds a permit is waited for; a host that must be left alone for longer is put off."""
+
+Fetch = Callable[[Visit], Awaitable[Fetched]]
 """One request, without following redirects; raises ``FetchProblem``."""
 
 
@@ -69,18 +71,19 @@ class PutOff:
 
     seconds: float
     reason: str
-    failed: bool = False
-    """Whether an attempt was used up."""
-    refused: bool = False
-    """Whether nothing was sent: that counts for nothing."""
+    attempts: int = 0
+    rate_limited: int = 0
+    """What this adds to the counts of the address; nothing if nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """It will not be tried again: a category, and a sentence after it."""
+    """It will not be tried again."""
 
     reason: str
-    status: int | None = None
+    """A category, and a sentence after it."""
+    sent: bool = True
+    """False if nothing was sent: it must not be."""
 
 
 Fate = Arrived | SentOn | PutOff | GivenUp
@@ -97,21 +100,21 @@ class Visiting:
     async def leave(self, host: str) -> Permit | PutOff:
         """Wait, with empty hands, until a call to this host may start; or say when to ask again."""
         try:
-            return await self._limiter.acquire_async(host)
+            return await self._limiter.acquire_async(host, max_wait=LONGEST_IN_LINE)
         except Refused as refusal:
             seconds = REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
-            return PutOff(seconds, refusal.reason, refused=True)
+            return PutOff(seconds, refusal.reason)
 
     async def visit(self, visit: Visit, permit: Permit) -> Fate:
         """Fetch, tell the gate, end the permit, and say what becomes of the address."""
         with permit:
             try:
-                fetched = await self._fetch(visit.url)
+                fetched = await self._fetch(visit)
             except FetchProblem as problem:
-                if problem.kind in NOTHING_SENT:
+                if problem.outcome is Outcome.ABANDONED:
                     permit.abandon()
                 else:
-                    permit.report(problem)
+                    self._limiter.end(permit, SILENT[problem.outcome], None, None)
                 return self._after_problem(visit, problem)
             outcome = permit.report(
                 status_code=fetched.status,
@@ -133,22 +136,24 @@ class Visiting:
         return Arrived(fetched, waited, visit.attempts + 1)
 
     def _after_problem(self, visit: Visit, problem: FetchProblem) -> Fate:
-        reason = f"{problem.kind}: {problem.sentence}"
-        return self._again(visit, reason, None) if problem.outcome.counts_against_target else GivenUp(reason)
+        reason = f"{problem.kind}: {problem}"
+        if problem.outcome.counts_against_target:
+            return self._again(visit, reason, None)
+        return GivenUp(reason, sent=problem.outcome is not Outcome.ABANDONED)
 
     def _told_to_wait(self, visit: Visit, fetched: Fetched) -> Fate:
         times = visit.rate_limited + 1
         if times > self._config.max_rate_limit_retries:
-            return GivenUp(f"rate_limited: told to come back later {times} times", fetched.status)
+            return GivenUp(f"rate_limited: told to come back later {times} times")
         seconds = self._backoff(times, fetched.retry_after)
-        return PutOff(seconds, f"rate_limited: answered {fetched.status}, again in {span(seconds)}")
+        return PutOff(seconds, f"rate_limited: answered {fetched.status}, again in {span(seconds)}", rate_limited=1)
 
     def _again(self, visit: Visit, reason: str, floor: float | None) -> Fate:
         """A failure that may pass: later, unless it was the last attempt."""
         attempts = visit.attempts + 1
         if attempts >= self._config.max_attempts:
             return GivenUp(f"{reason} ({attempts} attempts)")
-        return PutOff(self._backoff(attempts, floor), reason, failed=True)
+        return PutOff(self._backoff(attempts, floor), reason, attempts=1)
 
     def _backoff(self, times: int, floor: float | None) -> float:
         config = self._config

@@ -66,16 +66,6 @@ def test_it_follows_headers_without_being_refused(lab, server, nominal):
     assert world.controller.why() == "following the server's headers"
 
 
-@pytest.mark.parametrize(("amount", "window"), [(100, 10), (600, 60)])
-def test_a_sliding_log_is_followed_by_what_we_sent_and_used_in_full(lab, amount, window):
-    world = lab.World(lab.SlidingLog(amount, window), headers=True)
-    world.run(window)
-    tally = world.run(window + 300)
-    assert tally.served >= 0.97 * amount / window * 300
-    assert tally.refused_share <= 0.001
-    assert world.controller.why() == "following the server's headers"
-
-
 def test_a_window_too_short_to_spread_over_is_paced_just_below_its_limit(lab):
     tally = lab.World(lab.FixedWindow(50, 1, phase=0.3), headers=True).run(120)
     assert tally.served >= 0.93 * 50 * 120

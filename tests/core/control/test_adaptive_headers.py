@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 import pytest
 
-from headgate.core.control.adaptive.headers import (
-    EARLY,
-    LONGEST_BELIEF,
-    MUTED,
-    PATIENCE,
-    SLOWEST,
-    SURELY_LOG,
-    TARGET,
-    HeaderLaw,
-)
+from headgate.core.control.adaptive.headers import EARLY, LONGEST_BELIEF, MUTED, PATIENCE, SLOWEST, TARGET, HeaderLaw
 from headgate.core.control.adaptive.sendlog import SendLog
 from headgate.core.decision import NEVER
 from headgate.core.signal import Limit
@@ -162,7 +151,7 @@ def test_a_short_window_that_refills_in_jumps_is_paced_just_below_its_limit():
     assert law.pace(20, SendLog(), 103.0)[0] == pytest.approx(0.93 * 0.95 * 50, rel=0.03)
 
 
-# -- buckets and logs -----------------------------------------------------------------------------
+# -- buckets --------------------------------------------------------------------------------------
 
 
 def bucket(remaining):
@@ -191,61 +180,6 @@ def test_a_bucket_that_settles_too_full_is_taken_from_faster_and_one_too_empty_s
         heard(empty, 100, 5, 9, 10, seq=10 + n, now=100.0 + 0.2 * n)
     assert full.bucket_gain > 1.5
     assert empty.bucket_gain < 0.7
-
-
-def following_a_log(limit, window, share=0.7, *, windows=6, reset=None):
-    """A log, after some windows of calls at this share of it: just what we sent in the last one is missing."""
-    law, log, each = HeaderLaw(), SendLog(), window / (share * limit)
-    for seq in range(1, int(windows * share * limit)):
-        now = 100.0 + seq * each
-        log.mark(now, seq)
-        left = limit - min(seq, int(share * limit))
-        read(law, (Limit(limit=limit, remaining=left, reset=reset or ceil(each), window=window),), seq, now + 0.1, log)
-    return law, log, seq, now
-
-
-@pytest.mark.parametrize(("limit", "window"), [(100, 1), (100, 10), (600, 60)])
-def test_a_log_shows_in_what_is_left_after_what_we_sent_and_is_used_evenly(limit, window):
-    law, log, seq, now = following_a_log(limit, window)
-    assert law.is_log > SURELY_LOG
-    for n in range(20):
-        rate, hold = law.pace(seq, log, now + n)
-    assert rate == pytest.approx(limit / (window + law.trip))
-    assert hold == NEVER
-
-
-def test_a_log_whose_reset_moves_away_before_it_comes_is_not_taken_for_a_window():
-    """ "Whole again in a minute", whenever one asks."""
-    law, log, seq, now = following_a_log(600, 60, reset=60)
-    assert law.pace(seq, log, now)[0] == pytest.approx(600 / 60, rel=0.05)
-
-
-def test_a_log_that_is_full_by_our_own_count_is_waited_for_whatever_it_says_is_left():
-    law, log, seq, now = following_a_log(100, 10)
-    assert law.remaining == 30
-    assert law.pace(seq + 29, log, now)[0] > 9.0
-    assert law.pace(seq + 31, log, now)[0] == SLOWEST
-
-
-def test_what_a_refusal_takes_off_the_pace_of_a_log_comes_back_slowly():
-    law, log, seq, now = following_a_log(100, 10)
-    for n in range(20):
-        before, _ = law.pace(seq, log, now + n)
-    law.refused(seq, 0.0, now + 19)
-    after = [law.pace(seq, log, now + 19 + n)[0] / before for n in range(20)]
-    assert after[:3] == pytest.approx([0.93, 0.935, 0.94])
-    assert after[-1] == 1.0
-
-
-def test_a_window_used_in_full_is_not_taken_for_a_log():
-    law, log = HeaderLaw(), SendLog()
-    for seq in range(1, 3000):  # 600 a minute, all of it
-        now = 120.0 + seq / 10
-        log.mark(now, seq)
-        told = Limit(limit=600, remaining=600 - seq % 600, reset=ceil(60 - now % 60), window=60)
-        read(law, (told,), seq, now + 0.1, log)
-        assert law.is_log < SURELY_LOG, f"{now} s"
-    assert law.counts_down > 0.5
 
 
 # -- of no use ------------------------------------------------------------------------------------

@@ -155,6 +155,19 @@ def test_a_window_in_search_is_measured_over_its_length():
     assert not seeker.curve.rough
 
 
+def test_a_search_that_fills_a_window_is_measured_by_that_window_when_it_is_over():
+    seeker = cruising(quota=10.0, calls=1000, at=100.0, window=60.0)
+    seeker.block.last_length = 30.0
+    seeker.phase, seeker.curve.sought_from, seeker.pace = Phase.SEEK, 10.0, 45.0
+    sent(seeker, 1900, 120.0)
+    refuse(seeker, 1900, 120.0, floor=40.0)
+    assert (seeker.phase, seeker.curve.quota) == (Phase.BLOCK, 10.0)
+    probe(seeker, 1901, 160.1)
+    seeker.resume(1901, 160.2)
+    assert seeker.phase is Phase.CRUISE
+    assert seeker.curve.quota == pytest.approx(900 / 60, rel=0.05)
+
+
 def test_once_the_turns_are_known_one_refusal_is_enough_to_wait_for_the_next():
     seeker = cruising(quota=10.0, calls=600, at=55.0, window=60.0)
     for at in (-120.0, -60.0, 0.0):

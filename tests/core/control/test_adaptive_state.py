@@ -125,7 +125,8 @@ def held(value, seen):
     if id(value) in seen or isinstance(value, (type, AdaptivePolicy)):
         return 0
     seen.add(id(value))
-    parts = value if isinstance(value, tuple) else [getattr(value, name) for name in getattr(value, "stored", ())]
+    names = value.__slots__ if isinstance(value, Adaptive) else getattr(value, "stored", ())
+    parts = value if isinstance(value, tuple) else [getattr(value, name) for name in names]
     return sys.getsizeof(value) + sum(held(part, seen) for part in parts)
 
 

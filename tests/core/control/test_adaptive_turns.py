@@ -116,17 +116,17 @@ def taught(*, told, curve=None):
     if not told:
         block.probe_refused(19.8)
     block.probe(201, 20.0)
-    block.teach(curve or Curve(), 200.0, evenly(20.0))
+    block.teach(curve or Curve(), 200.0, evenly(20.0), sought=False)
     return block
 
 
-def again(block, curve, calls, *, at=50.0, until=60.0, told=True):
+def again(block, curve, calls, *, at=50.0, until=60.0, told=True, sought=False):
     """Another block; returns the quota it teaches."""
     block.enter(900, at, told, at + 0.05, curve.window)
     if not told:
         block.probe_refused(until - 0.2)
     block.probe(901, until)
-    return block.teach(curve, calls, evenly(20.0))[0]
+    return block.teach(curve, calls, evenly(20.0), sought)[0]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_of_a_short_first_block_the_slow_start_before_it_is_half_forgiven():
     block, curve = Block(0.0), Curve()
     block.enter(200, 40.0, True, 40.05, 0.0)
     block.probe(201, 50.0)
-    quota, first = block.teach(curve, 200.0, evenly(20.0))
+    quota, first = block.teach(curve, 200.0, evenly(20.0), sought=False)
     assert first
     assert quota == pytest.approx((200.0 / 49.5 * 20.0) ** 0.5)
 
@@ -186,6 +186,13 @@ def test_waits_that_differ_are_a_window_whatever_the_rates():
     block = taught(told=True, curve=curve)
     again(block, curve, calls=600.0, until=57.0)
     assert curve.penalty == 0.0
+
+
+@pytest.mark.parametrize(("sought", "quota"), [(False, 410.0 / 40.0), (True, 20.0)])
+def test_a_block_that_ends_a_search_is_measured_by_the_window_that_was_full(sought, quota):
+    curve = Curve()
+    block = taught(told=True, curve=curve)
+    assert again(block, curve, calls=410.0, sought=sought) == pytest.approx(quota)
 
 
 def test_what_was_let_in_long_ago_says_nothing_about_a_window():

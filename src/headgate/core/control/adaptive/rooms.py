@@ -1,7 +1,7 @@
 """The kinds of limit a server can have, asked in order of what is surest.
 
 headers.py       the server says what is left: follow it while it proves right
-concurrency.py   always refused at one depth: hold the depth, leave the pace free
+concurrency.py   refused at one depth, or only in a crowd: hold the depth, leave the pace free
 seeker.py        refused at some pace: measure the quota and hold it
 delay.py         served, but slower and slower: hold less in flight
 """

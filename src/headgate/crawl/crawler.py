@@ -1,0 +1,251 @@
+"""``Crawler``: visit a site's pages as fast as it really takes them, once each, and go on where it stopped.
+
+    crawler = Crawler(["https://example.org/"], output="pages.jsonl")
+    async for page in crawler:
+        print(page.url, page.title)
+
+Here is what callers call. One crawl is ``crawling.py``; the way of one address through the gate is ``visit.py``; who
+may start when is ``lanes.py``; what is on disk is ``frontier.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..batch.formats.writing import STDOUT
+from ..clock import Clock, SystemClock
+from ..errors import ConfigError
+from ..limiter import AdaptiveRateLimiter
+from .address import canonical, host_of, unfit
+from .config import CrawlConfig
+from .crawling import Crawl
+from .frontier import Frontier, LostAddress
+from .frontier_file import SUFFIX
+from .frontier_reading import look, read_lost
+from .output import JsonlOutput, Output, Page
+from .output_warc import WarcOutput
+from .processing import Extract, Follow
+from .report import CrawlEvent, CrawlReport
+from .scope import Scope
+from .visit import Fetch
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+MOST_SEEDS = 1_000_000
+NOT_TAKEN = 64
+"""Pages that are written and wait for whoever iterates; then the crawl waits."""
+EVERYWHERE = "*"
+STOCK = 2
+"""For each fetch that a host may have at once, so many of its addresses are in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLook:
+    """One host at one moment."""
+
+    host: str
+    rate: float | None
+    """Calls a second, as learned so far."""
+    in_flight: int
+    waiting: int
+    """Its addresses in memory."""
+    opens_in: float | None
+    """Seconds for which nothing starts here, where that is known."""
+    reason: str
+    """Why nothing leaves at this moment; empty if something does."""
+
+
+class Crawler:
+    """One crawl of some seeds. The same one again, with the same output, goes on where it stopped."""
+
+    def __init__(
+        self,
+        seeds: str | Iterable[str],
+        *,
+        output: str | os.PathLike[str] | None = None,
+        warc: str | os.PathLike[str] | None = None,
+        frontier: str | os.PathLike[str] | None = None,
+        config: CrawlConfig | None = None,
+        limiter: AdaptiveRateLimiter | None = None,
+        follow: Follow | None = None,
+        extract: Extract | None = None,
+        headers: Mapping[str, Mapping[str, str]] | None = None,
+        on_event: Callable[[CrawlEvent], None] | None = None,
+        resolver: AbstractResolver | None = None,
+        fetch: Fetch | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """``output`` is a file of JSON lines, or "-"; ``warc`` a web archive; without either, pages go to whoever
+        iterates. ``frontier`` is where the addresses are kept: by default beside the output, without one nowhere.
+
+        ``follow(page, link)`` says which links to follow, ``extract(page, fetched)`` what else to keep of a page.
+        ``headers`` are sent to their origin (``https://host``) alone. ``resolver`` and ``fetch`` take the place of the
+        system's own.
+        """
+        self.config = CrawlConfig() if config is None else config
+        self.seeds = _seeds((seeds,) if isinstance(seeds, str) else seeds)
+        self.scope = _scope(self.config, self.seeds)
+        self.clock: Clock = clock or (limiter.clock if limiter is not None else SystemClock())
+        self.rng = random.Random() if rng is None else rng
+        if limiter is None:
+            limiter = AdaptiveRateLimiter(self.config.pace(), clock=self.clock, rng=self.rng)
+        self.limiter = limiter
+        self.limiter.warns_of_silence = False  # every permit is reported; a few slow hosts at first are no silence
+        self.outputs: tuple[Output, ...] = (
+            *(() if output is None else (JsonlOutput(output),)),
+            *(() if warc is None else (WarcOutput(warc, description=f"crawl of {self.seeds[0]}"),)),
+        )
+        self.follow, self.extract, self.headers = follow, extract, headers
+        self.on_event, self.resolver, self.fetch = on_event, resolver, fetch
+        self._frontier = None if frontier is None else os.fspath(frontier)
+        self._crawl: Crawl | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._last = CrawlReport()
+
+    # ------------------------------------------------------------------ crawling
+
+    async def run(self) -> CrawlReport:
+        """Crawl to the end and say how it went. Cancelling it stops at once; nothing is lost."""
+        return await self._go(None)
+
+    async def __aiter__(self) -> AsyncIterator[Page]:
+        """Pages as they are done, each once it is written down. Pages that an earlier crawl has written do not come
+        again."""
+        queue: asyncio.Queue[Page | None] = asyncio.Queue(NOT_TAKEN)
+        going = asyncio.create_task(self._go(queue))
+        ending: list[asyncio.Task[None]] = []
+        going.add_done_callback(lambda _: ending.append(asyncio.create_task(queue.put(None))))
+        try:
+            while (page := await queue.get()) is not None:
+                yield page
+            await going
+        finally:
+            going.cancel()
+            await asyncio.wait([going])
+            await asyncio.sleep(0)
+            for task in ending:
+                task.cancel()
+
+    def run_sync(self) -> CrawlReport:
+        """The same as ``run`` for a program without an event loop."""
+        return asyncio.run(self.run())
+
+    def stop(self, reason: str = "stopped", *, now: bool = False) -> None:
+        """Start nothing any more and finish what is under way, or leave that too (``now``). Addresses stay.
+
+        May be called from any thread, and from a signal handler.
+        """
+        crawl, loop = self._crawl, self._loop
+        if crawl is not None and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(partial(crawl.stop, reason, now=now))
+
+    # ------------------------------------------------------------------ looking
+
+    @property
+    def frontier(self) -> str | None:
+        """Where the addresses are kept; None if nowhere."""
+        if self._frontier is not None:
+            return self._frontier
+        paths = [output.path for output in self.outputs if output.path != STDOUT]
+        return paths[0] + SUFFIX if paths else None
+
+    def report(self) -> CrawlReport:
+        """The present crawl so far, or the last one."""
+        if self._crawl is not None:
+            report = self._crawl.report
+            report.elapsed = self.clock.now() - self._crawl.began_at
+            return report
+        return self._last
+
+    def hosts(self, most: int = 100) -> list[HostLook]:
+        """How the busiest hosts stand at this moment, and why they wait."""
+        if self._crawl is None:
+            return []
+        now = self.clock.now()
+        lanes = [lane for lane in self._crawl.lanes.values() if not lane.is_idle or lane.opens_at > now]
+        lanes.sort(key=lambda lane: -(lane.in_flight + len(lane.stock)))
+        return [
+            HostLook(
+                host=lane.host,
+                rate=None if (seen := self.limiter.look(lane.host)) is None else seen.rate,
+                in_flight=lane.in_flight,
+                waiting=len(lane.stock),
+                opens_in=lane.opens_at - now if lane.opens_at > now else None,
+                reason=lane.why(now),
+            )
+            for lane in lanes[:most]
+        ]
+
+    def lost(self, after: int = 0, limit: int = 1_000) -> list[LostAddress]:
+        """Addresses that failed or were refused, with their reasons; go on behind the last one's number."""
+        path = self.frontier
+        return [] if path is None else look(path, lambda connection: read_lost(connection, after, limit))
+
+    # ------------------------------------------------------------------ inside
+
+    async def _go(self, delivery: asyncio.Queue[Page | None] | None) -> CrawlReport:
+        if self._crawl is not None:
+            raise ConfigError("this crawler is under way already; a second one needs an output of its own")
+        with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
+            frontier = Frontier(
+                self.frontier or os.path.join(folder, "frontier"),
+                identity=self._identity(),
+                outputs=self.outputs,
+                per_host=STOCK * self.config.per_host,
+                clock=self.clock,
+            )
+            self._crawl = crawl = Crawl(self, frontier, delivery)
+            self._loop = asyncio.get_running_loop()
+            try:
+                await crawl.go()
+            finally:
+                self._crawl, self._last = None, crawl.report
+        return crawl.report
+
+    def _identity(self) -> dict[str, str]:
+        """What must be the same for a crawl to be gone on with."""
+        config = self.config
+        seeds = " ".join(self.seeds[:10]) + (f" and {len(self.seeds) - 10:,} more" if len(self.seeds) > 10 else "")
+        return {
+            "seeds": seeds,
+            "hosts": " ".join(sorted(config.hosts)),
+            "subdomains": str(config.subdomains),
+            "include": " ".join(config.include),
+            "exclude": " ".join(config.exclude),
+            "depth": str(config.max_depth),
+        }
+
+
+def _seeds(given: Iterable[str]) -> tuple[str, ...]:
+    seeds: dict[str, None] = {}
+    for number, text in enumerate(given, 1):
+        address = text if "://" in text else f"https://{text}"
+        url = canonical(address)
+        if url is None:
+            raise ConfigError(f"seeds: number {number} {unfit(address)}")
+        seeds[url] = None
+    if not 1 <= len(seeds) <= MOST_SEEDS:
+        raise ConfigError(f"seeds: {len(seeds):,} addresses must be from 1 to {MOST_SEEDS:,}")
+    return tuple(seeds)
+
+
+def _scope(config: CrawlConfig, seeds: tuple[str, ...]) -> Scope:
+    hosts = frozenset(config.hosts) or frozenset(map(host_of, seeds))
+    return Scope(
+        hosts=None if EVERYWHERE in hosts else hosts,
+        subdomains=config.subdomains,
+        include=config.include,
+        exclude=config.exclude,
+        max_depth=config.max_depth,
+        max_per_host=config.max_per_host,
+        max_per_shape=config.max_per_shape,
+    )

@@ -1,0 +1,157 @@
+"""What a page holds and where it leads: from bytes to a page and the addresses it names.
+
+    answer ─┬─ sitemap ──> addresses
+            └─ page ─────> text, title, links ─> hooks ─> in scope, not too many of a kind ─> addresses
+
+Nothing a page holds can stop the crawl: what cannot be read is named in the page's ``metadata``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..hooks import ask
+from .address import host_of, trap_shape
+from .extract import Extracted, Link, extract
+from .fetched import Fetched
+from .frontier import Found, Frontier
+from .frontier_records import Visit
+from .manners import PATH
+from .output import Exchange, Page, Result
+from .scope import Scope
+from .sitemap import read_sitemap
+from .visit import Arrived
+
+READ_ASIDE = 256 * 1024
+"""Bytes of a body above which it is read in another thread, to keep the event loop free."""
+MOST_FULL = 100_000
+"""Kinds of addresses that are known to be full."""
+SITEMAP_STARTS = (b"<urlset", b"<sitemapindex")
+LOOKED_AT = 1024
+"""Bytes in which a sitemap shows that it is one."""
+XML = frozenset(("application/xml", "text/xml", "application/rss+xml"))
+
+Follow = Callable[[Page, Link], bool]
+"""Whether to follow a link that is in scope."""
+Extract = Callable[[Page, Fetched], Mapping[str, Any] | None]
+"""What else to keep of a page: goes into its ``metadata``."""
+
+
+class Processing:
+    def __init__(
+        self, frontier: Frontier, scope: Scope, *, follow: Follow | None, extract: Extract | None, keeps_exchange: bool
+    ) -> None:
+        self._frontier, self._scope, self._follow, self._extract = frontier, scope, follow, extract
+        self._keeps_exchange = keeps_exchange
+        self._full: dict[tuple[str, str], str] = {}
+        """What no more addresses are taken of, and why."""
+
+    async def read(
+        self, visit: Visit, arrived: Arrived, fetched_at: float, request_headers: Iterable[tuple[str, str]]
+    ) -> tuple[Result | None, list[Found]]:
+        """The page and what it leads to; None in place of the page for a sitemap."""
+        fetched = arrived.fetched
+        if is_sitemap(visit, fetched):
+            sitemap = await _aside(fetched, read_sitemap, fetched.body, visit.url)
+            within = [Found(url, visit.depth, visit.url) for url in sitemap.sitemaps]
+            return None, await self._wanted(
+                [*within, *(Found(e.url, visit.depth + 1, visit.url) for e in sitemap.pages)]
+            )
+        read = await _aside(fetched, extract, fetched.body, fetched.content_type, fetched.charset, visit.url)
+        page = self._page(visit, arrived, read, fetched_at)
+        links = () if "nofollow" in read.robots_meta else read.links
+        found = {
+            link.url: Found(link.url, visit.depth + 1, visit.url)
+            for link in links
+            if "nofollow" not in link.rel and self._is_followed(page, link)
+        }
+        exchange = _exchange(fetched, request_headers) if self._keeps_exchange else None
+        return Result(page, exchange), await self._wanted(found.values())
+
+    def _page(self, visit: Visit, arrived: Arrived, read: Extracted, fetched_at: float) -> Page:
+        fetched = arrived.fetched
+        metadata: dict[str, Any] = {
+            name: value
+            for name in ("language", "description", "author", "published", "problem")
+            if (value := getattr(read, name))
+        }
+        if read.robots_meta:
+            metadata["robots"] = sorted(read.robots_meta)
+        page = Page(
+            url=visit.url,
+            final_url=read.canonical or visit.url,
+            status=fetched.status,
+            fetched_at=fetched_at,
+            depth=visit.depth,
+            content_type=fetched.content_type,
+            title=read.title,
+            text=read.text,
+            links=[link.url for link in read.links],
+            metadata=metadata,
+            found_on=visit.found_on,
+            wait=arrived.waited,
+            fetch=fetched.took,
+            attempts=arrived.attempts,
+        )
+        if self._extract is not None and (said := ask(self._extract, Mapping, page, fetched)):  # type: ignore[type-abstract]
+            metadata.update(said)
+        return page
+
+    def _is_followed(self, page: Page, link: Link) -> bool:
+        return self._follow is None or bool(ask(self._follow, bool, page, link))
+
+    async def _wanted(self, found: Iterable[Found]) -> list[Found]:
+        """Those in scope, and of those that are numbered no more than the scope has room for."""
+        scope = self._scope
+        wanted = [one for one in found if self._is_in_scope(one)]
+        counted = [one for one in wanted if scope.max_per_host is not None or "#" in trap_shape(one.url)]
+        if not counted:
+            return wanted
+        tallies = await self._frontier.tally([one.url for one in counted])
+        here: dict[tuple[str, str], int] = {}
+        left_out = set()
+        for one, tally in zip(counted, tallies, strict=True):
+            host, shape = host_of(one.url), trap_shape(one.url)
+            on_host, of_shape = here.get((host, ""), 0), here.get((host, shape), 0)
+            why_not = scope.refuses(
+                one.url, one.depth, on_host=tally.of_host + on_host, of_shape=tally.of_shape + of_shape
+            )
+            if why_not is None:
+                here[host, ""], here[host, shape] = on_host + 1, of_shape + 1
+                continue
+            left_out.add(one.url)
+            if tally.of_shape >= scope.max_per_shape and len(self._full) < MOST_FULL:
+                self._full[host, shape] = why_not
+        return [one for one in wanted if one.url not in left_out]
+
+    def _is_in_scope(self, one: Found) -> bool:
+        if self._scope.refuses(one.url, one.depth) is not None:
+            return False
+        return not self._full or (host_of(one.url), trap_shape(one.url)) not in self._full
+
+
+def is_sitemap(visit: Visit, fetched: Fetched) -> bool:
+    """Whether it was named as one, or looks like one."""
+    if visit.found_on.endswith(PATH):
+        return True
+    start = fetched.body[:LOOKED_AT]
+    if start.startswith(b"\x1f\x8b"):
+        return True
+    return fetched.content_type in XML and any(mark in start for mark in SITEMAP_STARTS)
+
+
+async def _aside(fetched: Fetched, read: Callable[..., Any], *arguments: Any) -> Any:
+    if len(fetched.body) > READ_ASIDE:
+        return await asyncio.to_thread(read, *arguments)
+    return read(*arguments)
+
+
+def _exchange(fetched: Fetched, request_headers: Iterable[tuple[str, str]]) -> Exchange:
+    return Exchange(
+        request_headers=tuple(request_headers),
+        status=fetched.status,
+        headers=tuple(fetched.headers.items()),
+        body=fetched.body,
+    )

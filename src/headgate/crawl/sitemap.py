@@ -1,0 +1,227 @@
+"""Which pages a site says it has: XML, packed or plain, an index of further ones, a feed, or a list of lines.
+
+    <urlset>        pages: each <url> with its <loc> and <lastmod>
+    <sitemapindex>  further sitemaps: each <sitemap> with its <loc>
+    <rss>, <feed>   pages: each <item> or <entry> with its link
+    plain lines     pages: one address to a line
+
+A sitemap comes from outside and may be fifty megabytes, so it is read as a stream and never held as a tree. A document
+type is refused as soon as it is met: it is the door for entities that unfold to billions. What is broken in the middle
+(an ``&`` that is not escaped is the usual thing) is read on by its ``<loc>`` alone.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from xml.parsers import expat
+
+from .address import LONGEST_ADDRESS, canonical
+from .charset import decode
+from .unpack import Unpacker, UnpackError
+
+LARGEST = 50 * 1024 * 1024
+"""Bytes, unpacked: the protocol's own bound, as is the next."""
+MOST_ADDRESSES = 50_000
+DEEPEST = 32
+"""Elements in elements; honest ones have five."""
+MOST_ELEMENTS = 1_000_000
+LONGEST_TOKEN = 1 << 20
+"""Bytes of a single tag or comment."""
+
+_STEP = 1 << 16
+_LOC = re.compile(rb"(?i)<(?!image:|video:)(?:\w{1,20}:)?loc\s*>\s*(?:<!\[CDATA\[)?([^<>\]]{1,4096})")
+_INDEX = re.compile(rb"(?i)<(?:\w{1,20}:)?sitemapindex[\s>]")
+_MARKUP = re.compile(rb"(?i)\s*<(?:!doctype\s+html|html|head|body)[\s>]")
+_DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?)?)?)?")
+_ROOTS = frozenset(("urlset", "sitemapindex", "rss", "feed", "rdf"))
+_ENTRIES = frozenset(("url", "sitemap", "item", "entry"))
+_DATES = frozenset(("lastmod", "pubdate", "updated"))
+
+
+@dataclass(frozen=True, slots=True)
+class SitemapEntry:
+    url: str
+    lastmod: str = ""
+    """When it changed, as the site wrote it (``2026-02-03`` or longer); empty if it did not, or not in that form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sitemap:
+    pages: tuple[SitemapEntry, ...] = ()
+    sitemaps: tuple[str, ...] = ()
+    """Where to read on."""
+    problem: str = ""
+    """What was wrong, in a sentence; empty if all was well. What could be read is there all the same."""
+
+
+def read_sitemap(body: bytes, url: str) -> Sitemap:
+    """What the sitemap at ``url`` lists, each address once and in canonical form. Never raises."""
+    problems: list[str] = []
+    body = _unpacked(body, problems)
+    found = _Found(url)
+    if not body.strip():
+        problems.append("is empty")
+    elif _MARKUP.match(body):
+        problems.append("is a web page")
+    elif body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") or body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        _read_xml(body, found, problems)
+    else:
+        _read_lines(body, found)
+    if found.strange:
+        problems.append(f"has {found.strange:,} entries that are no addresses")
+    if found.full:
+        problems.append(f"lists more than {MOST_ADDRESSES:,} addresses; the rest was not read")
+    pages = tuple(SitemapEntry(page, lastmod) for page, lastmod in found.pages.items())
+    return Sitemap(pages, tuple(found.sitemaps), f"sitemap {', '.join(problems)}" if problems else "")
+
+
+class _Found:
+    """What has been read so far."""
+
+    def __init__(self, url: str) -> None:
+        self._base = url
+        self.pages: dict[str, str] = {}
+        self.sitemaps: dict[str, None] = {}
+        self.strange = 0
+        self.full = False
+
+    def add(self, address: str, lastmod: str = "", *, is_sitemap: bool = False) -> None:
+        address = address.strip()
+        if not address:
+            return
+        if len(self.pages) + len(self.sitemaps) >= MOST_ADDRESSES:
+            self.full = True
+            raise _StopError
+        url = canonical(address, self._base) if len(address) <= LONGEST_ADDRESS else None
+        if url is None:
+            self.strange += 1
+        elif is_sitemap:
+            self.sitemaps.setdefault(url)
+        else:
+            lastmod = lastmod.strip()
+            self.pages.setdefault(url, lastmod if _DATE.fullmatch(lastmod) else "")
+
+
+class _StopError(Exception):
+    """Nothing more is to be read; the message is a clause about the sitemap, or empty."""
+
+
+def _unpacked(body: bytes, problems: list[str]) -> bytes:
+    if not body.startswith(b"\x1f\x8b"):
+        if len(body) > LARGEST:
+            problems.append(f"has more than {LARGEST:,} bytes; the rest was not read")
+        return body[:LARGEST]
+    unpacker, out = Unpacker("gzip"), bytearray()
+    try:
+        for step in unpacker.feed(body):
+            out += step
+            if len(out) > LARGEST:
+                problems.append(f"unpacks to more than {LARGEST:,} bytes; the rest was not read")
+                return bytes(out[:LARGEST])
+        unpacker.finish()
+    except UnpackError:
+        problems.append("cannot be unpacked to its end")
+    return bytes(out)
+
+
+def _read_xml(body: bytes, found: _Found, problems: list[str]) -> None:
+    reader = _XmlReader(found)
+    try:
+        for fed, piece in enumerate(_pieces(body.lstrip())):
+            reader.parser.Parse(piece, False)
+            if fed * _STEP - reader.parser.CurrentByteIndex > LONGEST_TOKEN:
+                raise _StopError(f"has a tag or comment of more than {LONGEST_TOKEN:,} bytes; the rest was not read")
+        reader.parser.Parse(b"", True)
+    except _StopError as why:
+        if str(why):
+            problems.append(str(why))
+    except (expat.ExpatError, LookupError, ValueError) as error:
+        why_not = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else "unknown charset"
+        problems.append(f"is broken XML ({why_not})")
+        _read_on(body, found)
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    return (body[start : start + _STEP] for start in range(0, len(body), _STEP))
+
+
+def _read_on(body: bytes, found: _Found) -> None:
+    """Every ``<loc>``, wherever it stands; those read already are known."""
+    is_sitemap = bool(_INDEX.search(body[:_STEP]))
+    try:
+        for loc in _LOC.finditer(body):
+            found.add(html.unescape(loc[1].decode("utf-8", "replace")), is_sitemap=is_sitemap)
+    except _StopError:
+        pass
+
+
+def _read_lines(body: bytes, found: _Found) -> None:
+    try:
+        for line in decode(body).text.splitlines():
+            if line.lstrip().startswith(("http://", "https://")):
+                found.add(line)
+            elif line.strip():
+                found.strange += 1
+    except _StopError:
+        pass
+
+
+class _XmlReader:
+    """The stream's handlers: the text of the few elements that matter, one entry at a time."""
+
+    def __init__(self, found: _Found) -> None:
+        self._found = found
+        self._depth = self._elements = 0
+        self._entry = self._address = self._date = self._inside = ""
+        self._entry_depth = 0
+        self._text: list[str] = []
+        self._characters = 0
+        self.parser = parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = self._refuse
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters_came
+
+    def _refuse(self, *_: object) -> None:
+        raise _StopError("declares a document type, which can hide endless entities; it was not read")
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        self._elements += 1
+        if self._elements > MOST_ELEMENTS:
+            raise _StopError(f"has more than {MOST_ELEMENTS:,} elements; the rest was not read")
+        name = tag.rpartition(":")[2].lower()
+        if self._depth == 1 and name not in _ROOTS:
+            raise _StopError(f"is XML of another kind (<{tag[:40]}>)")
+        if self._depth > DEEPEST:
+            raise _StopError(f"has elements more than {DEEPEST} deep; the rest was not read")
+        if name in _ENTRIES and not self._entry:
+            self._entry, self._entry_depth = name, self._depth
+            self._address = self._date = ""
+        elif self._entry and self._depth == self._entry_depth + 1:
+            self._inside, self._characters = name, 0
+            self._text.clear()
+            if name == "link" and attributes.get("rel", "alternate") == "alternate":
+                self._address = self._address or attributes.get("href", "")
+
+    def _characters_came(self, text: str) -> None:
+        if self._inside and self._characters <= LONGEST_ADDRESS:
+            self._characters += len(text)
+            self._text.append(text)
+
+    def _end(self, tag: str) -> None:
+        if self._entry and self._depth == self._entry_depth:
+            self._found.add(self._address, self._date, is_sitemap=self._entry == "sitemap")
+            self._entry = ""
+        elif self._entry and self._depth == self._entry_depth + 1:
+            text = "".join(self._text)
+            if self._inside == "loc" or (self._inside == "link" and not self._address):
+                self._address = text
+            elif self._inside in _DATES:
+                self._date = text
+            self._inside = ""
+        self._depth -= 1

@@ -257,12 +257,12 @@ def test_a_folder_may_be_moved_between_two_runs(headgate, files, to):
 
 
 def test_rows_that_all_fail_alike_stop_the_run_before_the_rest_does(headgate, to, files):
-    files.rows.write_text("".join(line(f"r{number}", model="") for number in range(250)))
+    files.rows.write_text("".join(line(f"r{number}", model="") for number in range(1000)))
     said = headgate("run", files.rows, "-o", files.out, *to)
     assert said.code == 4
     last = said.out.splitlines()[-1]
     assert "rows have all failed alike" in last and "headgate retry" in last and "--keep-going" in last
-    assert files.out.read_text().count("\n") < 250
+    assert files.out.read_text().count("\n") < 1000
     assert headgate("retry", files.out).code == 0
     assert headgate("run", files.rows, "-o", files.out, "--keep-going", *to).code == 3
-    assert files.out.read_text().count("\n") == 250
+    assert files.out.read_text().count("\n") == 1000

@@ -67,10 +67,10 @@ class World:
         self.asked.append((writer.get_extra_info("sockname")[0], request))
         hop = next(self._hops, None)
         if hop is None:
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nok")
+            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
         else:
             location = hop.replace("{port}", str(self.port)).replace("{n}", str(len(self.asked)))
-            writer.write(f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
+            writer.write(f"HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: {location}\r\n\r\n".encode())
         writer.close()
 
     async def _serve_inside(self, reader, writer):

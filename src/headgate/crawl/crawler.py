@@ -171,7 +171,7 @@ class Crawler:
         if self._crawl is None:
             return []
         now = self.clock.now()
-        lanes = [lane for lane in self._crawl.lanes.values() if not lane.is_idle or lane.opens_at > now]
+        lanes = [lane for lane in self._crawl.discovery.lanes.values() if not lane.is_idle or lane.opens_at > now]
         lanes.sort(key=lambda lane: -(lane.in_flight + len(lane.stock)))
         return [
             HostLook(

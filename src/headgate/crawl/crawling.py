@@ -4,23 +4,22 @@
         ^                      │ put off, given up, sent on                   │ addresses found
         └──────────────────────┴──────────────────────────────────────────────┘
 
-An address is in memory from ``take`` until what became of it is written down; so memory is bounded by ``MOST_HELD``,
-and a crash costs no more than the fetches that were under way.
+An address is in memory from ``take`` until what became of it is written down; so memory is bounded by what is
+held, and a crash costs no more than the fetches that were under way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..batch.bell import Bell
 from ..core.words import span
 from ..limiter import Permit
-from .address import host_of
+from .discovery import Discovery
+from .fates import Fates
 from .fetch import ANYTHING, fetch, new_session
 from .fetched import Fetched, FetchLimits
 from .frontier import Found, Frontier
@@ -33,19 +32,13 @@ from .output_warc import WarcOutput
 from .processing import Processing
 from .report import CrawlEvent, CrawlReport
 from .stages import Stage
-from .visit import Arrived, Fate, GivenUp, PutOff, SentOn, Visiting
+from .visit import Arrived, Fate, PutOff, SentOn, Visiting
 
 if TYPE_CHECKING:
     from .crawler import Crawler
 
 log = logging.getLogger("headgate")
 
-MOST_HELD = 10_000
-"""Addresses in memory: waiting in lanes, under way or not yet written down."""
-TAKE_EVERY = 0.01
-"""Seconds between two looks into the frontier while there is news."""
-IDLE_LANES = 1_000
-"""Hosts without addresses that stay in memory, with their rules."""
 READERS = 8
 """Pages that are read at a time; more than one only helps where large ones are read in threads."""
 WRITERS = 128
@@ -71,10 +64,8 @@ class Crawl:
         self.crew = Crew(config.workers)
         self.visiting = Visiting(self.limiter, crawler.fetch or self._fetch, config, self.clock, crawler.rng)
         self.manners = Manners(self)
-        self.lanes: OrderedDict[str, Lane] = OrderedDict()
-        self.held = 0
-        self.news = Bell(self.clock)
-        """Rings when there may be something to take, or the crawl may be over."""
+        self.discovery = Discovery(self)
+        self.fates = Fates(self)
         self.stopping = ""
         """Why nothing starts any more."""
         self.cut_short = False
@@ -99,10 +90,8 @@ class Crawl:
         self.writing: Stage[Written] = Stage(
             self._write, hands=WRITERS, room=room, times=report.stages["output"], **watched
         )
-        self._tasks: set[asyncio.Task[None]] = set()
-        """Fetches, and what is being written down beside the stages."""
         self._fetching: set[asyncio.Task[None]] = set()
-        self._discovery: asyncio.Task[None] | None = None
+        self._discovering: asyncio.Task[None] | None = None
         self.began_at = self.clock.now()
         self._pages_before = 0
 
@@ -124,7 +113,7 @@ class Crawl:
                 if config.deadline is not None:
                     over = f"deadline: {span(config.deadline)} are over"
                     timer = asyncio.get_running_loop().call_later(config.deadline, partial(self.stop, over, now=True))
-                self._discovery = asyncio.create_task(self.guarded(self._discover))
+                self._discovering = asyncio.create_task(self.guarded(self.discovery.go))
                 try:
                     await self._until_over()
                 except asyncio.CancelledError:
@@ -141,8 +130,8 @@ class Crawl:
             raise self.failure
 
     async def _until_over(self) -> None:
-        assert self._discovery is not None
-        await asyncio.wait([self._discovery])
+        assert self._discovering is not None
+        await asyncio.wait([self._discovering])
         while self._fetching and not self.failure:
             await asyncio.wait([*self._fetching])
 
@@ -151,11 +140,9 @@ class Crawl:
         if not self.stopping:
             self.stopping = self.report.stopped = reason
             self.tell("stopped", reason=reason)
-        if self._discovery is not None:
-            self._discovery.cancel()
-        for lane in self.lanes.values():
-            if lane.task is not None:
-                lane.task.cancel()
+        if self._discovering is not None:
+            self._discovering.cancel()
+        self.discovery.stop()
         if now:
             self.cut_short = True
             for task in self._fetching:
@@ -169,71 +156,18 @@ class Crawl:
 
     async def _close(self) -> None:
         """Finish what is under way, unless it was cut short; what is still taken then goes back to the frontier."""
-        lanes = [lane.task for lane in self.lanes.values() if lane.task is not None]
-        for task in lanes:
-            task.cancel()
-        await asyncio.gather(*lanes, *self._fetching, return_exceptions=True)
+        await asyncio.gather(*self.discovery.stop(), *self._fetching, return_exceptions=True)
         if not self.cut_short:
             await self.reading.drain()
             await self.writing.drain()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self.fates.writing, return_exceptions=True)
         await self.reading.close()
         await self.writing.close()
         if self.failure is None:
             counts = await self.frontier.counts()
             self.report.open, self.report.hosts = counts.open, counts.hosts
 
-    # ------------------------------------------------------------------ discovery
-
-    async def _discover(self) -> None:
-        """Take addresses from the frontier for as long as there are any, or may be."""
-        frontier, clock = self.frontier, self.clock
-        while not self.stopping:
-            room = MOST_HELD - self.held
-            visits = await frontier.take(room) if room > 0 else []
-            for visit in visits:
-                self._take_up(visit)
-            if self.is_enough:
-                self.stop(f"max_pages: {self.config.max_pages:,} pages are written")
-                return
-            if len(visits) == room:
-                await self.news.wait()
-                continue
-            next_at = await frontier.next_at()
-            if next_at is None and not self.held:
-                return
-            wait = float("inf") if next_at is None else next_at - frontier.now()
-            if not self.held and self.config.standstill is not None and wait >= self.config.standstill:
-                self.report.come_back_in = wait
-                self.stop(f"standstill: nothing can start; come back in {span(wait)}")
-                return
-            await self.news.wait(max(TAKE_EVERY, wait))
-            await clock.sleep_async(TAKE_EVERY)
-
-    def _take_up(self, visit: Visit) -> None:
-        lane = self.lanes.get(visit.host)
-        if lane is None:
-            if len(self.lanes) >= IDLE_LANES:
-                self._forget_idle()
-            lane = self.lanes[visit.host] = Lane(self, visit.host)
-        self.held += 1
-        if not lane.take_in(visit):
-            return
-        if lane.task is None:
-            lane.task = asyncio.create_task(self._send_along(lane))
-        else:
-            lane.bell.ring()
-
-    async def _send_along(self, lane: Lane) -> None:
-        await self.guarded(lane.go)
-        lane.task = None
-        self.lanes.move_to_end(lane.host)
-
-    def _forget_idle(self) -> None:
-        """The hosts that have been idle for longest make room for others."""
-        idle = [host for host, lane in self.lanes.items() if lane.is_idle]
-        for host in idle[: max(1, len(idle) - IDLE_LANES // 2)]:
-            del self.lanes[host]
+    # ------------------------------------------------------------------ extraction
 
     @property
     def is_enough(self) -> bool:
@@ -245,8 +179,6 @@ class Crawl:
         """Whether those under way may be the last pages that are wanted."""
         most = self.config.max_pages
         return most is not None and self._pages_before + self.report.pages + self.crew.open >= most
-
-    # ------------------------------------------------------------------ extraction
 
     def start(self, lane: Lane, visit: Visit, permit: Permit) -> None:
         """An address of this lane leaves, by this permit."""
@@ -277,14 +209,7 @@ class Crawl:
             await self.reading.put((visit, fate, self.frontier.now()))
             return
         self.crew.open -= 1
-        if isinstance(fate, Arrived):
-            self.give_up(visit, GivenUp(f"http_{fate.fetched.status}: answered {fate.fetched.status}"))
-        elif isinstance(fate, SentOn):
-            self.send_on(visit, fate)
-        elif isinstance(fate, PutOff):
-            self.put_off(visit, fate)
-        else:
-            self.give_up(visit, fate)
+        self.fates.settle(visit, fate)
 
     async def _fetch(self, visit: Visit) -> Fetched:
         is_listing = visit.found_on.endswith(PATH) or visit.url.endswith((".xml", ".xml.gz"))
@@ -317,7 +242,7 @@ class Crawl:
         visit, result, found = written
         await self.frontier.finish(visit, result, found, "" if result is not None else "sitemap")
         self.crew.open -= 1
-        self._ended()
+        self.discovery.let_go()
         if result is None:
             self.report.sitemaps += 1
             return
@@ -335,68 +260,6 @@ class Crawl:
         )
         if self._delivery is not None and not self.cut_short:
             await self._delivery.put(page)
-
-    # ------------------------------------------------------------------ every other end of a visit
-
-    def send_on(self, visit: Visit, fate: SentOn) -> None:
-        """A redirect: its target is an address like any other, one redirect further."""
-        target, reason = fate.target, ""
-        if target is None:
-            return self.give_up(visit, GivenUp("redirect: leads to no address that can be visited"))
-        if visit.redirects >= self.config.max_redirects:
-            return self.give_up(visit, GivenUp(f"redirect: {visit.redirects + 1} redirects in a row"))
-        if (why_not := self.scope.refuses(target, visit.depth)) is not None:
-            return self.refuse(visit, f"scope: redirects to {host_of(target)}, to an address that {why_not}")
-        self.report.sent_on += 1
-        self.tell("sent_on", visit.host, url=visit.url, status=fate.fetched.status, reason=f"to {target}")
-        found = [Found(target, visit.depth, visit.found_on or visit.url, visit.redirects + 1)]
-        return self._end(self.frontier.finish(visit, None, found, reason or f"redirect: to {target}"))
-
-    def put_off(self, visit: Visit, fate: PutOff) -> None:
-        self.report.put_off += 1
-        self.tell("put_off", visit.host, url=visit.url, reason=fate.reason, seconds=fate.seconds)
-        until = self.frontier.now() + fate.seconds
-        counts = {"attempts": fate.attempts, "rate_limited": fate.rate_limited}
-        self._end(self.frontier.put_off(visit, until, fate.reason, **counts))
-
-    def put_host_off(self, lane: Lane, seconds: float) -> None:
-        """Its addresses wait on disk, with the reason, until it opens again."""
-        visits = list(lane.stock)
-        lane.stock.clear()
-        self.report.put_off += len(visits)
-        for visit in visits:
-            self.tell("put_off", visit.host, url=visit.url, reason=lane.why_shut, seconds=seconds)
-        self._end(self._rest(lane, visits, seconds), len(visits))
-
-    async def _rest(self, lane: Lane, visits: list[Visit], seconds: float) -> None:
-        await self.frontier.rest(lane.host, self.frontier.now() + seconds, lane.why_shut)
-        await self.frontier.give_back(visits)
-
-    def give_up(self, visit: Visit, fate: GivenUp) -> None:
-        if not fate.sent:
-            return self.refuse(visit, fate.reason)
-        self.report.note_failed(fate.reason)
-        self.tell("failed", visit.host, url=visit.url, reason=fate.reason, attempts=visit.attempts + 1)
-        return self._end(self.frontier.fail(visit, fate.reason))
-
-    def refuse(self, visit: Visit, reason: str) -> None:
-        self.report.refused += 1
-        self.tell("refused", visit.host, url=visit.url, reason=reason)
-        self._end(self.frontier.refuse(visit, reason))
-
-    def _end(self, writing: Coroutine[Any, Any, Any], visits: int = 1) -> None:
-        task = asyncio.create_task(self.guarded(self._write_down, writing, visits))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _write_down(self, writing: Awaitable[Any], visits: int) -> None:
-        await writing
-        for _ in range(visits):
-            self._ended()
-
-    def _ended(self) -> None:
-        self.held -= 1
-        self.news.ring()
 
     # ------------------------------------------------------------------ on the way
 

@@ -18,6 +18,7 @@ IPv4 addresses inside of IPv6 ones (mapped, 6to4, NAT64) are judged as what they
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,8 @@ LOOKUPS_AT_ONCE = 64
 """Threads; a lookup that hangs holds one of them, and nobody else up."""
 LOOKUP_LIFE = 60
 """Seconds for which a name is not looked up again."""
+KEPT_OPEN = 4.0
+"""Seconds for an idle connection. Many servers hang up after 5; whoever asks in that very moment gets no answer."""
 
 _LIFTED_FOR_PRIVATE = frozenset(("private", "loopback", "link-local", "carrier-grade NAT"))
 
@@ -147,7 +150,9 @@ class GuardedConnector(aiohttp.TCPConnector):
     """Raises ``RefusedAddress`` before anything is sent."""
 
     def __init__(self, guard: Guard, limit: int, look_up: Lookup) -> None:
-        super().__init__(limit=limit, resolver=_Judged(guard, look_up), ttl_dns_cache=LOOKUP_LIFE)
+        super().__init__(
+            limit=limit, resolver=_Judged(guard, look_up), ttl_dns_cache=LOOKUP_LIFE, keepalive_timeout=KEPT_OPEN
+        )
         self.guard = guard
 
     async def connect(
@@ -199,8 +204,6 @@ def _judge(guard: Guard, host: str, address: str) -> None:
 
 async def _look_up(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
     """The system's own lookup, in threads of its own: asyncio's few are needed for other work."""
-    import asyncio
-
     ask: Callable[[], list[Any]] = partial(
         socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
     )

@@ -64,7 +64,7 @@ class Lane:
     def take_in(self, visit: Visit) -> bool:
         """Whether there is one more to send along; what robots.txt forbids is refused at once."""
         if self.rules is not None and not self.rules.allows(visit.url):
-            self.crawl.refuse(visit, FORBIDDEN)
+            self.crawl.fates.refuse(visit, FORBIDDEN)
             return False
         self.stock.append(visit)
         return True
@@ -90,7 +90,7 @@ class Lane:
             if self.hopeless is not None:
                 self.give_up(self.hopeless)
             elif self.opens_at > now:
-                crawl.put_host_off(self, self.opens_at - now)
+                crawl.fates.put_host_off(self, self.opens_at - now)
             elif (obstacle := self._obstacle(now) or await self._send()) is not None:
                 await self._wait(*obstacle)
         self.waits_for = ""
@@ -190,7 +190,7 @@ class Lane:
 
     def give_up(self, fate: GivenUp) -> None:
         while self.stock:
-            self.crawl.give_up(self.stock.popleft(), fate)
+            self.crawl.fates.give_up(self.stock.popleft(), fate)
 
     # ------------------------------------------------------------------ looking
 

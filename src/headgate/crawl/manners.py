@@ -107,7 +107,7 @@ class Manners:
         await crawl.frontier.keep_robots(lane.host, KeptRobots(fetched.status, body, crawl.frontier.now()))
         lane.follow(rules, until=crawl.clock.now() + rules.life)
         crawl.tell("robots", lane.host, url=url, status=fetched.status, reason=rules.problem)
-        crawl.news.ring()
+        crawl.discovery.news.ring()
 
     def _sitemaps(self, rules: Rules, url: str) -> list[Found]:
         found = (canonical(sitemap, url) for sitemap in rules.sitemaps)

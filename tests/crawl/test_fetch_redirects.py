@@ -1,7 +1,7 @@
 """Where redirects may lead: the cases of redirect_cases.json, hop by hop, on real sockets.
 
-Three addresses of the loopback network play the world: 127.0.0.2 sends on, 127.0.0.3 is another good host, and 127.0.0.1
-is what must never be asked: it counts everybody who so much as connects.
+Three addresses of the loopback network play the world: 127.0.0.2 sends on, 127.0.0.3 is another good host, and
+127.0.0.1 is what must never be asked: it counts everybody who so much as connects.
 """
 
 import asyncio

@@ -277,7 +277,7 @@ class TestPuttingOff:
                 (visit,) = await frontier.take(1, ["a.example"])
                 await frontier.put_off(visit, frontier.now() + 60.0, "later")
                 await frontier.rest("b.example", frontier.now() + 60.0, "later")
-            place.clock = VirtualClock(place.clock.now() - 900.0)
+            place.clock = VirtualClock(1000.0, wall=place.clock.wall() - 900.0)
             async with place.frontier() as frontier:
                 place.clock.advance(61.0)
                 assert len(await frontier.take(10)) == 2

@@ -160,15 +160,8 @@ class Fates:
         run = self._run
         if not kept:
             return self._lost(item)
-        report, most = run.report, run.config.hopeless_after
-        report.note_final(state, reason, item.totals()[2])
-        if (
-            most is not None
-            and report.dead >= most
-            and not report.done
-            and not report.skipped
-            and len(report.reasons) == 1
-        ):
+        run.report.note_final(state, reason, item.totals()[2])
+        if run.report.is_hopeless(run.config.hopeless_after):
             run.stop(f"hopeless: {reason}")
         if run.runner.on_event is not None:
             run.tell(f"item_{state.value}", item.key, item, reason=reason)

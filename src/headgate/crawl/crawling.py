@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headgate")
 
-READERS = 8
-"""Pages that are read at a time; more than one only helps where large ones are read in threads."""
+READERS = 64
+"""Pages that are read at a time: large ones in threads, and each has to hear from the frontier what is full."""
 WRITERS = 128
 """Pages that wait for one commit."""
 
@@ -78,6 +78,7 @@ class Crawl:
         self._processing = Processing(
             frontier,
             self.scope,
+            agent=config.robots_agent,
             follow=crawler.follow,
             extract=crawler.extract,
             keeps_exchange=any(isinstance(output, WarcOutput) for output in crawler.outputs),

@@ -6,7 +6,7 @@ database: Python gives up its lock at every step, and a busy event loop takes mi
     load ─> finish, put_off, add, take, ... ─> flush: addresses ─> hosts ─> totals ─> outputs, on disk ─> COMMIT
 
 The outputs are on disk before the transaction that knows of their new length. If it does not come to that, they are
-cut back to the length that the file knows: at once if the process lives, else when the frontier is opened again.
+cut back to the length that the file knows before anything else is written to them, by this process or the next.
 """
 
 from __future__ import annotations
@@ -176,13 +176,8 @@ class FrontierBook:
 
     def flush(self) -> None:
         self._write()
-        for number, pages in enumerate(self._pages):
-            pages.keep()
-            if self._results:
-                length = pages.write(records[number] for records in self._results)
-                self.connection.execute("UPDATE outputs SET offset = ? WHERE name = ?", (length, pages.name))
-        if self._results and self._passing:
-            self._passing("write")
+        if self._results:
+            self._write_pages()
         self._totals["pages"] += len(self._results)
         self._results.clear()
         self._put(sql.ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
@@ -190,13 +185,21 @@ class FrontierBook:
         self.connection.execute("INSERT OR REPLACE INTO totals VALUES ('seen_at', ?)", (int(self.now),))
         self._remember()
 
+    def _write_pages(self) -> None:
+        for number, pages in enumerate(self._pages):
+            (known,) = self.connection.execute(sql.LENGTH, (pages.name,)).fetchone()
+            length = pages.write((records[number] for records in self._results), known)
+            self.connection.execute(sql.NEW_LENGTH, (length, pages.name))
+        if self._passing:
+            self._passing("write")
+
     def forget(self) -> None:
         for kept in (self._known, self._new, self._ended, self._hosts, self._totals, self._results):
             kept.clear()
         self._lately = (set(), set())
         self._due_at = 0.0
         for pages in self._pages:
-            pages.go_back()
+            pages.close()
 
     def _end(
         self, number: int, host: int, state: int, reason: str, attempts: int = 0, times: int = 0, until: float = 0.0
@@ -231,7 +234,7 @@ class FrontierBook:
         """Addresses and hosts, as far as this transaction has come."""
         if self._new:
             (last,) = self.connection.execute("SELECT coalesce(max(id), 0) FROM urls").fetchone()
-            self.connection.execute(sql.NEW_HOSTS, (json.dumps(list({row[1] for row in self._new})),))
+            self.connection.execute(sql.NEW_HOSTS, (json.dumps(list(dict.fromkeys(row[1] for row in self._new))),))
             self._put(sql.NEW_URLS, self._new)
             self.connection.execute(sql.NEW_SHAPES, (last,))
             for host, count in self._ask(sql.NEW_BY_HOST, last):

@@ -98,13 +98,13 @@ def _take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], 
         return
     (pages,) = connection.execute("SELECT coalesce(sum(amount), 0) FROM totals WHERE name = 'pages'").fetchone()
     if pages:
-        was = [
-            f"the {name} was {_shown(known.get(name))} and is now {_shown(identity.get(name))}"
+        changed = "; ".join(
+            f"{name} was {_shown(known.get(name))} and is now {_shown(identity.get(name))}"
             for name in sorted({*known, *identity})
             if known.get(name) != identity.get(name)
-        ]
+        )
         raise LedgerError(
-            f"{path} belongs to another crawl, which has written {pages:,} pages: {'; '.join(was)}. Pages of both "
+            f"{path} belongs to another crawl, with {pages:,} page{'s' * (pages > 1)} written: {changed}. Pages of both "
             "would be mixed. Run it as it was, or name another output"
         )
     for table in ("identity", "urls", "hosts", "shapes", "totals"):

@@ -78,3 +78,8 @@ SELECT json_group_array(json_array(coalesce(waiting + taken + put_off + done + l
 FROM json_each(?) AS asked LEFT JOIN hosts ON name = asked.value ->> 0
 LEFT JOIN shapes ON shapes.host = hosts.id AND shape = asked.value ->> 1
 """
+
+# ---------------------------------------------------------------------- how long the outputs are
+
+LENGTH = "SELECT offset FROM outputs WHERE name = ?"
+NEW_LENGTH = "UPDATE outputs SET offset = ? WHERE name = ?"

@@ -1,7 +1,7 @@
 """A crawl's output during its transactions: it grows before the frontier knows, and shrinks if the frontier never does.
 
-    write ─> on disk ─> the frontier's COMMIT ─> keep
-                              └─ fails ────────> go_back: cut to what the frontier knows
+    write ─> on disk ─> the frontier's COMMIT ─> write ...
+                              └─ fails: close ─> opened again, and cut to what the frontier knows
 
 A page cannot be written again from the frontier, which has addresses and no pages. So an output that is gone, or
 shorter than the frontier knows it, is told and not mended.
@@ -26,31 +26,24 @@ class Pages:
     def __init__(self, output: Output, length: int, *, ours: bool, frontier: str) -> None:
         self.name = name_of(output)
         self._output = output
-        self._length = self._kept = length
         if length and output.path != STDOUT:
             _check_length(output.path, length, frontier)
         self._file: OutputFile | None = _Appended(output, length, ours=ours)
 
-    def write(self, records: Iterable[bytes]) -> int:
-        """Append these, and have them on disk; returns how long the file is. Raises ``OutputError``."""
-        file = self._file = self._file or _Appended(self._output, self._kept, ours=True)
-        if not self._length:
+    def write(self, records: Iterable[bytes], known: int) -> int:
+        """Append these to the length that the frontier knows, and have them on disk; returns how long it is then.
+
+        Raises ``OutputError``.
+        """
+        file = self._file = self._file or _Appended(self._output, known, ours=True)
+        if not known:
             file.append(self._output.head())
         for record in records:
             file.append(record)
-        self._length = file.sync()
-        return self._length
-
-    def keep(self) -> None:
-        """The frontier knows all that was written."""
-        self._kept = self._length
-
-    def go_back(self) -> None:
-        """The frontier knows no more than what was kept: the rest is cut off, at the latest before it is written on."""
-        self.close()
-        self._length = self._kept
+        return file.sync()
 
     def close(self) -> None:
+        """Whatever stands behind the length that the frontier knows is cut off when it is next written to."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

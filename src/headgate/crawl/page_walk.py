@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ MOST_ANCHORS = 50_000
 LONGEST_ANCHOR_TEXT = 200
 LONGEST_NAMES = 500
 """Characters of a class and an id that are looked at."""
+NAMES_REMEMBERED = 2_048
+"""Classes and ids whose words are known: a page has few, and has them often."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -39,22 +42,26 @@ _NOT_ENTERED = _words("script style template textarea select svg canvas object a
 _QUIET = _words("button noscript iframe audio video label noframes noembed")
 _HEADINGS = _words("h1 h2 h3 h4 h5 h6")
 _VERBATIM = _words("pre listing xmp")
-_MAY_BE_ZONES = _BLOCKS - _words("html body tr tbody thead tfoot li p pre") | _words("span")
+_MAY_BE_ZONES = _BLOCKS - _words("html body tr tbody thead tfoot li p pre")
 _APART = _words("nav aside footer dialog menu search")
 _ROLES_APART = _words("navigation banner contentinfo complementary search dialog alertdialog menu menubar toolbar tablist alert")
 _WORDS_APART = _words(
     "cookie cookies consent gdpr ccpa onetrust cookiebanner newsletter advert advertisement advertising adsbygoogle ads outbrain "
-    "taboola editsection printfooter breadcrumb breadcrumbs skiplink linenos lineno gutter"
+    "taboola printfooter breadcrumb breadcrumbs"
 )
 _WORDS_PERHAPS_APART = _words(
-    "nav navbar navigation menu submenu sidebar sidenav toolbar topbar footer header masthead share sharing social related "
+    "nav navbar navigation menu submenu sidebar sidenav toolbar topbar footer masthead share sharing social related "
     "recommended recommendations promo promoted promotion sponsor sponsored subscribe subscription signup popup modal overlay "
-    "pagination pager toc widget banner ad upsell crosssell carousel"
+    "pagination pager toc banner ad upsell crosssell"
 )
 _WORDS_OF_NOTES = _words("note tip warning caution danger important info admonition callout hint example")
 _NAME_WORD = re.compile(r"[a-z]+")
 _UNSEEN = re.compile(r"(?i)display\s*:\s*none|visibility\s*:\s*hidden")
-_UNSEEN_CLASS = re.compile(r"(?:^|\s)(?:sr-only|visually-?hidden|screen-reader-text|skip-link|skiplink)(?:$|\s)")
+_UNSEEN_CLASS = re.compile(
+    r"(?:^|\s)(?:sr-only|visually-?hidden|screen-reader-text|skip-?link|mw-editsection|linenos?|line-numbers|gutter)(?:$|\s)"
+)
+_LINE_BREAK = "\x1f"
+"""Stands for <br> until a block is made; spaces and line ends of the source are one space."""
 _PERMALINKS = frozenset("¶#§🔗⚓")
 
 
@@ -150,6 +157,10 @@ def walk(root: LexborNode) -> Walked:
             following = node.next if ancestors else None
         node = following
     walker.flush()
+    for zone in reversed(walker.zones):
+        if zone.parent is not None:
+            zone.parent.length += zone.length
+            zone.parent.linked += zone.linked
     return Walked(walker.blocks, walker.zones, walker.anchors, walker.left <= 0)
 
 
@@ -197,7 +208,7 @@ class _Walker:
         if tag == "z":
             return None  # lettering, as `markup` renames it
         if tag == "br":
-            self._pieces.append("\n")
+            self._pieces.append("\n" if self._verbatim else _LINE_BREAK)
             return None
         if tag in _CELLS:
             if self._pieces and any(map(str.strip, self._pieces)):
@@ -230,8 +241,6 @@ class _Walker:
             if tag in ("ul", "ol") and self._lists:
                 self._lists.pop()
             self._tag = "body"
-        elif self._zone is not opened.zone:
-            self.flush()
         self._zone, self._anchor, self._quiet = opened.zone, opened.anchor, opened.quiet
 
     def flush(self) -> None:
@@ -242,7 +251,7 @@ class _Walker:
             return
         text = "".join(pieces)
         text = text.strip("\r\n").rstrip() if self._verbatim else _tidy(text)
-        if not text.strip(" |\n\t"):
+        if not text.strip(" |\r\n\t"):
             return
         self.blocks.append(Block(text, min(linked, len(text)), self._tag, self._zone, self._bullet))
         self._bullet = ""
@@ -285,8 +294,6 @@ class _Walker:
         purpose = self._purpose(tag, attributes)
         if purpose is None:
             return
-        if tag == "span":
-            self.flush()
         if purpose in (Purpose.MAIN, Purpose.ARTICLE):
             self._mark_the_point()
         self._zone = Zone(purpose, self._zone)
@@ -322,15 +329,21 @@ def _is_unseen(attributes: dict[str, str | None]) -> bool:
     if "hidden" in attributes or attributes.get("aria-hidden") == "true":
         return True
     style, class_ = attributes.get("style"), attributes.get("class")
-    return bool((style and _UNSEEN.search(style[:LONGEST_NAMES])) or (class_ and _UNSEEN_CLASS.search(class_[:LONGEST_NAMES])))
+    return bool((style and _UNSEEN.search(style[:LONGEST_NAMES])) or (class_ and _is_unseen_class(class_[:LONGEST_NAMES])))
 
 
+@lru_cache(maxsize=NAMES_REMEMBERED)
+def _is_unseen_class(names: str) -> bool:
+    return _UNSEEN_CLASS.search(names) is not None
+
+
+@lru_cache(maxsize=NAMES_REMEMBERED)
 def _name_words(names: str) -> frozenset[str]:
     return frozenset(_NAME_WORD.findall(names.lower()))
 
 
 def _tidy(text: str) -> str:
-    """Single spaces; the line breaks that are left are those that were asked for."""
-    if "\n" not in text and "  " not in text and "\t" not in text:
-        return text.strip()
-    return " ".join(text.split())
+    """Single spaces, and line breaks where they were asked for."""
+    if _LINE_BREAK not in text:
+        return " ".join(text.split())
+    return "\n".join(line for part in text.split(_LINE_BREAK) if (line := " ".join(part.split())))

@@ -41,10 +41,17 @@ Extract = Callable[[Page, Fetched], Mapping[str, Any] | None]
 
 class Processing:
     def __init__(
-        self, frontier: Frontier, scope: Scope, *, follow: Follow | None, extract: Extract | None, keeps_exchange: bool
+        self,
+        frontier: Frontier,
+        scope: Scope,
+        *,
+        agent: str,
+        follow: Follow | None,
+        extract: Extract | None,
+        keeps_exchange: bool,
     ) -> None:
         self._frontier, self._scope, self._follow, self._extract = frontier, scope, follow, extract
-        self._keeps_exchange = keeps_exchange
+        self._agent, self._keeps_exchange = agent, keeps_exchange
         self._full: dict[tuple[str, str], str] = {}
         """What no more addresses are taken of, and why."""
 
@@ -59,16 +66,19 @@ class Processing:
             return None, await self._wanted(
                 [*within, *(Found(e.url, visit.depth + 1, visit.url) for e in sitemap.pages)]
             )
-        read = await _aside(fetched, extract, fetched.body, fetched.content_type, fetched.charset, visit.url)
+        read = await _aside(fetched, self._extracted, fetched)
         page = self._page(visit, arrived, read, fetched_at)
-        links = () if "nofollow" in read.robots_meta else read.links
+        links = () if read.nofollow or "nofollow" in fetched.headers.get("X-Robots-Tag", "").lower() else read.links
         found = {
             link.url: Found(link.url, visit.depth + 1, visit.url)
             for link in links
-            if "nofollow" not in link.rel and self._is_followed(page, link)
+            if "nofollow" not in link.rel.split() and self._is_followed(page, link)
         }
         exchange = _exchange(fetched, request_headers) if self._keeps_exchange else None
         return Result(page, exchange), await self._wanted(found.values())
+
+    def _extracted(self, fetched: Fetched) -> Extracted:
+        return extract(fetched.body, fetched.content_type, fetched.charset, fetched.url, agent=self._agent)
 
     def _page(self, visit: Visit, arrived: Arrived, read: Extracted, fetched_at: float) -> Page:
         fetched = arrived.fetched

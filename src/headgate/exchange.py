@@ -8,6 +8,7 @@ words, since an HTTP library's may quote an address or a header, and with it a k
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -101,9 +102,6 @@ async def exchange(
     ``name`` is what they call the server; ``largest`` is in bytes, unpacked; ``within`` may be endless (``math.inf``)
     for a caller who sees to the time.
     """
-    import aiohttp
-
-    timeout = aiohttp.ClientTimeout(total=None if within == inf else within, sock_connect=min(within, CONNECT_WITHIN))
     problem: Failed
     try:
         async with session.request(
@@ -113,7 +111,7 @@ async def exchange(
             data=body,
             headers=headers,
             allow_redirects=False,
-            timeout=timeout,
+            timeout=_timeout(within),
             middlewares=() if method in _SENT_ONCE_ANYWAY else (_send_once,),
         ) as response:
             content = await _read(response, largest)
@@ -125,9 +123,24 @@ async def exchange(
     except ValueError as error:
         what = f"cannot be asked that: the request cannot be written ({type(error).__name__})"
         problem = UnfitAnswerError(name, what)
-    except (_HungUpError, aiohttp.ClientError, OSError) as error:
+    except (_HungUpError, *_client_errors(), OSError) as error:
         problem = NoAnswerError(name, why_no_answer(error, within))
     raise problem  # out of the handlers, so that no context leads back to what the library said
+
+
+@lru_cache(maxsize=64)
+def _timeout(within: float) -> aiohttp.ClientTimeout:
+    """Remembered, for most calls have the same."""
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=None if within == inf else within, sock_connect=min(within, CONNECT_WITHIN))
+
+
+def _client_errors() -> tuple[type[Exception], ...]:
+    """What the library raises; asked for only when something is raised."""
+    import aiohttp
+
+    return (aiohttp.ClientError,)
 
 
 def why_no_answer(error: Exception, within: float) -> str:

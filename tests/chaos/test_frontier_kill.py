@@ -1,5 +1,4 @@
-"""kill -9 at any moment of a crawl: every page is in each output exactly once, and no more fetches are repeated than were
-in flight."""
+"""kill -9 at any moment of a crawl: each output has every page exactly once; only fetches in flight are repeated."""
 
 import importlib.util
 import json

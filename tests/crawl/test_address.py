@@ -95,7 +95,7 @@ def test_a_page_without_a_path_is_a_folder():
         ("z=1&a=2&m=3", "?z=1&a=2&m=3"),
         ("a=1&&b=2&", "?a=1&b=2"),
         ("a=1&a=2", "?a=1&a=2"),
-        ("clid=3&idclid=4", "?idclid=4"),
+        ("clid=3&idclid=4", "?clid=3&idclid=4"),
     ],
 )
 def test_parameters_about_the_visitor_are_dropped_and_the_others_keep_their_order(query, kept):
@@ -129,7 +129,7 @@ def test_sessions_in_the_path_are_dropped(path, kept):
         ("http:", "no host"),
         ("http://", "no host"),
         ("http:page", "no host"),
-        ("http://:80/", "no host"),
+        ("http://:80/", "broken host or port"),
         ("http://jo:pw@host/", "user or a password"),
         ("http://host:x/", "broken host or port"),
         ("http://host:-1/", "broken host or port"),
@@ -145,7 +145,7 @@ def test_sessions_in_the_path_are_dropped(path, kept):
         ("http://0x7f.1/", "unusual way"),
         ("http://1.2.3/", "unusual way"),
         ("http://example.08/", "unusual way"),
-        ("http://host/\x00", "control characters"),
+        ("http://host/\x00x", "control characters"),
         ("http://host/\ud800", "half a character"),
         ("http://host/" + "a" * LONGEST_ADDRESS, "longer than"),
         ("http://host/" + "é" * 500, "longer than"),
@@ -171,7 +171,7 @@ def test_a_canonical_address_is_its_own_and_is_written_in_plain_ascii(link, base
         assert canonical(address) == address
         assert address.isascii()
         assert address.isprintable()
-        assert not set(address) & set(' "<>\\^`{|}#@'[:-1])
+        assert not set(address) & set(' "<>\\^`{|}#')
         assert len(address) <= LONGEST_ADDRESS
 
 

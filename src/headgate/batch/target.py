@@ -29,7 +29,7 @@ from ..exchange import (
 )
 from .addresses import UnfitPathError, address_of
 from .formats import BrokenRowError, InputRow, answer_line, dead_line, row_id
-from .formats.shapes import decode_strictly
+from .formats.glancing import glance
 from .item import Result
 from .ledger import Row
 from .prices import Prices
@@ -106,6 +106,7 @@ class Target:
         if self.address.key_header.lower() in map(str.lower, config.headers):
             raise ConfigError(f"target headers: {self.address.key_header!r} is set from the credentials")
         self._fixed = {**dict(self.address.headers), **config.headers}
+        self._with_body = {**self._fixed, "Content-Type": "application/json"}
         self._is_silent = is_silent(config.path or self.address.path)
         self._session: aiohttp.ClientSession | None = None
         self._time_limits = TimeLimits()
@@ -154,13 +155,11 @@ class Target:
         except UnfitPathError as error:
             raise row.broken(str(error)) from None
         secret, remaining = ctx.credential or "", ctx.remaining
-        headers = dict(self._fixed)
+        headers = self._fixed.copy() if request.body is None else self._with_body.copy()
         if secret:
             if not _is_header("x", secret):
                 raise AuthenticationError(name, "the credential has characters that no header can hold")
             headers[self.address.key_header] = self.address.key_prefix + secret
-        if request.body is not None:
-            headers["Content-Type"] = "application/json"
         if request.method in _WITH_EFFECT:
             headers["Idempotency-Key"] = self.idempotency_key(row)
         within = self.config.timeout if remaining is None else max(0.001, min(self.config.timeout, remaining))
@@ -182,7 +181,7 @@ class Target:
                 raise
             raise NoAnswerInTimeError(name, why_no_answer(error, within)) from None
         body, read = _json_of(answer, name)
-        self._report(ctx, answer, read, request.model)
+        self._report(ctx, answer, read, row)
         return answer_line(row_id(row.index, row.digest), request.name, answer.status_code, _request_id(answer), body)
 
     def idempotency_key(self, row: InputRow) -> str:
@@ -197,7 +196,8 @@ class Target:
         found = self._urls[path] = URL(self.address.url(path or self.config.path), encoded=True)
         return found
 
-    def _report(self, ctx: RowContext, answer: Answer, read: Any, model: str) -> None:
+    def _report(self, ctx: RowContext, answer: Answer, read: Any, row: InputRow) -> None:
+        """What the answer means and what it took; where it does not say, that is what was expected."""
         if 300 <= answer.status_code < 400:
             raise UnfitAnswerError(
                 self.address.name,
@@ -205,14 +205,18 @@ class Target:
             )
         usage = usage_of(read)
         if usage is None:
-            ctx.report(answer)
+            if ctx.report(answer) is Outcome.OK:
+                likely = self.cost(row)
+                ctx.charge(tokens=likely["tokens"], cost=likely.get("money", 0.0))
             return
-        ctx.report(answer, cost={"requests": 1, "tokens": usage.tokens})
-        said = read.get("model")
-        money = self._prices.cost(model, usage)
-        if money is None and isinstance(said, str):
-            money = self._prices.cost(said, usage)
-        ctx.charge(tokens=usage.tokens, cost=money or 0.0)
+        tokens = usage.tokens
+        ctx.report(answer, cost={"requests": 1, "tokens": tokens})
+        money = None
+        if self._prices:
+            money = self._prices.cost(row.request().model, usage)
+            if money is None and isinstance(said := read.get("model"), str):
+                money = self._prices.cost(said, usage)
+        ctx.charge(tokens=tokens, cost=money or 0.0)
 
     async def __aenter__(self) -> Self:
         if self._session is None:
@@ -237,7 +241,7 @@ def _json_of(answer: Answer, name: str) -> tuple[bytes, Any]:
     if not content:
         return b"null", None
     try:
-        return content, decode_strictly(content.decode())
+        return content, glance(content)
     except (ValueError, RecursionError):
         pass
     if answer.status_code < 300:

@@ -37,17 +37,17 @@ class Latency:
     def add(self, seconds: float) -> None:
         """Take one answer's time. What cannot be one (negative, NaN, above 31 days) is ignored."""
         if 0.0 <= seconds <= LONGEST_WAIT:
-            count = self.count
-            self.count = count + 1
+            count, samples = self.count, self._samples
             if count >= MOST_SAMPLES:
                 self.ewma += WEIGHT * (seconds - self.ewma)
-                self._samples[count & _NEXT_PLACE] = seconds
+                samples[count & _NEXT_PLACE] = seconds
             elif count:
                 self.ewma += WEIGHT * (seconds - self.ewma)
-                self._samples.append(seconds)
+                samples.append(seconds)
             else:
                 self.ewma = seconds
                 self._samples = array("f", (seconds,))
+            self.count = count + 1  # at last: a signal in between leaves a sample too many, never one too few
 
     def p95(self) -> float:
         """The time that 95 % of the latest answers did not exceed (nearest rank, 7 digits); 0 before the first."""
@@ -56,7 +56,9 @@ class Latency:
 
     def to_state(self) -> tuple[float, int, bytes] | tuple[()]:
         """Small, for setting an idle key aside: empty if there was no answer yet."""
-        return () if not self.count else (self.ewma, self.count, self._samples.tobytes())
+        return (
+            () if not self.count else (self.ewma, self.count, self._samples[: min(self.count, MOST_SAMPLES)].tobytes())
+        )
 
     @classmethod
     def from_state(cls, state: tuple[float, int, bytes] | tuple[()]) -> Latency:

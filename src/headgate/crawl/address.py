@@ -46,7 +46,7 @@ _IS_UNRESERVED = re.compile(rf"[{_UNRESERVED}]")
 
 _SESSION_IN_PATH = re.compile(r"(?i);(?:jsessionid|phpsessid|sid)=[^/;]*|/\((?:[a-z]\([0-9a-z]{24}\))+\)(?=/)")
 _TRACKING = re.compile(
-    r"(?i)utm_\w*|(?:g|d|fb|tw|tt|y|ys|ms|epi)?cl(?:id|kid)|gclsrc|[gw]braid|msclkid|srsltid|igshid|_ga|_gl|mc_[ce]id|"
+    r"(?i)utm_\w*|(?:g|d|fb|tw|tt|y|ys|epi)clid|gclsrc|[gw]braid|msclkid|srsltid|igshid|_ga|_gl|mc_[ce]id|"
     r"li_fat_id|_hsenc|_hsmi|__hs\w{2,3}|mkt_tok|vero_id|oly_(?:anon|enc)_id|wickedid|rb_clickid|_openstat|ref_src"
 )
 _SESSION = re.compile(r"(?i)jsessionid|phpsessid|aspsessionid\w*|oscsid|zenid|cftoken")

@@ -1,8 +1,8 @@
 """Which characters a body's bytes stand for, when its header, its first bytes and its own words may all disagree.
 
-Asked in this order: a byte order mark; the header; the body itself (``<meta charset>``, an XML declaration); UTF-8; and
-at last windows-1252, in which every byte is something. UTF-8 is hardly ever met by accident, so a body that is valid UTF-8
-is read as such even where a single-byte charset is claimed: servers add those to everything they send.
+Asked in this order: a byte order mark; the header; the body itself (``<meta charset>``, an XML declaration); UTF-8;
+and at last windows-1252, in which every byte is something. UTF-8 is hardly ever met by accident, so a body that is
+valid UTF-8 is read as such even where a single-byte charset is claimed: servers add those to everything they send.
 
 Only charsets of the web are known (the Encoding Standard's names, read as it reads them). Python knows more, some
 of which take minutes for a megabyte or are no charsets at all.
@@ -67,7 +67,7 @@ def decode(body: bytes, declared: str | None = None) -> Decoded:
     claims = [name for name in (_name(declared), _own_word(body)) if name]
     unknown = next((name for name in claims if name not in _CODECS), None)
     known = list(dict.fromkeys(_CODECS[name] for name in claims if name in _CODECS))
-    if not known and (codec := _utf16(body)):
+    if known in ([], ["utf-8"]) and (codec := _utf16(body)):
         return _read(body, codec, "does not say that it is UTF-16")
     problem = f"names an unknown charset, {unknown!r}" if unknown and not known else ""
     single = bool(known) and known[0] in _SINGLE_BYTE.values()

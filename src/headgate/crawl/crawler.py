@@ -163,6 +163,7 @@ class Crawler:
         if self._crawl is not None:
             report = self._crawl.report
             report.elapsed = self.clock.now() - self._crawl.began_at
+            report.hosts = max(report.hosts, len(self._crawl.discovery.lanes))
             return report
         return self._last
 

@@ -32,7 +32,7 @@ from .output_warc import WarcOutput
 from .processing import Processing
 from .report import CrawlEvent, CrawlReport
 from .stages import Stage
-from .visit import Arrived, Fate, PutOff, SentOn, Visiting
+from .visit import Arrived, Call, Fate, PutOff, SentOn, Visiting
 
 if TYPE_CHECKING:
     from .crawler import Crawler
@@ -62,7 +62,7 @@ class Crawl:
         config, report = self.config, CrawlReport()
         self.report = report
         self.crew = Crew(config.workers)
-        self.visiting = Visiting(self.limiter, crawler.fetch or self._fetch, config, self.clock, crawler.rng)
+        self.visiting = Visiting(self.limiter, crawler.fetch or self._fetch, config, crawler.rng, self._note_call)
         self.manners = Manners(self)
         self.discovery = Discovery(self)
         self.fates = Fates(self)
@@ -104,7 +104,8 @@ class Crawl:
         try:
             counts = await self.frontier.begin()
             self.report.before = self._pages_before = counts.pages
-            await self.frontier.add(Found(url, 0) for url in self.crawler.seeds)
+            self.report.hosts = counts.hosts
+            self.report.open = counts.open + await self.frontier.add(Found(url, 0) for url in self.crawler.seeds)
             async with new_session(
                 self._guard, agent=config.agent, connections=config.workers, resolver=self.crawler.resolver
             ) as self._session:
@@ -187,14 +188,12 @@ class Crawl:
         lane.in_flight += 1
         crew.working += 1
         crew.open += 1
-        report.fetches += 1
         report.retries += visit.attempts > 0
         task = asyncio.create_task(self.guarded(self._attend, lane, visit, permit))
         self._fetching.add(task)
         task.add_done_callback(self._fetching.discard)
 
     async def _attend(self, lane: Lane, visit: Visit, permit: Permit) -> None:
-        began_at = self.clock.now()
         try:
             fate = await self.visiting.visit(visit, permit)
         finally:
@@ -204,7 +203,6 @@ class Crawl:
                 lane.budget.ended()
             lane.bell.ring()
             self.crew.pass_on()
-        self.report.stages["extraction"].add(permit.waited, self.clock.now() - began_at)
         self.note_answer(fate)
         if isinstance(fate, Arrived) and fate.fetched.status < 300:
             await self.reading.put((visit, fate, self.frontier.now()))
@@ -221,6 +219,20 @@ class Crawl:
             guard=self._guard,
             accept=ANYTHING if is_listing or is_rulebook(visit) else self.config.types,
             headers_by_origin=self.crawler.headers,
+        )
+
+    def _note_call(self, call: Call) -> None:
+        self.report.fetches += 1
+        self.report.stages["extraction"].add(call.waited, call.latency)
+        self.tell(
+            "call",
+            call.visit.host,
+            url=call.visit.url,
+            status=call.status,
+            attempts=call.visit.attempts + 1,
+            seconds=call.retry_after,
+            waited={"extraction": call.waited},
+            worked={"extraction": call.latency},
         )
 
     def note_answer(self, fate: Fate) -> None:
@@ -241,24 +253,15 @@ class Crawl:
 
     async def _write(self, written: Written) -> None:
         visit, result, found = written
-        await self.frontier.finish(visit, result, found, "" if result is not None else "sitemap")
+        added = await self.frontier.finish(visit, result, found, "" if result is not None else "sitemap")
         self.crew.open -= 1
-        self.discovery.let_go()
+        self.discovery.let_go(1, added - 1)
         if result is None:
             self.report.sitemaps += 1
             return
         page = result.page
         self.report.pages += 1
-        waited = {"extraction": page.wait}
-        self.tell(
-            "page",
-            visit.host,
-            url=page.url,
-            status=page.status,
-            attempts=page.attempts,
-            waited=waited,
-            worked={"extraction": page.fetch},
-        )
+        self.tell("page", visit.host, url=page.url, status=page.status, attempts=page.attempts)
         if self._delivery is not None and not self.cut_short:
             await self._delivery.put(page)
 

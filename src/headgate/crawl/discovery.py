@@ -92,9 +92,10 @@ class Discovery:
         for host in idle[: max(1, len(idle) - IDLE_LANES // 2)]:
             del self.lanes[host]
 
-    def let_go(self, visits: int = 1) -> None:
-        """So many addresses are written down, or back in the frontier."""
+    def let_go(self, visits: int, opened: int) -> None:
+        """So many addresses are written down, or back in the frontier; so many more are open by that."""
         self.held -= visits
+        self._crawl.report.open += opened
         self.news.ring()
 
     def stop(self) -> list[asyncio.Task[None]]:

@@ -4,14 +4,15 @@
                                                                                    ├─ page_walk ────────────> links
                                                                                    └─ page_facts ───────────> the rest
 
-Pages come from anybody, so nothing here raises, and nothing takes more time or memory than a page of its size may: what is
-too deep, too long or no page at all is cut or left, and ``problem`` says so. Plain text and JSON are passed on as they are.
+Pages come from anybody, so nothing here raises, and nothing takes more time or memory than a page of its size may:
+what is too deep, too long or no page at all is cut or left, and ``problem`` says so. Plain text and JSON are passed
+on as they are.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .address import canonical
 from .charset import decode
@@ -24,12 +25,16 @@ MOST_LINKS = 10_000
 LARGEST = 16 * 1024 * 1024
 """Bytes that are looked at; fetching stops earlier unless it is told otherwise."""
 
-_MARKUP = re.compile(r"(?i)\s*(?:<\?xml[^>]{0,500}>\s*)?(?:<!--.{0,2000}?-->\s*){0,5}<(?:!doctype\s+html|html|head|body|title|meta)\b", re.S)
+_MARKUP = re.compile(
+    r"(?i)\s*(?:<\?xml[^>]{0,500}>\s*)?(?:<!--.{0,2000}?-->\s*){0,5}<(?:!doctype\s+html|html|head|body|title|meta)\b",
+    re.DOTALL,
+)
 _TAG = re.compile(r"<[^<>]*>")
 _MAGIC = (
     (b"%PDF-", "a PDF"), (b"\x89PNG", "a PNG image"), (b"\xff\xd8\xff", "a JPEG image"), (b"GIF8", "a GIF image"),
     (b"PK\x03\x04", "a ZIP archive"), (b"\x1f\x8b", "gzip"), (b"RIFF", "a media file"), (b"\x7fELF", "a program"),
-    (b"MZ\x90", "a program"), (b"wOF", "a font"), (b"\0\0\0", "a media file"), (b"Rar!", "an archive"), (b"7z\xbc\xaf", "an archive"),
+    (b"MZ\x90", "a program"), (b"wOF", "a font"), (b"\0\0\0", "a media file"),
+    (b"Rar!", "an archive"), (b"7z\xbc\xaf", "an archive"),
 )  # fmt: skip
 _BINARY_SHARE = 0.05
 
@@ -96,13 +101,7 @@ def extract(body: bytes, content_type: str, charset: str | None, url: str, *, ag
     else:
         found = Extracted(text=_plain(text, kind, problems))
     problem = f"page {', '.join(problems)}" if problems else ""
-    return _with(found, charset_used=decoded.charset, problem=problem)
-
-
-def _with(found: Extracted, *, charset_used: str, problem: str) -> Extracted:
-    from dataclasses import replace
-
-    return replace(found, charset_used=charset_used, problem=problem)
+    return replace(found, charset_used=decoded.charset, problem=problem)
 
 
 def _plain(text: str, kind: str, problems: list[str]) -> str:

@@ -56,7 +56,7 @@ class Fates:
             crawl.frontier.now() + fate.seconds,
             {"attempts": fate.attempts, "rate_limited": fate.rate_limited},
         )
-        self._write(crawl.frontier.put_off(visit, until, fate.reason, **counts))
+        self._write(crawl.frontier.put_off(visit, until, fate.reason, **counts), opened=0)
 
     def put_host_off(self, lane: Lane, seconds: float) -> None:
         """Its addresses wait on disk, with the reason, until it opens again."""
@@ -65,7 +65,7 @@ class Fates:
         crawl.report.put_off += len(visits)
         for visit in visits:
             crawl.tell("put_off", visit.host, url=visit.url, reason=lane.why_shut, seconds=seconds)
-        self._write(self._rest(lane, visits, seconds), len(visits))
+        self._write(self._rest(lane, visits, seconds), len(visits), opened=0)
 
     async def _rest(self, lane: Lane, visits: list[Visit], seconds: float) -> None:
         frontier = self._crawl.frontier
@@ -86,11 +86,12 @@ class Fates:
         crawl.tell("refused", visit.host, url=visit.url, reason=reason)
         self._write(crawl.frontier.refuse(visit, reason))
 
-    def _write(self, writing: Coroutine[Any, Any, Any], visits: int = 1) -> None:
-        task = asyncio.create_task(self._crawl.guarded(self._written, writing, visits))
+    def _write(self, writing: Coroutine[Any, Any, int | None], visits: int = 1, opened: int = -1) -> None:
+        """``opened``: how many addresses more are open after it, besides those it adds."""
+        task = asyncio.create_task(self._crawl.guarded(self._written, writing, visits, opened))
         self.writing.add(task)
         task.add_done_callback(self.writing.discard)
 
-    async def _written(self, writing: Coroutine[Any, Any, Any], visits: int) -> None:
-        await writing
-        self._crawl.discovery.let_go(visits)
+    async def _written(self, writing: Coroutine[Any, Any, int | None], visits: int, opened: int) -> None:
+        added = await writing
+        self._crawl.discovery.let_go(visits, opened + (added or 0))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Self, TypeVar, cast
 
@@ -130,13 +130,15 @@ class Frontier:
             added += await self._submit(lambda part=part: self._book.add(part), about=part)  # type: ignore[misc]
         return added
 
-    async def take(self, limit: int, hosts: Collection[str] | None = None) -> list[Visit]:
+    async def take(self, limit: int) -> list[Visit]:
         """Up to ``limit`` visits that may begin now: of the hosts that have waited longest, one each, then another
-        each, up to ``per_host``; of each host the ones nearest to a seed, then the oldest. ``hosts`` are the only
-        ones to take from; None is all. An empty list means that nothing may begin before ``next_at``."""
+        each, up to ``per_host``; of each host the ones nearest to a seed, then the oldest.
+
+        An empty list means that nothing may begin before ``next_at``, unless a visit ends or something is added.
+        """
         if limit < 1:
             return []
-        taking = self._submit(lambda: self._book.take(limit, hosts), step="claim", lasting=False)
+        taking = self._submit(lambda: self._book.take(limit), step="claim", lasting=False)
         try:
             visits = await asyncio.shield(taking)
         except asyncio.CancelledError:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -124,14 +124,11 @@ class FrontierBook:
         until = self._within_reach(until)
         self.connection.execute(sql.REST, {"until": until, "reason": storable(reason[:LONGEST_REASON]), "host": host})
 
-    def take(self, limit: int, only: Collection[str] | None) -> list[tuple[int, Visit]]:
+    def take(self, limit: int) -> list[tuple[int, Visit]]:
         """Each with its host's number. From each host in line one, then from each another, and so on."""
         self._awake()
         self._write()
-        if only is None:
-            hosts = self._ask(sql.ANY_IN_LINE, self.now, limit)
-        else:
-            hosts = self._ask(sql.THESE_IN_LINE, self.now, json.dumps(list(only)), limit)
+        hosts = self._ask(sql.IN_LINE, self.now, limit)
         if not hosts:
             return []
         shares = _shares([min(waiting, self._per_host - taken) for _, _, waiting, taken in hosts], limit)

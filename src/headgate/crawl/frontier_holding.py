@@ -104,8 +104,8 @@ def _take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], 
             if known.get(name) != identity.get(name)
         )
         raise LedgerError(
-            f"{path} belongs to another crawl, with {pages:,} page{'s' * (pages > 1)} written: {changed}. Pages of both "
-            "would be mixed. Run it as it was, or name another output"
+            f"{path} belongs to another crawl, with {pages:,} page{'s' * (pages > 1)} written: {changed}. Pages of "
+            "both would be mixed. Run it as it was, or name another output"
         )
     for table in ("identity", "urls", "hosts", "shapes", "totals"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own words

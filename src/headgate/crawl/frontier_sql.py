@@ -57,13 +57,10 @@ SELECT json_group_array(json_array(id, host)) FROM
 """
 NEXT_DUE = "SELECT min(not_before) FROM urls WHERE state = 2"
 NEXT_HOST = "SELECT min(next_at) FROM hosts WHERE next_at IS NOT NULL"
-_IN_LINE = """
+IN_LINE = """
 SELECT json_group_array(json_array(id, name, waiting, taken)) FROM
-(SELECT id, name, waiting, taken FROM hosts WHERE {which} ORDER BY next_at LIMIT ?)
+(SELECT id, name, waiting, taken FROM hosts WHERE next_at <= ? ORDER BY next_at LIMIT ?)
 """
-ANY_IN_LINE = _IN_LINE.format(which="next_at <= ?")
-THESE_IN_LINE = _IN_LINE.format(which="+next_at <= ? AND name IN (SELECT value FROM json_each(?))")
-"""The sign keeps the database from going along the whole line in search of them."""
 FIRST_OF_EACH = """
 SELECT json_group_array(json_array(value, json((SELECT json_group_array(json_array(id, url, depth, found_on, redirects,
 attempts, rate_limited, reason)) FROM

@@ -164,6 +164,8 @@ class GuardedConnector(aiohttp.TCPConnector):
         host = req.url.host or ""
         if kind_of(host) != "no address":  # aiohttp looks nothing up for these
             _judge(self.guard, host, host)
+        elif host.rpartition(".")[2][:1].isdigit() and (why_not := unfit(f"http://{host}/")) is not None:
+            raise RefusedAddress(host, why_not)  # nor for 127.1 and its like, in some of its versions
         connection = await super().connect(req, traces, timeout)
         try:
             peer = None if connection.transport is None else connection.transport.get_extra_info("peername")

@@ -79,11 +79,10 @@ class Manners:
 
     async def _ask(self, visit: Visit, permit: Permit | PutOff) -> Fate:
         """The same way as every visit's, redirects followed at once: each hop by a permit of its own host."""
-        visiting, report = self._crawl.visiting, self._crawl.report
+        visiting = self._crawl.visiting
         for _ in range(MOST_HOPS + 1):
             if isinstance(permit, PutOff):
                 return permit
-            report.fetches += 1
             fate = await visiting.visit(visit, permit)
             self._crawl.note_answer(fate)
             if not isinstance(fate, SentOn):
@@ -103,7 +102,7 @@ class Manners:
         body = fetched.body[: LARGEST + 1]
         rules = rules_for(fetched.status, body, crawl.config.robots_agent)
         if crawl.config.sitemaps:
-            await crawl.frontier.add(self._sitemaps(rules, url))
+            crawl.report.open += await crawl.frontier.add(self._sitemaps(rules, url))
         await crawl.frontier.keep_robots(lane.host, KeptRobots(fetched.status, body, crawl.frontier.now()))
         lane.follow(rules, until=crawl.clock.now() + rules.life)
         crawl.tell("robots", lane.host, url=url, status=fetched.status, reason=rules.problem)

@@ -1,16 +1,16 @@
 """How much of a page may be given to an HTML parser, so that it costs about what it weighs.
 
-HTML as browsers read it has steps that look at everything still open, and a rule that repeats every open ``<b>`` in each new
-paragraph. So 500 KB of ``<div>`` keep a parser busy for half a minute, and 29 KB of ``<b id=1><b id=2>...<p><p>...`` become
-four million elements and more than a gigabyte. Both are prevented before parsing:
+HTML as browsers read it has steps that look at everything still open, and a rule that repeats every open ``<b>`` in
+each new paragraph. So 500 KB of ``<div>`` keep a parser busy for half a minute, and 29 KB of ``<b id=1><b
+id=2>...<p><p>...`` become four million elements and more than a gigabyte. Both are prevented before parsing:
 
-- What only changes the look of letters (b, i, font, ...) is renamed to an element that nothing is known about. Such elements are not
-  repeated, and readable text has no use for them.
-- Large pages are looked through once for how deep they get. The first place where the work would be out of proportion is where
-  the page ends for us.
+- What only changes the look of letters (b, i, font, ...) is renamed to an element that nothing is known about. Such
+  elements are not repeated, and readable text has no use for them.
+- Large pages are looked through once for how deep they get. The first place where the work would be out of proportion
+  is where the page ends for us.
 
-Looking through errs on one side: wherever this reading could be wrong about what ends an element, nothing is taken to end any
-more. So it may think a page deeper than it is, never shallower.
+Looking through errs on one side: wherever this reading could be wrong about what ends an element, nothing is taken to
+end any more. So it may think a page deeper than it is, never shallower.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ EASY_TAGS = 3_000
 """With no more tags than this a page cannot be deep enough to matter."""
 
 _SPACE = rb"\t\n\f\r "
-_LETTERING = re.compile(
-    rb"(?i)<(/?)(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>]|\Z)"
-)
+_LETTERING = re.compile(rb"(?i)<(/?)(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>]|\Z)")
 _ATTRIBUTE = (
     rb"(?:=[^" + _SPACE + rb"/>=]*+|[^" + _SPACE + rb"/>=]++)"
-    rb"(?:[" + _SPACE + rb"]*+=[" + _SPACE + rb"]*+(?:\"[^\"]*+\"|'[^']*+'|[^" + _SPACE + rb"\"'>][^" + _SPACE + rb">]*+)?+)?+"
+    rb"(?:["
+    + _SPACE
+    + rb"]*+=["
+    + _SPACE
+    + rb"]*+(?:\"[^\"]*+\"|'[^']*+'|[^"
+    + _SPACE
+    + rb"\"'>][^"
+    + _SPACE
+    + rb">]*+)?+)?+"
 )
 _NAME = rb"([a-zA-Z][^" + _SPACE + rb"/>]*+)"
 _MANY_ATTRIBUTES = re.compile(
@@ -53,14 +59,14 @@ _VOID = _words("area base basefont bgsound br col embed frame hr img input keyge
 _RAW = _words("script style textarea title xmp iframe noembed noframes")
 _HTML_IN_SVG = _words("foreignobject desc title mi mo mn ms mtext")
 _ENDS_SVG = _words(
-    "blockquote body br center dd div dl dt embed h1 h2 h3 h4 h5 h6 head hr img li listing menu meta ol p pre ruby span sub "
-    "sup table ul var"
+    "blockquote body br center dd div dl dt embed h1 h2 h3 h4 h5 h6 head hr img li listing menu meta ol p pre ruby "
+    "span sub sup table ul var"
 )
 _IMPLIED = _words("p li dd dt option optgroup rb rp rt rtc")
 _IMPLIED_IN_TABLES = _IMPLIED | _words("td th tr tbody thead tfoot")
 _ENDS_IMPLIED = _words(
-    "address article aside blockquote button center dd details dialog dir div dl dt fieldset figcaption figure footer header "
-    "hgroup h1 h2 h3 h4 h5 h6 li listing main menu nav ol p pre search section summary ul"
+    "address article aside blockquote button center dd details dialog dir div dl dt fieldset figcaption figure footer "
+    "header hgroup h1 h2 h3 h4 h5 h6 li listing main menu nav ol p pre search section summary ul"
 )
 _TABLES = _words("table tbody thead tfoot tr td th")
 _END_THEIR_LIKE = {

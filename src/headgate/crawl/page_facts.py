@@ -1,7 +1,7 @@
 """What a page says of itself: in its head, in its language attribute and in its JSON for search engines.
 
-Each fact is looked for where sites really put it, the surest place first. All of it is a claim from outside: it is bounded in
-length, dates and languages are kept only if they look like such, and JSON is read only if it is small.
+Each fact is looked for where sites really put it, the surest place first. All of it is a claim from outside: it is
+bounded in length, dates and languages are kept only if they look like such, and JSON is read only if it is small.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MOST_METAS = 500
 
 _DATE = re.compile(r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?\s?(?:Z|[+-]\d\d:?\d\d)?)?)?")
 _LANGUAGE = re.compile(r"([A-Za-z]{2,3})((?:[-_][A-Za-z0-9]{2,8}){0,3})")
-_SPACE = re.compile(r"\s+")
 _REFRESH = re.compile(r"(?i)\s*[\d.]*\s*[;,]?\s*url\s*=\s*[\"']?([^\"'>]+)")
 _PUBLISHED = (
-    "article:published_time", "datepublished", "og:article:published_time", "dc.date.issued", "dcterms.issued", "dc.date",
-    "dcterms.created", "citation_publication_date", "parsely-pub-date", "sailthru.date", "pubdate", "publishdate", "date",
+    "article:published_time", "datepublished", "og:article:published_time", "dc.date.issued", "dcterms.issued",
+    "dc.date", "dcterms.created", "citation_publication_date", "parsely-pub-date", "sailthru.date", "pubdate",
+    "publishdate", "date",
 )  # fmt: skip
 _AUTHORS = ("author", "article:author", "dc.creator", "citation_author", "parsely-author", "sailthru.author", "byl")
 _DESCRIPTIONS = ("description", "og:description", "twitter:description", "dc.description")
@@ -84,7 +84,7 @@ def robots_words(value: str) -> frozenset[str]:
 
 def shortened(text: str) -> str:
     """On one line, and not endless."""
-    return _SPACE.sub(" ", text[: 4 * LONGEST_FACT]).strip()[:LONGEST_FACT]
+    return " ".join(text[: 4 * LONGEST_FACT].split())[:LONGEST_FACT]
 
 
 def _metas(tree: LexborHTMLParser) -> dict[str, str]:
@@ -96,7 +96,9 @@ def _metas(tree: LexborHTMLParser) -> dict[str, str]:
         for key in ("name", "property", "itemprop"):
             name = (attributes.get(key) or "").lower()
             if name and content:
-                found[name] = f"{found[name]},{content}" if name == "robots" and name in found else found.get(name, content)
+                found[name] = (
+                    f"{found[name]},{content}" if name == "robots" and name in found else found.get(name, content)
+                )
         if equivalent := (attributes.get("http-equiv") or "").lower():
             found.setdefault(f"http:{equivalent}", content)
     return found
@@ -112,7 +114,12 @@ def _title(tree: LexborHTMLParser, metas: dict[str, str]) -> str:
 
 def _language(tree: LexborHTMLParser, metas: dict[str, str]) -> str:
     root = tree.css_first("html")
-    claims = (_attribute(root, "lang"), _attribute(root, "xml:lang"), metas.get("http:content-language", ""), metas.get("og:locale", ""))
+    claims = (
+        _attribute(root, "lang"),
+        _attribute(root, "xml:lang"),
+        metas.get("http:content-language", ""),
+        metas.get("og:locale", ""),
+    )
     for claim in claims:
         found = _LANGUAGE.fullmatch(claim.strip().split(",")[0])
         if found:
@@ -159,7 +166,11 @@ def _from_json(tree: LexborHTMLParser) -> dict[str, str]:
             continue
         for thing in _things(described):
             if "datePublished" in thing or "headline" in thing:
-                facts = {key: shortened(value) for key in ("headline", "datePublished") if isinstance(value := thing.get(key), str)}
+                facts = {
+                    key: shortened(value)
+                    for key in ("headline", "datePublished")
+                    if isinstance(value := thing.get(key), str)
+                }
                 return facts | {"author": _name(thing.get("author"))}
     return {}
 
@@ -174,5 +185,5 @@ def _things(described: Any) -> Iterator[dict[str, Any]]:
 def _name(author: Any) -> str:
     if isinstance(author, list):
         return ", ".join(name for one in author[:10] if not isinstance(one, list) and (name := _name(one)))
-    name = author.get("name") if isinstance(author, dict) else author
-    return shortened(name) if isinstance(name, str) and "://" not in name else ""
+    text = author.get("name") if isinstance(author, dict) else author
+    return shortened(text) if isinstance(text, str) and "://" not in text else ""

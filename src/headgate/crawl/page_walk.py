@@ -1,19 +1,19 @@
 """A page's tree, once through from top to bottom: its blocks of text, the zones they stand in, and its links.
 
 A block is what a reader sees as one paragraph, heading, list item, table row or listing. A zone is a part of the page
-that says what it is for: by its element (``<main>``, ``<article>``, ``<nav>``), its role, or the words of its class and id. What is
-chosen of them is ``readable.py``'s to say; here nothing is judged, so links are found in every corner.
+that says what it is for: by its element (``<main>``, ``<article>``, ``<nav>``), its role, or the words of its class
+and id. What is chosen of them is ``readable.py``'s to say; here nothing is judged, so links are found in every
+corner.
 
 Depth costs nothing here: open elements are on a list, not on Python's stack.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from .page_zones import Purpose, Zone, is_unseen, purpose_of
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
@@ -22,10 +22,6 @@ MOST_TEXT = 2_000_000
 """Characters taken from a page, before anything is chosen."""
 MOST_ANCHORS = 50_000
 LONGEST_ANCHOR_TEXT = 200
-LONGEST_NAMES = 500
-"""Characters of a class and an id that are looked at."""
-NAMES_REMEMBERED = 2_048
-"""Classes and ids whose words are known: a page has few, and has them often."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -33,9 +29,9 @@ def _words(text: str) -> frozenset[str]:
 
 
 _BLOCKS = _words(
-    "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure footer "
-    "form frameset h1 h2 h3 h4 h5 h6 header hgroup hr html legend li listing main menu nav ol p pre search section summary "
-    "table tbody tfoot thead tr ul xmp"
+    "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure "
+    "footer form frameset h1 h2 h3 h4 h5 h6 header hgroup hr html legend li listing main menu nav ol p pre search "
+    "section summary table tbody tfoot thead tr ul xmp"
 )
 _CELLS = _words("td th")
 _NOT_ENTERED = _words("script style template textarea select svg canvas object applet title head datalist")
@@ -43,49 +39,9 @@ _QUIET = _words("button noscript iframe audio video label noframes noembed")
 _HEADINGS = _words("h1 h2 h3 h4 h5 h6")
 _VERBATIM = _words("pre listing xmp")
 _MAY_BE_ZONES = _BLOCKS - _words("html body tr tbody thead tfoot li p pre")
-_APART = _words("nav aside footer dialog menu search")
-_ROLES_APART = _words("navigation banner contentinfo complementary search dialog alertdialog menu menubar toolbar tablist alert")
-_WORDS_APART = _words(
-    "cookie cookies consent gdpr ccpa onetrust cookiebanner newsletter advert advertisement advertising adsbygoogle ads outbrain "
-    "taboola printfooter breadcrumb breadcrumbs"
-)
-_WORDS_PERHAPS_APART = _words(
-    "nav navbar navigation menu submenu sidebar sidenav toolbar topbar footer masthead share sharing social related "
-    "recommended recommendations promo promoted promotion sponsor sponsored subscribe subscription signup popup modal overlay "
-    "pagination pager toc banner ad upsell crosssell"
-)
-_WORDS_OF_NOTES = _words("note tip warning caution danger important info admonition callout hint example")
-_NAME_WORD = re.compile(r"[a-z]+")
-_UNSEEN = re.compile(r"(?i)display\s*:\s*none|visibility\s*:\s*hidden")
-_UNSEEN_CLASS = re.compile(
-    r"(?:^|\s)(?:sr-only|visually-?hidden|screen-reader-text|skip-?link|mw-editsection|linenos?|line-numbers|gutter)(?:$|\s)"
-)
 _LINE_BREAK = "\x1f"
 """Stands for <br> until a block is made; spaces and line ends of the source are one space."""
 _PERMALINKS = frozenset("¶#§🔗⚓")
-
-
-class Purpose(Enum):
-    """What a zone says it is for."""
-
-    MAIN = auto()
-    ARTICLE = auto()
-    APART = auto()
-    """Beside the point: navigation, notices, advertisements."""
-    PERHAPS_APART = auto()
-    """Named like such; its text decides."""
-
-
-@dataclass(slots=True)
-class Zone:
-    purpose: Purpose
-    parent: Zone | None
-    length: int = 0
-    """Characters in it, those of zones within it included."""
-    linked: int = 0
-    """... and of these, in links."""
-    holds_the_point: bool = False
-    """Whether the main part, an article or the first heading stands in it."""
 
 
 @dataclass(slots=True)
@@ -222,7 +178,7 @@ class _Walker:
         attributes = node.attributes
         if linking:
             self._link(tag, attributes)
-        if tag in _QUIET or (attributes and _is_unseen(attributes)):
+        if tag in _QUIET or (attributes and is_unseen(attributes)):
             self._quiet = True
         if block:
             self.flush()
@@ -291,7 +247,7 @@ class _Walker:
                 self._bullet = "- "
 
     def _enter_zone(self, tag: str, attributes: dict[str, str | None]) -> None:
-        purpose = self._purpose(tag, attributes)
+        purpose = purpose_of(tag, attributes, within=self._zone)
         if purpose is None:
             return
         if purpose in (Purpose.MAIN, Purpose.ARTICLE):
@@ -299,47 +255,11 @@ class _Walker:
         self._zone = Zone(purpose, self._zone)
         self.zones.append(self._zone)
 
-    def _purpose(self, tag: str, attributes: dict[str, str | None]) -> Purpose | None:
-        role = attributes.get("role") or ""
-        if tag == "main" or role == "main":
-            return Purpose.MAIN
-        if tag == "article":
-            return Purpose.ARTICLE
-        names = f"{attributes.get('class') or ''} {attributes.get('id') or ''}"
-        words = _name_words(names[:LONGEST_NAMES]) if len(names) > 1 else frozenset()
-        if tag in _APART:
-            return Purpose.APART if tag != "aside" or not (self._in_the_point() and words & _WORDS_OF_NOTES) else None
-        if role in _ROLES_APART or words & _WORDS_APART:
-            return Purpose.APART
-        if (tag == "header" and not self._in_the_point()) or words & _WORDS_PERHAPS_APART:
-            return Purpose.PERHAPS_APART
-        return None
-
-    def _in_the_point(self) -> bool:
-        return self._zone is not None and self._zone.purpose in (Purpose.MAIN, Purpose.ARTICLE)
-
     def _mark_the_point(self) -> None:
         zone = self._zone
         while zone is not None and not zone.holds_the_point:
             zone.holds_the_point = True
             zone = zone.parent
-
-
-def _is_unseen(attributes: dict[str, str | None]) -> bool:
-    if "hidden" in attributes or attributes.get("aria-hidden") == "true":
-        return True
-    style, class_ = attributes.get("style"), attributes.get("class")
-    return bool((style and _UNSEEN.search(style[:LONGEST_NAMES])) or (class_ and _is_unseen_class(class_[:LONGEST_NAMES])))
-
-
-@lru_cache(maxsize=NAMES_REMEMBERED)
-def _is_unseen_class(names: str) -> bool:
-    return _UNSEEN_CLASS.search(names) is not None
-
-
-@lru_cache(maxsize=NAMES_REMEMBERED)
-def _name_words(names: str) -> frozenset[str]:
-    return frozenset(_NAME_WORD.findall(names.lower()))
 
 
 def _tidy(text: str) -> str:

@@ -11,7 +11,8 @@ Nothing is learned and no page is special; a rule is here if leaving it out make
 
 from __future__ import annotations
 
-from .page_walk import Block, Purpose, Walked, Zone
+from .page_walk import Block, Walked
+from .page_zones import Purpose, Zone
 
 LONGEST_TEXT = 1_000_000
 """Characters."""
@@ -21,7 +22,7 @@ _ENOUGH_FOR_A_POINT = 140
 _SHARE_FOR_A_POINT = 0.2
 """Of the page's text outside of links."""
 _SHARE_OF_ONE_ARTICLE = 0.6
-"""Of the text in all articles; then the others are teasers."""
+"""Of the text in all articles, and in the main part; then the others are teasers."""
 _MOST_FOR_APART = 0.5
 """What is named like a sidebar and holds more of the page than this is the page."""
 _SMALL = 400
@@ -95,16 +96,16 @@ def _point(zones: list[Zone], apart: set[int], seen: list[Block]) -> set[int]:
     largest = max(articles, key=lambda zone: text[id(zone)], default=None)
     of_articles = sum(text[id(zone)] for zone in articles)
     enough = max(_ENOUGH_FOR_A_POINT, _SHARE_FOR_A_POINT * sum(len(block.text) - block.linked for block in seen))
-    if largest is not None and text[id(largest)] >= max(enough, _SHARE_OF_ONE_ARTICLE * of_articles):
-        if main is None or text[id(largest)] >= _SHARE_OF_ONE_ARTICLE * text[id(main)]:
-            return {id(largest)}
+    of_all = max(of_articles, 0 if main is None else text[id(main)])
+    if largest is not None and text[id(largest)] >= max(enough, _SHARE_OF_ONE_ARTICLE * of_all):
+        return {id(largest)}
     if main is not None and text[id(main)] >= enough:
         return {id(main)}
     return {id(zone) for zone in articles} if of_articles >= enough else set()
 
 
 def _without_lists_of_links(blocks: list[Block]) -> list[Block]:
-    """Lists of links in the midst of text lead elsewhere; where there is hardly any text they are what the page is for."""
+    """Lists of links in the midst of text lead elsewhere; where there is hardly any text they are the page."""
     if sum(len(block.text) - block.linked for block in blocks) < _SMALL:
         return blocks
     kept: list[Block] = []
@@ -164,7 +165,7 @@ def _verdict(block: Block) -> int:
 
 
 def _distances(verdicts: list[int], *, stops: bool) -> list[int]:
-    """For each block how far ahead the next text is; beyond reach, if ``stops``, where something that is no text comes first."""
+    """For each block how far ahead the next text is; if ``stops``, beyond reach where something else comes first."""
     distances = [_NEAR + 1] * len(verdicts)
     distance = _NEAR + 1
     for at in range(len(verdicts) - 1, -1, -1):

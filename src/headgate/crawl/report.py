@@ -28,18 +28,18 @@ class CrawlEvent:
     at: float
     """On the crawler's clock."""
     kind: str
-    """page, failed, refused, put_off, sent_on, robots, host_shut or stopped."""
+    """call, page, failed, refused, put_off, sent_on, robots, host_shut or stopped."""
     host: str = ""
     url: str = ""
     status: int | None = None
     reason: str = ""
     seconds: float | None = None
-    """For how long it is put off, or the host is shut."""
+    """For how long it is put off, or the host is shut; of a call, what the server asked for (Retry-After)."""
     attempts: int = 0
     waited: Mapping[str, float] = field(default_factory=dict)
-    """Seconds this page has waited in front of each stage."""
+    """Seconds it has waited in front of a stage ..."""
     worked: Mapping[str, float] = field(default_factory=dict)
-    """... and been worked on; of the extraction that is the fetch."""
+    """... and been worked on there; of the extraction that is the fetch."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class CrawlReport:
     open: int = 0
     """Addresses that are known and not visited yet."""
     hosts: int = 0
-    """Hosts with open addresses, as far as was counted."""
+    """Hosts that are known."""
 
     fetches: int = 0
     """Requests, those for robots.txt included."""

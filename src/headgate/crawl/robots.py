@@ -8,9 +8,9 @@
     429, 5xx, no answer         nobody knows: nothing for now, and    in minutes
                                 nothing is dropped because of it
 
-Which lines are meant for us is decided here, and only those are handed to protego, which knows how patterns match. For
-a file can list ten thousand agents and then ten thousand rules for all of them, and whoever keeps the rules of each agent
-keeps a hundred million. Where a bound cuts a rule short it forbids more than was asked, never less.
+Which lines are meant for us is decided here, and only those are handed to protego, which knows how patterns match.
+For a file can list ten thousand agents and then ten thousand rules for all of them, and whoever keeps the rules of
+each agent keeps a hundred million. Where a bound cuts a rule short it forbids more than was asked, never less.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ class _Reading:
         self._ours: list[tuple[str, str]] | None = None
         self._everybodys: list[tuple[str, str]] = []
         self._sitemaps: dict[str, None] = {}
+        self._too_many_sitemaps = False
         self._strange = self._orphans = self._shortened = self._odd_values = 0
 
     def read(self, lines: Iterable[str]) -> None:
@@ -175,8 +176,11 @@ class _Reading:
                 self._strange += 1
             if found.lastgroup != "sitemap":
                 yield found.lastgroup, value
-            elif 0 < len(value) <= LONGEST_SITEMAP and len(self._sitemaps) < MOST_SITEMAPS:
-                self._sitemaps[value] = None
+            elif 0 < len(value) <= LONGEST_SITEMAP:
+                if len(self._sitemaps) < MOST_SITEMAPS:
+                    self._sitemaps[value] = None
+                else:
+                    self._too_many_sitemaps = True
 
     def _join(self, value: str, groups: list[list[tuple[str, str]]]) -> None:
         """An agent's line opens its group for what follows; all groups of one agent are one."""
@@ -197,6 +201,8 @@ class _Reading:
             yield f"has {self._orphans:,} rules before the first User-agent; they are taken as everybody's"
         if self._strange:
             yield f"has {self._strange:,} lines that are no rules or lack their colon"
+        if self._too_many_sitemaps:
+            yield f"names more than {MOST_SITEMAPS:,} sitemaps; the first count"
 
     def rules(self, problems: list[str]) -> Rules:
         from protego import Protego  # an extra; whoever reads no robots.txt does without

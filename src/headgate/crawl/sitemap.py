@@ -85,16 +85,17 @@ class _Found:
         self._base = url
         self.pages: dict[str, str] = {}
         self.sitemaps: dict[str, None] = {}
-        self.strange = 0
+        self.strange = self._read = 0
         self.full = False
 
     def add(self, address: str, lastmod: str = "", *, is_sitemap: bool = False) -> None:
         address = address.strip()
         if not address:
             return
-        if len(self.pages) + len(self.sitemaps) >= MOST_ADDRESSES:
+        if self._read == MOST_ADDRESSES:
             self.full = True
             raise _StopError
+        self._read += 1
         url = canonical(address, self._base) if len(address) <= LONGEST_ADDRESS else None
         if url is None:
             self.strange += 1

@@ -23,7 +23,6 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ..clock import Clock
 from ..core.backoff import delay
 from ..core.decision import Outcome
 from ..core.signal import SILENT
@@ -86,6 +85,19 @@ class GivenUp:
     """False if nothing was sent: it must not be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, for whoever watches: the wait for its permit apart from the time of its fetch."""
+
+    visit: Visit
+    sent_at: float
+    waited: float
+    latency: float
+    status: int
+    """0 if no answer came."""
+    retry_after: float | None
+
+
 Fate = Arrived | SentOn | PutOff | GivenUp
 
 
@@ -93,9 +105,14 @@ class Visiting:
     """What all visits share: the limiter in front of the hosts, and what fetches."""
 
     def __init__(
-        self, limiter: AdaptiveRateLimiter, fetch: Fetch, config: CrawlConfig, clock: Clock, rng: random.Random
+        self,
+        limiter: AdaptiveRateLimiter,
+        fetch: Fetch,
+        config: CrawlConfig,
+        rng: random.Random,
+        on_call: Callable[[Call], None] | None = None,
     ) -> None:
-        self._limiter, self._fetch, self._config, self._clock, self._rng = limiter, fetch, config, clock, rng
+        self._limiter, self._fetch, self._config, self._rng, self._on_call = limiter, fetch, config, rng, on_call
 
     async def leave(self, host: str) -> Permit | PutOff:
         """Wait, with empty hands, until a call to this host may start; or say when to ask again."""
@@ -115,6 +132,7 @@ class Visiting:
                     permit.abandon()
                 else:
                     self._limiter.end(permit, SILENT[problem.outcome], None, None)
+                    self._tell(visit, permit, 0, None)
                 return self._after_problem(visit, problem)
             outcome = permit.report(
                 status_code=fetched.status,
@@ -122,7 +140,13 @@ class Visiting:
                 headers=fetched.headers,
                 retry_after=fetched.retry_after,
             )
+        self._tell(visit, permit, fetched.status, fetched.retry_after)
         return self._after_answer(visit, fetched, outcome, permit.waited)
+
+    def _tell(self, visit: Visit, permit: Permit, status: int, retry_after: float | None) -> None:
+        if self._on_call is not None:
+            latency = self._limiter.clock.now() - permit.sent_at
+            self._on_call(Call(visit, permit.sent_at, permit.waited, latency, status, retry_after))
 
     # ------------------------------------------------------------------ what becomes of it
 

@@ -25,10 +25,11 @@ def row_id(index: int, digest: bytes) -> str:
 
 def answer_line(row_id: str, name: str, status_code: int, request_id: str, body: bytes) -> bytes:
     """``body`` must be JSON; it may be written over several lines."""
-    return (
-        b'{"id": %b, "custom_id": %b, "response": {"status_code": %d, "request_id": %b, "body": %b}, "error": null}\n'
-        % (_text(row_id), _text(name), status_code, _text(request_id), on_one_line(body))
+    front = (
+        f'{{"id": {_quoted(row_id)}, "custom_id": {_quoted(name)}, "response": '
+        f'{{"status_code": {status_code}, "request_id": {_quoted(request_id)}, "body": '
     )
+    return b'%b%b}, "error": null}\n' % (front.encode(), on_one_line(body))
 
 
 def error_line(row_id: str, name: str, code: str, message: str) -> bytes:
@@ -49,7 +50,8 @@ def dead_line(row_id: str, name: str, reason: str) -> bytes:
 
 def on_one_line(body: bytes) -> bytes:
     """JSON without line breaks: they may stand between its parts only, never inside of a text."""
-    return _LINE_BREAKS.sub(b"", body.strip())
+    body = body.strip()
+    return _LINE_BREAKS.sub(b"", body) if b"\n" in body or b"\r" in body else body
 
 
 def _text(value: str) -> bytes:

@@ -16,10 +16,10 @@ import csv
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..tokens import NO_TOKENS, Usage, estimate
+from .glancing import decode_strictly, glance, glance_at_finite
 from .problems import quoted
 from .template import MissingError, Template, listing
 
@@ -27,10 +27,14 @@ LONGEST_NAME = 1_024
 """Characters of a ``custom_id``."""
 METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
 NAME_IN_FRONT = re.compile(rb'[ \t]*\{[ \t]*"custom_id"[ \t]*:[ \t]*"([^"\\\x00-\x1f]{1,1024})"')
+PLAIN_LINE = re.compile(
+    rb'\{"custom_id": ?"([^"\\\x00-\x1f]{1,1024})", ?(?:"method": ?"POST", ?)?'
+    rb'(?:"url": ?"([^"\\\x00-\x1f]{0,2048})", ?)?"(?:body|params)": ?(?=\{)'
+)
+"""A line as nearly everybody writes it, up to its body. What follows then is the body and a bracket."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """What one row asks for."""
 
     name: str
@@ -39,7 +43,11 @@ class Request:
     """Below the target's base URL; empty is the target's usual one."""
     body: bytes | None = None
     model: str = ""
-    estimate: Usage = NO_TOKENS
+
+    @property
+    def estimate(self) -> Usage:
+        """The tokens it is likely to take; it takes a while to count them."""
+        return NO_TOKENS if self.body is None else estimate(glance(self.body), self.path)
 
 
 class UnfitRowError(Exception):
@@ -71,6 +79,9 @@ class BatchLines:
             return ""
 
     def request(self, raw: bytes, number: int) -> Request:
+        plain = plain_request(raw)
+        if plain is not None:
+            return plain
         request = line_request(parsed(raw))
         found = NAME_IN_FRONT.match(raw)
         if found and found[1].decode() != request.name:
@@ -154,6 +165,22 @@ def parsed(raw: bytes) -> dict[str, Any]:
     return value
 
 
+def plain_request(raw: bytes) -> Request | None:
+    """The request in a line that is plain and whole; its body is sent as it stands there. All others take longer."""
+    found = PLAIN_LINE.match(raw)
+    if found is None or raw[-1:] != b"}":
+        return None
+    written = raw[found.end() : -1]
+    try:
+        body, name, path = glance_at_finite(written), found[1].decode(), (found[2] or b"").decode()
+    except (ValueError, RecursionError):
+        return None
+    if type(body) is not dict or body.get("stream") is True:
+        return None
+    model = body.get("model")
+    return Request(name, "POST", path, written, model if type(model) is str else "")
+
+
 def line_request(line: dict[str, Any], name: str = "") -> Request:
     """A line of a vendor's batch file; ``name`` is for one that has none of its own."""
     name = name or _name(line.get("custom_id"))
@@ -186,7 +213,6 @@ def body_request(body: dict[str, Any], *, name: str, method: str = "POST", path:
         path=path,
         body=written,
         model=model if isinstance(model, str) else "",
-        estimate=estimate(body, path),
     )
 
 
@@ -238,10 +264,4 @@ def _name(given: object, field: str = "custom_id") -> str:
     return name
 
 
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
-
-
-decode_strictly = json.JSONDecoder(parse_constant=_no_constant).decode
-"""JSON as its standard has it, without Python's NaN and Infinity."""
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

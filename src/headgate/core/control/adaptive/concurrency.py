@@ -47,7 +47,7 @@ FIRST_PERIOD, FIRST_SHARE = 3.0, 0.3
 MISSES = 4
 """Refusals at depths that were fine, in a row, after which it was no cap."""
 
-MOST_REFUSED, TO_JUDGE = 0.025, 10
+MOST_REFUSED, TO_JUDGE = 0.012, 10
 """A cap that is kept is refused less often than this share of the calls, tries apart; judged from so many on."""
 
 SHRINK = 0.75

@@ -1,0 +1,341 @@
+"""What is read of pages as they really are: the text one came for, and nothing around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.crawl import extract as extracting
+from headgate.crawl.extract import Extracted, Link, extract
+from headgate.crawl.page_facts import robots_words
+
+PAGES = Path(__file__).parent / "pages"
+WHERE = "https://site.example/x/page.html"
+
+
+def page(name: str) -> Extracted:
+    return extract((PAGES / f"{name}.html").read_bytes(), "text/html", None, WHERE)
+
+
+def read(markup: str, charset: str | None = "utf-8") -> Extracted:
+    return extract(markup.encode(), "text/html", charset, WHERE)
+
+
+LONG = "This sentence is long enough to be taken for the text of a page by anybody who reads it, and it says nothing. "
+
+# ---------------------------------------------------------------------- whole pages
+
+NEWS = """\
+Harbour line gets two more stops
+
+By Maren Lindqvist, 3 February 2026
+
+The line ends at the quay today. Photo: J. Berg
+
+The council voted on Tuesday to extend the harbour line by two stops, ending nine years of argument over who should pay \
+for the bridge across the northern basin.
+
+Work begins in April. The first trams are to run in the autumn of next year, “if the ground is what the engineers say it \
+is,” as the mayor put it.
+
+What it costs
+
+The extension costs 41 million, of which the state pays two thirds.
+The rest comes from the city.
+
+- Track and bridge: 29 million
+- Two stops: 7 million
+- Planning: 5 million
+
+We have waited long enough for this.
+
+Residents of the quarter, who have relied on the ferry in winter, welcomed the vote."""
+
+
+def test_a_news_article_is_its_text_without_banner_navigation_asides_and_newsletter() -> None:
+    assert page("news").text == NEWS
+
+
+def test_a_news_article_says_what_it_is() -> None:
+    news = page("news")
+    assert news.title == "Harbour line gets two more stops | The Daily Ferry"
+    assert news.language == "en-GB"
+    assert news.description.startswith("After nine years of argument")
+    assert news.canonical == "https://site.example/2026/02/harbour-line"
+    assert news.published == "2026-02-03T08:15:00+00:00"
+    assert news.author == "Maren Lindqvist"
+    assert news.charset_used == "utf-8"
+    assert news.problem == ""
+
+
+def test_links_are_found_in_every_corner_of_a_page() -> None:
+    links = {link.url: link for link in page("news").links}
+    assert links["https://site.example/sport"].text == "Sport"
+    assert links["https://site.example/privacy"].text == "Privacy policy"
+    assert links["https://site.example/imprint"] == Link("https://site.example/imprint", "nofollow", "Imprint")
+    assert links["https://site.example/people/maren-lindqvist"].rel == "author"
+    assert links["https://site.example/2025/12/fares"].text == "Fares rise again"
+    assert len(links) == 17
+
+
+def test_documentation_keeps_its_listings_tables_notes_and_steps() -> None:
+    assert page("docs").text == """\
+Retrying
+
+A call that failed for a passing reason is made again. The wait grows with each attempt and is spread at random.
+
+Note
+
+Only calls that can be repeated are.
+
+Set a budget, or a slow day becomes an outage.
+
+A first example
+
+def fetch(url):
+    with sluice.retrying(attempts=3):
+        return get(url)
+
+The arguments are attempts and base:
+
+argument | default | meaning
+attempts | 3 | calls in all
+base | 0.2 | seconds before the second
+
+1. Install the package.
+2. Wrap the call.
+- once
+3. Run it."""
+
+
+def test_documentation_leads_on_to_the_next_chapter() -> None:
+    links = page("docs").links
+    assert Link("https://site.example/x/timeouts.html", "", "Timeouts") in links
+    assert "https://site.example/x/limits.html" in [link.url for link in links]
+
+
+def test_a_thread_without_any_landmarks_is_its_posts_and_their_authors() -> None:
+    assert page("forum").text == """\
+Tram will not charge
+
+olga
+
+Mine stopped charging after the winter. The lamp is red, and the battery shows nine volts.
+Has anybody seen this before?
+
+---
+H0, track plan of 1982
+
+tim
+
+The lamp is red
+
+That is the fuse. Open the lid, it sits to the left of the motor, and costs less than a coffee.
+
+olga
+
+It was the fuse, thank you!"""
+
+
+def test_a_product_keeps_its_price_and_its_data() -> None:
+    assert page("product").text == """\
+Gießkanne „Tropfen“ 5 l
+
+24,90 €
+
+Auf Lager, in zwei Tagen bei dir.
+
+Die Kanne aus verzinktem Blech fasst fünf Liter und hat einen Ausguss, der wirklich nicht tropft. Der Griff ist so \
+angebracht, dass sie auch halb leer gerade hängt.
+
+Inhalt | 5 l
+Gewicht | 900 g"""
+
+
+def test_facts_are_found_where_shops_put_them() -> None:
+    product = page("product")
+    assert product.language == "de-AT"
+    assert product.description == "Eine Kanne, die nicht tropft."
+    assert product.published == "2025-05-01"
+    assert product.author == "Eva Grün"
+    assert product.robots_meta == {"noindex"}
+    assert product.noindex
+    assert not product.nofollow
+
+
+# ---------------------------------------------------------------------- charsets
+
+RUSSIAN = "Трамвай пойдёт до северной гавани уже осенью следующего года, решил в среду городской совет."
+JAPANESE = "市議会は火曜日、港線を二駅延伸することを決めた。工事は四月に始まり、来年の秋に開業する予定である。"
+
+
+@pytest.mark.parametrize(
+    ("text", "codec", "declared", "written", "used"),
+    [
+        (RUSSIAN, "windows-1251", None, '<meta charset="windows-1251">', "windows-1251"),
+        (RUSSIAN, "koi8-r", "koi8-r", "", "koi8-r"),
+        (RUSSIAN, "utf-16", None, "", "utf-16le"),
+        (RUSSIAN, "utf-16-be", "utf-16be", "", "utf-16be"),
+        (RUSSIAN, "utf-8-sig", "windows-1251", "", "utf-8"),
+        (JAPANESE, "shift_jis", None, '<META http-equiv=Content-Type content="text/html; charset=Shift_JIS">', "shift_jis"),
+        (JAPANESE, "euc_jp", "EUC-JP", "", "euc-jp"),
+        (JAPANESE, "iso2022_jp", "iso-2022-jp", "", "iso-2022-jp"),
+        (JAPANESE, "utf-8", None, "", "utf-8"),
+        ("中文网页的正文内容在这里。" * 5, "gbk", None, "<meta charset=gb2312>", "gb18030"),
+        ("“Grüße” – für 5 €" * 5, "cp1252", "ISO-8859-1", "", "windows-1252"),
+        ("“Grüße” – für 5 €" * 5, "cp1252", None, "", "windows-1252"),
+    ],
+)
+def test_a_page_is_read_in_its_own_charset(text: str, codec: str, declared: str | None, written: str, used: str) -> None:
+    body = f"<!doctype html><html><head>{written}<title>{text[:5]}</title></head><body><p>{text}</p></body></html>"
+    found = extract(body.encode(codec), "text/html", declared, WHERE)
+    assert (found.title, found.text, found.charset_used, found.problem) == (text[:5], text, used, "")
+
+
+@pytest.mark.parametrize(
+    ("body", "declared", "text", "problem"),
+    [
+        ("<p>Grüße aus dem Norden</p>".encode(), "iso-8859-1", "Grüße aus dem Norden", "says windows-1252 but is utf-8"),
+        (RUSSIAN.encode("cp1251") + b"<meta charset=cp1251>", "utf-8", RUSSIAN, "says utf-8 but is windows-1251"),
+        (b"<p>Gr\xfc\xdfe</p>", "utf-8", "Gr\ufffd\ufffde", "no utf-8"),
+        (b"<p>plain words</p>", "klingon", "plain words", "unknown charset, 'klingon'"),
+        (b"<p>plain words</p>", "hex", "plain words", "unknown charset, 'hex'"),
+        ("<p>wide words</p>".encode("utf-16-le"), None, "wide words", "does not say that it is UTF-16"),
+        (b"<meta charset=utf-16><p>narrow words</p>", None, "narrow words", ""),
+    ],
+)
+def test_a_false_claim_about_the_charset_is_seen_through_and_named(
+    body: bytes, declared: str | None, text: str, problem: str
+) -> None:
+    found = extract(body, "text/html", declared, WHERE)
+    assert text in found.text
+    assert problem in found.problem
+    assert bool(problem) is bool(found.problem)
+
+
+# ---------------------------------------------------------------------- text
+
+
+def test_words_in_bold_stay_whole() -> None:
+    assert read("<p>un<b>believ</b>able, <font color=red>really</font></p>").text == "unbelievable, really"
+
+
+def test_line_ends_of_the_source_are_spaces_and_br_is_a_line_end() -> None:
+    assert read("<p>one\n  two<br>three</p>").text == "one two\nthree"
+
+
+def test_entities_are_letters() -> None:
+    assert read("<p>Tom &amp; J&eacute;r&#244;me &lt;3 &notanentity;</p>").text == "Tom & Jérôme <3 &notanentity;"
+
+
+def test_a_page_of_links_is_a_page_of_links() -> None:
+    assert read("<ul><li><a href=/1>One</a><li><a href=/2>Two</a><li><a href=/3>Three</a></ul>").text == "- One\n- Two\n- Three"
+
+
+def test_a_page_that_is_all_sidebar_is_read_all_the_same() -> None:
+    assert LONG.strip() in read(f'<div class="sidebar"><p>{LONG}</p></div>').text
+
+
+def test_several_articles_are_a_list_and_all_are_read() -> None:
+    text = read("".join(f"<article><h2>Part {n}</h2><p>{n} {LONG}</p></article>" for n in range(3))).text
+    assert [f"Part {n}" in text for n in range(3)] == [True] * 3
+
+
+def test_one_long_article_stands_for_itself_among_teasers() -> None:
+    teasers = "".join(f"<article><a href=/{n}>Teaser {n}</a></article>" for n in range(5))
+    assert "Teaser" not in read(f"<main><article><p>{LONG * 5}</p></article>{teasers}</main>").text
+
+
+@pytest.mark.parametrize("hidden", ["hidden", "style='display:none'", "aria-hidden=true", "class='sr-only'"])
+def test_what_is_not_shown_is_not_read_but_its_links_are(hidden: str) -> None:
+    found = read(f"<p>{LONG}</p><div {hidden}>secret <a href=/s>door</a></div>")
+    assert "secret" not in found.text
+    assert [link.url for link in found.links] == ["https://site.example/s"]
+
+
+def test_scripts_styles_and_forms_are_not_text() -> None:
+    found = read(f"<p>{LONG}</p><script>var a = 1</script><style>p {{}}</style><textarea>t</textarea><select><option>o</select>")
+    assert found.text == LONG.strip()
+
+
+def test_a_class_of_the_whole_page_does_not_hide_it() -> None:
+    assert LONG.strip() in read(f"<div class='layout with-sidebar has-cookie-notice'><main><p>{LONG}</p></main></div>").text
+
+
+def test_text_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read("<p>" + "word " * 400_000 + "</p>")
+    assert len(found.text) == 1_000_000
+    assert "more text than is kept" in found.problem
+
+
+# ---------------------------------------------------------------------- links
+
+
+def test_links_are_relative_to_the_base_the_page_names() -> None:
+    assert read("<base href='/deep/er/'><a href=x>x</a>").links[0].url == "https://site.example/deep/er/x"
+
+
+@pytest.mark.parametrize("href", ["#top", "mailto:a@b.example", "javascript:void(0)", "tel:1", "data:,x", "http://[", "ftp://a/"])
+def test_what_cannot_be_crawled_is_no_link(href: str) -> None:
+    assert read(f"<a href='{href}'>x</a>").links == ()
+
+
+def test_an_address_is_one_link_with_the_first_text_and_followed_if_any_may_be() -> None:
+    links = read("<a rel=nofollow href=/a><img></a><a href='/a#part'>Text</a><a href=/a>Other</a>").links
+    assert links == (Link("https://site.example/a", "", "Text"),)
+
+
+def test_frames_maps_and_refreshes_are_links() -> None:
+    found = read("<meta http-equiv=refresh content='0; url=/new'><map><area href=/m alt=Map></map><iframe src=/f></iframe>")
+    assert [(link.url[20:], link.rel) for link in found.links] == [("/m", ""), ("/f", ""), ("/new", "refresh")]
+
+
+def test_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extracting, "MOST_LINKS", 10)
+    found = read("".join(f"<a href=/{n}>{n}</a>" for n in range(20)))
+    assert len(found.links) == 10
+    assert "more than 10 links" in found.problem
+
+
+# ---------------------------------------------------------------------- facts and other kinds
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("noindex", {"noindex"}), ("NONE", {"noindex", "nofollow"}), ("index, NoFollow", {"nofollow"}), ("all", set()), ("", set())],
+)
+def test_words_for_robots(value: str, words: set[str]) -> None:
+    assert robots_words(value) == words
+    assert read(f"<meta name=robots content='{value}'>").robots_meta == words
+
+
+def test_words_for_this_robot_count_too() -> None:
+    assert read("<meta name=headgate content=noindex><meta name=otherbot content=nofollow>").robots_meta == {"noindex"}
+
+
+@pytest.mark.parametrize(
+    ("head", "title"),
+    [
+        ("<title> A \n title </title>", "A title"),
+        ("<title></title><meta property=og:title content='From the graph'>", "From the graph"),
+        ("<svg><title>icon</title></svg><h1>From the <i>heading</i></h1>", "From the heading"),
+    ],
+)
+def test_a_title_is_found_somewhere(head: str, title: str) -> None:
+    assert read(head).title == title
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", "text/csv", ""])
+def test_what_is_no_page_is_passed_on(kind: str) -> None:
+    found = extract('{"a": "ü <b>"}\n'.encode(), kind, "utf-8", WHERE)
+    assert (found.text, found.links, found.title) == ('{"a": "ü <b>"}\n', (), "")
+
+
+def test_xml_is_its_text() -> None:
+    assert extract(b"<?xml version='1.0'?><a><b>one</b><c>two</c></a>", "application/xml", None, WHERE).text == "one\ntwo"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "", "application/xml", "application/octet-stream"])
+def test_a_page_is_known_by_its_beginning(kind: str) -> None:
+    assert extract(b"\n<!-- x -->\n<!DOCTYPE html><title>T</title><p>x", kind, None, WHERE).title == "T"

@@ -1,6 +1,6 @@
 """A web of many hosts on one loopback port, for crawls that are measured: `python -m bench.crawl_site`.
 
-Each host has as many pages as are asked for, every page linking to two further ones (and to one that robots.txt forbids).
+Each host has as many pages as are asked for; a page links to two further ones and to one that robots.txt forbids.
 How a host behaves is the first word of its name:
 
 | host       | behaves                                                                                     |
@@ -13,7 +13,8 @@ How a host behaves is the first word of its name:
 | throttle-7 | answers 429 with Retry-After: 2 to all but one call in a second                             |
 | lie-7      | promises more bytes than it sends and hangs up; or Retry-After: soon; or garbage for a page |
 
-It says its port in one line of JSON and serves until its standard input ends. ``/_log`` gives every call it has had.
+It says its port in one line of JSON and serves until its standard input ends. ``/_log`` gives every call it has had, ``/_count`` how
+many those are.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import sys
 import time
 from collections import Counter
 
-WORDS = "water gate lock canal keeper level paddle boat tide sluice weir chamber towpath bridge pound".split()
+WORDS = ("water", "gate", "lock", "canal", "keeper", "level", "paddle", "boat", "tide", "sluice", "weir", "chamber")
 LARGEST_HEAD = 65_536
 
 
@@ -111,9 +112,9 @@ class Connection(asyncio.Protocol):
 
     def serve(self, host: str, path: str) -> None:
         site = self.site
-        if path == "/_log":
-            body = json.dumps(site.log).encode()
-            return self.send(200, body, "Content-Type: application/json")
+        if path in ("/_log", "/_count"):
+            told = site.log if path == "/_log" else len(site.log)
+            return self.send(200, json.dumps(told).encode(), "Content-Type: application/json")
         status, body, headers, wait = site.answer(host, path)
         site.log.append((time.time(), host, path, status))
         if wait <= 0.0:

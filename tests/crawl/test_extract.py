@@ -33,11 +33,11 @@ By Maren Lindqvist, 3 February 2026
 
 The line ends at the quay today. Photo: J. Berg
 
-The council voted on Tuesday to extend the harbour line by two stops, ending nine years of argument over who should pay \
-for the bridge across the northern basin.
+The council voted on Tuesday to extend the harbour line by two stops, ending nine years of argument over who should \
+pay for the bridge across the northern basin.
 
-Work begins in April. The first trams are to run in the autumn of next year, “if the ground is what the engineers say it \
-is,” as the mayor put it.
+Work begins in April. The first trams are to run in the autumn of next year, “if the ground is what the engineers say \
+it is,” as the mayor put it.
 
 What it costs
 
@@ -80,7 +80,9 @@ def test_links_are_found_in_every_corner_of_a_page() -> None:
 
 
 def test_documentation_keeps_its_listings_tables_notes_and_steps() -> None:
-    assert page("docs").text == """\
+    assert (
+        page("docs").text
+        == """\
 Retrying
 
 A call that failed for a passing reason is made again. The wait grows with each attempt and is spread at random.
@@ -107,6 +109,7 @@ base | 0.2 | seconds before the second
 2. Wrap the call.
 - once
 3. Run it."""
+    )
 
 
 def test_documentation_leads_on_to_the_next_chapter() -> None:
@@ -116,7 +119,9 @@ def test_documentation_leads_on_to_the_next_chapter() -> None:
 
 
 def test_a_thread_without_any_landmarks_is_its_posts_and_their_authors() -> None:
-    assert page("forum").text == """\
+    assert (
+        page("forum").text
+        == """\
 Tram will not charge
 
 olga
@@ -136,10 +141,13 @@ That is the fuse. Open the lid, it sits to the left of the motor, and costs less
 olga
 
 It was the fuse, thank you!"""
+    )
 
 
 def test_a_product_keeps_its_price_and_its_data() -> None:
-    assert page("product").text == """\
+    assert (
+        page("product").text
+        == """\
 Gießkanne „Tropfen“ 5 l
 
 24,90 €
@@ -151,6 +159,7 @@ angebracht, dass sie auch halb leer gerade hängt.
 
 Inhalt | 5 l
 Gewicht | 900 g"""
+    )
 
 
 def test_facts_are_found_where_shops_put_them() -> None:
@@ -178,16 +187,23 @@ JAPANESE = "市議会は火曜日、港線を二駅延伸することを決め�
         (RUSSIAN, "utf-16", None, "", "utf-16le"),
         (RUSSIAN, "utf-16-be", "utf-16be", "", "utf-16be"),
         (RUSSIAN, "utf-8-sig", "windows-1251", "", "utf-8"),
-        (JAPANESE, "shift_jis", None, '<META http-equiv=Content-Type content="text/html; charset=Shift_JIS">', "shift_jis"),
+        (
+            JAPANESE,
+            "shift_jis",
+            None,
+            '<META http-equiv=Content-Type content="text/html; charset=Shift_JIS">',
+            "shift_jis",
+        ),
         (JAPANESE, "euc_jp", "EUC-JP", "", "euc-jp"),
         (JAPANESE, "iso2022_jp", "iso-2022-jp", "", "iso-2022-jp"),
         (JAPANESE, "utf-8", None, "", "utf-8"),
         ("中文网页的正文内容在这里。" * 5, "gbk", None, "<meta charset=gb2312>", "gb18030"),
         ("“Grüße” – für 5 €" * 5, "cp1252", "ISO-8859-1", "", "windows-1252"),
-        ("“Grüße” – für 5 €" * 5, "cp1252", None, "", "windows-1252"),
     ],
 )
-def test_a_page_is_read_in_its_own_charset(text: str, codec: str, declared: str | None, written: str, used: str) -> None:
+def test_a_page_is_read_in_its_own_charset(
+    text: str, codec: str, declared: str | None, written: str, used: str
+) -> None:
     body = f"<!doctype html><html><head>{written}<title>{text[:5]}</title></head><body><p>{text}</p></body></html>"
     found = extract(body.encode(codec), "text/html", declared, WHERE)
     assert (found.title, found.text, found.charset_used, found.problem) == (text[:5], text, used, "")
@@ -196,9 +212,16 @@ def test_a_page_is_read_in_its_own_charset(text: str, codec: str, declared: str 
 @pytest.mark.parametrize(
     ("body", "declared", "text", "problem"),
     [
-        ("<p>Grüße aus dem Norden</p>".encode(), "iso-8859-1", "Grüße aus dem Norden", "says windows-1252 but is utf-8"),
+        (
+            "<p>Grüße aus dem Norden</p>".encode(),
+            "iso-8859-1",
+            "Grüße aus dem Norden",
+            "says windows-1252 but is utf-8",
+        ),
         (RUSSIAN.encode("cp1251") + b"<meta charset=cp1251>", "utf-8", RUSSIAN, "says utf-8 but is windows-1251"),
         (b"<p>Gr\xfc\xdfe</p>", "utf-8", "Gr\ufffd\ufffde", "no utf-8"),
+        (b"<p>Gr\xfc\xdfe</p>", None, "Grüße", "windows-1252 is a guess"),
+        (RUSSIAN.encode()[:-2], None, RUSSIAN[:-2], "no utf-8"),
         (b"<p>plain words</p>", "klingon", "plain words", "unknown charset, 'klingon'"),
         (b"<p>plain words</p>", "hex", "plain words", "unknown charset, 'hex'"),
         ("<p>wide words</p>".encode("utf-16-le"), None, "wide words", "does not say that it is UTF-16"),
@@ -226,11 +249,14 @@ def test_line_ends_of_the_source_are_spaces_and_br_is_a_line_end() -> None:
 
 
 def test_entities_are_letters() -> None:
-    assert read("<p>Tom &amp; J&eacute;r&#244;me &lt;3 &notanentity;</p>").text == "Tom & Jérôme <3 &notanentity;"
+    assert read("<p>Tom &amp; J&eacute;r&#244;me &lt;3 &nonsense;</p>").text == "Tom & Jérôme <3 &nonsense;"
 
 
 def test_a_page_of_links_is_a_page_of_links() -> None:
-    assert read("<ul><li><a href=/1>One</a><li><a href=/2>Two</a><li><a href=/3>Three</a></ul>").text == "- One\n- Two\n- Three"
+    assert (
+        read("<ul><li><a href=/1>One</a><li><a href=/2>Two</a><li><a href=/3>Three</a></ul>").text
+        == "- One\n- Two\n- Three"
+    )
 
 
 def test_a_page_that_is_all_sidebar_is_read_all_the_same() -> None:
@@ -255,15 +281,20 @@ def test_what_is_not_shown_is_not_read_but_its_links_are(hidden: str) -> None:
 
 
 def test_scripts_styles_and_forms_are_not_text() -> None:
-    found = read(f"<p>{LONG}</p><script>var a = 1</script><style>p {{}}</style><textarea>t</textarea><select><option>o</select>")
+    found = read(
+        f"<p>{LONG}</p><script>var a = 1</script><style>p {{}}</style><textarea>t</textarea><select><option>o</select>"
+    )
     assert found.text == LONG.strip()
 
 
 def test_a_class_of_the_whole_page_does_not_hide_it() -> None:
-    assert LONG.strip() in read(f"<div class='layout with-sidebar has-cookie-notice'><main><p>{LONG}</p></main></div>").text
+    assert (
+        LONG.strip()
+        in read(f"<div class='layout with-sidebar has-cookie-notice'><main><p>{LONG}</p></main></div>").text
+    )
 
 
-def test_text_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_bounded() -> None:
     found = read("<p>" + "word " * 400_000 + "</p>")
     assert len(found.text) == 1_000_000
     assert "more text than is kept" in found.problem
@@ -276,7 +307,9 @@ def test_links_are_relative_to_the_base_the_page_names() -> None:
     assert read("<base href='/deep/er/'><a href=x>x</a>").links[0].url == "https://site.example/deep/er/x"
 
 
-@pytest.mark.parametrize("href", ["#top", "mailto:a@b.example", "javascript:void(0)", "tel:1", "data:,x", "http://[", "ftp://a/"])
+@pytest.mark.parametrize(
+    "href", ["#top", "mailto:a@b.example", "javascript:void(0)", "tel:1", "data:,x", "http://[", "ftp://a/"]
+)
 def test_what_cannot_be_crawled_is_no_link(href: str) -> None:
     assert read(f"<a href='{href}'>x</a>").links == ()
 
@@ -287,7 +320,9 @@ def test_an_address_is_one_link_with_the_first_text_and_followed_if_any_may_be()
 
 
 def test_frames_maps_and_refreshes_are_links() -> None:
-    found = read("<meta http-equiv=refresh content='0; url=/new'><map><area href=/m alt=Map></map><iframe src=/f></iframe>")
+    found = read(
+        "<meta http-equiv=refresh content='0; url=/new'><map><area href=/m alt=Map></map><iframe src=/f></iframe>"
+    )
     assert [(link.url[20:], link.rel) for link in found.links] == [("/m", ""), ("/f", ""), ("/new", "refresh")]
 
 
@@ -303,7 +338,13 @@ def test_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [("noindex", {"noindex"}), ("NONE", {"noindex", "nofollow"}), ("index, NoFollow", {"nofollow"}), ("all", set()), ("", set())],
+    [
+        ("noindex", {"noindex"}),
+        ("NONE", {"noindex", "nofollow"}),
+        ("index, NoFollow", {"nofollow"}),
+        ("all", set()),
+        ("", set()),
+    ],
 )
 def test_words_for_robots(value: str, words: set[str]) -> None:
     assert robots_words(value) == words
@@ -318,6 +359,7 @@ def test_words_for_this_robot_count_too() -> None:
     ("head", "title"),
     [
         ("<title> A \n title </title>", "A title"),
+        ("<title>What <b> does</title>", "What <b> does"),
         ("<title></title><meta property=og:title content='From the graph'>", "From the graph"),
         ("<svg><title>icon</title></svg><h1>From the <i>heading</i></h1>", "From the heading"),
     ],
@@ -333,7 +375,9 @@ def test_what_is_no_page_is_passed_on(kind: str) -> None:
 
 
 def test_xml_is_its_text() -> None:
-    assert extract(b"<?xml version='1.0'?><a><b>one</b><c>two</c></a>", "application/xml", None, WHERE).text == "one\ntwo"
+    assert (
+        extract(b"<?xml version='1.0'?><a><b>one</b><c>two</c></a>", "application/xml", None, WHERE).text == "one\ntwo"
+    )
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "", "application/xml", "application/octet-stream"])

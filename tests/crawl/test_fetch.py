@@ -1,7 +1,6 @@
 """One page, asked for once: what is sent, what comes back, and the names of what goes wrong."""
 
 import asyncio
-import contextlib
 import gzip
 import pickle
 import shutil
@@ -9,12 +8,9 @@ import socket
 import ssl
 import subprocess
 import time
-import zlib
 
 import aiohttp
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headgate import RateLimitConfig
 from headgate.core.decision import Outcome
@@ -22,7 +18,6 @@ from headgate.crawl.address import canonical
 from headgate.crawl.fetch import ANYTHING, PAGES, FetchLimits, FetchProblem, fetch, new_session
 from headgate.crawl.fetched import OUTCOMES
 from headgate.crawl.guard import Guard
-from headgate.crawl.unpack import BITE, STEP, Unpacker, UnpackError, accepted
 from headgate.errors import ConfigError
 from headgate.limiter import AdaptiveRateLimiter
 
@@ -385,64 +380,3 @@ def test_a_cancelled_fetch_ends_at_once_and_lets_go():
 def test_limits_are_checked(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         FetchLimits(**wrong)
-
-
-# ------------------------------------------------------------------ unpacking
-
-
-def packers():
-    found = {
-        "gzip": gzip.compress,
-        "deflate": zlib.compress,
-        "raw deflate": lambda data: (one := zlib.compressobj(9, zlib.DEFLATED, -15)).compress(data) + one.flush(),
-    }
-    if "zstd" in accepted():
-        try:
-            from compression import zstd
-        except ImportError:
-            from backports import zstd
-        found["zstd"] = zstd.compress
-    if "br" in accepted():
-        import brotli
-
-        found["br"] = brotli.compress
-    return found
-
-
-@settings(max_examples=30)
-@given(data=st.binary(max_size=300), times=st.integers(1, 5000), sizes=st.lists(st.integers(1, 70_000), min_size=1))
-@pytest.mark.parametrize("encoding", packers())
-def test_what_was_packed_is_unpacked_however_it_is_cut(encoding, data, times, sizes):
-    packed = packers()[encoding](data * times)
-    unpacker = Unpacker(encoding.removeprefix("raw "))
-    out = b""
-    for size in sizes * (len(packed) // sum(sizes) + 1):
-        for part in unpacker.feed(packed[:size]):
-            assert len(part) <= STEP or encoding == "br"
-            out += part
-        packed = packed[size:]
-    unpacker.finish()
-    assert out == data * times
-
-
-@pytest.mark.parametrize("cut", range(25))
-def test_gzip_in_two_pieces_is_one_text_wherever_it_is_cut(cut):
-    packed = gzip.compress(b"one ") + gzip.compress(b"two")
-    middle = len(packed) // 2 - 12 + cut
-    unpacker = Unpacker("gzip")
-    assert b"".join([*unpacker.feed(packed[:middle]), *unpacker.feed(packed[middle:])]) == b"one two"
-
-
-def test_what_comes_after_the_end_is_passed_over():
-    unpacker = Unpacker("gzip")
-    assert b"".join([*unpacker.feed(gzip.compress(b"x") + b"padding"), *unpacker.feed(b"more" * BITE)]) == b"x"
-    unpacker.finish()
-
-
-@given(st.binary(min_size=1, max_size=200))
-@pytest.mark.parametrize("encoding", [name for name in packers() if name != "raw deflate"])
-def test_noise_is_damage_and_nothing_else(encoding, noise):
-    unpacker = Unpacker(encoding)
-    with contextlib.suppress(UnpackError):
-        list(unpacker.feed(noise))
-        unpacker.finish()

@@ -410,6 +410,25 @@ class TestStanding:
 
         play(scenario)
 
+    def test_what_is_asked_for_just_before_the_end_is_counted(self, place):
+        async def scenario():
+            frontier = place.frontier()
+            await frontier.begin()
+            await frontier.add(found(*(url("a", n) for n in range(4))))
+            one, two = await frontier.take(2)
+            late = (frontier.put_off(one, frontier.now() + 9.0, "later"), frontier.fail(two, "gone"), frontier.take(1))
+            tasks = [asyncio.create_task(task) for task in late]
+            await asyncio.sleep(0)
+            await frontier.close()
+            await asyncio.gather(*tasks)
+            async with place.frontier() as frontier:
+                counts = await frontier.counts()
+                assert (counts.waiting, counts.taken, counts.put_off, counts.failed) == (2, 0, 1, 1)
+                (host,) = await frontier.hosts(5)
+                assert (host.waiting, host.taken, host.put_off, host.lost) == (2, 0, 1, 1)
+
+        play(scenario)
+
     def test_nothing_before_begin_and_nothing_after_close(self, place):
         async def scenario():
             frontier = place.frontier()

@@ -27,7 +27,9 @@ def test_rules_for_us_replace_those_of_everybody() -> None:
 
 
 def test_all_groups_of_one_agent_are_one() -> None:
-    read = rules("User-agent: headgate\nDisallow: /a\n\nUser-agent: x\nDisallow: /\n\nUser-agent: headgate\nDisallow: /b")
+    read = rules(
+        "User-agent: headgate\nDisallow: /a\n\nUser-agent: x\nDisallow: /\n\nUser-agent: headgate\nDisallow: /b"
+    )
     assert [read.allows(f"{HOST}/{page}") for page in "abc"] == [False, False, True]
 
 

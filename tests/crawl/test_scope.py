@@ -6,8 +6,8 @@ from headgate.crawl.scope import DEEPEST_PATH, Scope
 from headgate.errors import ConfigError
 
 
-def test_the_seeds_hosts_are_the_limit():
-    scope = Scope.around(["http://example.com/start", "http://other.example:8080/"])
+def test_other_hosts_do_not_belong():
+    scope = Scope(hosts=frozenset(("example.com", "other.example:8080")))
     assert scope.refuses("https://example.com/x", 1) is None
     assert scope.refuses("http://other.example:8080/x", 1) is None
     assert scope.refuses("http://other.example/x", 1) == "is on another host"
@@ -15,14 +15,14 @@ def test_the_seeds_hosts_are_the_limit():
     assert scope.refuses("http://notexample.com/x", 1) == "is on another host"
 
 
-@pytest.mark.parametrize("seed", ["http://example.com/", "http://www.example.com/"])
+@pytest.mark.parametrize("host", ["example.com", "www.example.com"])
 @pytest.mark.parametrize("url", ["http://example.com/x", "http://www.example.com/x"])
-def test_www_is_no_other_host(seed, url):
-    assert Scope.around([seed]).refuses(url, 1) is None
+def test_www_is_no_other_host(host, url):
+    assert Scope(hosts=frozenset((host,))).refuses(url, 1) is None
 
 
 def test_subdomains_count_when_asked_for():
-    scope = Scope.around(["http://example.com:8000/"], subdomains=True)
+    scope = Scope(hosts=frozenset(("example.com:8000",)), subdomains=True)
     assert scope.refuses("http://a.b.example.com:8000/", 1) is None
     assert scope.refuses("http://a.b.example.com/", 1) == "is on another host"
     assert scope.refuses("http://badexample.com:8000/", 1) == "is on another host"

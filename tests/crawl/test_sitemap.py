@@ -140,9 +140,32 @@ def test_no_more_addresses_are_read_than_the_bound_says(monkeypatch: pytest.Monk
     assert "more than 3 addresses" in found.problem
 
 
-@given(st.lists(st.sampled_from(
-    [b"<urlset>", b"<url>", b"<loc>", b"</loc>", b"</url>", b"/a", b"&amp;", b"&", b"<!--", b"-->", b"<![CDATA[", b"]]>", b"<sitemap>",
-     b"\xff\xfe", b"\0", b"<?xml", b"?>", b"\x1f\x8b", b"https://site.example/"]
-)).map(b"".join))  # fmt: skip
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                b"<urlset>",
+                b"<url>",
+                b"<loc>",
+                b"</loc>",
+                b"</url>",
+                b"/a",
+                b"&amp;",
+                b"&",
+                b"<!--",
+                b"-->",
+                b"<![CDATA[",
+                b"]]>",
+                b"<sitemap>",
+                b"\xff\xfe",
+                b"\0",
+                b"<?xml",
+                b"?>",
+                b"\x1f\x8b",
+                b"https://site.example/",
+            ]
+        )
+    ).map(b"".join)
+)
 def test_no_mixture_of_pieces_raises(body: bytes) -> None:
     read(body)

@@ -24,6 +24,7 @@ from ..credentials import Credential, CredentialCoordinator
 from ..errors import Failed
 from ..limiter import AdaptiveRateLimiter
 from .attempt import ItemContext
+from .collecting import seldom as collecting_seldom
 from .config import BatchConfig
 from .formats import InputRow, OutputError, Rows
 from .formats.writing import STDOUT
@@ -77,7 +78,9 @@ class Job:
         self.config = BatchConfig() if config is None else config
         self.prices = prices or Prices()
         self.target = Target(to, prices=self.prices)
-        self.judge = RowJudge(self.target, prices=self.prices, has_cap=self.config.max_cost is not None)
+        self.judge = RowJudge(
+            self.target, prices=self.prices, has_cap=self.config.max_cost is not None, counts=self._counts_tokens
+        )
         self.book = CheckedLedger(ledger or output + SUFFIX, self)
         self.runner = BatchRunner(
             self._send,
@@ -123,9 +126,10 @@ class Job:
             writing = asyncio.create_task(self._write())
             watching = asyncio.create_task(self._watch())
             try:
-                async with self.target as target:
-                    self._sending = target if self._around is None else self._around(target)
-                    await self._work()
+                with collecting_seldom():
+                    async with self.target as target:
+                        self._sending = target if self._around is None else self._around(target)
+                        await self._work()
             finally:
                 watching.cancel()
                 self._scribe.end()
@@ -234,6 +238,11 @@ class Job:
             raise
         self.silence.heard()
         return line
+
+    def _counts_tokens(self, key: str) -> bool:
+        """Whether there is a cap or a limit that the tokens of this key's rows must fit."""
+        config = self.config
+        return config.max_tokens is not None or config.max_cost is not None or self.runner.has_limits(key)
 
     def _identity(self, source: str) -> dict[str, str]:
         """Files are named as seen from the ledger, so that all of them may be moved together."""

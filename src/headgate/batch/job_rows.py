@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..limiter.checks import Cost
 from .addresses import UnfitPathError
 from .formats import BrokenRowError, InputError, InputRow, rows_for_loop
 from .formats.problems import same_name
 from .formats.skimming import Skimming
 from .ledger import Claim, Counts, Row, RowState
-from .sqlite_book import Book, storable
+from .sqlite_book import Book
+from .sqlite_file import storable
 from .sqlite_ledger import SqliteLedger
 from .sqlite_reading import read_note
 
@@ -101,9 +103,11 @@ class CheckedLedger(SqliteLedger):
 class RowJudge:
     """Whether a row can be sent, under which key and for how much."""
 
-    def __init__(self, target: Target, *, prices: Prices, has_cap: bool) -> None:
-        self._target, self._prices, self._has_cap = target, prices, has_cap
-        self._models: set[str] = set()
+    def __init__(self, target: Target, *, prices: Prices, has_cap: bool, counts: Callable[[str], bool]) -> None:
+        """``has_cap``: on money, which takes prices. ``counts`` says whether a key's tokens must fit anything."""
+        self._target, self._prices, self._has_cap, self._counts = target, prices, has_cap, counts
+        self._keys: dict[str, tuple[str, bool]] = {}
+        """By model."""
         self._good_path: str | None = None
 
     def check(self, row: InputRow) -> None:
@@ -119,17 +123,26 @@ class RowJudge:
             what = f"the price of its model {request.model[:80]!r} is not known, and max_cost needs it"
             raise row.broken(f"{what} (a price for '*' is that of all)")
 
-    def cost(self, row: InputRow) -> dict[str, float]:
+    def cost(self, row: InputRow) -> Cost:
+        """Tokens are guessed only where they must fit something: it takes longer than all else about a row."""
         self.check(row)
-        return self._target.cost(row)
+        return self._target.cost(row) if self._key(row)[1] else 1
 
     def key(self, row: InputRow) -> str:
         """Vendors count for each model by itself. The key is shown to people: a name of control characters is none."""
-        model, name = row.request().model[:80], self._target.address.name
-        if not model.isprintable() or not model or (model not in self._models and len(self._models) >= MOST_MODELS):
-            return name
-        self._models.add(model)
-        return f"{name}/{model}"
+        return self._key(row)[0]
+
+    def _key(self, row: InputRow) -> tuple[str, bool]:
+        """... and whether its tokens are counted."""
+        model = row.request().model[:80]
+        known = self._keys.get(model)
+        if known is None:
+            name = self._target.address.name
+            if not model.isprintable() or not model or len(self._keys) >= MOST_MODELS:
+                return name, self._counts(name)
+            key = f"{name}/{model}"
+            known = self._keys[model] = key, self._counts(key)
+        return known
 
 
 class RowsOfFile:

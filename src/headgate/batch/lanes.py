@@ -16,7 +16,6 @@ from ..core.words import span
 from ..errors import CircuitOpenError, Refused
 from ..limiter.permit import Permit
 from ..resilience.context import Lease
-from ..resilience.target import pair_key
 from .attempt import Attempt
 from .bell import Bell
 from .item import Item
@@ -32,12 +31,11 @@ REFUSED_FOR = 1.0
 
 
 class Lane:
-    def __init__(self, run: Run, shelf: Shelf, label: str | None) -> None:
+    def __init__(self, run: Run, shelf: Shelf, label: str | None, gate_key: str) -> None:
         self.run = run
         self.shelf = shelf
         self.label = label
-        keys = run.credentials
-        self.gate_key = shelf.key if label is None or keys is None else pair_key(shelf.key, keys.paced_by(label))
+        self.gate_key = gate_key
         self.pause = run.pauses.of(shelf.key, self.gate_key)
         self.bell = Bell(run.clock)
         self.in_flight = 0

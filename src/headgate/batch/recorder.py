@@ -3,7 +3,8 @@
     a row ends ──> gathered ──lot──> ledger.record_all ──on disk──> ``then``, row by row, in the same order
 
 A lot goes off when the ledger's patience with it ends, when it is large, or as soon as anybody would have to wait for
-it: when the workers may not run further ahead of the ledger, or none of them is at work.
+it: when the workers may not run further ahead of the ledger, or none of them is at work. In such a hurry one lot is on
+its way at a time; what ends meanwhile makes up the next.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Recorder:
         """Write this down soon; the run does not end before."""
         self.pending += 1
         self._gathered.append((change, then))
-        if len(self._gathered) >= LARGEST_LOT or self._run.crew.waits_for_ledger:
+        if len(self._gathered) >= LARGEST_LOT or (not self.writing and self._run.crew.waits_for_ledger):
             self.send_off()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._patience, self.send_off)
@@ -64,5 +65,7 @@ class Recorder:
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self.writing.discard(task)
+        if self._gathered and not self.writing and self._run.crew.waits_for_ledger:
+            self.send_off()
         if self._run.stopping:
             self._run.news.ring()

@@ -143,9 +143,9 @@ class Run:
             if len(self._lane_tasks) >= self._look_through_at:
                 self._close_idle_lanes()
             shelf = self.window.shelf(key)
-            labels = (None,) if self.credentials is None else self.credentials.labels
-            lanes = self.lanes[key] = [Lane(self, shelf, label) for label in labels]
-            shelf.has_limits = any(self.limiter.has_limits(lane.gate_key) for lane in lanes)
+            gate_keys = self.runner.gate_keys(key)
+            lanes = self.lanes[key] = [Lane(self, shelf, label, gate_key) for label, gate_key in gate_keys.items()]
+            shelf.has_limits = self.runner.has_limits(key)
             for lane in lanes:
                 self._lane_tasks[lane] = asyncio.create_task(self.guarded(lane.go))
         return lanes

@@ -27,6 +27,7 @@ from ..credentials import Credential, CredentialCoordinator
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.checks import Cost
+from ..resilience.target import pair_key
 from ..resilience.taxonomy import ClassifyError
 from .attempt import Attempt, ItemContext
 from .config import BatchConfig
@@ -169,6 +170,15 @@ class BatchRunner:
     def ledger(self) -> Ledger:
         assert self._ledger is not None
         return self._ledger
+
+    def gate_keys(self, key: str) -> dict[str | None, str]:
+        """What this key's lanes ask the limiter for, by the label of their credential."""
+        keys = self.credentials
+        return {None: key} if keys is None else {label: pair_key(key, keys.paced_by(label)) for label in keys.labels}
+
+    def has_limits(self, key: str) -> bool:
+        """Whether limits are known for any lane of this key."""
+        return any(self.limiter.has_limits(gate_key) for gate_key in self.gate_keys(key).values())
 
     async def call(self, attempt: Attempt, context: ItemContext) -> Any:
         """One call of the worker, within its time."""

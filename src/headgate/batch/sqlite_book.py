@@ -18,6 +18,8 @@ from ..core.ledger import NOBODY, Entry, first_word
 from .ledger import Change, Claim, LedgerError, Row, RowState
 from .sqlite_alive import bury, is_alive
 from .sqlite_file import NUMBER_OF, STATES
+from .sqlite_file import storable as storable
+from .sqlite_plain import claim_new, finish_all, is_plain
 
 ROWS_PER_STATEMENT = 256
 """Also the most values: 14 for each row, of the 32,766 that a statement may have."""
@@ -41,7 +43,7 @@ UPDATE rows SET (state, fence, holder, attempts, rate_limited, ready_at, said_at
 FROM ({values}) WHERE idx = column1
 """
 """Leaves alone what a row is called and looks like, and with it any index of that."""
-FINISH = "INSERT INTO results SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
+RESULT = "INSERT INTO results SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
 NUMBER = "INSERT INTO finals (idx) SELECT column1 FROM ({values}) WHERE column1 IS NOT NULL"
 ADD_UP = (
     "INSERT INTO totals SELECT * FROM ({values}) WHERE column1 IS NOT NULL "
@@ -68,17 +70,27 @@ class Book:
         self._changed: set[int] = set()
         self._named: set[int] = set()
         """Those of the changed rows that are new, or are called or look otherwise than before."""
-        self._lines: dict[int, bytes] = {}
-        self._totals: defaultdict[str, float] = defaultdict(float)
+        self._wanted: set[int] = set()
+        """Rows to load before the first of them is looked at."""
+        self.lines: dict[int, tuple[RowState, bytes]] = {}
+        self.totals: defaultdict[str, float] = defaultdict(float)
         self._living: dict[int, bool] = {}
 
     def load(self, indexes: Iterable[int]) -> None:
-        """Have these rows at hand, as far as they are known."""
-        missing = [index for index in indexes if index not in self._entries]
+        """Have these rows at hand, as far as they are known, when the first of them is needed."""
+        self._wanted.update(indexes)
+
+    def _have(self) -> None:
+        missing = self._wanted - self._entries.keys()
+        self._wanted.clear()
         if missing:
-            self._take_in(self.connection.execute(NAMED, (json.dumps(missing),)))
+            self._take_in(self.connection.execute(NAMED, (json.dumps(list(missing)),)))
 
     def claim(self, rows: Sequence[Row]) -> list[Claim | RowState]:
+        new = claim_new(self, rows) if not self._entries else None
+        if new is not None:
+            return [*new]
+        self._have()
         for row in rows:
             self._check(row)
         self.reap({entry.holder for row in rows if (entry := self._entries.get(row.index))})
@@ -106,7 +118,13 @@ class Book:
         self._changed.add(row.index)
         return Claim(row.index, entry.fence, entry.attempts, entry.rate_limited, entry.ready_from(self.wall()))
 
-    def record(self, change: Change) -> bool:
+    def record(self, changes: Sequence[Change]) -> list[bool]:
+        if not self._entries and all(map(is_plain, changes)) and finish_all(self, changes):
+            return [True] * len(changes)
+        self._have()
+        return [self._record(change) for change in changes]
+
+    def _record(self, change: Change) -> bool:
         entry = self._entries.get(change.index)
         if entry is None or not entry.heeds(change.fence):
             return False
@@ -119,11 +137,12 @@ class Book:
         self._weigh(entry, 1)
         self._changed.add(change.index)
         if entry.state.final:
-            self._lines[change.index] = change.result
+            self.lines[change.index] = (entry.state, change.result)
         return True
 
     def reopen(self, indexes: Iterable[int]) -> None:
         """Dead rows shall be tried again as if for the first time, corrected or not; what they have cost stays."""
+        self._have()
         for index in indexes:
             entry = self._entries[index]
             self._weigh(entry, -1)
@@ -136,6 +155,7 @@ class Book:
 
     def give_back(self, claims: Iterable[Claim]) -> None:
         """Whoever claimed these is gone; nothing was done."""
+        self._have()
         for claim in claims:
             entry = self._entries.get(claim.index)
             if entry is not None and entry.heeds(claim.fence):
@@ -177,20 +197,21 @@ class Book:
 
     def flush(self) -> None:
         entries, named = self._entries, self._named
-        self._put(PUT, [(i, entries[i].key, entries[i].digest, *as_values(entries[i])) for i in sorted(named)])
-        self._put(CHANGE, [(i, *as_values(entries[i])) for i in sorted(self._changed - named)])
-        self._put(FINISH, [(i, NUMBER_OF[entries[i].state], line) for i, line in self._lines.items()])
-        self._put(NUMBER, [(index,) for index in self._lines])
-        self._put(ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
+        self.put(PUT, [(i, entries[i].key, entries[i].digest, *as_values(entries[i])) for i in sorted(named)])
+        self.put(CHANGE, [(i, *as_values(entries[i])) for i in sorted(self._changed - named)])
+        self.put(RESULT, [(index, NUMBER_OF[state], line) for index, (state, line) in self.lines.items()])
+        self.put(NUMBER, [(index,) for index in self.lines])
+        self.put(ADD_UP, [(name, amount) for name, amount in self.totals.items() if amount])
         self.forget()
 
     def forget(self) -> None:
-        for kept in (self._entries, self._changed, self._named, self._lines, self._totals, self._living):
+        books = (self._entries, self._wanted, self._changed, self._named, self.lines, self.totals, self._living)
+        for kept in books:
             kept.clear()
 
     def _weigh(self, entry: Entry, sign: int) -> None:
         """Take a row out of the totals (-1) before it changes, and into them (1) afterwards."""
-        totals = self._totals
+        totals = self.totals
         totals[TOTAL_OF[entry.state]] += sign
         totals["attempts"] += sign * entry.attempts
         if entry.tokens or entry.cost:
@@ -210,15 +231,18 @@ class Book:
                 self._entries[index].waited = json.loads(waited) if waited else {}
         return taken
 
-    def _put(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
-        """Write all of these. Statements come in few sizes, to be reused, and are filled up with empty rows."""
+    def put(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        """Write all of these; how many rows that were. Statements come in few sizes, filled up with empty rows."""
+        written = 0
         for start in range(0, len(rows), ROWS_PER_STATEMENT):
             part = rows[start : start + ROWS_PER_STATEMENT]
             size = 1 << (len(part) - 1).bit_length()
             width = len(part[0])
             row = f"({', '.join('?' * width)})"
             values = [value for row_values in part for value in row_values] + [None] * (width * (size - len(part)))
-            self.connection.execute(statement.format(values="VALUES " + ", ".join([row] * size)), values)
+            sql = statement.format(values="VALUES " + ", ".join([row] * size))
+            written += self.connection.execute(sql, values).rowcount
+        return written
 
 
 def as_values(entry: Entry) -> tuple[Any, ...]:
@@ -240,10 +264,3 @@ def changed_row(index: int, key: str, *, dead: bool) -> LedgerError:
         f"row {index + 1} of the input ({key!r}) is not what it was when it was first read: the ledger belongs to "
         "another input. Bring the input back as it was, or name another ledger and output"
     )
-
-
-def storable(text: str) -> str:
-    """Text from outside may hold what no database takes: half characters, and zeros that end it early."""
-    if text.isascii() and text.isprintable():
-        return text
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

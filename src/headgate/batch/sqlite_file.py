@@ -169,3 +169,10 @@ def _why_not_opened(path: str, folder: str) -> str:
     if os.path.isdir(path):
         return f"{path} is a folder; name a file for the ledger"
     return f"{path} cannot be opened or made: see to the permissions of {folder}, or name another file for the ledger"
+
+
+def storable(text: str) -> str:
+    """Text from outside may hold what no database takes: half characters, and zeros that end it early."""
+    if text.isascii() and text.isprintable():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

@@ -90,7 +90,7 @@ class SqliteLedger:
 
     async def record_all(self, changes: Sequence[Change]) -> list[bool]:
         about = [change.index for change in changes]
-        return await self._write().submit(lambda book: [book.record(change) for change in changes], about=about)
+        return await self._write().submit(lambda book: book.record(changes), about=about)
 
     async def abandoned(self, limit: int) -> list[int]:
         dead = await self._read(self._dead)

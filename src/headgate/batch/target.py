@@ -141,7 +141,9 @@ class Target:
             request = row.request()
         except BrokenRowError:
             return {"requests": 1}
-        likely = request.estimate if request.path or not self._is_silent else Usage(request.estimate.input)
+        likely = request.estimate
+        if self._is_silent and not request.path:
+            likely = Usage(likely.input)
         money = self._prices.cost(request.model, likely)
         return {"requests": 1, "tokens": likely.tokens, **({} if money is None else {"money": money})}
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "simulate": Entry("See it work", "Try strategies on simulated servers, in virtual time."),
     "limits": Entry("Ask a real API", "Ask once and explain what the answer says of its limits."),
     "research": Entry("Ask a real API", "Ask several search APIs at once, and read one page."),
+    "crawl": Entry("Crawl a site", "Visit a site's pages politely, and go on where it stopped."),
     "run": Entry("Run a batch", "Send a file of requests, and go on where it stopped."),
     "retry": Entry("Run a batch", "Give dead rows of a batch another chance."),
     "status": Entry("Look after a run", "Show how far a batch is and what it waits for."),

@@ -79,7 +79,11 @@ def decode(body: bytes, declared: str | None = None) -> Decoded:
         if known and codec != known[0] and not (single and body.isascii()):
             problem = f"says {_shown(known[0])} but is {_shown(codec)}"
         return Decoded(text, _shown(known[0] if known and body.isascii() and single else codec), problem)
-    return _read(body, known[0] if known else "cp1252", problem)
+    if known:
+        return _read(body, known[0], problem)
+    if _is_damaged_utf8(body):
+        return _read(body, "utf-8", problem)
+    return _read(body, "cp1252", problem or "does not say its charset; windows-1252 is a guess")
 
 
 def _read(body: bytes, codec: str, problem: str = "") -> Decoded:
@@ -100,6 +104,14 @@ def _own_word(body: bytes) -> str:
     found = _XML.match(head) or _META.search(head)
     name = found[1].decode("ascii").lower() if found else ""
     return "utf-8" if name.startswith("utf-16") else name  # it could be read, so it is not UTF-16
+
+
+def _is_damaged_utf8(body: bytes) -> bool:
+    """Whether it is UTF-8 but for a few bytes, or cut in the middle of a character."""
+    text = body.decode("utf-8", "replace")
+    damaged = text.count("\ufffd")
+    whole = len(text) - len(text.encode("ascii", "ignore")) - damaged
+    return 10 * damaged <= whole or (damaged == 1 and text.endswith("\ufffd"))
 
 
 def _utf16(body: bytes) -> str:

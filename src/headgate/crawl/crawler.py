@@ -168,12 +168,15 @@ class Crawler:
         return self._last
 
     def hosts(self, most: int = 100) -> list[HostLook]:
-        """How the busiest hosts stand at this moment, and why they wait."""
+        """How the busiest hosts stand at this moment, and some that are shut, and why they wait."""
         if self._crawl is None:
             return []
-        now = self.clock.now()
-        lanes = [lane for lane in self._crawl.discovery.lanes.values() if not lane.is_idle or lane.opens_at > now]
-        lanes.sort(key=lambda lane: -(lane.in_flight + len(lane.stock)))
+        now, lanes = self.clock.now(), list(self._crawl.discovery.lanes.values())
+        shut = [lane for lane in lanes if lane.opens_at > now and lane.is_idle][: most // 3]
+        busy = sorted(
+            (lane for lane in lanes if not lane.is_idle), key=lambda lane: -(lane.in_flight + len(lane.stock))
+        )
+        lanes = busy[: most - len(shut)] + shut
         return [
             HostLook(
                 host=lane.host,
@@ -183,8 +186,12 @@ class Crawler:
                 opens_in=lane.opens_at - now if lane.opens_at > now else None,
                 reason=lane.why(now),
             )
-            for lane in lanes[:most]
+            for lane in lanes
         ]
+
+    def waits(self) -> dict[str, int]:
+        """Hosts by what they wait for."""
+        return {} if self._crawl is None else self._crawl.discovery.waits()
 
     def lost(self, after: int = 0, limit: int = 1_000) -> list[LostAddress]:
         """Addresses that failed or were refused, with their reasons; go on behind the last one's number."""
@@ -223,6 +230,7 @@ class Crawler:
             "include": " ".join(config.include),
             "exclude": " ".join(config.exclude),
             "depth": str(config.max_depth),
+            "private": str(config.allow_private) + "".join(f" {host}" for host in sorted(config.allowed_hosts)),
         }
 
 

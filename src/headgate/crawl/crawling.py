@@ -61,7 +61,7 @@ class Crawl:
         )
         config, report = self.config, CrawlReport()
         self.report = report
-        self.crew = Crew(config.workers)
+        self.crew = Crew(config.workers, lambda: self.is_full)
         self.visiting = Visiting(self.limiter, crawler.fetch or self._fetch, config, crawler.rng, self._note_call)
         self.manners = Manners(self)
         self.discovery = Discovery(self)
@@ -104,7 +104,7 @@ class Crawl:
         try:
             counts = await self.frontier.begin()
             self.report.before = self._pages_before = counts.pages
-            self.report.hosts = counts.hosts
+            self.report.failed_before, self.report.hosts = counts.failed, counts.hosts
             self.report.open = counts.open + await self.frontier.add(Found(url, 0) for url in self.crawler.seeds)
             async with new_session(
                 self._guard, agent=config.agent, connections=config.workers, resolver=self.crawler.resolver
@@ -207,7 +207,7 @@ class Crawl:
         if isinstance(fate, Arrived) and fate.fetched.status < 300:
             await self.reading.put((visit, fate, self.frontier.now()))
             return
-        self.crew.open -= 1
+        self.crew.written()
         self.fates.settle(visit, fate)
 
     async def _fetch(self, visit: Visit) -> Fetched:
@@ -254,13 +254,13 @@ class Crawl:
     async def _write(self, written: Written) -> None:
         visit, result, found = written
         added = await self.frontier.finish(visit, result, found, "" if result is not None else "sitemap")
-        self.crew.open -= 1
         self.discovery.let_go(1, added - 1)
+        self.report.pages += result is not None
+        self.report.sitemaps += result is None
+        self.crew.written()
         if result is None:
-            self.report.sitemaps += 1
             return
         page = result.page
-        self.report.pages += 1
         self.tell("page", visit.host, url=page.url, status=page.status, attempts=page.attempts)
         if self._delivery is not None and not self.cut_short:
             await self._delivery.put(page)

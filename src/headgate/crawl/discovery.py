@@ -7,7 +7,7 @@ crawl is over when it has nothing more to give and nothing is held that could le
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 from ..batch.bell import Bell
@@ -97,6 +97,13 @@ class Discovery:
         self.held -= visits
         self._crawl.report.open += opened
         self.news.ring()
+
+    def waits(self) -> dict[str, int]:
+        """How many hosts wait for what, in a word or two each."""
+        now = self._crawl.clock.now()
+        return dict(
+            Counter(lane.standing(now) for lane in self.lanes.values() if not lane.is_idle or lane.opens_at > now)
+        )
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Send nothing along any more; returns what is still on its way to its end."""

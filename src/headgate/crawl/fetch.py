@@ -90,9 +90,7 @@ async def fetch(
         raise
     except (RefusedAddress, aiohttp.ClientError, OSError, ValueError) as error:
         kind, sentence = _named(error, reading)
-    raise FetchProblem(
-        kind, sentence, host=host_of(url)
-    )  # out of the handler: no context leads to what the library said
+    raise FetchProblem(kind, sentence, host=host_of(url))  # out of the handlers, so that no context quotes the server
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Self, TypeVar, cast
 
@@ -127,7 +128,7 @@ class Frontier:
         """How many of these were not known yet. They must be canonical: each spelling is an address of its own."""
         added, left = 0, iter(found)
         while part := _with_digests(islice(left, ADDRESSES_AT_ONCE)):
-            added += await self._submit(lambda part=part: self._book.add(part), about=part)  # type: ignore[misc]
+            added += await self._submit(partial(self._book.add, part), about=part)
         return added
 
     async def take(self, limit: int) -> list[Visit]:

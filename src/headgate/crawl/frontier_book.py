@@ -166,6 +166,7 @@ class FrontierBook:
     def leave(self) -> None:
         """The process goes: what it has taken waits again."""
         self._write()
+        self._add_up()
         recover(self.connection, self.now)
         self.connection.execute("DELETE FROM processes")
 
@@ -177,8 +178,7 @@ class FrontierBook:
             self._write_pages()
         self._totals["pages"] += len(self._results)
         self._results.clear()
-        self._put(sql.ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
-        self._totals.clear()
+        self._add_up()
         self.connection.execute("INSERT OR REPLACE INTO totals VALUES ('seen_at', ?)", (int(self.now),))
         self._remember()
 
@@ -241,6 +241,10 @@ class FrontierBook:
         self._ended.clear()
         self._put(sql.HOSTS, [(host, *counts, self._per_host, self.now) for host, counts in self._hosts.items()])
         self._hosts.clear()
+
+    def _add_up(self) -> None:
+        self._put(sql.ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
+        self._totals.clear()
 
     def _remember(self) -> None:
         newer, _ = self._lately

@@ -3,7 +3,7 @@ that died has left behind.
 
     lock ─> identity ─> what was taken waits again ─> outputs are cut back to what is done ─> COMMIT
 
-All of it is one transaction. If any of it cannot be, nothing has changed, neither in the file nor in an output.
+All of it is one transaction. If any of it cannot be, the file is as it was, and no output has lost a page that is done.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ FROM json_each(?)
 
 TALLY = """
 SELECT json_group_array(json_array(coalesce(waiting + taken + put_off + done + lost, 0), coalesce(urls, 0)))
-FROM json_each(?) AS asked LEFT JOIN hosts ON name = asked.value ->> 0
-LEFT JOIN shapes ON shapes.host = hosts.id AND shape = asked.value ->> 1
+FROM json_each(?) AS asked LEFT JOIN hosts ON name = json_extract(asked.value, '$[0]')
+LEFT JOIN shapes ON shapes.host = hosts.id AND shape = json_extract(asked.value, '$[1]')
 """
 
 # ---------------------------------------------------------------------- how long the outputs are

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..batch.bell import Bell
@@ -115,8 +116,6 @@ class Lane:
             crew.want(self)
             crew.pass_on()
             return "workers", UNKNOWN
-        if self.crawl.is_full:
-            return "max_pages", UNKNOWN  # until one of those under way turns out to be none
         if self.next_at > now:
             return "crawl_delay", self.next_at - now
         return None
@@ -136,7 +135,7 @@ class Lane:
             self.shut(permit.seconds, permit.reason)
             return None
         now = crawl.clock.now()
-        if not crawl.crew.is_free or crawl.is_full:
+        if not crawl.crew.is_free:
             permit.abandon()
             return None
         self.has_turn = False
@@ -194,6 +193,12 @@ class Lane:
 
     # ------------------------------------------------------------------ looking
 
+    def standing(self, now: float) -> str:
+        """What it waits for, in a word or two."""
+        if self.opens_at > now:
+            return "shut"
+        return "under way" if not self.waits_for else self.waits_for.replace("_", " ")
+
     def why(self, now: float) -> str:
         """Why nothing leaves here at this moment, in a few words; empty if something does."""
         if self.opens_at > now:
@@ -205,10 +210,9 @@ class Lane:
             return f"crawl-delay, {span(max(0.0, self.next_at - now))} to go"
         words = {
             "answers": f"{self.in_flight} answers awaited",
-            "workers": "all workers are busy",
+            "workers": "enough pages are under way" if self.crawl.is_full else "all workers are busy",
             "robots": "reading robots.txt",
             "retry_budget": "the retry budget is spent",
-            "max_pages": "enough pages are under way",
         }
         return words.get(self.waits_for, self.waits_for)
 
@@ -216,8 +220,9 @@ class Lane:
 class Crew:
     """The workers: so many fetches at once, and lanes that wait for one in turn."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, is_full: Callable[[], bool]) -> None:
         self.workers = workers
+        self._is_full = is_full
         self.working = 0
         self.most_open = 2 * workers
         """Pages fetched or being fetched that are not on disk yet; more would be fetched again after a crash."""
@@ -230,7 +235,12 @@ class Crew:
 
     @property
     def is_free(self) -> bool:
-        return self.working < self.workers and self.open < self.most_open
+        return self.working < self.workers and self.open < self.most_open and not self._is_full()
+
+    def written(self) -> None:
+        """What came of a fetch is on disk, or is no page."""
+        self.open -= 1
+        self.pass_on()
 
     def want(self, lane: Lane) -> None:
         """The lane is rung when a worker is free and its turn has come."""

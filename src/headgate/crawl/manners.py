@@ -70,8 +70,7 @@ class Manners:
             return lane.shut(fate.seconds, f"robots.txt: {fate.reason}")
         self._tried.pop(lane.host, None)
         if isinstance(fate, GivenUp):
-            category = "robots" if fate.sent else fate.reason.partition(":")[0]
-            lane.hopeless = replace(fate, reason=f"{category}: its robots.txt cannot be had: {fate.reason}")
+            lane.hopeless = GivenUp(f"robots: no robots.txt to be had: {fate.reason}") if fate.sent else fate
             return None
         assert isinstance(fate, Arrived)
         await self._keep(lane, tried.url, fate.fetched)

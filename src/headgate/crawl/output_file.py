@@ -58,7 +58,7 @@ class _Appended(OutputFile):
             self._pack = bytes
 
     def _failed(self, error: OSError) -> OutputError:
-        what_happened = str(super()._failed(error)).partition("). ")[0]
+        what_happened = str(super()._failed(error)).rpartition("). ")[0]
         return OutputError(
             f"{what_happened}). Every page up to the last that was done is in it; run the same command again to go on"
         )

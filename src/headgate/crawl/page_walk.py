@@ -161,8 +161,6 @@ class _Walker:
 
     def enter(self, node: LexborNode, tag: str) -> _Open | None:
         """An element begins; None if nothing has to change back at its end."""
-        if tag == "z":
-            return None  # lettering, as `markup` renames it
         if tag == "br":
             self._pieces.append("\n" if self._verbatim else _LINE_BREAK)
             return None

@@ -186,4 +186,4 @@ def _written(blocks: list[Block]) -> str:
         if left <= 0:
             break
         before = block
-    return "".join(pieces).rstrip()
+    return "".join(pieces)

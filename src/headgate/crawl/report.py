@@ -72,7 +72,9 @@ class CrawlReport:
     put_off: int = 0
     """Times an address was put off."""
     before: int = 0
-    """Pages that earlier runs have written."""
+    """Pages that earlier runs have written ..."""
+    failed_before: int = 0
+    """... and addresses they have given up."""
     open: int = 0
     """Addresses that are known and not visited yet."""
     hosts: int = 0

@@ -10,10 +10,8 @@ text, ``?`` any one character. ``re:`` before one makes it a regular expression 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import translate
-from typing import Any, Self
 
 from ..checks import check, check_whole, is_whole
 from ..errors import ConfigError
@@ -58,11 +56,6 @@ class Scope:
         check_whole("max_per_shape", self.max_per_shape)
         object.__setattr__(self, "_wanted", _compiled("include", self.include))
         object.__setattr__(self, "_unwanted", _compiled("exclude", self.exclude))
-
-    @classmethod
-    def around(cls, seeds: Iterable[str], **bounds: Any) -> Self:
-        """The hosts of these addresses, and no others."""
-        return cls(hosts=frozenset(map(host_of, seeds)), **bounds)
 
     def refuses(self, url: str, depth: int, *, on_host: int = 0, of_shape: int = 0) -> str | None:
         """Why this canonical address is left out, in a clause about it, or None.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from math import inf
 
@@ -30,7 +30,11 @@ def check_also(also: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_cost(cost: Cost) -> None:
-    amounts = list(cost.values()) if type(cost) is dict or isinstance(cost, Mapping) else [cost]
+    amounts: Collection[float]
+    if type(cost) is dict:
+        amounts = cost.values()
+    else:
+        amounts = list(cost.values()) if isinstance(cost, Mapping) else (cost,)
     fine = 0 < len(amounts) <= MOST_DIMENSIONS
     try:
         for amount in amounts:

@@ -30,15 +30,18 @@ FAILED = ("response.failed", "error")
 
 _ERROR = r'"errors?"(?:\s{0,8}:\s{0,8}[{"\[]|\s{0,8}[,}])'
 """An error as a name with something behind it, or as a value."""
+_ERROR_BYTES = _ERROR.encode()
 
 
 def may_complain(body: object) -> bool:
     """A cheap look at the body of a good answer: may an error hide in it, or a budget?"""
+    if type(body) is bytes and len(body) <= 2 * LOOK:  # as nearly all are
+        return _may_complain(body, b'"error', _ERROR_BYTES, b"throttleStatus")
     if isinstance(body, str):
         return any(_may_complain(part, '"error', _ERROR, "throttleStatus") for part in _parts(body, "\nevent:"))
     if isinstance(body, bytes | bytearray):
         parts = _parts(body, b"\nevent:")
-        return any(_may_complain(part, b'"error', _ERROR.encode(), b"throttleStatus") for part in parts)
+        return any(_may_complain(part, b'"error', _ERROR_BYTES, b"throttleStatus") for part in parts)
     if isinstance(body, Mapping):
         hints = any(key in body for key in ("error", "errors", "extensions", "choices"))
         return hints or body.get("ok") is False or body.get("type") in FAILED

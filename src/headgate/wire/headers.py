@@ -106,7 +106,7 @@ def _pairs(headers: Any) -> Iterable[tuple[str | bytes, object]]:
         return raw
     items = getattr(headers, "items", None)
     pairs = items() if callable(items) else headers
-    return pairs if isinstance(pairs, Iterable) else ()
+    return pairs if hasattr(pairs, "__iter__") else ()
 
 
 def _text(value: object) -> str:

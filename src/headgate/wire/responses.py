@@ -18,7 +18,9 @@ _BODIES = ("_content", "_body")
 
 def facts_of(response: object) -> tuple[int, Any, bytes | str | None]:
     """The answer's status, headers and loaded body (None when it was not read)."""
-    status = _status(response)
+    status = getattr(response, "status_code", None)
+    if type(status) is not int:
+        status = _status(response)
     if status is None:
         raise TypeError(
             f"a response must have an integer status_code (httpx, requests) or status (aiohttp); "

@@ -13,8 +13,8 @@ How a host behaves is the first word of its name:
 | throttle-7 | answers 429 with Retry-After: 2 to all but one call in a second                             |
 | lie-7      | promises more bytes than it sends and hangs up; or Retry-After: soon; or garbage for a page |
 
-It says its port in one line of JSON and serves until its standard input ends. ``/_log`` gives every call it has had, ``/_count`` how
-many those are.
+It says its port in one line of JSON and serves until its standard input ends. ``/_log`` gives every call it has had,
+``/_count`` how many those are.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def new_session(connections: int = 100) -> aiohttp.ClientSession:
     import aiohttp  # here, because few programs that import headgate send anything by themselves
 
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections, limit_per_host=connections),
+        connector=aiohttp.TCPConnector(limit=connections),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers=USUAL_HEADERS,
     )

@@ -1,4 +1,4 @@
-"""kill -9 of a crawl at any moment, against a server that keeps a log: no page lost, none twice, robots.txt never broken.
+"""kill -9 of a crawl at any moment, against a server that keeps a log: no page lost or twice, robots.txt never broken.
 
 Pages that the server sees again are at most those that were under way at each kill: being fetched, or fetched and not
 yet written down, of which there are as many again as workers at most.
@@ -28,7 +28,7 @@ WORKER = Path(__file__).with_name("crawl_worker.py")
 WORKERS = 8
 UNDER_WAY = 2 * WORKERS
 PATIENCE = 100.0
-FEW = 300
+FEW = 150
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ class Killed:
         assert asked.total() - pages <= kills * UNDER_WAY, note
 
 
-@pytest.mark.parametrize("step", ["claim:1", "claim:4", "write:1", "write:5", "commit:2", "commit:9", "committed:6"])
+@pytest.mark.parametrize("step", ["claim:2", "write:1", "write:5", "commit:9", "committed:6"])
 def test_killed_at_a_labelled_step(tmp_path, site, step):
     crawl = Killed(tmp_path, site)
     assert crawl.end_of(crawl.start(step)) == -9
@@ -112,7 +112,7 @@ def kill_at_random(crawl, kills, draw, longest):
     return kills
 
 
-@pytest.mark.parametrize("site", [700], indirect=True)
+@pytest.mark.parametrize("site", [500], indirect=True)
 def test_killed_at_random_moments(tmp_path, site):
     seed, crawl = 7, Killed(tmp_path, site)
     kills = kill_at_random(crawl, 4, random.Random(seed), 0.3)

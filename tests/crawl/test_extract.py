@@ -374,6 +374,23 @@ def test_what_is_no_page_is_passed_on(kind: str) -> None:
     assert (found.text, found.links, found.title) == ('{"a": "ü <b>"}\n', (), "")
 
 
+def test_plain_text_is_bounded() -> None:
+    found = extract(b"word " * 300_000, "text/plain", "utf-8", WHERE)
+    assert len(found.text) == 1_000_000
+    assert "1,500,000 characters" in found.problem
+
+
+def test_no_more_of_a_body_is_looked_at_than_the_bound_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extracting, "LARGEST", 20)
+    found = read("<p>one two three four five")
+    assert found.text == "one two three fou"
+    assert "has 26 bytes; the first 20 count" in found.problem
+
+
+def test_what_is_hardly_text_is_named() -> None:
+    assert "is hardly text" in extract(bytes(range(128, 256)) * 9, "text/html", "utf-8", WHERE).problem
+
+
 def test_xml_is_its_text() -> None:
     assert (
         extract(b"<?xml version='1.0'?><a><b>one</b><c>two</c></a>", "application/xml", None, WHERE).text == "one\ntwo"

@@ -127,7 +127,7 @@ BOMBS = {
 def test_a_bomb_does_not_go_off(name: str) -> None:
     began = time.process_time()
     found = read(BOMBS[name])
-    assert time.process_time() - began < 6.0
+    assert time.process_time() - began < 15.0  # while coverage is measured; one or two without
     assert len(found.pages) <= MOST_ADDRESSES
     assert "passwd" not in repr(found)
     assert found.problem

@@ -144,7 +144,8 @@ class Attempt:
         return self.item.name
 
     def time_left(self) -> float:
-        return max(0.0, min(self.item.deadline_at, self.lane.run.timekeeper.deadline_at) - self.clock.now())
+        until = min(self.item.deadline_at, self.lane.run.timekeeper.deadline_at)
+        return UNKNOWN if until == UNKNOWN else max(0.0, until - self.clock.now())
 
     # ------------------------------------------------------------------ how it ended
 

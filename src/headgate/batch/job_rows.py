@@ -73,15 +73,16 @@ class CheckedLedger(SqliteLedger):
         """Of rows with the same name the first is it, and the others are broken."""
         if not self._job.rows.have_names:
             return
-        names = json.dumps([storable(row.key) for row in rows])
-        known = await self._read(lambda connection: connection.execute(ROWS_CALLED, (names,)).fetchall())
+        names = [storable(row.key) for row in rows]
+        called = json.dumps(names)
+        known = await self._read(lambda connection: connection.execute(ROWS_CALLED, (called,)).fetchall())
         ours = {row.index for row in rows}
         first: dict[str, int] = {}
         for index, key in sorted(known):
             if index not in ours:  # of ours, what the input says now is what counts
                 first.setdefault(key, index)
-        for row in rows:
-            before = first.setdefault(storable(row.key), row.index)
+        for row, name in zip(rows, names, strict=True):
+            before = first.setdefault(name, row.index)
             if before < row.index:
                 line = self._job.rows.line_of(before)
                 where = f"row {before + 1:,}" if line is None else f"line {line:,}"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -180,12 +180,21 @@ class BatchRunner:
         """Whether limits are known for any lane of this key."""
         return any(self.limiter.has_limits(gate_key) for gate_key in self.gate_keys(key).values())
 
-    async def call(self, attempt: Attempt, context: ItemContext) -> Any:
+    def call(self, attempt: Attempt, context: ItemContext) -> Awaitable[Any]:
         """One call of the worker, within its time."""
+        is_bounded = self.config.attempt_timeout is not None or attempt.item.deadline_at != UNKNOWN
+        if is_bounded or self._passing is not None:
+            return self._call(attempt, context, is_bounded)
+        if self._is_async:
+            work: Awaitable[Any] = self._worker(attempt.item.value, context)
+            return work
+        return self._in_thread(attempt, context)
+
+    async def _call(self, attempt: Attempt, context: ItemContext, is_bounded: bool) -> Any:
         if self._passing is not None:
             self._passing("send")
         work = self._worker(attempt.item.value, context) if self._is_async else self._in_thread(attempt, context)
-        if self.config.attempt_timeout is None and attempt.item.deadline_at == UNKNOWN:
+        if not is_bounded:
             value = await work
         else:
             async with asyncio.timeout(min(attempt.attempt_timeout, attempt.time_left())):

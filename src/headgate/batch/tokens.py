@@ -7,8 +7,7 @@ What may come back is what the request allows, for that is also what vendors res
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 CHARACTERS_IN_A_TOKEN = 4
 MESSAGE = 4
@@ -27,8 +26,7 @@ _SILENT = ("/embeddings", "/moderations", "/count_tokens", "/rerank")
 """Ends of paths whose answers hold no generated tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Tokens of one request: read in (of them, from a cache) and written out."""
 
     input: int = 0
@@ -66,9 +64,10 @@ def usage_of(answer: object) -> Usage | None:
     said = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(said, dict):
         return None
-    if _is_count(said.get("prompt_tokens")):
-        read, written = said["prompt_tokens"], _number(said, "completion_tokens")
-        return Usage(read, written, min(read, _number(said.get("prompt_tokens_details"), "cached_tokens")))
+    if _is_count(read := said.get("prompt_tokens")):
+        details = said.get("prompt_tokens_details")
+        cached = min(read, _number(details, "cached_tokens")) if details else 0
+        return Usage(read, _number(said, "completion_tokens"), cached)
     if not _is_count(said.get("input_tokens")):
         total = _number(said, "total_tokens")
         return Usage(total) if total else None

@@ -1,0 +1,214 @@
+"""``headgate crawl`` as it is typed, against the small site of files over loopback."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+SITE = Path(__file__).parents[1] / "crawl" / "site"
+PAGES = 8
+FAST = ("--rate", "500/s", "--allow-private")
+
+
+class Quietly(SimpleHTTPRequestHandler):
+    """The files of a folder; ``slowly`` seconds for each page."""
+
+    slowly = 0.0
+    asked: Counter
+
+    def do_GET(self):
+        self.asked[self.path] += 1
+        time.sleep(self.slowly if self.path.endswith((".html", "/")) else 0.0)
+        if self.path == "/old-guide":
+            self.send_response(301)
+            self.send_header("Location", "/guide/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        super().do_GET()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def site():
+    kind = type("Site", (Quietly,), {"asked": Counter()})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(kind, directory=str(SITE)))
+    server.daemon_threads = True
+    server.kind, server.url = kind, f"http://127.0.0.1:{server.server_port}/"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def lines(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_a_site_into_a_file_with_the_reason_for_what_is_missing(headgate, site, here):
+    said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST)
+    assert said.code == 3  # one page is gone
+    assert len(lines("pages.jsonl")) == PAGES
+    about, last = said.out.splitlines()[-2:]
+    assert about.startswith("8 pages, 1 failed (1 http_404), 2 refused; 12 requests in ")
+    assert "for its permit" in about
+    assert last.startswith("pages.jsonl has 8 pages; 1 address failed: ")
+    assert last.endswith("missing.html (http_404: answered 404). --failures FILE names them all.")
+
+
+def test_again_it_asks_for_nothing_and_says_the_same(headgate, site, here):
+    headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--exclude", "*missing*")
+    asked = site.kind.asked.total()
+    said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--exclude", "*missing*")
+    assert said.code == 0
+    assert said.out.splitlines()[-1] == "All is crawled: pages.jsonl has 8 pages."
+    assert site.kind.asked.total() == asked
+
+
+def test_a_private_address_is_refused_with_what_to_do_about_it(headgate, site, here):
+    said = headgate("crawl", site.url, "-o", "pages.jsonl", "--quiet")
+    assert said.code == 3
+    assert "is at 127.0.0.1 (loopback), which this crawl may not ask." in said.out
+    assert "--allow-private lets the crawl go there." in said.out
+    assert site.kind.asked == {}
+
+
+def test_failures_are_written_on_request(headgate, site, here):
+    headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--failures", "failures.jsonl", "--quiet")
+    reasons = {one["url"].removeprefix(site.url): (one["state"], one["reason"]) for one in lines("failures.jsonl")}
+    assert reasons == {
+        "missing.html": ("failed", "http_404: answered 404"),
+        "private/ledger.html": ("refused", "robots: robots.txt forbids it"),
+        "guide/?print=1": ("refused", "robots: robots.txt forbids it"),
+    }
+
+
+def test_json_tells_of_the_end_with_the_waits_of_each_stage(headgate, site, here):
+    said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--json")
+    end = json.loads(said.out.splitlines()[-1])
+    assert (end["event"], end["exit_code"], end["pages"], end["refused"]) == ("end", 3, 8, 2)
+    assert end["statuses"] == {"200": 10, "301": 1, "404": 1}
+    assert set(end["stages"]) == {"extraction", "processing", "output"}
+    assert end["stages"]["output"]["passed"] == 9
+
+
+def test_standard_output_belongs_to_the_pages(headgate_process, site, here):
+    out, err = headgate_process("crawl", site.url, "-o", "-", *FAST).communicate(timeout=30)
+    assert len(out.splitlines()) == PAGES
+    assert {json.loads(line)["title"] for line in out.splitlines()} >= {"Gates", "Tides"}
+    assert "There are 8 pages" in err
+
+
+def test_as_many_pages_as_are_wanted_is_all_that_was_asked_for(headgate, site, here):
+    said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--max-pages", 2, "--quiet")
+    assert said.code == 0
+    assert said.out == "pages.jsonl has 2 pages, as many as were asked for; with a larger --max-pages it goes on.\n"
+
+
+def test_a_list_of_addresses_and_no_more(headgate, site, here):
+    Path("urls.txt").write_text(f"# two of them\n{site.url}guide/gates.html\n\n{site.url}guide/tides.html\n")
+    said = headgate("crawl", "--seeds", "urls.txt", "-o", "pages.jsonl", *FAST, "--depth", 0, "--no-sitemaps")
+    assert said.code == 0
+    assert sorted(line["title"] for line in lines("pages.jsonl")) == ["Gates", "Tides"]
+
+
+def test_a_trace_has_every_call(headgate, site, here):
+    headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--trace", "trace.jsonl", "--quiet")
+    calls = [line for line in lines("trace.jsonl") if "sent_at" in line]
+    assert len(calls) == 12
+    assert Counter(call["status"] for call in calls) == {200: 10, 301: 1, 404: 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "seeds: 0 addresses"),
+        (["ftp://example.org/"], "number 1 is neither http nor https"),
+        (["http://example.org/", "--rate", "fast"], "'fast' is not a rate"),
+        (["http://example.org/", "--max-size", "big"], "'big' is not a size"),
+        (["http://example.org/", "--include", "re:("], "is no regular expression"),
+        (["--seeds", "nowhere.txt"], "nowhere.txt cannot be read"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_a_usage_error(headgate, here, arguments, named):
+    said = headgate("crawl", *arguments, "-o", "pages.jsonl")
+    assert said.code == 2
+    assert named in said.err
+    assert not list(here.glob("pages*"))
+
+
+def test_an_output_of_something_else_is_not_touched(headgate, site, here):
+    Path("pages.jsonl").write_text("mine\n")
+    said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST)
+    assert said.code == 2
+    assert Path("pages.jsonl").read_text() == "mine\n"
+    assert site.kind.asked == {}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_stops_and_the_same_command_goes_on(headgate_process, site, here, times):
+    site.kind.slowly = 0.3
+    command = ("crawl", site.url, "-o", "pages.jsonl", *FAST, "--exclude", "*missing*", "--quiet")
+    process = headgate_process(*command)
+    give_up_at = time.monotonic() + 20
+    while site.kind.asked.total() < 3 and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 4, (out, err)
+    assert out.startswith("Stopped, with ")
+    assert out.endswith("Run the same command again to go on.\n")
+    site.kind.slowly = 0.0
+    again = headgate_process(*command)
+    out, err = again.communicate(timeout=20)
+    assert (again.returncode, out) == (0, "All is crawled: pages.jsonl has 8 pages.\n"), err
+    assert Counter(line["url"] for line in lines("pages.jsonl")).most_common(1)[0][1] == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
+def test_a_terminal_shows_hosts_and_why_they_wait(site):
+    from rich.console import Console
+
+    from headgate.cli.crawl_live import CrawlScreen, Progress
+    from headgate.crawl.crawler import HostLook
+    from headgate.crawl.report import CrawlReport
+
+    report = CrawlReport(pages=1284, before=16, open=2310, failed=3, refused=12, bytes=3_120_000, hosts=2)
+    report.stages["extraction"].add(0.412, 0.083)
+    hosts = [
+        HostLook(host="docs.example.org", rate=8.0, in_flight=1, waiting=15, opens_in=None, reason=""),
+        HostLook(
+            host="sick.example", rate=0.5, in_flight=0, waiting=0, opens_in=12.0, reason="circuit open, 12 s to go"
+        ),
+    ]
+    seen = Progress(report=report, rate=12.4, hosts=hosts, waits={"pace": 1, "shut": 1}, stopping=True)
+    console = Console(width=100, force_terminal=True, color_system=None, record=True)
+    with console.capture() as shown:
+        console.print(CrawlScreen(console, to_stderr=False).screen(seen))
+    text = shown.get()
+    assert "1,300 pages  12.4/s  2,310 to go  2 hosts  3.1 MB  3 failed  12 refused" in text
+    assert "412 ms for its permit; the fetch takes 83 ms" in text
+    assert "circuit open, 12 s to go" in text
+    assert "stopping: 1 fetches are under way" in text
+    assert max(map(len, text.splitlines())) <= 100

@@ -1,8 +1,9 @@
 """Whether sick hosts slow healthy ones down: `python -m bench.crawl_hosts [--healthy 950 --sick 50]`.
 
-All hosts are on one loopback port (`crawl_site`). Healthy ones are crawled at a fixed pace each, once alone and once beside
-the sick ones, of which a fifth each is failing, throttling and lying, and two fifths are slow. What counts is how many calls the
-healthy ones had, by the server's own log, in a whole number of their periods; and that half of the CPU was idle.
+All hosts are on one loopback port (`crawl_site`). Healthy ones are crawled at a fixed pace each, once alone and once
+beside the sick ones, of which a fifth each is failing, throttling and lying, and two fifths are slow. What counts is how
+many calls the healthy ones had, by the server's own log, in a whole number of their periods, and that half of the CPU
+was idle.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def site(*arguments: str) -> Iterator[int]:
     """The port of a site that is up."""
     command = [sys.executable, "-m", "bench.crawl_site", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         yield json.loads(process.stdout.readline())["port"]
     finally:

@@ -1,9 +1,9 @@
 """Whether sick hosts slow healthy ones down: `python -m bench.crawl_hosts [--healthy 950 --sick 50]`.
 
 All hosts are on one loopback port (`crawl_site`). Healthy ones are crawled at a fixed pace each, once alone and once
-beside the sick ones, of which a fifth each is failing, throttling and lying, and two fifths are slow. What counts is how
-many calls the healthy ones had, by the server's own log, in a whole number of their periods, and that half of the CPU
-was idle.
+beside the sick ones: a fifth each is failing, throttling and lying, and two fifths are slow. What counts is how many
+calls the healthy ones had, by the server's own log, in a whole number of their periods, and that half of the CPU was
+idle.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ How a host behaves is the first word of its name:
 |------------|---------------------------------------------------------------------------------------------|
 | ok-7       | answers after ``latency``                                                                   |
 | quota-7    | lets ``quota`` calls a second in, and answers 429 beyond                                    |
+| told-7     | the same, with Retry-After: 2                                                               |
 | delay-7    | asks for a crawl-delay of ``delay`` seconds in its robots.txt                               |
 | slow-7     | takes ``slow`` seconds for each page                                                        |
 | fail-7     | answers 500 to every page                                                                   |
@@ -51,7 +52,8 @@ class Site:
         self.calls: Counter[str] = Counter()
 
     def behaviour(self, host: str) -> str:
-        return host.partition("-")[0]
+        kind, dash, _ = host.partition("-")
+        return kind if dash else self.settings.kind
 
     def answer(self, host: str, path: str) -> tuple[int, bytes, str, float]:
         """Status, body, further headers, seconds until it is sent."""
@@ -68,8 +70,8 @@ class Site:
             return 500, b"broken", "Content-Type: text/plain", 0.0
         if kind == "throttle" and not self.lets_in(host, 1.0, now):
             return 429, b"", "Retry-After: 2", 0.0
-        if kind == "quota" and not self.lets_in(host, settings.quota, now):
-            return 429, b"", "Content-Type: text/plain", 0.0
+        if kind in ("quota", "told") and not self.lets_in(host, settings.quota, now):
+            return 429, b"", "Retry-After: 2" if kind == "told" else "Content-Type: text/plain", 0.0
         if kind == "lie":
             if self.calls[host] % 3 == 0:
                 return 429, b"", "Retry-After: soon", 0.0
@@ -90,6 +92,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, site: Site) -> None:
         self.site = site
         self.buffer = b""
+        self.is_last = False
         self.transport: asyncio.Transport
         self.timers: list[asyncio.TimerHandle] = []
 
@@ -108,6 +111,7 @@ class Connection(asyncio.Protocol):
             lines = head.decode("latin-1").split("\r\n")
             path = lines[0].split(" ")[1]
             fields = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
+            self.is_last = fields.get("connection", "") == "close"
             self.serve(fields.get("host", "").partition(":")[0], path)
 
     def serve(self, host: str, path: str) -> None:
@@ -127,9 +131,9 @@ class Connection(asyncio.Protocol):
         length = len(body)
         if status < 0:  # promises more than it sends
             status, length = 200, 10 * length
-        head = f"HTTP/1.1 {status} So\r\n{headers}\r\nContent-Length: {length}\r\n\r\n".encode()
+        head = f"HTTP/1.1 {status} So\r\n{headers}\r\nContent-Length: {length}\r\n{'Connection: close' if self.is_last else 'X-Stays: yes'}\r\n\r\n".encode()
         self.transport.write(head + body)
-        if length != len(body):
+        if length != len(body) or self.is_last:
             self.transport.close()
 
 
@@ -137,15 +141,21 @@ async def main(settings: argparse.Namespace) -> None:
     site = Site(settings)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(site), "127.0.0.1", settings.port, backlog=4096)
-    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
+    port = server.sockets[0].getsockname()[1]
+    more = [f"127.0.0.{number}" for number in range(2, settings.addresses + 1)]
+    others = await loop.create_server(lambda: Connection(site), more, port, backlog=4096) if more else server
+    print(json.dumps({"port": port}), flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
     server.close()
+    others.close()
 
 
 def settings_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--pages", type=int, default=1_000_000, help="of each host")
+    parser.add_argument("--addresses", type=int, default=1, help="127.0.0.1, 127.0.0.2, ...: hosts without names")
+    parser.add_argument("--kind", default="ok", help="how hosts without a word and a dash behave")
     parser.add_argument("--latency", type=float, default=0.02)
     parser.add_argument("--slow", type=float, default=12.0)
     parser.add_argument("--quota", type=float, default=20.0)

@@ -104,28 +104,40 @@ async def exchange(
     """
     problem: Failed
     try:
-        async with session.request(
+        response = await session.request(
             method,
             url,
             params=query,
-            data=body,
+            data=None if body is None else _payload(body),
             headers=headers,
             allow_redirects=False,
             timeout=_timeout(within),
             middlewares=() if method in _SENT_ONCE_ANYWAY else (_send_once,),
-        ) as response:
+        )
+        try:
             content = await _read(response, largest)
-            if content is not None:
-                return _without(secret, response, content)
-            problem = UnfitAnswerError(name, f"sent more than {largest:,} bytes; the rest was not read")
+        except BaseException:
+            response.close()
+            raise
+        if content is not None:  # and with its end the connection is free for others
+            return _without(secret, response, content)
+        response.close()
+        problem = UnfitAnswerError(name, f"sent more than {largest:,} bytes; the rest was not read")
     except TimeoutError as error:
         problem = NoAnswerInTimeError(name, why_no_answer(error, within))
     except ValueError as error:
         what = f"cannot be asked that: the request cannot be written ({type(error).__name__})"
         problem = UnfitAnswerError(name, what)
-    except (_HungUpError, *_client_errors(), OSError) as error:
+    except _troubles() as error:
         problem = NoAnswerError(name, why_no_answer(error, within))
     raise problem  # out of the handlers, so that no context leads back to what the library said
+
+
+def _payload(body: bytes) -> aiohttp.BytesPayload:
+    """Bytes as the library wraps them, without its looking for what they could be."""
+    import aiohttp
+
+    return aiohttp.BytesPayload(body)
 
 
 @lru_cache(maxsize=64)
@@ -136,11 +148,11 @@ def _timeout(within: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None if within == inf else within, sock_connect=min(within, CONNECT_WITHIN))
 
 
-def _client_errors() -> tuple[type[Exception], ...]:
-    """What the library raises; asked for only when something is raised."""
+def _troubles() -> tuple[type[Exception], ...]:
+    """What may go wrong on the way; asked for only when something has."""
     import aiohttp
 
-    return (aiohttp.ClientError,)
+    return (_HungUpError, aiohttp.ClientError, OSError)
 
 
 def why_no_answer(error: Exception, within: float) -> str:

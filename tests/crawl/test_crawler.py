@@ -220,6 +220,15 @@ def test_hooks_say_what_to_follow_and_what_to_keep(tmp_path):
     )
 
 
+@pytest.mark.parametrize("wrong", [{"a": object()}, {"a": float("nan")}, 7])
+def test_what_a_hook_says_that_cannot_be_written_costs_no_page(tmp_path, wrong, caplog):
+    def check(crawler, report, log, url):
+        assert paths(tmp_path / "pages.jsonl") == Counter(EVERY_PAGE)
+
+    crawl(from_files, check, tmp_path=tmp_path, extract=lambda page, fetched: wrong)
+    assert "is not heeded" in caplog.text
+
+
 def test_a_hook_that_raises_costs_no_page(tmp_path, caplog):
     def broken(page, fetched):
         raise KeyError("a secret")
@@ -668,3 +677,27 @@ def test_a_seed_that_cannot_be_visited_is_named_by_its_number(seeds, named):
         Crawler(seeds)
     assert named in str(error.value)
     assert "pw" not in str(error.value)
+
+
+def test_idle_hosts_are_dropped_from_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("headgate.crawl.discovery.IDLE_LANES", 4)
+    seen = []
+
+    async def main():
+        async with serving(lambda _: html()) as (url, _):
+            port = url.rpartition(":")[2]
+            seeds = [f"http://host-{number}.test:{port}/" for number in range(40)]
+            monkeypatch.setattr("headgate.crawl.discovery.MOST_HELD", 4)
+            crawler = Crawler(
+                seeds,
+                output=tmp_path / "pages.jsonl",
+                config=QUICK,
+                limiter=fast(),
+                resolver=Here(),
+                on_event=lambda event: seen.append(len(crawler._crawl.discovery.lanes)),
+            )
+            report = await crawler.run()
+            assert report.pages == 40
+
+    asyncio.run(main())
+    assert max(seen) <= 2 * (4 + 4)

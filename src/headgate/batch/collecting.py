@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-NEW_OBJECTS = 20_000
+NEW_OBJECTS = 50_000
 """Between two looks: a few megabytes of garbage at most."""
 
 _lock = threading.Lock()

@@ -95,7 +95,9 @@ class Crew:
     def _next_after(self, attempt: Attempt) -> Attempt | None:
         """The next call of the same worker: of the same lane, unless another wants a worker too."""
         lane = attempt.lane
-        if self._run.stopping or not self.is_free or any(other is not lane for other in self._wanting):
+        if self._run.stopping or not self.is_free:
+            return None
+        if self._wanting and any(other is not lane for other in self._wanting):
             return None
         following = lane.next_at_once()
         if following is not None:

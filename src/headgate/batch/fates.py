@@ -63,7 +63,8 @@ class Fates:
         pauses, lane, signal = self._run.pauses, attempt.lane, attempt.verdict.signal
         if outcome is Outcome.OK:
             lane.pause.cleared(attempt.sent_at)
-            pauses.ended(True)
+            if pauses.ramp is not None:
+                pauses.ended(True)
             if lane.was_refused and attempt.permit.gate.breaker.state is CircuitState.CLOSED:
                 lane.was_refused = lane.shelf.probing = False
                 pauses.circuit_closed()
@@ -73,7 +74,8 @@ class Fates:
             pauses.exhausted(lane, signal)
         elif outcome.counts_against_target:
             pauses.ended(False)
-        self._run.timekeeper.hear_of_pauses()
+        if pauses.changed:
+            self._run.timekeeper.hear_of_pauses()
 
     # ------------------------------------------------------------------ where it goes
 
@@ -161,7 +163,7 @@ class Fates:
         if not kept:
             return self._lost(item)
         run.report.note_final(state, reason, item.totals()[2])
-        if run.report.is_hopeless(run.config.hopeless_after):
+        if state is RowState.DEAD and run.report.is_hopeless(run.config.hopeless_after):
             run.stop(f"hopeless: {reason}")
         if run.runner.on_event is not None:
             run.tell(f"item_{state.value}", item.key, item, reason=reason)

@@ -17,13 +17,15 @@ from .ledger import Claim
 if TYPE_CHECKING:
     from .run import Run
 
-BLOCK = 256
-"""Rows that are claimed at once ..."""
+BLOCK = 512
+"""Rows that are claimed at once, at most; ..."""
+SHARE_OF_BLOCK = 4
+"""... of a small window this part, so that it has room for the rows of several keys ..."""
 LARGEST_BLOCK = 8192
 """... and that are looked up at once where an earlier run has been."""
 SHARE_AT_ONCE = 8
 """Rows are not claimed one by one: room is waited for until it is this part of the window, or a block."""
-AHEAD = 2 * BLOCK
+AHEAD = 512
 """Rows that wait while all workers are busy; more would only grow cold."""
 SHORT_PAUSE = 1.0
 """Seconds that are waited for with a full window, rather than reading on."""
@@ -121,11 +123,12 @@ class Intake:
     async def _find_room(self) -> int:
         """How many rows may be read now, as soon as some may."""
         window = self._run.config.window
-        worthwhile = max(1, min(BLOCK, window // SHARE_AT_ONCE))
+        block = max(1, min(BLOCK, window // SHARE_OF_BLOCK))
+        worthwhile = max(1, min(block, window // SHARE_AT_ONCE))
         while (room := window - self._run.held) < worthwhile or self._is_far_ahead():
             if room >= worthwhile or not self._again or not self._make_room():
                 await self.room.wait(LOOK_AGAIN)
-        return min(LARGEST_BLOCK if self._read < self.known else BLOCK, room)
+        return min(LARGEST_BLOCK if self._read < self.known else block, room)
 
     def _make_room(self) -> bool:
         """The window is full: rows that wait for a key that pauses make room for others. Returns whether any do."""

@@ -198,9 +198,11 @@ class Lane:
         """Of a row's wait, what its lane waited for a permit is the pace's; the rest is what it waited for before."""
         waited = now - item.since
         if waited > 0.0:
-            pace = min(permit.waited, waited)
-            item.note_wait("pace", pace)
-            item.note_wait(item.why, waited - pace)
+            if permit.waited:
+                pace = min(permit.waited, waited)
+                item.note_wait("pace", pace)
+                waited -= pace
+            item.note_wait(item.why, waited)
 
     # ------------------------------------------------------------------ looking
 

@@ -30,7 +30,7 @@ from .steps import Pass, chosen_end
 
 T = TypeVar("T")
 
-PATIENCE = 0.02
+PATIENCE = 0.03
 """Seconds: calls take far longer, and a commit takes half a millisecond of work, however little is in it."""
 
 

@@ -7,7 +7,7 @@ that turns out not to be all of that kind goes the long way (``sqlite_book``), a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ AND waited = ''
 """
 """Only rows of which nothing is known but that they are claimed: what they add to the totals is what is new."""
 
-_encode = json.JSONEncoder().encode
+_quoted = json.encoder.encode_basestring_ascii
 
 
 def claim_new(book: Book, rows: Sequence[Row]) -> list[Claim] | None:
@@ -63,27 +63,35 @@ def finish_all(book: Book, changes: Sequence[Change]) -> bool:
     """Write down rows that are done, all of them plain. False, and nothing is written, if any was not newly claimed."""
     if len({change.index for change in changes}) < len(changes):
         return False
-    now, connection, totals = book.wall(), book.connection, book.totals
+    now, connection = book.wall(), book.connection
     rows = [
-        (
-            *(change.index, change.fence, change.attempts, change.rate_limited, now, change.tokens, change.cost),
-            _encode(change.waited) if change.waited else "",
-        )
-        for change in changes
+        (one.index, one.fence, one.attempts, one.rate_limited, now, one.tokens, one.cost, _written(one.waited))
+        for one in changes
     ]
     connection.execute("SAVEPOINT plain")
     fits = book.put(FINISH, rows) == len(rows)
     if not fits:
         connection.execute("ROLLBACK TO plain")
-    connection.execute("RELEASE plain")
-    if fits:
-        totals["state.leased"] -= len(rows)
-        totals["state.done"] += len(rows)
-        for change in changes:
-            totals["attempts"] += change.attempts
-            totals["tokens"] += change.tokens
-            totals["cost"] += change.cost
-            for why, seconds in change.waited.items():
-                totals[f"waited.{why}"] += seconds
-            book.lines[change.index] = (RowState.DONE, change.result)
+    else:
+        _add_up(book, changes)
     return fits
+
+
+def _add_up(book: Book, changes: Sequence[Change]) -> None:
+    totals, lines = book.totals, book.lines
+    totals["state.leased"] -= len(changes)
+    totals["state.done"] += len(changes)
+    totals["attempts"] += sum([one.attempts for one in changes])
+    totals["tokens"] += sum([one.tokens for one in changes])
+    totals["cost"] += sum([one.cost for one in changes])
+    for one in changes:
+        lines[one.index] = (RowState.DONE, one.result)
+        for why, seconds in one.waited.items():
+            totals[f"waited.{why}"] += seconds
+
+
+def _written(waited: Mapping[str, float]) -> str:
+    """As JSON, like everybody's who has waited."""
+    if not waited:
+        return ""
+    return "{" + ", ".join([f"{_quoted(why)}: {float(seconds)!r}" for why, seconds in waited.items()]) + "}"

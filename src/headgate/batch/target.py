@@ -48,7 +48,6 @@ MOST_URLS = 1_000
 LONGEST_REQUEST_ID = 200
 _OURS = frozenset(("content-length", "content-type", "cookie", "host", "idempotency-key", "transfer-encoding"))
 """Headers that are not for a configuration to set."""
-_REQUEST_IDS = ("x-request-id", "request-id")
 _WITH_EFFECT = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -254,8 +253,8 @@ def _json_of(answer: Answer, name: str) -> tuple[bytes, Any]:
 
 
 def _request_id(answer: Answer) -> str:
-    found = next((answer.headers[name] for name in _REQUEST_IDS if name in answer.headers), "")
-    return found[:LONGEST_REQUEST_ID]
+    headers = answer.headers
+    return (headers.get("x-request-id") or headers.get("request-id") or "")[:LONGEST_REQUEST_ID]
 
 
 def _is_header(name: str, value: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from math import inf
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,6 +21,7 @@ class TimeLimits:
     def __init__(self) -> None:
         self._late_at: dict[asyncio.Task[object], float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = inf
 
     async def hold(self, call: Awaitable[T], seconds: float) -> T:
         """Await the call; ``TimeoutError`` if it takes longer."""
@@ -27,7 +29,7 @@ class TimeLimits:
         assert task is not None
         loop, cancelling = task.get_loop(), task.cancelling()
         late_at = self._late_at[task] = loop.time() + seconds
-        if self._timer is None or late_at < self._timer.when():
+        if late_at < self._rings_at:
             self._set(loop, late_at)
         try:
             return await call
@@ -42,14 +44,14 @@ class TimeLimits:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._rings_at = None, inf
 
     def _set(self, loop: asyncio.AbstractEventLoop, instant: float) -> None:
         self.close()
-        self._timer = loop.call_at(instant, self._ring, loop)
+        self._timer, self._rings_at = loop.call_at(instant, self._ring, loop), instant
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        now, self._timer = loop.time(), None
+        now, self._timer, self._rings_at = loop.time(), None, inf
         for task in [task for task, late_at in self._late_at.items() if late_at <= now]:
             del self._late_at[task]
             task.cancel()

@@ -82,6 +82,5 @@ class Timekeeper:
         await self._run.ledger.note(NOTE, self._run.pauses.to_text())
 
     def hear_of_pauses(self) -> None:
-        """Pauses may have changed; that is worth a note soon."""
-        if self._run.pauses.changed:
-            self.wake_by(self._note_at)
+        """Pauses have changed; that is worth a note soon."""
+        self.wake_by(self._note_at)

@@ -159,8 +159,9 @@ class Shelf:
             return None
         for position, (_, _, item) in enumerate(queue.front):
             if item.asks == cost:
-                for _, _, passed in queue.front[:position]:
-                    passed.passed += 1
+                if position:
+                    for _, _, passed in queue.front[:position]:
+                        passed.passed += 1
                 if item.failed:
                     self.budget.take(now)
                 else:

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ..batch.formats.writing import STDOUT
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 MOST_SEEDS = 1_000_000
 NOT_TAKEN = 64
 """Pages that are written and wait for whoever iterates; then the crawl waits."""
+MOST_NAMED = 10
+"""Seeds by which a crawl is known; of more, a digest."""
 EVERYWHERE = "*"
 STOCK = 2
 """For each fetch that a host may have at once, so many of its addresses are in memory."""
@@ -222,7 +225,10 @@ class Crawler:
     def _identity(self) -> dict[str, str]:
         """What must be the same for a crawl to be gone on with."""
         config = self.config
-        seeds = " ".join(self.seeds[:10]) + (f" and {len(self.seeds) - 10:,} more" if len(self.seeds) > 10 else "")
+        seeds = " ".join(sorted(self.seeds))
+        if len(self.seeds) > MOST_NAMED:
+            digest = sha256(seeds.encode()).hexdigest()[:16]
+            seeds = f"{' '.join(self.seeds[:MOST_NAMED])} and {len(self.seeds) - MOST_NAMED:,} more ({digest})"
         return {
             "seeds": seeds,
             "hosts": " ".join(sorted(config.hosts)),

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.words import span
 from ..limiter import Permit
+from .asking import Asking
 from .discovery import Discovery
 from .fates import Fates
-from .fetch import ANYTHING, fetch, new_session
-from .fetched import Fetched, FetchLimits
 from .frontier import Found, Frontier
 from .frontier_records import Visit
-from .guard import Guard
 from .lanes import Crew, Lane
-from .manners import PATH, Manners, is_rulebook
+from .manners import Manners
 from .output import Page, Result
 from .output_warc import WarcOutput
 from .processing import Processing
@@ -62,7 +60,8 @@ class Crawl:
         config, report = self.config, CrawlReport()
         self.report = report
         self.crew = Crew(config.workers, lambda: self.is_full)
-        self.visiting = Visiting(self.limiter, crawler.fetch or self._fetch, config, crawler.rng, self._note_call)
+        self._asking = Asking(config, crawler.headers, crawler.resolver, lambda: len(self.discovery.lanes))
+        self.visiting = Visiting(self.limiter, crawler.fetch or self._asking, config, crawler.rng, self._note_call)
         self.manners = Manners(self)
         self.discovery = Discovery(self)
         self.fates = Fates(self)
@@ -71,10 +70,6 @@ class Crawl:
         self.cut_short = False
         """Whether nothing that is under way is waited for."""
         self.failure: BaseException | None = None
-        self._guard = Guard(allow_private=config.allow_private, allowed_hosts=config.allowed_hosts)
-        self._limits = FetchLimits(
-            total=config.timeout, first_byte=min(config.first_byte, config.timeout), largest=config.max_size
-        )
         self._processing = Processing(
             frontier,
             self.scope,
@@ -106,9 +101,7 @@ class Crawl:
             self.report.before = self._pages_before = counts.pages
             self.report.failed_before, self.report.hosts = counts.failed, counts.hosts
             self.report.open = counts.open + await self.frontier.add(Found(url, 0) for url in self.crawler.seeds)
-            async with new_session(
-                self._guard, agent=config.agent, connections=config.workers, resolver=self.crawler.resolver
-            ) as self._session:
+            async with self._asking:
                 self.reading.start()
                 self.writing.start()
                 timer = None
@@ -162,9 +155,9 @@ class Crawl:
         if not self.cut_short:
             await self.reading.drain()
             await self.writing.drain()
-            await asyncio.gather(*self.fates.writing, return_exceptions=True)
         await self.reading.close()
         await self.writing.close()
+        await asyncio.gather(*self.fates.writing, return_exceptions=True)
         if self.failure is None:
             counts = await self.frontier.counts()
             self.report.open, self.report.hosts = counts.open, counts.hosts
@@ -209,17 +202,6 @@ class Crawl:
             return
         self.crew.written()
         self.fates.settle(visit, fate)
-
-    async def _fetch(self, visit: Visit) -> Fetched:
-        is_listing = visit.found_on.endswith(PATH) or visit.url.endswith((".xml", ".xml.gz"))
-        return await fetch(
-            self._session,
-            visit.url,
-            limits=self._limits,
-            guard=self._guard,
-            accept=ANYTHING if is_listing or is_rulebook(visit) else self.config.types,
-            headers_by_origin=self.crawler.headers,
-        )
 
     def _note_call(self, call: Call) -> None:
         self.report.fetches += 1

@@ -31,6 +31,7 @@ class Discovery:
     def __init__(self, crawl: Crawl) -> None:
         self._crawl = crawl
         self.lanes: OrderedDict[str, Lane] = OrderedDict()
+        self._look_through_at = IDLE_LANES
         self.held = 0
         self.news = Bell(crawl.clock)
         """Rings when there may be something to take, or the crawl may be over."""
@@ -68,7 +69,7 @@ class Discovery:
     def _take_up(self, visit: Visit) -> None:
         lane = self.lanes.get(visit.host)
         if lane is None:
-            if len(self.lanes) >= IDLE_LANES:
+            if len(self.lanes) >= self._look_through_at:
                 self._forget_idle()
             lane = self.lanes[visit.host] = Lane(self._crawl, visit.host)
         self.held += 1
@@ -91,6 +92,7 @@ class Discovery:
         idle = [host for host, lane in self.lanes.items() if lane.is_idle]
         for host in idle[: max(1, len(idle) - IDLE_LANES // 2)]:
             del self.lanes[host]
+        self._look_through_at = max(IDLE_LANES, 2 * len(self.lanes))
 
     def let_go(self, visits: int, opened: int) -> None:
         """So many addresses are written down, or back in the frontier; so many more are open by that."""

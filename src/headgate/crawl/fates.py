@@ -39,6 +39,8 @@ class Fates:
         crawl, target = self._crawl, fate.target
         if target is None:
             return self.give_up(visit, GivenUp("redirect: leads to no address that can be visited"))
+        if target == visit.url:
+            return self.give_up(visit, GivenUp("redirect: leads back to itself"))
         if visit.redirects >= crawl.config.max_redirects:
             return self.give_up(visit, GivenUp(f"redirect: {visit.redirects + 1} redirects in a row"))
         if (why_not := crawl.scope.refuses(target, visit.depth)) is not None:

@@ -9,6 +9,7 @@ Nothing a page holds can stop the crawl: what cannot be read is named in the pag
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -105,9 +106,16 @@ class Processing:
             fetch=fetched.took,
             attempts=arrived.attempts,
         )
-        if self._extract is not None and (said := ask(self._extract, Mapping, page, fetched)):  # type: ignore[type-abstract]
-            metadata.update(said)
+        if self._extract is not None:
+            metadata.update(ask(self._kept, dict, page, fetched) or {})
         return page
+
+    def _kept(self, page: Page, fetched: Fetched) -> dict[str, Any]:
+        """What the hook says, if it can be written down; raises if not."""
+        assert self._extract is not None
+        said = dict(self._extract(page, fetched) or {})
+        json.dumps(said, allow_nan=False)
+        return said
 
     def _is_followed(self, page: Page, link: Link) -> bool:
         return self._follow is None or bool(ask(self._follow, bool, page, link))

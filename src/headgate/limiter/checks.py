@@ -30,11 +30,7 @@ def check_also(also: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_cost(cost: Cost) -> None:
-    amounts: Collection[float]
-    if type(cost) is dict:
-        amounts = cost.values()
-    else:
-        amounts = list(cost.values()) if isinstance(cost, Mapping) else (cost,)
+    amounts: Collection[float] = cost.values() if isinstance(cost, dict | Mapping) else (cost,)
     fine = 0 < len(amounts) <= MOST_DIMENSIONS
     try:
         for amount in amounts:

@@ -29,14 +29,14 @@ def signal_of(
     An exception says most by the response behind it. Without one it may name its ``outcome`` itself,
     with the ``retry_after`` it was told.
     """
-    if isinstance(answer, Signal):
+    if answer is not None and not isinstance(answer, (Signal, BaseException)):
+        signal = _of_response(answer, wall)
+    elif isinstance(answer, Signal):
         signal = answer
     elif isinstance(answer, BaseException):
         signal = _of_exception(answer, wall)
         if retry_after is None and isinstance(getattr(answer, "outcome", None), Outcome):
             retry_after = getattr(answer, "retry_after", None)
-    elif answer is not None:
-        signal = _of_response(answer, wall)
     elif status_code is not None:
         signal = read(status_code, headers, body, wall=wall)
     else:

@@ -69,7 +69,7 @@ _BY_CLASS = {
 
 def outcome_of_status(status: object) -> Outcome:
     """The table above. Never raises."""
-    if not isinstance(status, int) or isinstance(status, bool):
+    if type(status) is not int and (not isinstance(status, int) or isinstance(status, bool)):
         return Outcome.INVALID
     if 100 <= status <= 399:
         return Outcome.OK

@@ -1,0 +1,68 @@
+"""How a crawl asks for a page: one session for all hosts, within the guard, the limits and the types that are set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Self
+
+from .address import origin_of
+from .config import CrawlConfig
+from .fetch import ANYTHING, fetch, new_session
+from .fetched import Fetched, FetchLimits
+from .frontier_records import Visit
+from .guard import Guard
+from .manners import PATH, is_rulebook
+
+if TYPE_CHECKING:
+    import aiohttp
+    from aiohttp.abc import AbstractResolver
+
+STAY_CONNECTED = 512
+"""Hosts in memory up to which connections are kept for the next page; many systems allow a thousand."""
+
+
+class Asking:
+    """``async with`` it, then call it with a visit. Raises ``FetchProblem``."""
+
+    def __init__(
+        self,
+        config: CrawlConfig,
+        headers: Mapping[str, Mapping[str, str]] | None,
+        resolver: AbstractResolver | None,
+        hosts: Callable[[], int],
+    ) -> None:
+        """``hosts`` says how many are in memory."""
+        self._config, self._headers, self._resolver, self._hosts = config, headers, resolver, hosts
+        self._guard = Guard(allow_private=config.allow_private, allowed_hosts=config.allowed_hosts)
+        self._limits = FetchLimits(
+            total=config.timeout, first_byte=min(config.first_byte, config.timeout), largest=config.max_size
+        )
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Self:
+        config = self._config
+        self._session = new_session(
+            self._guard, agent=config.agent, connections=config.workers, resolver=self._resolver
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def __call__(self, visit: Visit) -> Fetched:
+        is_listing = visit.found_on.endswith(PATH) or visit.url.endswith((".xml", ".xml.gz"))
+        return await fetch(
+            self._session,
+            visit.url,
+            limits=self._limits,
+            guard=self._guard,
+            accept=ANYTHING if is_listing or is_rulebook(visit) else self._config.types,
+            headers_by_origin=self._headers_for(origin_of(visit.url)),
+        )
+
+    def _headers_for(self, origin: str) -> Mapping[str, Mapping[str, str]] | None:
+        """The caller's own; of very many hosts none stays connected, or there would soon be no more connections."""
+        given = self._headers
+        if self._hosts() <= STAY_CONNECTED:
+            return given
+        return {origin: {"Connection": "close", **({} if given is None else given.get(origin, {}))}}

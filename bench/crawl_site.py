@@ -131,8 +131,9 @@ class Connection(asyncio.Protocol):
         length = len(body)
         if status < 0:  # promises more than it sends
             status, length = 200, 10 * length
-        head = f"HTTP/1.1 {status} So\r\n{headers}\r\nContent-Length: {length}\r\n{'Connection: close' if self.is_last else 'X-Stays: yes'}\r\n\r\n".encode()
-        self.transport.write(head + body)
+        stays = "close" if self.is_last else "keep-alive"
+        head = f"HTTP/1.1 {status} So\r\n{headers}\r\nContent-Length: {length}\r\nConnection: {stays}\r\n\r\n"
+        self.transport.write(head.encode() + body)
         if length != len(body) or self.is_last:
             self.transport.close()
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("crawl_worker.py")
 WORKERS = 8
 UNDER_WAY = 2 * WORKERS
-PATIENCE = 100.0
+PATIENCE = 600.0
 FEW = 150
 
 

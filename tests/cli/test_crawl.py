@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -186,8 +185,14 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(headgate_process, site, here,
     assert Counter(line["url"] for line in lines("pages.jsonl")).most_common(1)[0][1] == 1
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
-def test_a_terminal_shows_hosts_and_why_they_wait(site):
+def test_the_time_that_is_up_is_no_failure(headgate, site, here):
+    site.kind.slowly = 0.2
+    said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--deadline", "300ms", "--quiet")
+    assert said.code == 4
+    assert said.out == "The time is up (300 ms are over). Run the same command again to go on.\n"
+
+
+def test_a_terminal_shows_hosts_and_why_they_wait():
     from rich.console import Console
 
     from headgate.cli.crawl_live import CrawlScreen, Progress
@@ -212,3 +217,13 @@ def test_a_terminal_shows_hosts_and_why_they_wait(site):
     assert "circuit open, 12 s to go" in text
     assert "stopping: 1 fetches are under way" in text
     assert max(map(len, text.splitlines())) <= 100
+    line = "1,300 pages, 12.4/s, 2,310 to go, 2 hosts, 3 failed, 12 refused; sick.example: circuit open, 12 s to go"
+    assert seen.line() == line
+    assert seen.fields()["hosts"][1] == {
+        "host": "sick.example",
+        "learned": 0.5,
+        "in_flight": 0,
+        "waiting": 0,
+        "opens_in": 12.0,
+        "reason": "circuit open, 12 s to go",
+    }

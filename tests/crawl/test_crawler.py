@@ -16,9 +16,11 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from headgate import AdaptiveRateLimiter, ConfigError, RateLimitConfig
+from headgate.batch.formats import OutputError
 from headgate.batch.ledger import LedgerError
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
+from headgate.crawl.frontier import Frontier
 
 SITE = Path(__file__).with_name("site")
 TYPES = {".html": "text/html", ".xml": "application/xml", ".txt": "text/plain"}
@@ -205,7 +207,10 @@ def test_without_an_output_pages_go_to_whoever_iterates():
 
 
 def test_hooks_say_what_to_follow_and_what_to_keep(tmp_path):
+    asked = []
+
     def check(crawler, report, log, url):
+        assert all(link.startswith(url) for link in asked)  # of what is out of scope nobody is asked
         assert paths(tmp_path / "pages.jsonl") == Counter(["/", "/guide/", "/guide/gates.html", "/guide/tides.html"])
         lines = [json.loads(line) for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
         assert all(line["metadata"]["bytes"] > 100 for line in lines)
@@ -215,7 +220,7 @@ def test_hooks_say_what_to_follow_and_what_to_keep(tmp_path):
         check,
         tmp_path=tmp_path,
         config=replace(QUICK, sitemaps=False),
-        follow=lambda page, link: "/guide/" in link.url and "?" not in link.url,
+        follow=lambda page, link: asked.append(link.url) or ("/guide/" in link.url and "?" not in link.url),
         extract=lambda page, fetched: {"bytes": len(fetched.body)},
     )
 
@@ -394,6 +399,34 @@ def test_a_failure_that_stays_is_given_up_with_its_reason(tmp_path):
         assert report.reasons == {"transient": 1}
 
     crawl(lambda _: web.Response(status=500), check, tmp_path=tmp_path)
+
+
+def test_retries_stay_within_a_share_of_the_calls(tmp_path):
+    """Every call fails, and eight may be under way at once: of retries three, or a fifth of the first calls."""
+    seen, under_way, most = Counter(), Counter(), 0
+
+    async def answer(request):
+        nonlocal most
+        seen[request.path] += 1
+        again = seen[request.path] > 1
+        under_way[again] += 1
+        most = max(most, under_way[True])
+        await asyncio.sleep(0.05)
+        under_way[again] -= 1
+        return web.Response(status=500)
+
+    def check(crawler, report, log, url):
+        assert report.failed == 20
+        assert set(seen.values()) == {3}
+        assert 1 <= most <= 4
+
+    crawl(
+        answer,
+        check,
+        tmp_path=tmp_path,
+        seeds=[f"/{number}" for number in range(20)],
+        limiter=fast(consecutive_fail_threshold=1000, error_rate_threshold=1.0, min_samples_to_trip=1000),
+    )
 
 
 def test_retry_after_is_waited_for_and_uses_up_no_attempt(tmp_path):
@@ -701,3 +734,67 @@ def test_idle_hosts_are_dropped_from_memory(tmp_path, monkeypatch):
 
     asyncio.run(main())
     assert max(seen) <= 2 * (4 + 4)
+
+
+def test_a_disk_that_gives_way_ends_the_crawl_and_the_next_goes_on(tmp_path, monkeypatch):
+    async def main():
+        async with serving(from_files) as (url, _):
+            output, finish, times = tmp_path / "pages.jsonl", Frontier.finish, Counter()
+
+            async def full(self, *arguments):
+                times["finish"] += 1
+                if times["finish"] > 2:
+                    raise OutputError("no space left")
+                return await finish(self, *arguments)
+
+            monkeypatch.setattr(Frontier, "finish", full)
+            with pytest.raises(OutputError, match="no space left"):
+                await Crawler(f"{url}/", output=output, config=QUICK, limiter=fast()).run()
+            monkeypatch.setattr(Frontier, "finish", finish)
+            await Crawler(f"{url}/", output=output, config=QUICK, limiter=fast()).run()
+            assert paths(output) == Counter(EVERY_PAGE)
+
+    asyncio.run(main())
+
+
+def test_a_listener_that_raises_costs_no_page(tmp_path, caplog):
+    def check(crawler, report, log, url):
+        assert paths(tmp_path / "pages.jsonl") == Counter(EVERY_PAGE)
+
+    crawl(from_files, check, tmp_path=tmp_path, on_event=lambda event: 1 / 0)
+    assert "a listener failed on call" in caplog.text
+
+
+def test_of_very_many_hosts_none_stays_connected(tmp_path, monkeypatch):
+    monkeypatch.setattr("headgate.crawl.asking.STAY_CONNECTED", 0)
+    asked = []
+
+    def answer(request):
+        asked.append((request.headers.get("Connection"), request.headers.get("X-Key")))
+        return html()
+
+    async def main():
+        async with serving(answer) as (url, _):
+            headers = {url: {"X-Key": "mine"}}
+            await Crawler(f"{url}/", config=QUICK, limiter=fast(), headers=headers).run()
+
+    asyncio.run(main())
+    assert asked == [("close", "mine")]
+
+
+def test_leaving_robots_out_of_reach_for_long_wears_nobody_out(tmp_path):
+    """A robots.txt that is rate limited for an hour: nothing is asked for, nothing is lost, and it says when."""
+
+    def check(crawler, report, log, url):
+        assert [path for *_, path in log] == ["/robots.txt"]
+        assert report.stopped.startswith("standstill")
+        assert report.open == 2
+
+    robots = with_robots(lambda _: web.Response(status=429, headers={"Retry-After": "3600"}))
+    crawl(robots, check, tmp_path=tmp_path, seeds=["/0", "/1"], config=replace(QUICK, standstill=60.0))
+
+
+def test_what_is_not_installed_is_said_with_what_to_do(monkeypatch):
+    monkeypatch.setattr("headgate.crawl.crawler.PARTS", ("protego", "no_such_package"))
+    with pytest.raises(ConfigError, match=r"a crawl needs no_such_package: pip install 'headgate\[crawl\]'"):
+        Crawler("http://example.org/")

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..core.ledger import NOBODY, Entry, first_word
-from .ledger import Change, Claim, LedgerError, Row, RowState
+from .ledger import Change, Claim, Row, RowState
 from .sqlite_alive import bury, is_alive
-from .sqlite_file import NUMBER_OF, STATES
+from .sqlite_file import NUMBER_OF, STATES, changed_row
 from .sqlite_file import storable as storable
 from .sqlite_plain import claim_new, finish_all, is_plain
 
@@ -251,16 +251,4 @@ def as_values(entry: Entry) -> tuple[Any, ...]:
     return (
         *(NUMBER_OF[entry.state], entry.fence, entry.holder, entry.attempts, entry.rate_limited, entry.ready_at),
         *(entry.said_at, entry.reason, entry.tokens, entry.cost, waited),
-    )
-
-
-def changed_row(index: int, key: str, *, dead: bool) -> LedgerError:
-    if dead:
-        return LedgerError(
-            f"row {index + 1} of the input ({key!r}) is dead in the ledger, and its line was changed since. If you "
-            "have put it right, headgate retry opens dead rows again; then the same command sends them as they are now"
-        )
-    return LedgerError(
-        f"row {index + 1} of the input ({key!r}) is not what it was when it was first read: the ledger belongs to "
-        "another input. Bring the input back as it was, or name another ledger and output"
     )

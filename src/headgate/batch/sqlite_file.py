@@ -176,3 +176,15 @@ def storable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
+def changed_row(index: int, key: str, *, dead: bool) -> LedgerError:
+    if dead:
+        return LedgerError(
+            f"row {index + 1} of the input ({key!r}) is dead in the ledger, and its line was changed since. If you "
+            "have put it right, headgate retry opens dead rows again; then the same command sends them as they are now"
+        )
+    return LedgerError(
+        f"row {index + 1} of the input ({key!r}) is not what it was when it was first read: the ledger belongs to "
+        "another input. Bring the input back as it was, or name another ledger and output"
+    )

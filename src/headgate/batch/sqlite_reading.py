@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ..core.ledger import NOBODY
 from .ledger import Counts, RowState, Written
 from .sqlite_alive import is_alive
-from .sqlite_book import ANY_DIGEST, changed_row
-from .sqlite_file import STATES, in_words, open_to_read
+from .sqlite_book import ANY_DIGEST
+from .sqlite_file import STATES, changed_row, in_words, open_to_read
 
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes of lines read at once, and one line more."""

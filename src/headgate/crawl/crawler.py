@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..batch.formats.writing import STDOUT
@@ -46,6 +47,8 @@ NOT_TAKEN = 64
 MOST_NAMED = 10
 """Seeds by which a crawl is known; of more, a digest."""
 EVERYWHERE = "*"
+PARTS = ("protego", "selectolax")
+"""Packages that read robots.txt and pages; who does not crawl does without."""
 STOCK = 2
 """For each fetch that a host may have at once, so many of its addresses are in memory."""
 
@@ -94,6 +97,7 @@ class Crawler:
         ``headers`` are sent to their origin (``https://host``) alone. ``resolver`` and ``fetch`` take the place of the
         system's own.
         """
+        _check_parts()
         self.config = CrawlConfig() if config is None else config
         self.seeds = _seeds((seeds,) if isinstance(seeds, str) else seeds)
         self.scope = _scope(self.config, self.seeds)
@@ -238,6 +242,12 @@ class Crawler:
             "depth": str(config.max_depth),
             "private": str(config.allow_private) + "".join(f" {host}" for host in sorted(config.allowed_hosts)),
         }
+
+
+def _check_parts() -> None:
+    missing = [name for name in PARTS if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"a crawl needs {' and '.join(missing)}: pip install 'headgate[crawl]'")
 
 
 def _seeds(given: Iterable[str]) -> tuple[str, ...]:

@@ -63,20 +63,21 @@ class Processing:
         fetched = arrived.fetched
         if is_sitemap(visit, fetched):
             sitemap = await _aside(fetched, read_sitemap, fetched.body, visit.url)
-            within = [Found(url, visit.depth, visit.url) for url in sitemap.sitemaps]
-            return None, await self._wanted(
-                [*within, *(Found(e.url, visit.depth + 1, visit.url) for e in sitemap.pages)]
-            )
+            listed = [Found(url, visit.depth, visit.url) for url in sitemap.sitemaps]
+            listed += [Found(page.url, visit.depth + 1, visit.url) for page in sitemap.pages]
+            return None, await self._with_room([one for one in listed if self._is_in_scope(one)])
         read = await _aside(fetched, self._extracted, fetched)
         page = self._page(visit, arrived, read, fetched_at)
         links = () if read.nofollow or "nofollow" in fetched.headers.get("X-Robots-Tag", "").lower() else read.links
-        found = {
-            link.url: Found(link.url, visit.depth + 1, visit.url)
+        followed = [
+            one
             for link in links
-            if "nofollow" not in link.rel.split() and self._is_followed(page, link)
-        }
+            if "nofollow" not in link.rel.split()
+            and self._is_in_scope(one := Found(link.url, visit.depth + 1, visit.url))
+            and self._is_followed(page, link)
+        ]
         exchange = _exchange(fetched, request_headers) if self._keeps_exchange else None
-        return Result(page, exchange), await self._wanted(found.values())
+        return Result(page, exchange), await self._with_room(followed)
 
     def _extracted(self, fetched: Fetched) -> Extracted:
         return extract(fetched.body, fetched.content_type, fetched.charset, fetched.url, agent=self._agent)
@@ -120,10 +121,9 @@ class Processing:
     def _is_followed(self, page: Page, link: Link) -> bool:
         return self._follow is None or bool(ask(self._follow, bool, page, link))
 
-    async def _wanted(self, found: Iterable[Found]) -> list[Found]:
-        """Those in scope, and of those that are numbered no more than the scope has room for."""
+    async def _with_room(self, wanted: list[Found]) -> list[Found]:
+        """Of those that are numbered, no more than the scope has room for."""
         scope = self._scope
-        wanted = [one for one in found if self._is_in_scope(one)]
         counted = [one for one in wanted if scope.max_per_host is not None or "#" in trap_shape(one.url)]
         if not counted:
             return wanted

@@ -3,8 +3,8 @@
 from .feeding import rows_for_loop
 from .problems import BrokenRowError, InputError, OutputError
 from .reading import InputRow, Rows
+from .requests import Request
 from .results import answer_line, dead_line, error_line, row_id
-from .shapes import Request
 from .template import Template
 from .writing import OutputFile
 

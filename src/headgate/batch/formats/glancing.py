@@ -30,7 +30,10 @@ def glance(raw: bytes) -> Any:
 def glance_at_finite(raw: bytes) -> Any:
     """The same, and a number too large for one (1e999), which others take for endless, raises too."""
     if _quickly is not None:
-        return _quickly(raw)  # it refuses more than that, but nothing that many send
+        try:
+            return _quickly(raw)
+        except ValueError:
+            pass
     return _decode_finite(raw.decode())
 
 

@@ -23,7 +23,8 @@ from .detecting import FORMATS, shape_of
 from .lines import DIGEST_BYTES
 from .problems import BrokenRowError, InputError
 from .records import records_of, too_long
-from .shapes import CsvRecords, Request, UnfitRowError
+from .requests import Request
+from .shapes import CsvRecords, UnfitRowError
 from .source import STDIN, Source
 from .template import Template
 

@@ -16,38 +16,17 @@ import csv
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from ..tokens import NO_TOKENS, Usage, estimate
-from .glancing import decode_strictly, glance, glance_at_finite
+from .glancing import decode_strictly
 from .problems import quoted
+from .requests import Request, plain_request
 from .template import MissingError, Template, listing
 
 LONGEST_NAME = 1_024
 """Characters of a ``custom_id``."""
 METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
 NAME_IN_FRONT = re.compile(rb'[ \t]*\{[ \t]*"custom_id"[ \t]*:[ \t]*"([^"\\\x00-\x1f]{1,1024})"')
-PLAIN_LINE = re.compile(
-    rb'\{"custom_id": ?"([^"\\\x00-\x1f]{1,1024})", ?(?:"method": ?"POST", ?)?'
-    rb'(?:"url": ?"([^"\\\x00-\x1f]{0,2048})", ?)?"(?:body|params)": ?(?=\{)'
-)
-"""A line as nearly everybody writes it, up to its body. What follows then is the body and a bracket."""
-
-
-class Request(NamedTuple):
-    """What one row asks for."""
-
-    name: str
-    method: str = "POST"
-    path: str = ""
-    """Below the target's base URL; empty is the target's usual one."""
-    body: bytes | None = None
-    model: str = ""
-
-    @property
-    def estimate(self) -> Usage:
-        """The tokens it is likely to take; it takes a while to count them."""
-        return NO_TOKENS if self.body is None else estimate(glance(self.body), self.path)
 
 
 class UnfitRowError(Exception):
@@ -163,22 +142,6 @@ def parsed(raw: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnfitRowError(f"it must be a JSON object, not {quoted(raw[:100].decode('utf-8', 'replace'))}")
     return value
-
-
-def plain_request(raw: bytes) -> Request | None:
-    """The request in a line that is plain and whole; its body is sent as it stands there. All others take longer."""
-    found = PLAIN_LINE.match(raw)
-    if found is None or raw[-1:] != b"}":
-        return None
-    written = raw[found.end() : -1]
-    try:
-        body, name, path = glance_at_finite(written), found[1].decode(), (found[2] or b"").decode()
-    except (ValueError, RecursionError):
-        return None
-    if type(body) is not dict or body.get("stream") is True:
-        return None
-    model = body.get("model")
-    return Request(name, "POST", path, written, model if type(model) is str else "")
 
 
 def line_request(line: dict[str, Any], name: str = "") -> Request:

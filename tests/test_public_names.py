@@ -40,6 +40,7 @@ BATCHES = {
     "Result",
     "SqliteLedger",
 }
+CRAWLS = {"CrawlConfig", "CrawlEvent", "CrawlReport", "Crawler", "Page"}
 CREDENTIALS = {
     "Credential",
     "CredentialCoordinator",
@@ -78,7 +79,7 @@ ERRORS = {
     "RateLimitError",
     "AuthenticationError",
 }
-PROMISED = LIMITING | RESILIENCE | CALLING | BATCHES | CREDENTIALS | SEARCHING | EXTENDING | ERRORS
+PROMISED = LIMITING | RESILIENCE | CALLING | BATCHES | CRAWLS | CREDENTIALS | SEARCHING | EXTENDING | ERRORS
 
 everything = pytest.mark.parametrize("name", sorted(PROMISED))
 

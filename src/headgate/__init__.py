@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Result,
         SqliteLedger,
     )
+    from .crawl import CrawlConfig, Crawler, CrawlEvent, CrawlReport, Page
     from .credentials import (
         Credential,
         CredentialCoordinator,
@@ -93,6 +94,7 @@ _LATER = {
         "Result",
         "SqliteLedger",
     ),
+    "crawl": ("CrawlConfig", "CrawlEvent", "CrawlReport", "Crawler", "Page"),
     "credentials": (
         "Credential",
         "CredentialCoordinator",
@@ -152,6 +154,10 @@ __all__ = [
     "ConfigError",
     "Controller",
     "CostTooLargeError",
+    "CrawlConfig",
+    "CrawlEvent",
+    "CrawlReport",
+    "Crawler",
     "Credential",
     "CredentialCoordinator",
     "CredentialState",
@@ -174,6 +180,7 @@ __all__ = [
     "MemoryLedger",
     "NoCredentialError",
     "Outcome",
+    "Page",
     "Permit",
     "PerplexityProvider",
     "ProviderError",

@@ -9,10 +9,10 @@ from bench.crawl_hosts import measure
 
 KEPT = 0.98
 BUSY = 0.5
-"""Of a core; above it the machine would be measured and not the crawler."""
+"""Of a core."""
 
 
-def compare(healthy, sick, **settings):
+def compare(healthy, sick, kept, **settings):
     alone = measure(healthy, 0, **settings)
     beside = measure(healthy, sick, **settings)
     assert beside.sick_calls > 0
@@ -20,18 +20,18 @@ def compare(healthy, sick, **settings):
     figures = (
         f"{alone.healthy_calls} calls alone, {beside.healthy_calls} beside; {alone.cpu:.2f}, {beside.cpu:.2f} cores"
     )
-    if max(alone.cpu, beside.cpu) > BUSY:
-        pytest.skip(f"this machine is too busy to tell: {figures}")
-    assert beside.healthy_calls >= KEPT * alone.healthy_calls, figures
+    assert beside.healthy_calls >= kept * alone.healthy_calls, figures
     return alone, beside
 
 
 def test_forty_hosts_five_of_them_sick():
-    compare(35, 5, rate=4.0, warm_up=1.5, periods=20)
+    """A sick host that held workers or permits would stop the others, not slow them: a busy machine is allowed for."""
+    compare(35, 5, 0.8, rate=4.0, warm_up=1.5, periods=20)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 def test_a_thousand_hosts_fifty_of_them_sick():
-    alone, _ = compare(950, 50, rate=0.25, warm_up=12.0, periods=8)
+    alone, beside = compare(950, 50, KEPT, rate=0.25, warm_up=12.0, periods=8)
+    assert max(alone.cpu, beside.cpu) <= BUSY, "the machine would be measured and not the crawler"
     assert alone.healthy_calls == pytest.approx(950 * 8, rel=0.02)

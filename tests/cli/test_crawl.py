@@ -100,6 +100,30 @@ def test_failures_are_written_on_request(headgate, site, here):
     }
 
 
+def test_failures_are_written_beside_a_pipe_too(headgate_process, site, here):
+    process = headgate_process("crawl", site.url, "-o", "-", *FAST, "--failures", "failures.jsonl", "--quiet")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert len(lines("failures.jsonl")) == 3
+    assert "missing.html (http_404: answered 404). failures.jsonl names them all." in err
+
+
+def test_in_a_pipe_too_it_says_why_no_page_came(headgate, site, here):
+    said = headgate("crawl", site.url, "-o", "-", "--quiet")
+    assert said.code == 3
+    assert "--allow-private lets the crawl go there." in said.err
+
+
+@pytest.mark.parametrize("option", ["--failures", "--trace", "--warc", "--seeds"])
+@pytest.mark.parametrize("path", ["pages.jsonl", "./pages.jsonl", "pages.jsonl.headgate"])
+def test_no_option_writes_over_the_pages(headgate, site, here, option, path):
+    headgate("crawl", site.url, "-o", "pages.jsonl", *FAST)
+    said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, option, path)
+    assert said.code == 2
+    assert f"{option} are the same file; each needs one of its own." in said.err
+    assert len(lines("pages.jsonl")) == PAGES
+
+
 def test_json_tells_of_the_end_with_the_waits_of_each_stage(headgate, site, here):
     said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--json")
     end = json.loads(said.out.splitlines()[-1])

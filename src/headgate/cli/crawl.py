@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import tempfile
 from typing import Any
 
 import click
 
 from headgate.batch.formats import OutputError
+from headgate.batch.formats.writing import STDOUT
 from headgate.batch.ledger import LedgerError
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
+from headgate.crawl.frontier_file import SUFFIX
 from headgate.errors import ConfigError
 from headgate.sim.notation import read_duration, read_rate
 from headgate.wire.redaction import redact
@@ -144,21 +148,41 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
     by a crash: OUT.headgate has it, and every page is in OUT exactly once. Exit code 0: all done; 3: some addresses
     failed (--failures says why); 4: stopped, run it again.
     """
+    check_apart(output, given)
     try:
         config = config_of(given)
         recorder = None if given["trace"] is None else CallRecorder(given["trace"], config.workers)
-        crawler = Crawler(
-            [*seeds, *seeds_of(given["seed_file"])],
-            output=output,
-            warc=given["warc"],
-            config=config,
-            on_event=None if recorder is None else recorder.hear,
-        )
-        return run_async(go(crawler, output, given["failures"], recorder, as_json=as_json, quiet=quiet)).code
+        with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
+            in_pipe = output == STDOUT and given["warc"] is None
+            crawler = Crawler(
+                [*seeds, *seeds_of(given["seed_file"])],
+                output=output,
+                warc=given["warc"],
+                frontier=os.path.join(folder, "frontier") if in_pipe else None,  # until it is told what failed
+                config=config,
+                on_event=None if recorder is None else recorder.hear,
+            )
+            return run_async(go(crawler, output, given["failures"], recorder, as_json=as_json, quiet=quiet)).code
     except ConfigError as error:
         raise click.UsageError(redact(f"{error}.")) from None
     except (OutputError, LedgerError) as error:
         raise CannotBegin(redact(f"{error}.")) from None
+
+
+def check_apart(output: str, given: dict[str, Any]) -> None:
+    """Two options that name one file would cost what the first of them has written."""
+    named = {"--output": output, "--warc": given["warc"], "--failures": given["failures"], "--trace": given["trace"]}
+    named["--seeds"] = None if given["seed_file"] == "-" else given["seed_file"]
+    taken: dict[str, str] = {}
+    for option, path in named.items():
+        if path is None:
+            continue
+        place = path if path == STDOUT else os.path.realpath(os.path.expanduser(path))
+        if (other := taken.get(place)) is not None:
+            raise click.UsageError(f"{other} and {option} are the same file; each needs one of its own.")
+        taken[place] = option
+        if option in ("--output", "--warc"):
+            taken.setdefault(place + SUFFIX, f"the frontier of {option}")
 
 
 def config_of(given: dict[str, Any]) -> CrawlConfig:

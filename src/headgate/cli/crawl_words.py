@@ -29,7 +29,7 @@ def ending_of(crawler: Crawler, output: str, failures: str | None) -> Ending:
 
 def _verdict(crawler: Crawler, report: CrawlReport, output: str, failures: str | None) -> tuple[int, str]:
     word, _, said = report.stopped.partition(":")
-    kept = crawler.frontier is not None
+    kept = any(one.path != STDOUT for one in crawler.outputs)
     go_on = AGAIN if kept else "With an output that is a file it could be gone on with."
     written = report.before + report.pages
     where = f"{output} has" if output != STDOUT else "There are"

@@ -11,7 +11,7 @@ from .fetch import ANYTHING, fetch, new_session
 from .fetched import Fetched, FetchLimits
 from .frontier_records import Visit
 from .guard import Guard
-from .manners import PATH, is_rulebook
+from .manners import is_named_sitemap, is_rulebook
 
 if TYPE_CHECKING:
     import aiohttp
@@ -50,7 +50,7 @@ class Asking:
         await self._session.close()
 
     async def __call__(self, visit: Visit) -> Fetched:
-        is_listing = visit.found_on.endswith(PATH) or visit.url.endswith((".xml", ".xml.gz"))
+        is_listing = is_named_sitemap(visit) or visit.url.endswith((".xml", ".xml.gz"))
         return await fetch(
             self._session,
             visit.url,

@@ -25,7 +25,7 @@ from ..batch.formats.writing import STDOUT
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
-from .address import canonical, host_of, unfit
+from .address import canonical, host_of, origin_of, unfit
 from .config import CrawlConfig
 from .crawling import Crawl
 from .frontier import Frontier, LostAddress
@@ -111,7 +111,9 @@ class Crawler:
             *(() if output is None else (JsonlOutput(output),)),
             *(() if warc is None else (WarcOutput(warc, description=f"crawl of {self.seeds[0]}"),)),
         )
-        self.follow, self.extract, self.headers = follow, extract, headers
+        if len({one.path for one in self.outputs}) < len(self.outputs):
+            raise ConfigError("warc: it is the same file as the output; each needs one of its own")
+        self.follow, self.extract, self.headers = follow, extract, _by_origin(headers or {})
         self.on_event, self.resolver, self.fetch = on_event, resolver, fetch
         self._frontier = None if frontier is None else os.fspath(frontier)
         self._crawl: Crawl | None = None
@@ -261,6 +263,17 @@ def _seeds(given: Iterable[str]) -> tuple[str, ...]:
     if not 1 <= len(seeds) <= MOST_SEEDS:
         raise ConfigError(f"seeds: {len(seeds):,} addresses must be from 1 to {MOST_SEEDS:,}")
     return tuple(seeds)
+
+
+def _by_origin(headers: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """Origins in the spelling of addresses; what is none would never be sent, and that is said."""
+    found: dict[str, Mapping[str, str]] = {}
+    for number, (text, given) in enumerate(headers.items(), 1):
+        url = canonical(text)
+        if url is None or url != f"{origin_of(url)}/":
+            raise ConfigError(f"headers: number {number} {unfit(text) or 'has a path'}; an origin is https://host")
+        found[origin_of(url)] = given
+    return found
 
 
 def _scope(config: CrawlConfig, seeds: tuple[str, ...]) -> Scope:

@@ -151,13 +151,15 @@ class Crawl:
 
     async def _close(self) -> None:
         """Finish what is under way, unless it was cut short; what is still taken then goes back to the frontier."""
-        await asyncio.gather(*self.discovery.stop(), *self._fetching, return_exceptions=True)
-        if not self.cut_short:
-            await self.reading.drain()
-            await self.writing.drain()
-        await self.reading.close()
-        await self.writing.close()
-        await asyncio.gather(*self.fates.writing, return_exceptions=True)
+        try:
+            await asyncio.gather(*self.discovery.stop(), *self._fetching, return_exceptions=True)
+            if not self.cut_short:
+                await self.reading.drain()
+                await self.writing.drain()
+        finally:  # cancelled while it waits, say: nobody takes the pages any more
+            await self.reading.close()
+            await self.writing.close()
+            await asyncio.gather(*self.fates.writing, return_exceptions=True)
         if self.failure is None:
             counts = await self.frontier.counts()
             self.report.open, self.report.hosts = counts.open, counts.hosts
@@ -184,7 +186,11 @@ class Crawl:
         report.retries += visit.attempts > 0
         task = asyncio.create_task(self.guarded(self._attend, lane, visit, permit))
         self._fetching.add(task)
-        task.add_done_callback(self._fetching.discard)
+        task.add_done_callback(partial(self._left, permit))
+
+    def _left(self, permit: Permit, task: asyncio.Task[None]) -> None:
+        self._fetching.discard(task)
+        permit.abandon()  # counts for a task alone that was cancelled before its first step: all others have ended it
 
     async def _attend(self, lane: Lane, visit: Visit, permit: Permit) -> None:
         try:

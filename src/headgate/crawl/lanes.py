@@ -24,6 +24,7 @@ from ..core.budget import RetryBudget
 from ..core.decision import NEVER, UNKNOWN
 from ..core.words import span
 from ..limiter import Permit
+from .address import origin_of
 from .frontier import Visit
 from .robots import Rules
 from .visit import GivenUp, PutOff
@@ -42,10 +43,10 @@ class Lane:
         self.stock: deque[Visit] = deque()
         """Addresses of the host in memory, in the order to be visited."""
         self.budget = RetryBudget(crawl.config.retry_budget)
-        self.rules: Rules | None = None
-        self._rules_until = NEVER
-        self.hopeless: GivenUp | None = None
-        """Why nothing of this host can be visited at all."""
+        self._rules: dict[str, tuple[Rules, float]] = {}
+        """By origin, and until when: http and https of one host have a robots.txt each."""
+        self._hopeless: dict[str, GivenUp] = {}
+        """Why nothing of an origin can be visited at all."""
         self.in_flight = 0
         self.next_at = NEVER
         """Before this instant the crawl-delay holds."""
@@ -64,23 +65,40 @@ class Lane:
 
     def take_in(self, visit: Visit) -> bool:
         """Whether there is one more to send along; what robots.txt forbids is refused at once."""
-        if self.rules is not None and not self.rules.allows(visit.url):
+        origin = origin_of(visit.url)
+        rules, _ = self._rules.get(origin, (None, NEVER))
+        if origin in self._hopeless:
+            self.crawl.fates.give_up(visit, self._hopeless[origin])
+        elif rules is not None and not rules.allows(visit.url):
             self.crawl.fates.refuse(visit, FORBIDDEN)
-            return False
-        self.stock.append(visit)
-        return True
+        else:
+            self.stock.append(visit)
+            return True
+        return False
 
-    def follow(self, rules: Rules, until: float) -> None:
+    def follow(self, origin: str, rules: Rules, until: float) -> None:
         """From now on these rules hold, for what is waiting too."""
-        self.rules, self._rules_until = rules, until
+        self._rules[origin] = rules, until
+        self._take_in_again()
+
+    def despair(self, origin: str, fate: GivenUp) -> None:
+        """Nothing of this origin can be visited."""
+        self._hopeless[origin] = fate
+        self._take_in_again()
+
+    def _take_in_again(self) -> None:
         waiting, self.stock = self.stock, deque()
         for visit in waiting:
             self.take_in(visit)
 
+    def knows_rules_of(self, url: str) -> bool:
+        _, until = self._rules.get(origin_of(url), (None, NEVER))
+        return self.crawl.clock.now() < until
+
     def keep_distance(self, now: float) -> None:
         """The host was asked just now: the crawl-delay begins."""
-        told = 0.0 if self.rules is None else self.rules.delay or 0.0
-        if (seconds := max(told, self.crawl.config.delay)) > 0.0:
+        told = [rules.delay or 0.0 for rules, _ in self._rules.values()]
+        if (seconds := max(*told, self.crawl.config.delay, 0.0)) > 0.0:
             self.next_at = now + seconds
 
     async def go(self) -> None:
@@ -88,9 +106,7 @@ class Lane:
         crawl = self.crawl
         while self.stock and not crawl.stopping:
             now = crawl.clock.now()
-            if self.hopeless is not None:
-                self.give_up(self.hopeless)
-            elif self.opens_at > now:
+            if self.opens_at > now:
                 crawl.fates.put_host_off(self, self.opens_at - now)
             elif (obstacle := self._obstacle(now) or await self._send()) is not None:
                 await self._wait(*obstacle)
@@ -123,11 +139,13 @@ class Lane:
     async def _send(self) -> tuple[str, float] | None:
         """Get leave, then let an address go. Returns what came in between, if something did."""
         crawl = self.crawl
-        if self.rules is None or crawl.clock.now() >= self._rules_until:
-            self.rules = None
-            await crawl.manners.recall(self)
-            if self.rules is not None:
-                return None  # what stands in the way may be another thing now
+        now = crawl.clock.now()
+        first = next((visit for visit in self.stock if self._may_go(visit, now)), None)
+        if first is None:
+            return None
+        has_rules = self.knows_rules_of(first.url)
+        if not has_rules and await crawl.manners.recall(self, origin_of(first.url)):
+            return None  # what stands in the way may be another thing now
         self.waits_for = "pace"
         crawl.crew.pass_on()
         permit = await crawl.visiting.leave(self.host)
@@ -139,8 +157,8 @@ class Lane:
             permit.abandon()
             return None
         self.has_turn = False
-        if self.rules is None:
-            await self._read_rules(permit)
+        if not has_rules:
+            await self._read_rules(origin_of(first.url), permit)
             return None
         visit = self._take(now)
         if visit is None:
@@ -151,14 +169,14 @@ class Lane:
         crawl.start(self, visit, permit)
         return None
 
-    async def _read_rules(self, permit: Permit) -> None:
+    async def _read_rules(self, origin: str, permit: Permit) -> None:
         """Robots.txt comes before every page, and is a call like any other."""
         crew = self.crawl.crew
         self.waits_for = "robots"
         self.in_flight += 1
         crew.working += 1
         try:
-            await self.crawl.manners.read(self, permit)
+            await self.crawl.manners.read(self, origin, permit)
         finally:
             crew.working -= 1
             self.in_flight -= 1
@@ -172,6 +190,8 @@ class Lane:
 
     def _take(self, now: float) -> Visit | None:
         for visit in self.stock:
+            if not self.knows_rules_of(visit.url):
+                continue
             if not visit.attempts:
                 self.budget.called(now)
             elif not self.budget.take(now):
@@ -186,10 +206,6 @@ class Lane:
         """Nothing of this host starts for so long; its addresses wait on disk."""
         self.opens_at, self.why_shut = self.crawl.clock.now() + seconds, reason
         self.crawl.tell("host_shut", self.host, reason=reason, seconds=seconds)
-
-    def give_up(self, fate: GivenUp) -> None:
-        while self.stock:
-            self.crawl.fates.give_up(self.stock.popleft(), fate)
 
     # ------------------------------------------------------------------ looking
 

@@ -10,11 +10,13 @@ Nobody may be visited whose robots.txt cannot be had: that is what RFC 9309 asks
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..core.decision import UNKNOWN
 from ..limiter import Permit
-from .address import canonical, host_of, origin_of
+from .address import canonical, host_of
 from .fetched import Fetched
 from .frontier_records import Found, KeptRobots, Visit
 from .robots import LARGEST, Rules, rules_for
@@ -30,53 +32,60 @@ MOST_HOPS = 5
 NOWHERE = 310
 """Stands for redirects that lead nowhere."""
 MOST_TRIED = 100_000
-"""Hosts whose vain tries are remembered."""
+"""Origins whose vain tries are remembered."""
+READ_ASIDE = 64 * 1024
+"""Bytes of a robots.txt above which it is read in another thread: a large one takes a fifth of a second."""
 
 
 def is_rulebook(visit: Visit) -> bool:
     return visit.number == 0
 
 
+def is_named_sitemap(visit: Visit) -> bool:
+    """Whether a robots.txt has named it; what a page links to is never that near, whatever the page is called."""
+    return visit.depth == 0 and visit.found_on.endswith(PATH)
+
+
 class Manners:
     def __init__(self, crawl: Crawl) -> None:
         self._crawl = crawl
         self._tried: dict[str, Visit] = {}
-        """Where robots.txt could not be had: with its counts so far."""
+        """By origin, where robots.txt could not be had: with its counts so far."""
 
-    async def recall(self, lane: Lane) -> None:
-        """Take the rules that are remembered, if they are not too old."""
+    async def recall(self, lane: Lane, origin: str) -> bool:
+        """Take the rules that are remembered, if there are any that are not too old."""
         crawl = self._crawl
-        kept = await crawl.frontier.robots(lane.host)
+        kept = await crawl.frontier.robots(origin)
         if kept is None:
-            return
-        rules = rules_for(kept.status, kept.body, crawl.config.robots_agent)
+            return False
+        rules = await self._rules(kept.status, kept.body)
         left = kept.fetched_at + rules.life - crawl.frontier.now()
-        if rules.known and left > 0.0:
-            now = crawl.clock.now()
-            lane.follow(rules, until=now + left)
-            lane.keep_distance(now)  # nobody knows when this host was asked last
+        if not rules.known or left <= 0.0:
+            return False
+        now = crawl.clock.now()
+        lane.follow(origin, rules, until=now + left)
+        lane.keep_distance(now)  # nobody knows when this host was asked last
+        return True
 
-    async def read(self, lane: Lane, permit: Permit) -> None:
+    async def read(self, lane: Lane, origin: str, permit: Permit) -> None:
         """Fetch the rules by this permit; shut the lane if they cannot be had now, give it up if never."""
-        origin = origin_of(lane.stock[0].url)
-        tried = self._tried.get(lane.host) or Visit(0, f"{origin}{PATH}", lane.host, 0)
-        fate = await self._ask(tried, permit)
+        tried = self._tried.get(origin) or Visit(0, f"{origin}{PATH}", lane.host, 0)
+        fate = await self._ask(lane, tried, permit)
         if isinstance(fate, PutOff):
             if len(self._tried) >= MOST_TRIED:
                 self._tried.pop(next(iter(self._tried)))
-            self._tried[lane.host] = replace(
+            self._tried[origin] = replace(
                 tried, attempts=tried.attempts + fate.attempts, rate_limited=tried.rate_limited + fate.rate_limited
             )
             return lane.shut(fate.seconds, f"robots.txt: {fate.reason}")
-        self._tried.pop(lane.host, None)
+        self._tried.pop(origin, None)
         if isinstance(fate, GivenUp):
-            lane.hopeless = GivenUp(f"robots: no robots.txt to be had: {fate.reason}") if fate.sent else fate
-            return None
+            never = GivenUp(f"robots: no robots.txt to be had: {fate.reason}") if fate.sent else fate
+            return lane.despair(origin, never)
         assert isinstance(fate, Arrived)
-        await self._keep(lane, tried.url, fate.fetched)
-        return None
+        return await self._keep(lane, origin, tried.url, fate.fetched)
 
-    async def _ask(self, visit: Visit, permit: Permit | PutOff) -> Fate:
+    async def _ask(self, lane: Lane, visit: Visit, permit: Permit | PutOff) -> Fate:
         """The same way as every visit's, redirects followed at once: each hop by a permit of its own host."""
         visiting = self._crawl.visiting
         for _ in range(MOST_HOPS + 1):
@@ -90,20 +99,48 @@ class Manners:
             if fate.target is None:
                 break
             visit = replace(visit, url=fate.target, host=host_of(fate.target))
-            permit = await visiting.leave(visit.host)
+            permit = await self._leave_again(lane, visit.host)
         if not isinstance(permit, PutOff):
             permit.abandon()
         return Arrived(replace(answer.fetched, status=NOWHERE, body=b""), 0.0, 1)
 
-    async def _keep(self, lane: Lane, url: str, fetched: Fetched) -> None:
+    async def _leave_again(self, lane: Lane, host: str) -> Permit | PutOff:
+        """A permit for the next hop. The host it leads to may be a slow one: no worker waits for it with us."""
+        crawl, crew = self._crawl, self._crawl.crew
+        crew.working -= 1
+        try:
+            if host == lane.host and crawl.config.delay:
+                crew.pass_on()
+                await crawl.clock.sleep_async(crawl.config.delay)
+            while True:
+                lane.waits_for = "robots"
+                crew.pass_on()
+                permit = await crawl.visiting.leave(host)
+                if isinstance(permit, PutOff) or crew.free > 0:
+                    return permit
+                permit.abandon()
+                lane.waits_for = "workers"
+                crew.want(lane)
+                await lane.bell.wait(UNKNOWN)
+        finally:
+            crew.working += 1
+            lane.has_turn = False
+
+    async def _rules(self, status: int, body: bytes) -> Rules:
+        agent = self._crawl.config.robots_agent
+        if len(body) > READ_ASIDE:
+            return await asyncio.to_thread(rules_for, status, body, agent)
+        return rules_for(status, body, agent)
+
+    async def _keep(self, lane: Lane, origin: str, url: str, fetched: Fetched) -> None:
         """Remember them; the sitemaps first, so that they are not forgotten if we end here."""
         crawl = self._crawl
         body = fetched.body[: LARGEST + 1]
-        rules = rules_for(fetched.status, body, crawl.config.robots_agent)
+        rules = await self._rules(fetched.status, body)
         if crawl.config.sitemaps:
             crawl.report.open += await crawl.frontier.add(self._sitemaps(rules, url))
-        await crawl.frontier.keep_robots(lane.host, KeptRobots(fetched.status, body, crawl.frontier.now()))
-        lane.follow(rules, until=crawl.clock.now() + rules.life)
+        await crawl.frontier.keep_robots(origin, KeptRobots(fetched.status, body, crawl.frontier.now()))
+        lane.follow(origin, rules, until=crawl.clock.now() + rules.life)
         crawl.tell("robots", lane.host, url=url, status=fetched.status, reason=rules.problem)
         crawl.discovery.news.ring()
 

@@ -19,8 +19,9 @@ from .extract import Extracted, Link, extract
 from .fetched import Fetched
 from .frontier import Found, Frontier
 from .frontier_records import Visit
-from .manners import PATH
+from .manners import is_named_sitemap
 from .output import Exchange, Page, Result
+from .page_facts import robots_words
 from .scope import Scope
 from .sitemap import read_sitemap
 from .visit import Arrived
@@ -32,6 +33,8 @@ MOST_FULL = 100_000
 SITEMAP_STARTS = (b"<urlset", b"<sitemapindex")
 LOOKED_AT = 1024
 """Bytes in which a sitemap shows that it is one."""
+WITH_VALUES = ("max-", "unavailable_after")
+"""Beginnings of what has a colon in ``X-Robots-Tag`` without being somebody's name."""
 XML = frozenset(("application/xml", "text/xml", "application/rss+xml"))
 
 Follow = Callable[[Page, Link], bool]
@@ -68,7 +71,7 @@ class Processing:
             return None, await self._with_room([one for one in listed if self._is_in_scope(one)])
         read = await _aside(fetched, self._extracted, fetched)
         page = self._page(visit, arrived, read, fetched_at)
-        links = () if read.nofollow or "nofollow" in fetched.headers.get("X-Robots-Tag", "").lower() else read.links
+        links = () if "nofollow" in page.metadata.get("robots", ()) else read.links
         followed = [
             one
             for link in links
@@ -89,8 +92,8 @@ class Processing:
             for name in ("language", "description", "author", "published", "problem")
             if (value := getattr(read, name))
         }
-        if read.robots_meta:
-            metadata["robots"] = sorted(read.robots_meta)
+        if robots := read.robots_meta | robots_header(fetched, self._agent):
+            metadata["robots"] = sorted(robots)
         page = Page(
             url=visit.url,
             final_url=read.canonical or visit.url,
@@ -152,12 +155,26 @@ class Processing:
 
 def is_sitemap(visit: Visit, fetched: Fetched) -> bool:
     """Whether it was named as one, or looks like one."""
-    if visit.found_on.endswith(PATH):
+    if is_named_sitemap(visit):
         return True
     start = fetched.body[:LOOKED_AT]
     if start.startswith(b"\x1f\x8b"):
         return True
     return fetched.content_type in XML and any(mark in start for mark in SITEMAP_STARTS)
+
+
+def robots_header(fetched: Fetched, agent: str) -> frozenset[str]:
+    """What ``X-Robots-Tag`` asks of everybody or of us (``agent: nofollow``); it may come more than once."""
+    words: frozenset[str] = frozenset()
+    for name, value in fetched.headers.items():
+        if name.lower() != "x-robots-tag":
+            continue
+        who, colon, said = value.partition(":")
+        is_for_one = bool(colon) and "," not in who and not who.strip().lower().startswith(WITH_VALUES)
+        if is_for_one and who.strip().lower() not in ("*", agent.lower()):
+            continue
+        words |= robots_words(said if is_for_one else value)
+    return words
 
 
 async def _aside(fetched: Fetched, read: Callable[..., Any], *arguments: Any) -> Any:

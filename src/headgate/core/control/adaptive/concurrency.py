@@ -50,8 +50,8 @@ MISSES = 4
 MOST_REFUSED, TO_JUDGE = 0.012, 10
 """A cap that is kept is refused less often than this share of the calls, tries apart; judged from so many on."""
 
-SHRINK = 0.75
-"""What is left of a cap that refuses where it was fine."""
+SHRINK, SOONER = 0.75, 0.7
+"""What is left of a cap that refuses where it was fine, and of the period until more is tried: others may share it."""
 
 FIRST_REST = 60.0
 """Seconds before looking for a cap again after a mistake; doubles with each."""
@@ -173,7 +173,7 @@ class ConcurrencyCap(Room):
                 self.mistakes += 1
                 return Verdict.LET_GO
             self.cap = self.fine = shrunk
-            self.period = FIRST_PERIOD
+            self.period = max(FIRST_PERIOD, SOONER * self.period)
         self.step, self.age, self.cut_seq = 1, 0.0, latest
         return Verdict.MINE
 

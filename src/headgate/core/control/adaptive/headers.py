@@ -190,7 +190,7 @@ class HeaderLaw(Room):
         remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
         if self.is_log > SURELY_LOG:  # it never fills up by waiting: what is left unused is lost
             self._mend(1.0, now)
-            left = min(max(limit - (seq - log.seq_at(now - window)), 0.0), 1.0)
+            left = min(max(limit - (seq - log.seq_at(now - window)), remaining, 0.0), 1.0)
             return self._at_least(left * limit / (window + self.trip) * self.trim), NEVER
         if self.counts_down > 0.5 or limit < SMALLEST_LIMIT:
             if left <= 0.0:  # it has turned since: count what we sent in the new one

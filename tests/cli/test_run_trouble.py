@@ -261,7 +261,8 @@ def test_rows_that_all_fail_alike_stop_the_run_before_the_rest_does(headgate, to
     said = headgate("run", files.rows, "-o", files.out, *to)
     assert said.code == 4
     last = said.out.splitlines()[-1]
-    assert "rows have all failed alike" in last and "headgate retry" in last and "--keep-going" in last
+    for words in ("rows have all failed alike", "headgate retry", "--keep-going"):
+        assert words in last
     assert files.out.read_text().count("\n") < 1000
     assert headgate("retry", files.out).code == 0
     assert headgate("run", files.rows, "-o", files.out, "--keep-going", *to).code == 3

@@ -564,6 +564,22 @@ def test_a_host_without_robots_to_be_had_is_given_up_and_none_of_its_pages_asked
     crawl(with_robots(lambda _: web.Response(status=500)), check, tmp_path=tmp_path, seeds=["/0", "/1"])
 
 
+def test_a_small_bound_for_pages_is_none_for_robots_and_sitemaps(tmp_path):
+    def check(crawler, report, log, url):
+        assert paths(tmp_path / "pages.jsonl") == Counter(["/", "/listed"])
+
+    def answer(request):
+        if request.path == "/robots.txt":
+            rules = "".join(f"Disallow: /closed/{number}\n" for number in range(200))
+            return web.Response(text=f"User-agent: *\n{rules}Sitemap: http://{request.host}/map.txt\n")
+        if request.path == "/map.txt":
+            return web.Response(text=f"http://{request.host}/listed\n" * 200)
+        return html("/closed/1")
+
+    answer.has_robots = True
+    crawl(answer, check, tmp_path=tmp_path, config=replace(QUICK, max_size=1_000))
+
+
 def test_robots_may_be_redirected_but_not_for_ever(tmp_path):
     def endless(request):
         return web.Response(status=302, headers={"Location": "/robots.txt?again"})

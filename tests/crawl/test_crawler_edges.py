@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -177,6 +179,22 @@ def test_robots_that_are_kept_at_a_slow_host_hold_no_worker_meanwhile(tmp_path):
 
     asyncio.run(main())
     assert "https://central.test/robots.txt" not in web.asked
+
+
+def test_the_delay_is_kept_between_the_hops_to_robots_too():
+    """In real time: the delay is between calls as the host sees them."""
+    asked_at = []
+
+    def site(url):
+        asked_at.append(time.monotonic())
+        if url == "http://a.test/robots.txt":
+            return answer(url, status=301, Location="https://a.test/robots.txt")
+        return robots(url) if url.endswith("/robots.txt") else page(url)
+
+    config = CrawlConfig(rate=None, delay=0.1)
+    asyncio.run(Crawler("http://a.test/", config=config, limiter=fast(), fetch=Web(site)).run())
+    assert len(asked_at) == 3
+    assert min(later - earlier for earlier, later in pairwise(asked_at)) >= 0.099
 
 
 def test_a_fetch_that_is_stopped_before_its_first_step_gives_its_permit_back(tmp_path):

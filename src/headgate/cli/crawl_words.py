@@ -42,7 +42,7 @@ def _verdict(crawler: Crawler, report: CrawlReport, output: str, failures: str |
     if word == "deadline":
         return STOPPED, f"The time is up ({said.strip()}). {go_on}"
     if report.stopped:
-        return STOPPED, f"Stopped, with {report.open:,} addresses to go. {go_on}"
+        return STOPPED, f"Stopped, with {report.open:,} address{'es' * (report.open != 1)} to go. {go_on}"
     if not written:
         return FAILED, f"No page was written. {_why_none(crawler)}"
     if failed := report.failed + report.failed_before:

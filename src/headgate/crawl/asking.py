@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from .address import origin_of
@@ -37,6 +38,9 @@ class Asking:
         self._limits = FetchLimits(
             total=config.timeout, first_byte=min(config.first_byte, config.timeout), largest=config.max_size
         )
+        largest = max(config.max_size, FetchLimits().largest)
+        self._limits_of_listings = replace(self._limits, largest=largest)
+        """For what is no page: a host whose robots.txt is not read is lost, however small its pages should be."""
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
@@ -50,13 +54,14 @@ class Asking:
         await self._session.close()
 
     async def __call__(self, visit: Visit) -> Fetched:
-        is_listing = is_named_sitemap(visit) or visit.url.endswith((".xml", ".xml.gz"))
+        is_named = is_rulebook(visit) or is_named_sitemap(visit)
+        is_listing = is_named or visit.url.endswith((".xml", ".xml.gz"))
         return await fetch(
             self._session,
             visit.url,
-            limits=self._limits,
+            limits=self._limits_of_listings if is_named else self._limits,
             guard=self._guard,
-            accept=ANYTHING if is_listing or is_rulebook(visit) else self._config.types,
+            accept=ANYTHING if is_listing else self._config.types,
             headers_by_origin=self._headers_for(origin_of(visit.url)),
         )
 

@@ -70,8 +70,9 @@ class Processing:
             listed += [Found(page.url, visit.depth + 1, visit.url) for page in sitemap.pages]
             return None, await self._with_room([one for one in listed if self._is_in_scope(one)])
         read = await _aside(fetched, self._extracted, fetched)
-        page = self._page(visit, arrived, read, fetched_at)
-        links = () if "nofollow" in page.metadata.get("robots", ()) else read.links
+        robots = read.robots_meta | robots_header(fetched, self._agent)
+        page = self._page(visit, arrived, read, robots, fetched_at)
+        links = () if "nofollow" in robots else read.links
         followed = [
             one
             for link in links
@@ -85,14 +86,14 @@ class Processing:
     def _extracted(self, fetched: Fetched) -> Extracted:
         return extract(fetched.body, fetched.content_type, fetched.charset, fetched.url, agent=self._agent)
 
-    def _page(self, visit: Visit, arrived: Arrived, read: Extracted, fetched_at: float) -> Page:
+    def _page(self, visit: Visit, arrived: Arrived, read: Extracted, robots: frozenset[str], fetched_at: float) -> Page:
         fetched = arrived.fetched
         metadata: dict[str, Any] = {
             name: value
             for name in ("language", "description", "author", "published", "problem")
             if (value := getattr(read, name))
         }
-        if robots := read.robots_meta | robots_header(fetched, self._agent):
+        if robots:
             metadata["robots"] = sorted(robots)
         page = Page(
             url=visit.url,

@@ -217,7 +217,7 @@ def first_call(folder: str) -> None:
 
 FIGURES: dict[str, tuple[Callable[[Path, int], Figures], int]] = {
     "items": (items, 200_000),
-    "http": (http, 10_000),
+    "http": (http, 30_000),
     "memory": (memory, MILLION),
     "resume": (resume, MILLION),
 }

@@ -19,20 +19,11 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import time
 from typing import Final
-from urllib.parse import quote
 
 from .ledger import LedgerError, RowState
+from .sqlite_opening import LONGEST_LOCK, Form
 
-APPLICATION = 0x48474C44
-"""Marks the file as a ledger of ours ("HGLD")."""
-SCHEMA = 1
-LONGEST_LOCK = 30.0
-"""Seconds to wait for another process's commit."""
-PAGES_PER_CHECKPOINT = 4096
-"""Pages (4 KiB each) that gather in the write-ahead log before they are moved into the file."""
-CACHED_STATEMENTS = 256
 SUFFIX = ".ledger"
 """A ledger stands beside its output, under the same name with this after it."""
 
@@ -60,82 +51,15 @@ INSERT INTO output VALUES (1, 0, 0, 0);
 """
 
 
-def open_to_write(path: str) -> sqlite3.Connection:
-    """The connection of the one thread that writes; makes the file if there is none."""
-    connection = _connect(f"file:{quote(path)}?mode=rwc")
-    try:
-        connection.execute(f"PRAGMA busy_timeout = {1000 * LONGEST_LOCK:.0f}")
-        if _version(connection, path) == 0:
-            use_log(connection)
-            make_tables(connection, path)
-        connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_PER_CHECKPOINT}")
-        connection.execute("PRAGMA temp_store = FILE")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def open_to_read(path: str) -> sqlite3.Connection:
-    """A connection that changes nothing; there must be a ledger already."""
-    if not os.path.exists(path):
-        raise LedgerError(f"there is no ledger at {path}")
-    connection = _connect(f"file:{quote(path)}?mode=ro")
-    try:
-        connection.execute(f"PRAGMA busy_timeout = {1000 * LONGEST_LOCK:.0f}")
-        if _version(connection, path) == 0:
-            raise LedgerError(f"{path} is an empty file, not a ledger")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def use_log(connection: sqlite3.Connection) -> None:
-    """Write ahead. Several processes may want this of a new file at once, and the database does not wait by itself."""
-    give_up_at = time.monotonic() + LONGEST_LOCK
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
-                raise
-            time.sleep(0.01)
-
-
-def make_tables(connection: sqlite3.Connection, path: str) -> None:
-    """All of them or none, though several processes may come upon the empty file at once."""
-    connection.execute("BEGIN IMMEDIATE")
-    if _version(connection, path) == 0:
-        for statement in TABLES.split(";\n"):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA}")
-    connection.execute("COMMIT")
-
-
-def _connect(address: str) -> sqlite3.Connection:
-    return sqlite3.connect(
-        address, uri=True, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS
-    )
-
-
-def _version(connection: sqlite3.Connection, path: str) -> int:
-    """0 for an empty file."""
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if tables == 0:
-        return 0
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION:
-        raise LedgerError(f"{path} is a database of another program; name another file for the ledger")
-    if version > SCHEMA:
-        raise LedgerError(
-            f"{path} was made by a newer headgate (its form is {version}, known here are up to {SCHEMA}); "
-            "use that one, or name another file for the ledger"
-        )
-    return int(version)
+FORM = Form(
+    application=0x48474C44,  # "HGLD"
+    schema=1,
+    tables=TABLES,
+    absent="there is no ledger at",
+    empty="is an empty file, not a ledger",
+    elsewhere="name another file for the ledger",
+)
+open_to_write, open_to_read = FORM.open_to_write, FORM.open_to_read
 
 
 def in_words(error: sqlite3.Error | OSError, path: str) -> LedgerError:

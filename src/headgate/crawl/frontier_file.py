@@ -17,22 +17,13 @@ has waited longest is first; to be served, or to be told to rest, is to go to th
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from typing import Final
-from urllib.parse import quote
 
-from ..batch.ledger import LedgerError
-from ..batch.sqlite_file import CACHED_STATEMENTS, LONGEST_LOCK, PAGES_PER_CHECKPOINT, use_log
+from ..batch.sqlite_opening import Form
 from .frontier_records import VisitState
 
 SUFFIX = ".headgate"
 """A frontier stands beside its output, under the same name with this after it."""
-APPLICATION = 0x48474352
-"""Marks the file as a frontier of ours ("HGCR")."""
-SCHEMA = 1
-CACHE = 16_384
-"""KiB of the file that are kept in memory."""
 
 STATES: Final = tuple(VisitState)
 NUMBER_OF: Final = {state: number for number, state in enumerate(STATES)}
@@ -61,72 +52,13 @@ CREATE TABLE processes (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NU
 CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
-
-def open_to_write(path: str) -> sqlite3.Connection:
-    """The connection of the one thread that writes; makes the file if there is none."""
-    connection = _connect(path, "rwc")
-    try:
-        if _version(connection, path) == 0:
-            use_log(connection)
-            _make_tables(connection, path)
-        connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_PER_CHECKPOINT}")
-        connection.execute(f"PRAGMA cache_size = -{CACHE}")
-        connection.execute("PRAGMA temp_store = FILE")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def open_to_read(path: str) -> sqlite3.Connection:
-    """A connection that changes nothing; there must be a frontier already."""
-    if not os.path.exists(path):
-        raise LedgerError(f"there is no crawl at {path}")
-    connection = _connect(path, "ro")
-    try:
-        if _version(connection, path) == 0:
-            raise LedgerError(f"{path} is an empty file; no crawl has begun in it")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _make_tables(connection: sqlite3.Connection, path: str) -> None:
-    """All of them or none, though two processes may come upon the empty file at once."""
-    connection.execute("BEGIN IMMEDIATE")
-    if _version(connection, path) == 0:
-        for statement in TABLES.split(";\n"):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA}")
-    connection.execute("COMMIT")
-
-
-def _connect(path: str, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"file:{quote(path)}?mode={mode}",
-        uri=True,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=CACHED_STATEMENTS,
-    )
-    connection.execute(f"PRAGMA busy_timeout = {1000 * LONGEST_LOCK:.0f}")
-    return connection
-
-
-def _version(connection: sqlite3.Connection, path: str) -> int:
-    """0 for an empty file."""
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if tables == 0:
-        return 0
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION:
-        raise LedgerError(f"{path} is a database of another program; name another output")
-    if version > SCHEMA:
-        raise LedgerError(
-            f"{path} was made by a newer headgate (its form is {version}, known here are up to {SCHEMA}); "
-            "use that one, or name another output"
-        )
-    return int(version)
+FORM = Form(
+    application=0x48474352,  # "HGCR"
+    schema=1,
+    tables=TABLES,
+    absent="there is no crawl at",
+    empty="is an empty file; no crawl has begun in it",
+    elsewhere="name another output",
+    cache=16_384,
+)
+open_to_write, open_to_read = FORM.open_to_write, FORM.open_to_read

@@ -1,0 +1,115 @@
+"""How a file of ours is opened: made if there is none, known by its mark, and shared with other processes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from .ledger import LedgerError
+
+LONGEST_LOCK = 30.0
+"""Seconds to wait for another process's commit."""
+PAGES_PER_CHECKPOINT = 4096
+"""Pages (4 KiB each) that gather in the write-ahead log before they are moved into the file."""
+CACHED_STATEMENTS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What one kind of file holds, and what people are told who name another."""
+
+    application: int
+    """Its mark."""
+    schema: int
+    tables: str
+    absent: str
+    """Said before the path of a file that is not there."""
+    empty: str
+    """Said after the path of one with nothing in it."""
+    elsewhere: str
+    """What to do with one that is not of this kind."""
+    cache: int | None = None
+    """KiB of the file that are kept in memory; None is what the database thinks best."""
+
+    def open_to_write(self, path: str) -> sqlite3.Connection:
+        """The connection of the one thread that writes; makes the file if there is none."""
+        connection = _connect(path, "rwc")
+        try:
+            if self._version(connection, path) == 0:
+                _use_log(connection)
+                self._make_tables(connection, path)
+            connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_PER_CHECKPOINT}")
+            if self.cache is not None:
+                connection.execute(f"PRAGMA cache_size = -{self.cache}")
+            connection.execute("PRAGMA temp_store = FILE")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def open_to_read(self, path: str) -> sqlite3.Connection:
+        """A connection that changes nothing; there must be a file already."""
+        if not os.path.exists(path):
+            raise LedgerError(f"{self.absent} {path}")
+        connection = _connect(path, "ro")
+        try:
+            if self._version(connection, path) == 0:
+                raise LedgerError(f"{path} {self.empty}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make_tables(self, connection: sqlite3.Connection, path: str) -> None:
+        """All of them or none, though several processes may come upon the empty file at once."""
+        connection.execute("BEGIN IMMEDIATE")
+        if self._version(connection, path) == 0:
+            for statement in self.tables.split(";\n"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {self.application}")
+            connection.execute(f"PRAGMA user_version = {self.schema}")
+        connection.execute("COMMIT")
+
+    def _version(self, connection: sqlite3.Connection, path: str) -> int:
+        """0 for an empty file."""
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables == 0:
+            return 0
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != self.application:
+            raise LedgerError(f"{path} is a database of another program; {self.elsewhere}")
+        if version > self.schema:
+            raise LedgerError(
+                f"{path} was made by a newer headgate (its form is {version}, known here are up to {self.schema}); "
+                f"use that one, or {self.elsewhere}"
+            )
+        return int(version)
+
+
+def _connect(path: str, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(path)}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
+    )
+    connection.execute(f"PRAGMA busy_timeout = {1000 * LONGEST_LOCK:.0f}")
+    return connection
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Write ahead. Several processes may want this of a new file at once, and the database does not wait by itself."""
+    give_up_at = time.monotonic() + LONGEST_LOCK
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.01)

@@ -276,8 +276,12 @@ class Gate(Pace):
                 signal = replace(signal, retry_after=None)
         skip = self.controller.on_answer(ticket, signal, latency, now)
         if skip:
-            self.tokens = min(self.level(now), 1.0 - skip)
+            self.let_pass(skip, now)
         self.follow(now)
+
+    def let_pass(self, slots: float, now: float) -> None:
+        """Start nothing for so many slots."""
+        self.tokens = min(self.level(now), 1.0 - slots)
 
     def _pause(self, ticket: Ticket, signal: Signal, now: float, draw: float) -> None:
         """Start nothing for as long as the server, or our own cooldown after a 429, asks."""
@@ -392,9 +396,9 @@ class Gate(Pace):
     # ------------------------------------------------------------------ putting away
 
     def to_state(self) -> tuple[Any, ...] | None:
-        """All that is known of a key without permits out, as plain values; None if it cannot be put away."""
+        """All that is known of a key but its permits that are out, as plain values; None if it cannot be put away."""
         learned = self.controller.to_state()
-        if len(self.flight) or learned is None:
+        if learned is None:
             return None
         pause = self.cooldown
         return (

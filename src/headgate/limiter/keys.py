@@ -99,7 +99,7 @@ def pack(gate: KeyGate, now: float) -> bytes | None:
     """A gate as one small string; None if it is in use."""
     gate.controller.rest()
     state = gate.to_state()
-    if state is None:
+    if state is None or len(gate.flight):
         return None
     return _HEAD.pack(gate.used_at, gate.idle_from(now), gate.seq) + zlib.compress(marshal.dumps(state), 1)
 

@@ -1,0 +1,75 @@
+"""One known limit that many share: a bucket that keeps bursts down, and a record that keeps every window.
+
+The bucket refills at ``(amount - burst) / window``. The record of the last window is what makes the promise:
+whatever came back, was charged later or ran over, no window ever holds more than ``amount``. It has
+``SLICES`` entries at most; calls that are closer together than that count as if the last of them were all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+SLICES = 64
+ROUNDING = 1e-9
+
+
+class Allowance:
+    __slots__ = ("amount", "burst", "filled_at", "level", "spent", "window")
+
+    def __init__(self, amount: float, window: float, burst: float, now: float) -> None:
+        self.amount, self.window, self.burst = amount, window, burst
+        self.level, self.filled_at = burst, now
+        self.spent: list[list[float]] = []
+        """When each entry began, when it was last added to, and how much; oldest first."""
+
+    def ready_at(self, amount: float, now: float) -> float:
+        """The instant at which ``amount`` may be taken; ``now`` means at once."""
+        free_at = self._window_free_at(amount, now)
+        if self.burst >= self.amount:
+            return free_at
+        refill = (self.amount - self.burst) / self.window
+        self.level = min(self.burst, self.level + refill * max(0.0, now - self.filled_at))
+        self.filled_at = max(now, self.filled_at)
+        missing = min(amount, self.burst) - self.level
+        return max(free_at, now + missing / refill) if missing > ROUNDING * self.burst else free_at
+
+    def take(self, amount: float, now: float) -> None:
+        self.level -= amount
+        if self.spent and now < self.spent[-1][0] + self.window / SLICES:
+            self.spent[-1][1] = now
+            self.spent[-1][2] += amount
+        else:
+            self.spent.append([now, now, amount])
+
+    def give_back(self, amount: float, taken_at: float) -> None:
+        """Refund what was taken then and not used; below 0, charge what was used beyond it."""
+        self.level = min(self.burst, self.level + amount)
+        for entry in reversed(self.spent):
+            if entry[0] <= taken_at + ROUNDING or entry is self.spent[0]:
+                entry[2] = max(0.0, entry[2] - amount)
+                break
+
+    def _window_free_at(self, amount: float, now: float) -> float:
+        spent = self.spent
+        while spent and spent[0][1] + self.window <= now:
+            del spent[0]
+        over = amount - self.amount
+        for entry in spent:
+            over += entry[2]
+        free_at = now
+        for entry in spent:
+            if over <= ROUNDING * self.amount:
+                break
+            over -= entry[2]
+            free_at = max(free_at, entry[1] + self.window)
+        return free_at
+
+    def to_state(self) -> list[Any]:
+        return [self.amount, self.window, self.burst, self.level, self.filled_at, self.spent]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Allowance:
+        amount, window, burst, level, filled_at, spent = state
+        allowance = cls(amount, window, burst, filled_at)
+        allowance.level, allowance.spent = level, [list(entry) for entry in spent]
+        return allowance

@@ -1,0 +1,121 @@
+"""What a member has seen since its last visit, for whoever leads: calls that left, and how they ended.
+
+    text  {"s": [number, ago, ...], "a": [[number, ago, latency, outcome, ...], ...], "w": ago}
+
+Times are seconds before the visit, by the member's own clock. ``"w"`` says when somebody last waited for the
+pace. A strategy that never learns from success needs only what went wrong, and gets only that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ..decision import LONGEST_WAIT, NEVER, Outcome
+from ..signal import SILENT, Limit, Signal
+from .visit import LARGEST_NOTE
+
+MOST_EVENTS = 1_000
+"""Calls and answers in one note; who has more visits sooner."""
+RELEASED, ABANDONED = "released", "abandoned"
+"""Ends without an outcome: sent, and nobody knows; not sent at all."""
+_OK = SILENT[Outcome.OK]
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+@dataclass(slots=True)
+class Seen:
+    """One call that left (``signal`` and ``end`` empty), or its end."""
+
+    at: float
+    member: str
+    number: int
+    latency: float = 0.0
+    signal: Signal | None = None
+    end: str = ""
+
+
+class Notebook:
+    """Collects between two visits."""
+
+    __slots__ = ("ends", "sends", "waited_at")
+
+    def __init__(self) -> None:
+        self.sends: list[tuple[int, float]] = []
+        self.ends: list[tuple[int, float, float, Signal | None, str]] = []
+        self.waited_at = NEVER
+
+    def __len__(self) -> int:
+        return len(self.sends) + len(self.ends)
+
+    def seen(self, member: str, shift: float) -> list[Seen]:
+        """All of it, for a leader that reads its own notes; ``shift`` turns the member's time into the desk's."""
+        seen = [Seen(at + shift, member, number) for number, at in self.sends]
+        return seen + [
+            Seen(at + shift, member, number, latency, signal, end) for number, at, latency, signal, end in self.ends
+        ]
+
+    def text(self, now: float) -> str:
+        """... and for another."""
+        if not len(self) and self.waited_at == NEVER:
+            return ""
+        sends: list[float] = []
+        for number, at in self.sends:
+            sends += number, round(now - at, 6)
+        ends = [_end_as_list(now, *end) for end in self.ends]
+        content: dict[str, Any] = {"s": sends, "a": ends}
+        if self.waited_at != NEVER:
+            content["w"] = round(now - self.waited_at, 6)
+        return json.dumps(content, separators=(",", ":"))
+
+    def clear(self) -> None:
+        self.sends.clear()
+        self.ends.clear()
+        self.waited_at = NEVER
+
+
+def read(text: str, member: str, at: float) -> tuple[list[Seen], float]:
+    """What a note says, in the desk's time, and when its writer last waited. A note that is none says nothing."""
+    if len(text) > LARGEST_NOTE:
+        return [], NEVER
+    try:
+        content = json.loads(text)
+        sends, ends, waited = content["s"], content["a"], content.get("w")
+        seen = [Seen(at - _ago(sends[i + 1]), member, int(sends[i])) for i in range(0, len(sends), 2)]
+        seen += [_end_from_list(member, at, end) for end in ends]
+        return seen[: 2 * MOST_EVENTS], NEVER if waited is None else at - _ago(waited)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return [], NEVER
+
+
+def _end_as_list(now: float, number: int, at: float, latency: float, signal: Signal | None, end: str) -> list[Any]:
+    line = [number, round(now - at, 6), round(latency, 6), end if signal is None else signal.outcome.value]
+    if signal is None or signal is _OK:
+        return line
+    limits = [[one.dimension, one.limit, one.remaining, one.reset, one.window, one.name] for one in signal.limits]
+    return [*line, signal.retry_after, limits, signal.scope]
+
+
+def _end_from_list(member: str, at: float, line: list[Any]) -> Seen:
+    number, ago, latency, outcome = line[:4]
+    if outcome in (RELEASED, ABANDONED):
+        return Seen(at - _ago(ago), member, int(number), end=outcome)
+    if len(line) == 4:
+        signal = SILENT[_OUTCOMES[outcome]]
+    else:
+        retry_after, limits, scope = line[4:]
+        signal = Signal(
+            outcome=_OUTCOMES[outcome],
+            retry_after=None if retry_after is None else _ago(retry_after),
+            limits=tuple(
+                Limit(dimension=dimension, limit=limit, remaining=remaining, reset=reset, window=window, name=name)
+                for dimension, limit, remaining, reset, window, name in limits
+            ),
+            scope=scope,
+        )
+    return Seen(at - _ago(ago), member, int(number), _ago(latency), signal)
+
+
+def _ago(seconds: float) -> float:
+    return min(max(0.0, float(seconds)), LONGEST_WAIT)

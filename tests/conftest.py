@@ -1,8 +1,23 @@
-"""What every test gets: a state folder of its own, never the one of whoever runs the tests."""
+"""What every test gets: a state folder of its own, never the one of whoever runs the tests. And a Redis, if it asks."""
 
 import pytest
+from bench.redis_server import RedisServer
 
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("HEADGATE_STATE", str(tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture(scope="session")
+def shared_redis():
+    """A real server, started for the first test that needs it."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_server(shared_redis):
+    """The same, empty."""
+    assert shared_redis.ask(b"FLUSHALL") == b"+OK\r\n"
+    return shared_redis

@@ -80,6 +80,8 @@ class RateLimitConfig:
     max_keys: int = 100_000
     group_subdomains: bool = False
     """Whether a.example.com and b.example.com share one key."""
+    without_store: str = "share"
+    """While a shared store cannot be reached: go on at this process's share of the limit, or "refuse" every call."""
     overrides: Mapping[str, RateLimitConfig] = field(default_factory=dict)
     """Other settings for keys or patterns, ``{"*.example.com": RateLimitConfig(...)}``; the first match counts."""
 
@@ -89,6 +91,7 @@ class RateLimitConfig:
         for name in ("limits", "burst", "overrides"):
             _check(self, name, lambda value: isinstance(value, Mapping), "a mapping, such as a dict")
             object.__setattr__(self, name, dict(getattr(self, name)))  # the caller's own may change
+        _check(self, "without_store", lambda value: value in ("share", "refuse"), "'share' or 'refuse'")
         for name in _POSITIVE:
             _check(self, name, lambda value: 0 < value < inf, "a finite number above 0")
         for name in _COUNTS:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.batch import sqlite_file, sqlite_opening
+from headgate.batch import sqlite_opening
 from headgate.batch.ledger import Change, LedgerError, Row, RowState
 from headgate.batch.sqlite_ledger import SqliteLedger
 from headgate.batch.sqlite_reading import look
@@ -229,8 +229,7 @@ asyncio.run(main())
 
 
 def test_a_lock_that_is_never_let_go(tmp_path, monkeypatch):
-    for module in (sqlite_opening, sqlite_file):  # how long it waits, and what it says of that
-        monkeypatch.setattr(module, "LONGEST_LOCK", 0.05)
+    monkeypatch.setattr(sqlite_opening, "LONGEST_LOCK", 0.05)
     path = tmp_path / "run.ledger"
 
     async def main():

@@ -4,43 +4,29 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
-import sys
-import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
-from headgate.batch.steps import STEPS, VARIABLE
+from headgate.batch.steps import STEPS
 from headgate.crawl.frontier_reading import look, read_counts, read_lost
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")
 
-WORKER = Path(__file__).with_name("frontier_worker.py")
 PAGES, WORKERS = 150, 8
-PATIENCE = 60.0
 
-_spec = importlib.util.spec_from_file_location("frontier_worker", WORKER)
+_spec = importlib.util.spec_from_file_location("frontier_worker", Path(__file__).with_name("frontier_worker.py"))
 worker = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(worker)
 
 
-def start(folder, pages=PAGES, kill_at=None):
-    environment = {**os.environ, VARIABLE: kill_at} if kill_at else os.environ
-    command = [sys.executable, str(WORKER), str(folder), str(pages), str(WORKERS)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-
-
-def end_of(process):
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode in (0, -9), said.decode()
-    return process.returncode
-
-
-def numbers_in(path):
-    return [int(line) for line in path.read_text().split()] if path.exists() else []
+@pytest.fixture
+def crawl_of(killable):
+    """``crawl_of(pages)``"""
+    return partial(killable, "frontier_worker.py", workers=WORKERS)
 
 
 def number_of(url):
@@ -56,14 +42,15 @@ def archived(path):
         ]
 
 
-def check(folder, kills, note, pages=PAGES):
+def check(crawl, kills, note):
     """All that must hold once the crawl has come to its end."""
+    pages, folder = crawl.amount, crawl.folder
     fates = {number: worker.fate_of(number) for number in range(pages)}
     works = [number for number, fate in fates.items() if fate.startswith("works")]
     lines = [json.loads(line) for line in (folder / "pages.jsonl").read_text().splitlines()]
     assert sorted(number_of(line["url"]) for line in lines) == works, note
     assert sorted(archived(folder / "pages.warc.gz")) == works, note
-    acknowledged = Counter(numbers_in(folder / "acknowledged"))
+    acknowledged = Counter(crawl.numbers_in("acknowledged"))
     assert set(acknowledged) <= set(works), note
     assert max(acknowledged.values()) == 1, note
     path = str(folder / "pages.jsonl.headgate")
@@ -72,7 +59,7 @@ def check(folder, kills, note, pages=PAGES):
     assert (counts.open, counts.pages, counts.failed) == (0, len(works), len(fails)), note
     lost = look(path, lambda connection: read_lost(connection, 0, pages))
     assert {one.reason for one in lost} == {f"server_error: page {number} is broken" for number in fails}, note
-    calls = Counter(numbers_in(folder / "calls"))
+    calls = Counter(crawl.numbers_in("calls"))
     assert set(calls) == set(range(pages)), note
     needed = pages + sum(fate == "works later" for fate in fates.values())
     assert needed <= calls.total() <= needed + kills * WORKERS, note
@@ -80,58 +67,34 @@ def check(folder, kills, note, pages=PAGES):
 
 @pytest.mark.parametrize("times", [1, 4])
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_at_each_labelled_step(tmp_path, step, times):
-    killed = end_of(start(tmp_path, kill_at=f"{step}:{times}")) == -9
-    assert killed
-    assert end_of(start(tmp_path)) == 0
-    check(tmp_path, 1, f"killed at {step}:{times}")
+def test_killed_at_each_labelled_step(crawl_of, step, times):
+    crawl = crawl_of(PAGES)
+    crawl.die_at(f"{step}:{times}")
+    check(crawl, 1, f"killed at {step}:{times}")
 
 
-def kill_at_random(folder, kills, pages, draw):
-    """Start, kill, start again; then let it finish."""
-    done = 0
-    while done < kills:
-        process = start(folder, pages)
-        deadline = time.monotonic() + PATIENCE
-        while not (folder / "calls").exists() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        before = (folder / "calls").stat().st_size
-        while (folder / "calls").stat().st_size == before and process.poll() is None:
-            time.sleep(0.001)
-        time.sleep(draw.uniform(0, 0.1))
-        process.kill()
-        if end_of(process) == 0:
-            break
-        done += 1
-    assert end_of(start(folder, pages)) == 0
-    return done
-
-
-def test_killed_at_random_moments(tmp_path):
-    seed = 11
-    kills = kill_at_random(tmp_path, 5, 1200, random.Random(seed))
+def test_killed_at_random_moments(crawl_of):
+    seed, crawl = 11, crawl_of(1200)
+    kills = crawl.kill_at_random(5, random.Random(seed))
     assert kills == 5
-    check(tmp_path, kills, f"seed {seed}", 1200)
+    check(crawl, kills, f"seed {seed}")
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(5))
-def test_killed_at_many_random_moments(tmp_path, seed):
-    kills = kill_at_random(tmp_path, 100, 20_000, random.Random(seed))
+def test_killed_at_many_random_moments(crawl_of, seed):
+    crawl = crawl_of(20_000)
+    kills = crawl.kill_at_random(100, random.Random(seed))
     assert kills >= 50, f"seed {seed}"
-    check(tmp_path, kills, f"seed {seed}", 20_000)
+    check(crawl, kills, f"seed {seed}")
 
 
-def test_what_finish_returned_from_is_there_after_a_kill(tmp_path):
+def test_what_finish_returned_from_is_there_after_a_kill(crawl_of):
+    crawl = crawl_of(PAGES)
     for kill_after in range(1, 60, 20):
-        process = start(tmp_path)
-        while len(numbers_in(tmp_path / "acknowledged")) < kill_after and process.poll() is None:
-            time.sleep(0.001)
-        process.kill()
-        end_of(process)
-        pages = look(str(tmp_path / "pages.jsonl.headgate"), read_counts).pages
-        acknowledged = numbers_in(tmp_path / "acknowledged")
-        assert len(acknowledged) <= pages <= len(acknowledged) + 3 * WORKERS
-    assert end_of(start(tmp_path)) == 0
-    check(tmp_path, 3, "killed after an acknowledgement")
+        acknowledged = crawl.kill_once_acknowledged(kill_after)
+        pages = look(str(crawl.folder / "pages.jsonl.headgate"), read_counts).pages
+        assert acknowledged <= pages <= acknowledged + 3 * WORKERS
+    crawl.finish()
+    check(crawl, 3, "killed after an acknowledgement")

@@ -1,13 +1,18 @@
-"""One suite for every ledger: a test that takes ``ledger`` runs once for each kind."""
+"""One suite for every ledger and one for every store: a test that takes either runs once for each kind."""
 
 import asyncio
 import inspect
+import time
 
 import pytest
 
 from headgate.batch.ledger import Change, Row, RowState
 from headgate.batch.memory_ledger import MemoryLedger
 from headgate.batch.sqlite_ledger import SqliteLedger
+from headgate.clock import SystemClock
+from headgate.core.sharing.visit import Terms, Visit
+from headgate.stores.memory import MemoryStore
+from headgate.stores.sqlite import SqliteStore
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,5 +70,89 @@ def outcome():
     def make(claim, state=RowState.DONE, **fields):
         values = {"attempts": claim.attempts + 1, "result": b"line %d\n" % claim.index if state.final else b""}
         return Change(index=claim.index, fence=claim.fence, state=state, **(values | fields))
+
+    return make
+
+
+class ShiftedClock(SystemClock):
+    """The real one, put forward at will."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def now(self):
+        return time.monotonic() + self.ahead
+
+    def wall(self):
+        return time.time() + self.ahead
+
+
+class Place:
+    """A store of one kind, opened as often as a test likes: each is another process as far as the store can tell."""
+
+    def __init__(self, kind, path, server):
+        self.kind, self.path, self.server = kind, path, server
+        self.clock = ShiftedClock()
+        self.opened = []
+
+    def open(self):
+        if self.kind == "memory" and self.opened:
+            return self.opened[0]
+        if self.kind == "memory":
+            store = MemoryStore(self.clock)
+        elif self.kind == "sqlite":
+            store = SqliteStore(self.path, clock=self.clock, timeout=5.0)
+        else:
+            from headgate.stores.redis import RedisStore
+
+            store = RedisStore(self.server.url, timeout=5.0)
+        self.opened.append(store)
+        return store
+
+    def pass_time(self, seconds):
+        """A server has a clock of its own: there it must really pass."""
+        if self.kind == "redis":
+            time.sleep(seconds)
+        else:
+            self.clock.ahead += seconds
+
+
+class Visitor:
+    """One member at one store, about one key."""
+
+    def __init__(self, place, name, key, terms):
+        self.place, self.name, self.key, self.terms = place, name, key, terms
+        self.store = place.open()
+        self.number, self.era, self.answered_at = 0, 0, None
+
+    def says(self, calls=0, *, cost=None, again=False, **more):
+        self.number += not again
+        now = self.place.clock.now()
+        elapsed = 0.0 if self.answered_at is None else now - self.answered_at
+        self.answered_at = now
+        asks = ((calls, cost or {}),) if calls else ()
+        more = {"era": self.era, "terms": self.terms, **more}
+        return self.key, Visit(member=self.name, number=self.number, elapsed=elapsed, asks=asks, **more)
+
+    def visit(self, calls=0, **more):
+        (reply,) = self.store.visit([self.says(calls, **more)])
+        self.era = reply.era
+        return reply
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def place(request, tmp_path):
+    """Redis: a real, empty server, from ``redis_server`` in tests/conftest.py."""
+    server = request.getfixturevalue("redis_server") if request.param == "redis" else None
+    place = Place(request.param, tmp_path / "shared.db", server)
+    yield place
+    for store in place.opened:
+        store.close()
+
+
+@pytest.fixture
+def visitor(place):
+    def make(name="a", key="api", **terms):
+        return Visitor(place, name, key, Terms(**{"rate": 1000.0, "burst": 4.0, "most": 1e6, **terms}))
 
     return make

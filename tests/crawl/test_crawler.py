@@ -558,8 +558,10 @@ def test_a_host_without_robots_to_be_had_is_given_up_and_none_of_its_pages_asked
         assert {path for *_, path in log} == {"/robots.txt"}
         assert len(log) == 3
         assert [one.reason for one in crawler.lost()] == [
-            "robots: no robots.txt to be had: transient: answered 500 (3 attempts)"
+            "robots: no page may be asked for without robots.txt, which could not be had: transient: answered 500 "
+            "(3 attempts)"
         ] * 2
+        assert [one.attempts for one in crawler.lost()] == [0, 0]  # none of them was asked for
 
     crawl(with_robots(lambda _: web.Response(status=500)), check, tmp_path=tmp_path, seeds=["/0", "/1"])
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from headgate.batch.ledger import LedgerError
-from headgate.crawl.frontier import Found, Frontier, KeptRobots, Tally, VisitState
+from headgate.crawl.frontier import Bounds, Found, Frontier, KeptRobots, VisitState
 from headgate.crawl.output import JsonlOutput, Page, Result
 from headgate.errors import ConfigError
 from headgate.sim.virtual import VirtualClock
@@ -91,20 +91,53 @@ class TestAdding:
 
         play(scenario)
 
-    def test_addresses_that_differ_in_numbers_alone_are_counted_for_each_host(self, place):
+    @pytest.mark.parametrize("over_a_restart", [False, True])
+    def test_no_more_of_a_kind_than_are_bounded(self, place, over_a_restart):
+        """... of those that differ in numbers alone, for each host; of other addresses as many as there are."""
+        bounds, left_out = Bounds(per_shape=5), []
+
+        def listing(host, numbers):
+            return found(*(url(host, f"calendar/2031/{number}") for number in numbers), url(host, "about"))
+
         async def scenario():
-            async with place.frontier() as frontier:
-                await frontier.add(
-                    found(*(url("a", f"calendar/2031/{month}") for month in range(12)), url("a", "about"))
+            options = {"bounds": bounds, "left_out": lambda one, why: left_out.append(one.url)}
+            async with place.frontier(**options) as frontier:
+                await frontier.add(found(url("a", "x"), url("a", "y"), url("a", "z")))
+                first, second, third = await frontier.take(3)
+                assert await frontier.finish(first, None, listing("a", range(3))) == 4
+                if not over_a_restart:
+                    assert await frontier.finish(second, None, listing("a", range(9))) == 2
+                    assert await frontier.finish(third, None, listing("b", range(5))) == 6
+            if over_a_restart:
+                async with place.frontier(**options) as frontier:
+                    second, third = await frontier.take(2)
+                    assert await frontier.finish(second, None, listing("a", range(9))) == 2
+                    assert await frontier.finish(third, None, listing("b", range(5))) == 6
+            assert left_out == [url("a", f"calendar/2031/{number}") for number in range(5, 9)]
+
+        play(scenario)
+
+    def test_the_bound_is_kept_by_visits_that_end_at_the_same_moment(self, place):
+        async def scenario():
+            async with place.frontier(bounds=Bounds(per_shape=50), per_host=100) as frontier:
+                await frontier.add(found(*(url("a", "x" * number) for number in range(1, 41))))
+                visits = await frontier.take(40)
+                pages = [found(*(url("a", f"p/{number}-{n}") for n in range(20))) for number in range(40)]
+                added = await asyncio.gather(
+                    *(frontier.finish(visit, None, one) for visit, one in zip(visits, pages, strict=True))
                 )
-                await frontier.add(found(*(url("b", f"calendar/2031/{month}") for month in range(3))))
-                asked = [
-                    url("a", "calendar/7/8"),
-                    url("b", "calendar/7/8"),
-                    url("a", "about"),
-                    url("c", "calendar/7/8"),
-                ]
-                assert await frontier.tally(asked) == [Tally(13, 12), Tally(3, 3), Tally(13, 0), Tally(0, 0)]
+                assert sum(added) == 50
+
+        play(scenario)
+
+    def test_a_host_and_its_sitemaps_have_bounds_of_their_own(self, place):
+        async def scenario():
+            async with place.frontier(bounds=Bounds(per_host=6, per_shape=1, sitemaps=2)) as frontier:
+                await frontier.add(found(url("a", "x"), url("a", "y")))
+                first, second = await frontier.take(2)
+                maps = [Found(url("a", f"map-{number}.xml"), -1) for number in range(4)]
+                assert await frontier.finish(first, None, maps) == 2
+                assert await frontier.finish(second, None, found(*(url("a", name) for name in "bcdefg"))) == 2
 
         play(scenario)
 

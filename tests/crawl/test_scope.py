@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.crawl.scope import DEEPEST_PATH, Scope
+from headgate.crawl.scope import DEEPEST_PATH, DEEPEST_SITEMAP, Scope
 from headgate.errors import ConfigError
 
 
@@ -86,11 +86,9 @@ def test_a_path_is_not_deeper_than_folders_are():
     assert Scope().refuses(path(DEEPEST_PATH + 1), 1) == "is more than 20 folders deep"
 
 
-def test_the_frontiers_counts_are_bounded():
-    scope = Scope(max_per_host=10, max_per_shape=5)
-    assert scope.refuses("http://h/1", 1, on_host=9, of_shape=4) is None
-    assert scope.refuses("http://h/1", 1, on_host=10) == "is beyond the 10 addresses of its host"
-    assert "beyond 5 addresses of its host that differ only in numbers" in scope.refuses("http://h/1", 1, of_shape=5)
+def test_sitemaps_that_name_one_another_are_not_followed_for_ever():
+    assert Scope().refuses("http://h/map.xml", -DEEPEST_SITEMAP) is None
+    assert Scope().refuses("http://h/map.xml", -DEEPEST_SITEMAP - 1) == "is a sitemap behind 5 others"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +96,6 @@ def test_the_frontiers_counts_are_bounded():
     [
         ({"max_depth": -1}, "max_depth=-1"),
         ({"max_depth": True}, "max_depth=True"),
-        ({"max_per_host": 0}, "max_per_host=0"),
-        ({"max_per_shape": 0}, "max_per_shape=0"),
         ({"hosts": frozenset()}, "hosts=0"),
         ({"include": ("re:(",)}, "is no regular expression"),
         ({"exclude": ("",)}, "a pattern of 0 characters"),

@@ -1,4 +1,4 @@
-"""The ledger's file: its tables, how it is opened, and what its faults mean to a person.
+"""The ledger's file: its tables, and how it is opened.
 
 | table     | holds                                                                    |
 |-----------|--------------------------------------------------------------------------|
@@ -16,13 +16,10 @@ The row's payload is not in it: the input is read again at every start.
 
 from __future__ import annotations
 
-import errno
-import os
-import sqlite3
 from typing import Final
 
 from .ledger import LedgerError, RowState
-from .sqlite_opening import LONGEST_LOCK, Form
+from .sqlite_opening import Form
 
 SUFFIX = ".ledger"
 """A ledger stands beside its output, under the same name with this after it."""
@@ -55,44 +52,12 @@ FORM = Form(
     application=0x48474C44,  # "HGLD"
     schema=1,
     tables=TABLES,
+    name="ledger",
     absent="there is no ledger at",
     empty="is an empty file, not a ledger",
     elsewhere="name another file for the ledger",
 )
-open_to_write, open_to_read = FORM.open_to_write, FORM.open_to_read
-
-
-def in_words(error: sqlite3.Error | OSError, path: str) -> LedgerError:
-    """What has gone wrong with the file and what to do, without the database's own words where ours are clearer."""
-    if isinstance(error, OSError):
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        code, why = (sqlite3.SQLITE_FULL if full else 0), error.strerror or str(error)
-    else:
-        code, why = getattr(error, "sqlite_errorcode", 0), str(error)
-    folder = os.path.dirname(os.path.abspath(path))
-    sentences = {
-        sqlite3.SQLITE_FULL: f"the disk is full: {path} cannot grow. What was recorded is safe; make room in {folder} "
-        "and run it again",
-        sqlite3.SQLITE_IOERR: f"{path} cannot be read or written ({why}): the disk is full or broken. What was "
-        f"recorded is safe; see to {folder} and run it again",
-        sqlite3.SQLITE_READONLY: f"{path} may not be written to: see to its permissions, or name another file for the "
-        "ledger",
-        sqlite3.SQLITE_CANTOPEN: _why_not_opened(path, folder),
-        sqlite3.SQLITE_NOTADB: f"{path} is not a ledger: it holds something else; name another file",
-        sqlite3.SQLITE_CORRUPT: f"{path} is damaged ({why}); the output that is written is not. Move the ledger away "
-        "and start anew, or bring back a copy of it",
-        sqlite3.SQLITE_BUSY: f"{path} was locked by another program for {LONGEST_LOCK:g} s; end that program, and run "
-        "it again",
-    }
-    return LedgerError(sentences.get(code & 0xFF, f"{path} cannot be used as a ledger ({why})"))
-
-
-def _why_not_opened(path: str, folder: str) -> str:
-    if not os.path.isdir(folder):
-        return f"there is no folder {folder} for the ledger; make it, or name another file"
-    if os.path.isdir(path):
-        return f"{path} is a folder; name a file for the ledger"
-    return f"{path} cannot be opened or made: see to the permissions of {folder}, or name another file for the ledger"
+open_to_write, open_to_read, in_words = FORM.open_to_write, FORM.open_to_read, FORM.in_words
 
 
 def storable(text: str) -> str:

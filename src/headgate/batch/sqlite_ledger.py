@@ -57,7 +57,7 @@ class SqliteLedger:
         self._life: Life | None = None
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
-        self._writer: Writer | None = None
+        self._writer: Writer[Book] | None = None
         self._reader: ThreadPoolExecutor | None = None
 
     async def begin(self, identity: Mapping[str, str]) -> Counts:
@@ -188,7 +188,7 @@ class SqliteLedger:
         about = [claim.index for claim in claims]
         self._writer.submit(lambda book: book.give_back(claims), about=about, lasting=False, step="claim")
 
-    def _write(self) -> Writer:
+    def _write(self) -> Writer[Book]:
         if self._writer is None:
             raise LedgerError(f"{self.path} is not open: begin comes first, and nothing comes after close")
         return self._writer

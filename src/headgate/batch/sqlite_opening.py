@@ -1,7 +1,11 @@
-"""How a file of ours is opened: made if there is none, known by its mark, and shared with other processes."""
+"""How a file of ours is opened, and what its faults mean to a person.
+
+It is made if there is none, known by its mark, and shared with other processes.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -25,6 +29,8 @@ class Form:
     """Its mark."""
     schema: int
     tables: str
+    name: str
+    """What people call it."""
     absent: str
     """Said before the path of a file that is not there."""
     empty: str
@@ -62,6 +68,36 @@ class Form:
             connection.close()
             raise
         return connection
+
+    def in_words(self, error: sqlite3.Error | OSError, path: str) -> LedgerError:
+        """What has gone wrong with the file and what to do, without the database's own words where ours are clearer."""
+        if isinstance(error, OSError):
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            code, why = (sqlite3.SQLITE_FULL if full else 0), error.strerror or str(error)
+        else:
+            code, why = getattr(error, "sqlite_errorcode", 0), str(error)
+        folder = os.path.dirname(os.path.abspath(path))
+        sentences = {
+            sqlite3.SQLITE_FULL: f"the disk is full: {path} cannot grow. What was recorded is safe; make room in "
+            f"{folder} and run it again",
+            sqlite3.SQLITE_IOERR: f"{path} cannot be read or written ({why}): the disk is full or broken. What was "
+            f"recorded is safe; see to {folder} and run it again",
+            sqlite3.SQLITE_READONLY: f"{path} may not be written to: see to its permissions, or {self.elsewhere}",
+            sqlite3.SQLITE_CANTOPEN: self._why_not_opened(path, folder),
+            sqlite3.SQLITE_NOTADB: f"{path} is not a {self.name}: it holds something else; name another file",
+            sqlite3.SQLITE_CORRUPT: f"{path} is damaged ({why}); the output that is written is not. Move the "
+            f"{self.name} away and start anew, or bring back a copy of it",
+            sqlite3.SQLITE_BUSY: f"{path} was locked by another program for {LONGEST_LOCK:g} s; end that program, and "
+            "run it again",
+        }
+        return LedgerError(sentences.get(code & 0xFF, f"{path} cannot be used as a {self.name} ({why})"))
+
+    def _why_not_opened(self, path: str, folder: str) -> str:
+        if not os.path.isdir(folder):
+            return f"there is no folder {folder} for the {self.name}; make it, or name another file"
+        if os.path.isdir(path):
+            return f"{path} is a folder; name a file for the {self.name}"
+        return f"{path} cannot be opened or made: see to the permissions of {folder}, or {self.elsewhere}"
 
     def _make_tables(self, connection: sqlite3.Connection, path: str) -> None:
         """All of them or none, though several processes may come upon the empty file at once."""

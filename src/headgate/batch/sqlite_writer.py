@@ -16,22 +16,35 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from .ledger import LedgerError
-from .sqlite_book import Book
 from .sqlite_file import in_words
 from .steps import Pass
 
+
+class Written(Protocol):
+    """What the thread works on: nothing is written before ``flush``, and ``forget`` drops it all."""
+
+    @property
+    def connection(self) -> sqlite3.Connection: ...
+    @property
+    def path(self) -> str: ...
+    def load(self, numbers: Iterable[int], /) -> None: ...
+    def flush(self) -> None: ...
+    def forget(self) -> None: ...
+
+
 T = TypeVar("T")
+B = TypeVar("B", bound=Written)
 
 MOST_PER_COMMIT = 1024
 """Jobs in one transaction; as many may wait as there are tasks that wait."""
 
 
 @dataclass(slots=True)
-class Job:
-    work: Callable[[Book], Any]
+class Job(Generic[B]):
+    work: Callable[[B], Any]
     """Does it all or raises ``LedgerError`` before it has done anything."""
     about: Iterable[int]
     """The rows it is about."""
@@ -42,20 +55,28 @@ class Job:
     outcome: Any = None
 
 
-class Writer:
-    def __init__(self, book: Book, *, fully: bool, passing: Pass | None) -> None:
+class Writer(Generic[B]):
+    def __init__(
+        self,
+        book: B,
+        *,
+        fully: bool,
+        passing: Pass | None,
+        in_words: Callable[[sqlite3.Error | OSError, str], LedgerError] = in_words,
+    ) -> None:
         self._book = book
+        self._in_words = in_words
         self._fully = fully
         self._passing = passing
         self._synchronous = ""
         self._loop = asyncio.get_running_loop()
-        self._gathered: list[Job] = []
-        self._queue: SimpleQueue[list[Job] | None] = SimpleQueue()
+        self._gathered: list[Job[B]] = []
+        self._queue: SimpleQueue[list[Job[B]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headgate-ledger", daemon=True)
         self._thread.start()
 
     def submit(
-        self, work: Callable[[Book], T], *, about: Iterable[int] = (), lasting: bool = True, step: str = "commit"
+        self, work: Callable[[B], T], *, about: Iterable[int] = (), lasting: bool = True, step: str = "commit"
     ) -> asyncio.Future[T]:
         """Do this in the next transaction; the future is done once that is committed."""
         future: asyncio.Future[T] = self._loop.create_future()
@@ -94,7 +115,7 @@ class Writer:
             if last:
                 return
 
-    def _commit(self, jobs: list[Job]) -> None:
+    def _commit(self, jobs: list[Job[B]]) -> None:
         book, connection = self._book, self._book.connection
         try:
             self._be_lasting(self._fully and any(job.lasting for job in jobs))
@@ -116,7 +137,7 @@ class Writer:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error | OSError):
-                error = in_words(error, book.path)
+                error = self._in_words(error, book.path)
             for job in jobs:
                 job.outcome = LedgerError(*error.args) if isinstance(error, LedgerError) else error
 
@@ -126,13 +147,13 @@ class Writer:
             self._book.connection.execute(f"PRAGMA synchronous = {wanted}")
             self._synchronous = wanted
 
-    def _pass(self, jobs: list[Job]) -> None:
+    def _pass(self, jobs: list[Job[B]]) -> None:
         if self._passing:
             for step in {job.step for job in jobs}:
                 self._passing(step)
 
 
-def _tell(jobs: list[Job]) -> None:
+def _tell(jobs: list[Job[Any]]) -> None:
     for job in jobs:
         if job.future.done():
             continue

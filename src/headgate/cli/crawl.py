@@ -16,12 +16,14 @@ from headgate.batch.ledger import LedgerError
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
 from headgate.crawl.frontier_file import SUFFIX
+from headgate.crawl.keys import FORM
 from headgate.errors import ConfigError
 from headgate.sim.notation import read_duration, read_rate
 from headgate.wire.redaction import redact
 
 from . import USAGE, CommandFailed
 from .crawl_going import go
+from .crawl_keys import credentials_of
 from .crawl_trace import CallRecorder
 from .examples import ExampleCommand
 from .notation import Notation, WholeNumber
@@ -66,6 +68,10 @@ def read_pace(text: str) -> float | None:
         ),
         ("headgate crawl --seeds urls.txt -o pages.jsonl.gz --hosts '*' --depth 0", "a list of addresses, and no more"),
         ("headgate crawl https://example.org/ -o p.jsonl --warc p.warc.gz", "a web archive beside the text"),
+        (
+            "headgate crawl https://wiki.example.org/ -o p.jsonl --keys env:WIKI_TOKEN",
+            "with a key, which only it gets to see",
+        ),
         ("headgate crawl http://localhost:8000/ -o - --allow-private | jq -r .title", "a site of your own, in a pipe"),
     ],
 )
@@ -94,6 +100,24 @@ def read_pace(text: str) -> float | None:
     "--include", multiple=True, metavar="GLOB", help="Only such addresses: '/guide/*' or re:REGEX. Repeatable."
 )
 @click.option("--exclude", multiple=True, metavar="GLOB", help="None of these. Repeatable.")
+@click.option(
+    "--max-per-shape",
+    type=WholeNumber(1),
+    default=DEFAULTS.max_per_shape,
+    show_default=True,
+    metavar="N",
+    help="Addresses of one host that differ only in numbers.",
+)
+@click.option("--max-per-host", type=WholeNumber(1), metavar="N", help="Addresses of one host.  [default: no bound]")
+@click.option(
+    "--keys",
+    "sources",
+    multiple=True,
+    metavar="[ORIGIN=]SOURCE",
+    help="Keys that go to one origin alone: env:NAME, file:PATH or cmd:WORDS; after https://host= where the seeds do "
+    "not say whose they are. Repeatable.",
+)
+@click.option("--key-header", default=FORM, show_default=True, metavar="HEADER", help="Where the key goes.")
 @click.option(
     "--rate",
     type=Notation("N/TIME|learn", read_pace),
@@ -152,14 +176,16 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
     try:
         config = config_of(given)
         recorder = None if given["trace"] is None else CallRecorder(given["trace"], config.workers)
+        seeds = (*seeds, *seeds_of(given["seed_file"]))
         with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
             in_pipe = output == STDOUT and given["warc"] is None
             crawler = Crawler(
-                [*seeds, *seeds_of(given["seed_file"])],
+                seeds,
                 output=output,
                 warc=given["warc"],
                 frontier=os.path.join(folder, "frontier") if in_pipe else None,  # until it is told what failed
                 config=config,
+                credentials=credentials_of(given["sources"], given["key_header"], seeds),
                 on_event=None if recorder is None else recorder.hear,
             )
             return run_async(go(crawler, output, given["failures"], recorder, as_json=as_json, quiet=quiet)).code
@@ -193,6 +219,8 @@ def config_of(given: dict[str, Any]) -> CrawlConfig:
         exclude=given["exclude"],
         max_depth=given["depth"],
         max_pages=given["max_pages"],
+        max_per_host=given["max_per_host"],
+        max_per_shape=given["max_per_shape"],
         sitemaps=not given["no_sitemaps"],
         agent=given["agent"],
         robots_agent=given["robots_agent"],

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
+import signal
+import time
+from contextlib import suppress
 
 from headgate.batch.formats import OutputError
 from headgate.batch.formats.writing import STDOUT
@@ -20,6 +24,8 @@ from .run_live import View
 from .run_words import AGAIN, Ending
 
 LOST_AT_ONCE = 1_000
+DEAF_FOR = 2.0
+"""Seconds."""
 
 
 async def go(
@@ -52,8 +58,26 @@ async def go(
         if failures is not None:
             write_failures(crawler, failures)
         ending = ending_of(crawler, output, failures)
+    be_deaf()
     view.end(ending)
     return ending
+
+
+def be_deaf() -> None:
+    """A Ctrl-C after the last line finds nothing to stop, and does not take the place of what came of the crawl.
+
+    It is not heard until this process has ended; Python would die of it even then. Where it goes on it hears again.
+    """
+    until = time.monotonic() + DEAF_FOR
+
+    def hear(*_: object) -> None:
+        if time.monotonic() > until:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.raise_signal(signal.SIGINT)
+
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, hear)
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def interrupted(crawler: Crawler, view: View, times: int) -> None:

@@ -29,7 +29,8 @@ class CallRecorder:
         if event.kind == "call":
             latency, waited = event.worked["extraction"], event.waited["extraction"]
             sent_at = max(0.0, event.at - self._began_at - latency)
-            self._writer.call(event.host, sent_at, latency, event.status or 0, waited, event.seconds)
+            label = event.credential or None
+            self._writer.call(event.host, sent_at, latency, event.status or 0, waited, event.seconds, label)
 
     def end(self) -> None:
         self._writer.end(self._clock.now() - self._began_at)

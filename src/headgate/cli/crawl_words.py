@@ -39,6 +39,11 @@ def _verdict(crawler: Crawler, report: CrawlReport, output: str, failures: str |
         seconds = report.come_back_in
         when = "" if seconds is None else f"; come back in {span(seconds)}, at {clock_time(time.time() + seconds)}"
         return STOPPED, f"Nothing can start for now{when}. {go_on} (--wait stays.)"
+    if word == "credentials":
+        return (
+            STOPPED,
+            f"No key is of use any more:{said}. With another one, or one that headgate keys has freed: {go_on}",
+        )
     if word == "deadline":
         return STOPPED, f"The time is up ({said.strip()}). {go_on}"
     if report.stopped:
@@ -79,7 +84,25 @@ def about(report: CrawlReport) -> str:
     sums += [f"{report.rate_limited:,} rate limited"] if report.rate_limited else []
     sums += [f"{report.retries:,} tried again"] if report.retries else []
     sums += [size(report.bytes)]
-    return f"{', '.join(parts)}; {', '.join(sums)}. {waits(report)}".strip()
+    return " ".join(filter(None, (f"{', '.join(parts)}; {', '.join(sums)}.", waits(report), left_out(report))))
+
+
+def left_out(report: CrawlReport) -> str:
+    """What was found and not followed, or not read, which nobody would miss by the numbers alone."""
+    told = []
+    if report.capped:
+        kind, url = next(iter(report.capped.items()))
+        others = f" and {len(report.capped) - 1:,} other kinds" if len(report.capped) > 1 else ""
+        told.append(
+            f"More addresses like {kind}{others} were found than are followed, such as {url}; --max-per-shape and "
+            "--max-per-host let more in, with an output that is new."
+        )
+    if report.sitemap_problems:
+        url, problem = next(iter(report.sitemap_problems.items()))
+        count = len(report.sitemap_problems)
+        several = f"{count:,} sitemaps were not read in whole, such as {url}" if count > 1 else url
+        told.append(f"{several}: {problem}.")
+    return " ".join(told)
 
 
 def waits(report: CrawlReport) -> str:
@@ -113,6 +136,8 @@ def fields_of(report: CrawlReport, code: int, next_: str) -> dict[str, Any]:
         "refused": report.refused,
         "sent_on": report.sent_on,
         "sitemaps": report.sitemaps,
+        "sitemap_problems": report.sitemap_problems,
+        "capped": report.capped,
         "put_off": report.put_off,
         "open": report.open,
         "hosts": report.hosts,

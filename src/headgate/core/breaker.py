@@ -139,6 +139,13 @@ class Breaker:
         self._enter(OPEN, newest)
         return True
 
+    def went_well(self, calls: int, now: float) -> None:
+        """So many calls of which nothing else is known have succeeded."""
+        if self.state is CLOSED:
+            self.failures = 0
+            if self.counts is not None:
+                self.counts.add(False, now, calls)
+
     def give_back(self, number: int) -> None:
         """The call was not made, or nobody will ever know how it ended."""
         self.probes.pop(number, None)

@@ -178,7 +178,7 @@ class Gate(Pace):
             fits_at, dimension = self.buckets.ready_at(costs_of(cost), now, self.is_late(now), costs_ahead)
             if fits_at > at:
                 at, decides = fits_at, dimension
-        paced_at = self.holds_at(ahead + min(_requests(cost), self.burst), now)
+        paced_at = self.holds_at(ahead + min(requests_of(cost), self.burst), now)
         if self.comeback is not _NO_COMEBACK and paced_at > self.comeback.ends_at:  # from there on at the full pace
             paced_at = self.comeback.ends_at + (paced_at - self.comeback.ends_at) * self.comeback.share(now)
         if paced_at > at:
@@ -191,7 +191,7 @@ class Gate(Pace):
         """Let a call through that nothing objects to."""
         self.level(now)
         self.last_sent_at = now
-        self.tokens -= _requests(cost)
+        self.tokens -= requests_of(cost)
         if self.buckets is not None:
             self.buckets.take(costs_of(cost), now)
         self.seq += 1
@@ -249,7 +249,7 @@ class Gate(Pace):
         """Nothing was sent: everything goes back."""
         if not self.release(ticket):
             return False
-        self.give_back(_requests(ticket.cost))
+        self.give_back(requests_of(ticket.cost))
         if self.buckets is not None:
             self.buckets.refund(costs_of(ticket.cost), ticket.sent_at)
         return True
@@ -437,6 +437,6 @@ def costs_of(cost: float | Mapping[str, float]) -> Mapping[str, float]:
     return cost if "requests" in cost else {"requests": 1, **cost}
 
 
-def _requests(cost: float | Mapping[str, float]) -> float:
+def requests_of(cost: float | Mapping[str, float]) -> float:
     """How many calls' worth of pace a cost takes."""
     return cost if isinstance(cost, _NUMBER) or not isinstance(cost, Mapping) else cost.get("requests", 1)

@@ -64,13 +64,13 @@ class SlidingCounts:
         self._oldest = 0
         self._ring: array[int] | None = None
 
-    def add(self, error: bool, now: float) -> None:
-        """Count one call that ended at ``now``."""
+    def add(self, error: bool, now: float, calls: int = 1) -> None:
+        """Count calls that ended at ``now``."""
         if not 0.0 < self._turns_at - now <= self.window:
             self._turn(now)
-        self._total += 1
+        self._total += calls
         if error:
-            self._errors += 1
+            self._errors += calls
 
     def total(self, now: float) -> int:
         if not 0.0 < self._turns_at - now <= self.window:

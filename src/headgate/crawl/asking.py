@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from . import sitemap
 from .address import origin_of
 from .config import CrawlConfig
 from .fetch import ANYTHING, fetch, new_session
 from .fetched import Fetched, FetchLimits
 from .frontier_records import Visit
 from .guard import Guard
-from .manners import is_named_sitemap, is_rulebook
+from .manners import is_rulebook
+from .room import Room, Share
 
 if TYPE_CHECKING:
     import aiohttp
@@ -30,17 +32,18 @@ class Asking:
         config: CrawlConfig,
         headers: Mapping[str, Mapping[str, str]] | None,
         resolver: AbstractResolver | None,
+        room: Room,
         hosts: Callable[[], int],
     ) -> None:
         """``hosts`` says how many are in memory."""
-        self._config, self._headers, self._resolver, self._hosts = config, headers, resolver, hosts
+        self._config, self._headers, self._resolver, self._room, self._hosts = config, headers, resolver, room, hosts
         self._guard = Guard(allow_private=config.allow_private, allowed_hosts=config.allowed_hosts)
         self._limits = FetchLimits(
             total=config.timeout, first_byte=min(config.first_byte, config.timeout), largest=config.max_size
         )
-        largest = max(config.max_size, FetchLimits().largest)
-        self._limits_of_listings = replace(self._limits, largest=largest)
-        """For what is no page: a host whose robots.txt is not read is lost, however small its pages should be."""
+        self._limits_of_rules = replace(self._limits, largest=max(config.max_size, FetchLimits().largest))
+        """A host whose robots.txt is not read is lost, however small its pages should be."""
+        self._limits_of_sitemaps = replace(self._limits, largest=sitemap.LARGEST)
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
@@ -53,21 +56,28 @@ class Asking:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def __call__(self, visit: Visit) -> Fetched:
-        is_named = is_rulebook(visit) or is_named_sitemap(visit)
+    async def __call__(self, visit: Visit, headers: Mapping[str, str] | None = None) -> Fetched:
+        """``headers`` go along with this one request."""
+        origin = origin_of(visit.url)
+        is_named = is_rulebook(visit) or visit.is_sitemap
         is_listing = is_named or visit.url.endswith((".xml", ".xml.gz"))
-        return await fetch(
-            self._session,
-            visit.url,
-            limits=self._limits_of_listings if is_named else self._limits,
-            guard=self._guard,
-            accept=ANYTHING if is_listing else self._config.types,
-            headers_by_origin=self._headers_for(origin_of(visit.url)),
-        )
+        with Share(self._room) as share:
+            return await fetch(
+                self._session,
+                visit.url,
+                limits=self._limits_for(visit),
+                guard=self._guard,
+                accept=ANYTHING if is_listing else self._config.types,
+                headers_by_origin={origin: {**self._headers_for(origin), **(headers or {})}},
+                share=share,
+            )
 
-    def _headers_for(self, origin: str) -> Mapping[str, Mapping[str, str]] | None:
+    def _limits_for(self, visit: Visit) -> FetchLimits:
+        if visit.is_sitemap:
+            return self._limits_of_sitemaps
+        return self._limits_of_rules if is_rulebook(visit) else self._limits
+
+    def _headers_for(self, origin: str) -> Mapping[str, str]:
         """The caller's own; of very many hosts none stays connected, or there would soon be no more connections."""
-        given = self._headers
-        if self._hosts() <= STAY_CONNECTED:
-            return given
-        return {origin: {"Connection": "close", **({} if given is None else given.get(origin, {}))}}
+        given = {} if self._headers is None else self._headers.get(origin, {})
+        return given if self._hosts() <= STAY_CONNECTED else {"Connection": "close", **given}

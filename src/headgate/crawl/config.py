@@ -41,8 +41,9 @@ class CrawlConfig:
     max_pages: int | None = None
     """Stop once so many pages are written."""
     max_per_host: int | None = None
-    max_per_shape: int = 1000
-    """Addresses of one host that differ in nothing but numbers: bounds calendars that never end."""
+    max_per_shape: int = 10_000
+    """Addresses of one host that differ in nothing but numbers: bounds calendars that never end. The report names what
+    was not followed because of it."""
     sitemaps: bool = True
     """Whether to read the sitemaps that robots.txt names."""
 
@@ -63,6 +64,8 @@ class CrawlConfig:
     """Content types that are read; ``application/json`` may be added, ``*/*`` is all."""
     max_size: int = 10_000_000
     """Bytes of one answer, unpacked."""
+    max_held: int = 256_000_000
+    """... and of all that are in memory; beyond, 64 kB of each page, and one answer in whole."""
     timeout: float = 30.0
     """Seconds for one answer."""
     first_byte: float = 15.0
@@ -97,7 +100,7 @@ class CrawlConfig:
         _check(
             self, "max_depth", lambda value: value is None or is_whole(value, 0), "None or a whole number, 0 or more"
         )
-        for name in ("max_per_shape", "per_host", "max_size", "max_attempts"):
+        for name in ("max_per_shape", "per_host", "max_size", "max_held", "max_attempts"):
             _check(self, name, is_whole, "a whole number, 1 or more")
         for name in ("max_redirects", "max_rate_limit_retries"):
             _check(self, name, lambda value: is_whole(value, 0), "a whole number, 0 or more")

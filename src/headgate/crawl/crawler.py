@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -25,28 +24,24 @@ from ..batch.formats.writing import STDOUT
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
-from .address import canonical, host_of, origin_of, unfit
 from .config import CrawlConfig
 from .crawling import Crawl
-from .frontier import Frontier, LostAddress
+from .frontier import Bounds, Frontier, LostAddress
 from .frontier_file import SUFFIX
 from .frontier_reading import look, read_lost
+from .given import headers_by_origin, identity_of, scope_of, seeds_of
+from .keys import Given, keys_by_origin
 from .output import JsonlOutput, Output, Page
 from .output_warc import WarcOutput
 from .processing import Extract, Follow
 from .report import CrawlEvent, CrawlReport
-from .scope import Scope
 from .visit import Fetch
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
-MOST_SEEDS = 1_000_000
 NOT_TAKEN = 64
 """Pages that are written and wait for whoever iterates; then the crawl waits."""
-MOST_NAMED = 10
-"""Seeds by which a crawl is known; of more, a digest."""
-EVERYWHERE = "*"
 PARTS = ("protego", "selectolax")
 """Packages that read robots.txt and pages; who does not crawl does without."""
 STOCK = 2
@@ -84,6 +79,7 @@ class Crawler:
         follow: Follow | None = None,
         extract: Extract | None = None,
         headers: Mapping[str, Mapping[str, str]] | None = None,
+        credentials: Mapping[str, Given] | None = None,
         on_event: Callable[[CrawlEvent], None] | None = None,
         resolver: AbstractResolver | None = None,
         fetch: Fetch | None = None,
@@ -94,13 +90,14 @@ class Crawler:
         iterates. ``frontier`` is where the addresses are kept: by default beside the output, without one nowhere.
 
         ``follow(page, link)`` says which links to follow, ``extract(page, fetched)`` what else to keep of a page.
-        ``headers`` are sent to their origin (``https://host``) alone. ``resolver`` and ``fetch`` take the place of the
-        system's own.
+        ``headers`` are sent to their origin (``https://host``) alone. So are ``credentials``, which are handed out as
+        everywhere: a ``CredentialCoordinator`` for each origin, or a pair of one and another header than
+        ``Authorization: Bearer {secret}``. ``resolver`` and ``fetch`` take the place of the system's own.
         """
         _check_parts()
         self.config = CrawlConfig() if config is None else config
-        self.seeds = _seeds((seeds,) if isinstance(seeds, str) else seeds)
-        self.scope = _scope(self.config, self.seeds)
+        self.seeds = seeds_of((seeds,) if isinstance(seeds, str) else seeds)
+        self.scope = scope_of(self.config, self.seeds)
         self.clock: Clock = clock or (limiter.clock if limiter is not None else SystemClock())
         self.rng = random.Random() if rng is None else rng
         if limiter is None:
@@ -113,7 +110,9 @@ class Crawler:
         )
         if len({one.path for one in self.outputs}) < len(self.outputs):
             raise ConfigError("warc: it is the same file as the output; each needs one of its own")
-        self.follow, self.extract, self.headers = follow, extract, _by_origin(headers or {})
+        self.follow, self.extract = follow, extract
+        self.credentials = keys_by_origin(credentials or {})
+        self.headers = headers_by_origin(headers or {}, self.credentials)
         self.on_event, self.resolver, self.fetch = on_event, resolver, fetch
         self._frontier = None if frontier is None else os.fspath(frontier)
         self._crawl: Crawl | None = None
@@ -189,7 +188,7 @@ class Crawler:
         return [
             HostLook(
                 host=lane.host,
-                rate=None if (seen := self.limiter.look(lane.host)) is None else seen.rate,
+                rate=sum(seen.rate for seen in looks) if (looks := self._crawl.visiting.looks(lane.host)) else None,
                 in_flight=lane.in_flight,
                 waiting=len(lane.stock),
                 opens_in=lane.opens_at - now if lane.opens_at > now else None,
@@ -215,9 +214,11 @@ class Crawler:
         with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
             frontier = Frontier(
                 self.frontier or os.path.join(folder, "frontier"),
-                identity=self._identity(),
+                identity=identity_of(self.config, self.seeds, {*self.headers, *self.credentials}),
                 outputs=self.outputs,
                 per_host=STOCK * self.config.per_host,
+                bounds=Bounds(per_host=self.config.max_per_host, per_shape=self.config.max_per_shape),
+                left_out=lambda found, why: crawl.leave_out(found, why),
                 clock=self.clock,
             )
             self._crawl = crawl = Crawl(self, frontier, delivery)
@@ -228,62 +229,8 @@ class Crawler:
                 self._crawl, self._last = None, crawl.report
         return crawl.report
 
-    def _identity(self) -> dict[str, str]:
-        """What must be the same for a crawl to be gone on with."""
-        config = self.config
-        seeds = " ".join(sorted(self.seeds))
-        if len(self.seeds) > MOST_NAMED:
-            digest = sha256(seeds.encode()).hexdigest()[:16]
-            seeds = f"{' '.join(self.seeds[:MOST_NAMED])} and {len(self.seeds) - MOST_NAMED:,} more ({digest})"
-        return {
-            "seeds": seeds,
-            "hosts": " ".join(sorted(config.hosts)),
-            "subdomains": str(config.subdomains),
-            "include": " ".join(config.include),
-            "exclude": " ".join(config.exclude),
-            "depth": str(config.max_depth),
-            "private": str(config.allow_private) + "".join(f" {host}" for host in sorted(config.allowed_hosts)),
-        }
-
 
 def _check_parts() -> None:
     missing = [name for name in PARTS if find_spec(name) is None]
     if missing:
         raise ConfigError(f"a crawl needs {' and '.join(missing)}: pip install 'headgate[crawl]'")
-
-
-def _seeds(given: Iterable[str]) -> tuple[str, ...]:
-    seeds: dict[str, None] = {}
-    for number, text in enumerate(given, 1):
-        address = text if "://" in text else f"https://{text}"
-        url = canonical(address)
-        if url is None:
-            raise ConfigError(f"seeds: number {number} {unfit(address)}")
-        seeds[url] = None
-    if not 1 <= len(seeds) <= MOST_SEEDS:
-        raise ConfigError(f"seeds: {len(seeds):,} addresses must be from 1 to {MOST_SEEDS:,}")
-    return tuple(seeds)
-
-
-def _by_origin(headers: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """Origins in the spelling of addresses; what is none would never be sent, and that is said."""
-    found: dict[str, Mapping[str, str]] = {}
-    for number, (text, given) in enumerate(headers.items(), 1):
-        url = canonical(text)
-        if url is None or url != f"{origin_of(url)}/":
-            raise ConfigError(f"headers: number {number} {unfit(text) or 'has a path'}; an origin is https://host")
-        found[origin_of(url)] = given
-    return found
-
-
-def _scope(config: CrawlConfig, seeds: tuple[str, ...]) -> Scope:
-    hosts = frozenset(config.hosts) or frozenset(map(host_of, seeds))
-    return Scope(
-        hosts=None if EVERYWHERE in hosts else hosts,
-        subdomains=config.subdomains,
-        include=config.include,
-        exclude=config.exclude,
-        max_depth=config.max_depth,
-        max_per_host=config.max_per_host,
-        max_per_shape=config.max_per_shape,
-    )

@@ -11,31 +11,32 @@ held, and a crash costs no more than the fetches that were under way.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.words import span
-from ..limiter import Permit
+from .address import host_of
 from .asking import Asking
+from .crew import Crew
 from .discovery import Discovery
 from .fates import Fates
 from .frontier import Found, Frontier
 from .frontier_records import Visit
-from .lanes import Crew, Lane
+from .keys import Leave
+from .lanes import Lane
 from .manners import Manners
 from .output import Page, Result
 from .output_warc import WarcOutput
-from .processing import Processing
-from .report import CrawlEvent, CrawlReport
+from .processing import Processing, kind_of
+from .report import CrawlReport
+from .room import Room
 from .stages import Stage
-from .visit import Arrived, Call, Fate, PutOff, SentOn, Visiting
+from .telling import Telling
+from .visit import Arrived, Visiting
 
 if TYPE_CHECKING:
     from .crawler import Crawler
-
-log = logging.getLogger("headgate")
 
 READERS = 64
 """Pages that are read at a time: large ones in threads, and each has to hear from the frontier what is full."""
@@ -43,7 +44,8 @@ WRITERS = 128
 """Pages that wait for one commit."""
 
 Work = tuple[Visit, Arrived, float]
-Written = tuple[Visit, Result | None, list[Found]]
+Written = tuple[Visit, Result | None, list[Found], str, int]
+"""A visit, its page, where that leads, what is said of it, and the bytes it takes in memory."""
 
 
 class Crawl:
@@ -59,9 +61,14 @@ class Crawl:
         )
         config, report = self.config, CrawlReport()
         self.report = report
-        self.crew = Crew(config.workers, lambda: self.is_full)
-        self._asking = Asking(config, crawler.headers, crawler.resolver, lambda: len(self.discovery.lanes))
-        self.visiting = Visiting(self.limiter, crawler.fetch or self._asking, config, crawler.rng, self._note_call)
+        self.telling = Telling(report, self.clock, lambda: crawler.on_event)
+        self.tell = self.telling.tell
+        self.room = Room(config.max_held)
+        self.crew = Crew(config.workers, self.room, lambda: self.is_full)
+        self._asking = Asking(config, crawler.headers, crawler.resolver, self.room, lambda: len(self.discovery.lanes))
+        self.visiting = Visiting(
+            self.limiter, crawler.fetch or self._asking, config, crawler.rng, self.telling.called, crawler.credentials
+        )
         self.manners = Manners(self)
         self.discovery = Discovery(self)
         self.fates = Fates(self)
@@ -71,7 +78,6 @@ class Crawl:
         """Whether nothing that is under way is waited for."""
         self.failure: BaseException | None = None
         self._processing = Processing(
-            frontier,
             self.scope,
             agent=config.robots_agent,
             follow=crawler.follow,
@@ -177,24 +183,24 @@ class Crawl:
         most = self.config.max_pages
         return most is not None and self._pages_before + self.report.pages + self.crew.open >= most
 
-    def start(self, lane: Lane, visit: Visit, permit: Permit) -> None:
-        """An address of this lane leaves, by this permit."""
+    def start(self, lane: Lane, visit: Visit, leave: Leave) -> None:
+        """An address of this lane has leave, and goes."""
         crew, report = self.crew, self.report
         lane.in_flight += 1
         crew.working += 1
         crew.open += 1
         report.retries += visit.attempts > 0
-        task = asyncio.create_task(self.guarded(self._attend, lane, visit, permit))
+        task = asyncio.create_task(self.guarded(self._attend, lane, visit, leave))
         self._fetching.add(task)
-        task.add_done_callback(partial(self._left, permit))
+        task.add_done_callback(partial(self._left, leave))
 
-    def _left(self, permit: Permit, task: asyncio.Task[None]) -> None:
+    def _left(self, leave: Leave, task: asyncio.Task[None]) -> None:
         self._fetching.discard(task)
-        permit.abandon()  # counts for a task alone that was cancelled before its first step: all others have ended it
+        leave.abandon()  # counts for a task alone that was cancelled before its first step: all others have ended it
 
-    async def _attend(self, lane: Lane, visit: Visit, permit: Permit) -> None:
+    async def _attend(self, lane: Lane, visit: Visit, leave: Leave) -> None:
         try:
-            fate = await self.visiting.visit(visit, permit)
+            fate = await self.visiting.visit(visit, leave)
         finally:
             lane.in_flight -= 1
             self.crew.working -= 1
@@ -202,56 +208,42 @@ class Crawl:
                 lane.budget.ended()
             lane.bell.ring()
             self.crew.pass_on()
-        self.note_answer(fate)
+        self.telling.answered(fate)
         if isinstance(fate, Arrived) and fate.fetched.status < 300:
+            self.room.keep(len(fate.fetched.body))
             await self.reading.put((visit, fate, self.frontier.now()))
             return
         self.crew.written()
         self.fates.settle(visit, fate)
 
-    def _note_call(self, call: Call) -> None:
-        self.report.fetches += 1
-        self.report.stages["extraction"].add(call.waited, call.latency)
-        self.tell(
-            "call",
-            call.visit.host,
-            url=call.visit.url,
-            status=call.status,
-            attempts=call.visit.attempts + 1,
-            seconds=call.retry_after,
-            waited={"extraction": call.waited},
-            worked={"extraction": call.latency},
-        )
-
-    def note_answer(self, fate: Fate) -> None:
-        report = self.report
-        if isinstance(fate, Arrived | SentOn):
-            report.statuses[fate.fetched.status] += 1
-            report.bytes += len(fate.fetched.body)
-        elif isinstance(fate, PutOff):
-            report.rate_limited += fate.rate_limited
+    def leave_out(self, found: Found, why: str) -> None:
+        """The frontier has enough of its kind."""
+        self.telling.left_out(host_of(found.url), kind_of(found), found.url, why)
+        self._processing.note_full(found)
 
     # ------------------------------------------------------------------ processing and output
 
     async def _read(self, work: Work) -> None:
         visit, arrived, fetched_at = work
         agent = (("User-Agent", self.config.agent), ("Host", visit.host))
-        result, found = await self._processing.read(visit, arrived, fetched_at, agent)
-        await self.writing.put((visit, result, found))
+        result, found, said = await self._processing.read(visit, arrived, fetched_at, agent)
+        await self.writing.put((visit, result, found, said, len(arrived.fetched.body)))
 
     async def _write(self, written: Written) -> None:
-        visit, result, found = written
-        added = await self.frontier.finish(visit, result, found, "" if result is not None else "sitemap")
+        visit, result, found, said, size = written
+        added = await self.frontier.finish(visit, result, found, said or ("" if result is not None else "sitemap"))
+        self.room.let_go(size)
         self.discovery.let_go(1, added - 1)
         self.report.pages += result is not None
         self.report.sitemaps += result is None
         self.crew.written()
         if result is None:
-            return
+            return self.telling.read_sitemap(visit.host, visit.url, said)
         page = result.page
         self.tell("page", visit.host, url=page.url, status=page.status, attempts=page.attempts)
         if self._delivery is not None and not self.cut_short:
             await self._delivery.put(page)
+        return None
 
     # ------------------------------------------------------------------ on the way
 
@@ -261,13 +253,3 @@ class Crawl:
             await work(*arguments)
         except Exception as error:
             self.fail(error)
-
-    def tell(self, kind: str, host: str = "", **facts: Any) -> None:
-        """Tell whoever listens; a listener that raises costs nobody a page."""
-        listener = self.crawler.on_event
-        if listener is None:
-            return
-        try:
-            listener(CrawlEvent(at=self.clock.now(), kind=kind, host=host, **facts))
-        except Exception:
-            log.exception("a listener failed on %s", kind)

@@ -23,6 +23,8 @@ MOST_HELD = 10_000
 """Addresses in memory: waiting in lanes, under way or not yet written down."""
 TAKE_EVERY = 0.01
 """Seconds between two looks into the frontier while there is news."""
+LONG = 900.0
+"""Seconds without anything to start after which nobody waits for credentials that are not accepted any more."""
 IDLE_LANES = 1_000
 """Hosts without addresses that stay in memory, with their rules."""
 
@@ -60,7 +62,11 @@ class Discovery:
 
     def _is_too_long(self, wait: float) -> bool:
         crawl = self._crawl
-        if crawl.config.standstill is None or wait < crawl.config.standstill:
+        longest = UNKNOWN if crawl.config.standstill is None else crawl.config.standstill
+        if wait >= min(LONG, longest) and (spent := crawl.visiting.spent()):
+            crawl.stop(f"credentials: none for {spent[0]} is accepted any more")
+            return True
+        if wait < longest:
             return False
         crawl.report.come_back_in = wait
         crawl.stop(f"standstill: nothing can start; come back in {span(wait)}")

@@ -79,8 +79,9 @@ class Fates:
             return self.refuse(visit, fate.reason)
         crawl = self._crawl
         crawl.report.note_failed(fate.reason)
-        crawl.tell("failed", visit.host, url=visit.url, reason=fate.reason, attempts=visit.attempts + 1)
-        return self._write(crawl.frontier.fail(visit, fate.reason))
+        attempts = visit.attempts + fate.attempts
+        crawl.tell("failed", visit.host, url=visit.url, reason=fate.reason, attempts=attempts)
+        return self._write(crawl.frontier.fail(visit, fate.reason, attempts=fate.attempts))
 
     def refuse(self, visit: Visit, reason: str) -> None:
         crawl = self._crawl

@@ -22,6 +22,7 @@ from .address import host_of, origin_of, unfit
 from .fetched import Fetched, FetchLimits, FetchProblem
 from .guard import Guard, GuardedConnector, RefusedAddress
 from .reading import Reading
+from .room import Share
 from .unpack import accepted
 
 if TYPE_CHECKING:
@@ -55,11 +56,12 @@ async def fetch(
     accept: Collection[str] = PAGES,
     if_none_match: str | None = None,
     headers_by_origin: Mapping[str, Mapping[str, str]] | None = None,
+    share: Share | None = None,
 ) -> Fetched:
     """GET a canonical address, once. Raises ``FetchProblem``, and nothing else that the other side could cause.
 
     ``accept`` are the content types that are read (``text/*`` and ``*/*`` too); of others only the headers are taken.
-    ``headers_by_origin``: what only ``https://host:port`` may see, a credential say.
+    ``headers_by_origin``: what only ``https://host:port`` may see, a credential say. ``share``: of the memory for all.
     """
     if not isinstance(session.connector, GuardedConnector) or session.connector.guard is not guard:
         raise ConfigError("session: it must come from new_session(guard), or nobody looks where it goes")
@@ -71,7 +73,7 @@ async def fetch(
         headers["If-None-Match"] = if_none_match
     if headers_by_origin is not None:
         headers.update(headers_by_origin.get(origin_of(url), {}))
-    reading = Reading(url, limits, accept)
+    reading = Reading(url, limits, accept, share)
     try:
         async with asyncio.timeout_at(reading.first_byte_at) as reading.alarm:
             async with session.get(

@@ -19,28 +19,29 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Self, TypeVar, cast
+from typing import Self, TypeVar
 
 from ..batch.ledger import LedgerError
-from ..batch.sqlite_book import Book
 from ..batch.sqlite_writer import Writer
 from ..batch.steps import Pass, chosen_end
 from ..checks import check_whole
 from ..clock import Clock, SystemClock
-from .frontier_book import FrontierBook, digest_of
+from .frontier_book import FrontierBook
+from .frontier_file import in_words
 from .frontier_holding import Hold
 from .frontier_reading import look, read_counts, read_hosts, read_lost
-from .frontier_records import Found, FrontierCounts, HostStanding, KeptRobots, LostAddress, Tally, Visit, VisitState
+from .frontier_records import Bounds, Found, FrontierCounts, HostStanding, KeptRobots, LostAddress, Visit, VisitState
+from .frontier_tallies import digest_of
 from .output import Output, Result
 
 __all__ = [
+    "Bounds",
     "Found",
     "Frontier",
     "FrontierCounts",
     "HostStanding",
     "KeptRobots",
     "LostAddress",
-    "Tally",
     "Visit",
     "VisitState",
 ]
@@ -63,23 +64,27 @@ class Frontier:
         identity: Mapping[str, str],
         outputs: Sequence[Output] = (),
         per_host: int = 8,
+        bounds: Bounds | None = None,
+        left_out: Callable[[Found, str], None] | None = None,
         clock: Clock | None = None,
         passing: Pass | None = None,
     ) -> None:
         """``identity`` says what is crawled (seeds, scope): another crawl's file is not taken up. ``per_host``
-        is how many visits of one host may be taken at a time."""
+        is how many visits of one host may be taken at a time. ``bounds`` are for what visits lead to; ``left_out``
+        hears of what is beyond them, and why."""
         check_whole("per_host", per_host)
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         self._identity = dict(identity)
         self._outputs = tuple(outputs)
         self._per_host = per_host
+        self._bounds, self._left_out = bounds, left_out
         self._clock = clock or SystemClock()
         self._passing = passing or chosen_end()
         self._wall_ahead = 0.0
         """Of the clock's own time: asked for once, so that a wall clock that is set while we run moves nothing."""
         self._taken: dict[int, int] = {}
         """Each visit that is out, with its host's number."""
-        self._writer: Writer | None = None
+        self._writer: Writer[FrontierBook] | None = None
 
     async def begin(self) -> FrontierCounts:
         """Make the file, or take up where it was left; the outputs are cut back to what is known to be done."""
@@ -95,7 +100,7 @@ class Frontier:
             per_host=self._per_host,
             passing=self._passing,
         )
-        self._writer = Writer(cast(Book, self._book), fully=True, passing=self._passing)
+        self._writer = Writer(self._book, fully=True, passing=self._passing, in_words=in_words)
         return await self.counts()
 
     async def __aenter__(self) -> Self:
@@ -162,11 +167,17 @@ class Frontier:
         records = None if result is None else await self._packed(result)
         host = self._end(visit)
 
+        left_out: list[tuple[Found, str]] = []
+
         def finish() -> int:
             self._book.finish(visit.number, host, reason, records)
-            return self._book.add(part)
+            return self._book.add(part, self._bounds, left_out)
 
-        return await self._ended(visit, host, self._submit(finish, about=part))
+        added = await self._ended(visit, host, self._submit(finish, about=part))
+        if self._left_out is not None:
+            for one, why in left_out:
+                self._left_out(one, why)
+        return added
 
     async def put_off(
         self, visit: Visit, until: float, reason: str, *, attempts: int = 0, rate_limited: int = 0
@@ -196,10 +207,6 @@ class Frontier:
         await self._submit(lambda: self._book.rest(host, until, reason), lasting=False)
 
     # ------------------------------------------------------------------ what is known
-
-    async def tally(self, urls: Sequence[str]) -> list[Tally]:
-        """For each address how many are known of its host and shape, itself not counted unless it is known."""
-        return await self._submit(lambda: self._book.tally(urls), lasting=False)
 
     async def robots(self, host: str) -> KeptRobots | None:
         return await self._submit(lambda: self._book.robots(host), lasting=False)

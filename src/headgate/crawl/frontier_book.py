@@ -15,7 +15,6 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import blake2b
 from typing import Any
 
 from ..batch.sqlite_book import LONGEST_REASON, ROWS_PER_STATEMENT, storable
@@ -23,10 +22,11 @@ from ..batch.steps import Pass
 from ..core.decision import LONGEST_WAIT
 from ..core.ledger import first_word
 from . import frontier_sql as sql
-from .address import host_of, trap_shape
+from .address import host_of
 from .frontier_file import DONE, FAILED, PUT_OFF, REFUSED, STATES, TAKEN, WAITING
 from .frontier_holding import recover
-from .frontier_records import Found, KeptRobots, Tally, Visit, VisitState
+from .frontier_records import Bounds, Found, KeptRobots, Visit, VisitState
+from .frontier_tallies import Tallies, shape_of
 from .output_file import Pages
 
 MOST_AWOKEN = 1_000
@@ -68,6 +68,7 @@ class FrontierBook:
         self._ended: list[tuple[Any, ...]] = []
         self._hosts: defaultdict[int, list[int]] = defaultdict(lambda: [0] * (_TURN + 1))
         self._totals: defaultdict[str, int] = defaultdict(int)
+        self._tallies = Tallies(self._ask)
         self._results: list[tuple[bytes, ...]] = []
         self._due_at = 0.0
         """Nothing that is put off is due before this."""
@@ -83,16 +84,28 @@ class FrontierBook:
         if missing:
             self._known.update(json.loads(self.connection.execute(sql.KNOWN, (json.dumps(missing),)).fetchone()[0]))
 
-    def add(self, found: Iterable[tuple[int, Found]]) -> int:
-        """How many of these are new; ``load`` was told their digests."""
+    def add(
+        self,
+        found: Iterable[tuple[int, Found]],
+        bounds: Bounds | None = None,
+        left_out: list[tuple[Found, str]] | None = None,
+    ) -> int:
+        """How many of these are new; ``load`` was told their digests. What is beyond the bounds is not taken up."""
+        new = {digest: one for digest, one in found if digest not in self._known}
+        rows = [(digest, one, host_of(storable(one.url)), shape_of(one)) for digest, one in new.items()]
+        if bounds is not None:
+            self._tallies.learn((host, shape) for *_, host, shape in rows if shape or bounds.per_host is not None)
         count = 0
-        for digest, one in found:
-            if digest not in self._known:
-                self._known.add(digest)
-                url = storable(one.url)
-                row = (digest, host_of(url), one.depth, one.redirects, shape_of(url), url, storable(one.found_on))
-                self._new.append(row)
-                count += 1
+        for digest, one, host, shape in rows:
+            if bounds is not None and (why := self._tallies.refuses(one, host, shape, bounds)) is not None:
+                if left_out is not None:
+                    left_out.append((one, why))
+                continue
+            self._known.add(digest)
+            row = (digest, host, one.depth, one.redirects, shape, storable(one.url), storable(one.found_on))
+            self._new.append(row)
+            self._tallies.add(host, shape)
+            count += 1
         self._totals["waiting"] += count
         return count
 
@@ -151,10 +164,6 @@ class FrontierBook:
         )
         return min((at for at in (of_hosts, of_urls) if at is not None), default=None)
 
-    def tally(self, urls: Iterable[str]) -> list[Tally]:
-        asked = json.dumps([[host_of(url), shape_of(url)] for url in urls])
-        return [Tally(*counts) for counts in self._ask(sql.TALLY, asked)]
-
     def robots(self, host: str) -> KeptRobots | None:
         kept = self.connection.execute("SELECT status, body, fetched_at FROM robots WHERE host = ?", (host,)).fetchone()
         return None if kept is None else KeptRobots(*kept)
@@ -193,6 +202,7 @@ class FrontierBook:
     def forget(self) -> None:
         for kept in (self._known, self._new, self._ended, self._hosts, self._totals, self._results):
             kept.clear()
+        self._tallies.forget()
         self._lately = (set(), set())
         self._due_at = 0.0
         for pages in self._pages:
@@ -237,6 +247,7 @@ class FrontierBook:
             for host, count in self._ask(sql.NEW_BY_HOST, last):
                 self._hosts[host][_COLUMN_OF[WAITING]] += count
             self._new.clear()
+            self._tallies.written()
         self._put(sql.END, self._ended)
         self._ended.clear()
         self._put(sql.HOSTS, [(host, *counts, self._per_host, self.now) for host, counts in self._hosts.items()])
@@ -266,17 +277,6 @@ class FrontierBook:
             row = f"({', '.join('?' * width)})"
             values = [value for one in part for value in one] + [None] * (width * (size - len(part)))
             self.connection.execute(statement.format(values="VALUES " + ", ".join([row] * size)), values)
-
-
-def digest_of(text: str) -> int:
-    """64 bits: of a hundred million addresses two are taken for one with a chance of one in four thousand."""
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
-
-
-def shape_of(url: str) -> int:
-    """0 for an address without numbers: nothing else looks like it."""
-    shape = trap_shape(url)
-    return 0 if url.endswith(shape) else digest_of(shape)
 
 
 def _shares(most: Sequence[int], limit: int) -> list[int]:

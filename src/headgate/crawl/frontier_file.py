@@ -56,9 +56,10 @@ FORM = Form(
     application=0x48474352,  # "HGCR"
     schema=1,
     tables=TABLES,
+    name="frontier",
     absent="there is no crawl at",
     empty="is an empty file; no crawl has begun in it",
     elsewhere="name another output",
     cache=16_384,
 )
-open_to_write, open_to_read = FORM.open_to_write, FORM.open_to_read
+open_to_write, open_to_read, in_words = FORM.open_to_write, FORM.open_to_read, FORM.in_words

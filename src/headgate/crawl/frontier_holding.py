@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from ..batch.ledger import LedgerError
 from ..batch.sqlite_alive import Life, bury, is_alive
-from ..batch.sqlite_file import in_words
 from ..wire.redaction import redact
-from .frontier_file import open_to_write
+from .frontier_file import in_words, open_to_write
 from .output import Output
 from .output_file import Pages, name_of
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
-from ..batch.sqlite_file import in_words
-from .frontier_file import STATES, open_to_read
+from .frontier_file import STATES, in_words, open_to_read
 from .frontier_records import FrontierCounts, HostStanding, LostAddress
 
 T = TypeVar("T")

@@ -34,10 +34,15 @@ class Found:
 
     url: str
     depth: int
+    """Links from a seed. Of a sitemap it is below 0: -1 if robots.txt names it, -2 if one of those does, and so on."""
     found_on: str = ""
     """The page, sitemap or redirect that named it; empty for a seed."""
     redirects: int = 0
     """How many redirects in a row have led here."""
+
+    @property
+    def is_sitemap(self) -> bool:
+        return self.depth < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +64,35 @@ class Visit:
     reason: str = ""
     """Why it was put off last."""
 
+    @property
+    def is_sitemap(self) -> bool:
+        """Whether a robots.txt or a sitemap has named it as one."""
+        return self.depth < 0
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How many addresses of the same host, and of the same shape there, are known already; what a scope bounds."""
 
-    of_host: int
-    of_shape: int
+MOST_SITEMAPS = 10_000
+"""Of one host; an index may name more, but each of them may list tens of thousands of pages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How many addresses that pages lead to are taken up. What is beyond is left out, and that is told."""
+
+    per_host: int | None = None
+    per_shape: int = 10_000
+    """Of one host that differ in nothing but numbers (see ``trap_shape``)."""
+    sitemaps: int = MOST_SITEMAPS
+    """Of one host."""
+
+    def refuses(self, one: Found, on_host: int, of_shape: int) -> str | None:
+        """Why it is left out, in a clause about it, or None; so many are known of its host, and of its shape there."""
+        if self.per_host is not None and on_host >= self.per_host:
+            return f"is beyond the {self.per_host:,} addresses of its host"
+        if of_shape < (self.sitemaps if one.is_sitemap else self.per_shape):
+            return None
+        if one.is_sitemap:
+            return f"is beyond the {self.sitemaps:,} sitemaps of its host"
+        return f"is beyond {self.per_shape:,} addresses of its host that differ only in numbers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..batch.bell import Bell
 from ..core.budget import RetryBudget
 from ..core.decision import NEVER, UNKNOWN
 from ..core.words import span
-from ..limiter import Permit
 from .address import origin_of
 from .frontier import Visit
+from .keys import Leave
 from .robots import Rules
 from .visit import GivenUp, PutOff
 
@@ -98,7 +97,7 @@ class Lane:
     def keep_distance(self, now: float) -> None:
         """The host was asked just now: the crawl-delay begins."""
         told = [rules.delay or 0.0 for rules, _ in self._rules.values()]
-        if (seconds := max(*told, self.crawl.config.delay, 0.0)) > 0.0:
+        if (seconds := max(*told, self.crawl.config.delay, self.crawl.visiting.least_distance(self.host))) > 0.0:
             self.next_at = now + seconds
 
     async def go(self) -> None:
@@ -148,35 +147,35 @@ class Lane:
             return None  # what stands in the way may be another thing now
         self.waits_for = "pace"
         crawl.crew.pass_on()
-        permit = await crawl.visiting.leave(self.host)
-        if isinstance(permit, PutOff):
-            self.shut(permit.seconds, permit.reason)
+        leave = await crawl.visiting.leave(first.url)
+        if isinstance(leave, PutOff):
+            self.shut(leave.seconds, leave.reason)
             return None
         now = crawl.clock.now()
         if not crawl.crew.is_free:
-            permit.abandon()
+            leave.abandon()
             return None
         self.has_turn = False
         if not has_rules:
-            await self._read_rules(origin_of(first.url), permit)
+            await self._read_rules(origin_of(first.url), leave)
             return None
-        visit = self._take(now)
+        visit = self._take(now, origin_of(first.url))
         if visit is None:
-            permit.abandon()
+            leave.abandon()
             return None
         self.waits_for = ""
         self.keep_distance(now)
-        crawl.start(self, visit, permit)
+        crawl.start(self, visit, leave)
         return None
 
-    async def _read_rules(self, origin: str, permit: Permit) -> None:
+    async def _read_rules(self, origin: str, leave: Leave) -> None:
         """Robots.txt comes before every page, and is a call like any other."""
         crew = self.crawl.crew
         self.waits_for = "robots"
         self.in_flight += 1
         crew.working += 1
         try:
-            await self.crawl.manners.read(self, origin, permit)
+            await self.crawl.manners.read(self, origin, leave)
         finally:
             crew.working -= 1
             self.in_flight -= 1
@@ -188,9 +187,10 @@ class Lane:
     def _may_go(self, visit: Visit, now: float) -> bool:
         return not visit.attempts or self.budget.allows(now)
 
-    def _take(self, now: float) -> Visit | None:
+    def _take(self, now: float, origin: str) -> Visit | None:
+        """The next of this origin, for which there is leave."""
         for visit in self.stock:
-            if not self.knows_rules_of(visit.url):
+            if origin_of(visit.url) != origin or not self.knows_rules_of(visit.url):
                 continue
             if not visit.attempts:
                 self.budget.called(now)
@@ -220,57 +220,18 @@ class Lane:
         if self.opens_at > now:
             return f"{self.why_shut}, {span(self.opens_at - now)} to go"
         if self.waits_for == "pace":
-            seen = self.crawl.limiter.look(self.host)
-            return "" if seen is None else seen.reason
+            return next((seen.reason for seen in self.crawl.visiting.looks(self.host) if seen.reason), "")
         if self.waits_for == "crawl_delay":
             return f"crawl-delay, {span(max(0.0, self.next_at - now))} to go"
         words = {
             "answers": f"{self.in_flight} answers awaited",
-            "workers": "enough pages are under way" if self.crawl.is_full else "all workers are busy",
+            "workers": self._why_no_worker(),
             "robots": "reading robots.txt",
             "retry_budget": "the retry budget is spent",
         }
         return words.get(self.waits_for, self.waits_for)
 
-
-class Crew:
-    """The workers: so many fetches at once, and lanes that wait for one in turn."""
-
-    def __init__(self, workers: int, is_full: Callable[[], bool]) -> None:
-        self.workers = workers
-        self._is_full = is_full
-        self.working = 0
-        self.most_open = 2 * workers
-        """Pages fetched or being fetched that are not on disk yet; more would be fetched again after a crash."""
-        self.open = 0
-        self._wanting: dict[Lane, None] = {}
-
-    @property
-    def free(self) -> int:
-        return self.workers - self.working
-
-    @property
-    def is_free(self) -> bool:
-        return self.working < self.workers and self.open < self.most_open and not self._is_full()
-
-    def written(self) -> None:
-        """What came of a fetch is on disk, or is no page."""
-        self.open -= 1
-        self.pass_on()
-
-    def want(self, lane: Lane) -> None:
-        """The lane is rung when a worker is free and its turn has come."""
-        self._wanting.setdefault(lane)
-
-    def is_wanted_beside(self, lane: Lane) -> bool:
-        return len(self._wanting) > (lane in self._wanting)
-
-    def pass_on(self) -> None:
-        """A worker is free: tell the next who wants one."""
-        while self._wanting and self.is_free:
-            lane = next(iter(self._wanting))
-            del self._wanting[lane]
-            if lane.waits_for == "workers":
-                lane.has_turn = True
-                lane.bell.ring()
-                return
+    def _why_no_worker(self) -> str:
+        if self.crawl.is_full:
+            return "enough pages are under way"
+        return "all workers are busy" if self.crawl.room.is_open else "enough bytes are in memory"

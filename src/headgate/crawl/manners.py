@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.decision import UNKNOWN
-from ..limiter import Permit
 from .address import canonical, host_of
 from .fetched import Fetched
 from .frontier_records import Found, KeptRobots, Visit
+from .keys import Leave
 from .robots import LARGEST, Rules, rules_for
 from .visit import Arrived, Fate, GivenUp, PutOff, SentOn
 
@@ -39,11 +39,6 @@ READ_ASIDE = 64 * 1024
 
 def is_rulebook(visit: Visit) -> bool:
     return visit.number == 0
-
-
-def is_named_sitemap(visit: Visit) -> bool:
-    """Whether a robots.txt has named it; what a page links to is never that near, whatever the page is called."""
-    return visit.depth == 0 and visit.found_on.endswith(PATH)
 
 
 class Manners:
@@ -67,10 +62,10 @@ class Manners:
         lane.keep_distance(now)  # nobody knows when this host was asked last
         return True
 
-    async def read(self, lane: Lane, origin: str, permit: Permit) -> None:
-        """Fetch the rules by this permit; shut the lane if they cannot be had now, give it up if never."""
+    async def read(self, lane: Lane, origin: str, leave: Leave) -> None:
+        """Fetch the rules by this leave; shut the lane if they cannot be had now, give it up if never."""
         tried = self._tried.get(origin) or Visit(0, f"{origin}{PATH}", lane.host, 0)
-        fate = await self._ask(lane, tried, permit)
+        fate = await self._ask(lane, tried, leave)
         if isinstance(fate, PutOff):
             if len(self._tried) >= MOST_TRIED:
                 self._tried.pop(next(iter(self._tried)))
@@ -80,45 +75,46 @@ class Manners:
             return lane.shut(fate.seconds, f"robots.txt: {fate.reason}")
         self._tried.pop(origin, None)
         if isinstance(fate, GivenUp):
-            never = GivenUp(f"robots: no robots.txt to be had: {fate.reason}") if fate.sent else fate
+            why = f"robots: no page may be asked for without robots.txt, which could not be had: {fate.reason}"
+            never = GivenUp(why, attempts=0) if fate.sent else fate
             return lane.despair(origin, never)
         assert isinstance(fate, Arrived)
         return await self._keep(lane, origin, tried.url, fate.fetched)
 
-    async def _ask(self, lane: Lane, visit: Visit, permit: Permit | PutOff) -> Fate:
+    async def _ask(self, lane: Lane, visit: Visit, leave: Leave | PutOff) -> Fate:
         """The same way as every visit's, redirects followed at once: each hop by a permit of its own host."""
         visiting = self._crawl.visiting
         for _ in range(MOST_HOPS + 1):
-            if isinstance(permit, PutOff):
-                return permit
-            fate = await visiting.visit(visit, permit)
-            self._crawl.note_answer(fate)
+            if isinstance(leave, PutOff):
+                return leave
+            fate = await visiting.visit(visit, leave)
+            self._crawl.telling.answered(fate)
             if not isinstance(fate, SentOn):
                 return fate
             answer = fate
             if fate.target is None:
                 break
             visit = replace(visit, url=fate.target, host=host_of(fate.target))
-            permit = await self._leave_again(lane, visit.host)
-        if not isinstance(permit, PutOff):
-            permit.abandon()
+            leave = await self._leave_again(lane, visit)
+        if not isinstance(leave, PutOff):
+            leave.abandon()
         return Arrived(replace(answer.fetched, status=NOWHERE, body=b""), 0.0, 1)
 
-    async def _leave_again(self, lane: Lane, host: str) -> Permit | PutOff:
-        """A permit for the next hop. The host it leads to may be a slow one: no worker waits for it with us."""
+    async def _leave_again(self, lane: Lane, visit: Visit) -> Leave | PutOff:
+        """Leave for the next hop. The host it leads to may be a slow one: no worker waits for it with us."""
         crawl, crew = self._crawl, self._crawl.crew
         crew.working -= 1
         try:
-            if host == lane.host and crawl.config.delay:
+            if visit.host == lane.host and crawl.config.delay:
                 crew.pass_on()
                 await crawl.clock.sleep_async(crawl.config.delay)
             while True:
                 lane.waits_for = "robots"
                 crew.pass_on()
-                permit = await crawl.visiting.leave(host)
-                if isinstance(permit, PutOff) or crew.free > 0:
-                    return permit
-                permit.abandon()
+                leave = await crawl.visiting.leave(visit.url)
+                if isinstance(leave, PutOff) or crew.free > 0:
+                    return leave
+                leave.abandon()
                 lane.waits_for = "workers"
                 crew.want(lane)
                 await lane.bell.wait(UNKNOWN)
@@ -137,7 +133,7 @@ class Manners:
         crawl = self._crawl
         body = fetched.body[: LARGEST + 1]
         rules = await self._rules(fetched.status, body)
-        if crawl.config.sitemaps:
+        if crawl.config.sitemaps and crawl.config.max_depth != 0:
             crawl.report.open += await crawl.frontier.add(self._sitemaps(rules, url))
         await crawl.frontier.keep_robots(origin, KeptRobots(fetched.status, body, crawl.frontier.now()))
         lane.follow(origin, rules, until=crawl.clock.now() + rules.life)
@@ -146,4 +142,4 @@ class Manners:
 
     def _sitemaps(self, rules: Rules, url: str) -> list[Found]:
         found = (canonical(sitemap, url) for sitemap in rules.sitemaps)
-        return [Found(one, 0, url) for one in found if one is not None and not self._crawl.scope.refuses(one, 0)]
+        return [Found(one, -1, url) for one in found if one is not None and not self._crawl.scope.refuses(one, -1)]

@@ -17,19 +17,19 @@ from ..hooks import ask
 from .address import host_of, trap_shape
 from .extract import Extracted, Link, extract
 from .fetched import Fetched
-from .frontier import Found, Frontier
-from .frontier_records import Visit
-from .manners import is_named_sitemap
+from .frontier_records import Found, Visit
 from .output import Exchange, Page, Result
 from .page_facts import robots_words
-from .scope import Scope
-from .sitemap import read_sitemap
+from .scope import DEEPEST_SITEMAP, Scope
+from .sitemap import Sitemap, read_sitemap
 from .visit import Arrived
 
 READ_ASIDE = 256 * 1024
 """Bytes of a body above which it is read in another thread, to keep the event loop free."""
 MOST_FULL = 100_000
 """Kinds of addresses that are known to be full."""
+SITEMAPS = " sitemaps"
+"""What sitemaps are counted as: all of a host together."""
 SITEMAP_STARTS = (b"<urlset", b"<sitemapindex")
 LOOKED_AT = 1024
 """Bytes in which a sitemap shows that it is one."""
@@ -46,7 +46,6 @@ Extract = Callable[[Page, Fetched], Mapping[str, Any] | None]
 class Processing:
     def __init__(
         self,
-        frontier: Frontier,
         scope: Scope,
         *,
         agent: str,
@@ -54,21 +53,23 @@ class Processing:
         extract: Extract | None,
         keeps_exchange: bool,
     ) -> None:
-        self._frontier, self._scope, self._follow, self._extract = frontier, scope, follow, extract
+        self._scope, self._follow, self._extract = scope, follow, extract
         self._agent, self._keeps_exchange = agent, keeps_exchange
-        self._full: dict[tuple[str, str], str] = {}
-        """What no more addresses are taken of, and why."""
+        self._full: set[tuple[str, str]] = set()
+        """Hosts and kinds of which no more addresses are taken."""
 
     async def read(
         self, visit: Visit, arrived: Arrived, fetched_at: float, request_headers: Iterable[tuple[str, str]]
-    ) -> tuple[Result | None, list[Found]]:
-        """The page and what it leads to; None in place of the page for a sitemap."""
+    ) -> tuple[Result | None, list[Found], str]:
+        """The page and what it leads to. For a sitemap None in place of the page, and what is wrong with it."""
         fetched = arrived.fetched
         if is_sitemap(visit, fetched):
-            sitemap = await _aside(fetched, read_sitemap, fetched.body, visit.url)
-            listed = [Found(url, visit.depth, visit.url) for url in sitemap.sitemaps]
-            listed += [Found(page.url, visit.depth + 1, visit.url) for page in sitemap.pages]
-            return None, await self._with_room([one for one in listed if self._is_in_scope(one)])
+            sitemap: Sitemap = await _aside(fetched, read_sitemap, fetched.body, visit.url)
+            listed = [one for one in self._listed(visit, sitemap) if self._is_in_scope(one)]
+            problem = sitemap.problem
+            if sitemap.sitemaps and visit.depth <= -DEEPEST_SITEMAP:
+                problem = f"sitemap names further ones behind {DEEPEST_SITEMAP} in a row; they are not read"
+            return None, listed, problem
         read = await _aside(fetched, self._extracted, fetched)
         robots = read.robots_meta | robots_header(fetched, self._agent)
         page = self._page(visit, arrived, read, robots, fetched_at)
@@ -81,7 +82,15 @@ class Processing:
             and self._is_followed(page, link)
         ]
         exchange = _exchange(fetched, request_headers) if self._keeps_exchange else None
-        return Result(page, exchange), await self._with_room(followed)
+        return Result(page, exchange), followed, ""
+
+    def _listed(self, visit: Visit, sitemap: Sitemap) -> list[Found]:
+        """Pages are a link further than their sitemap; further sitemaps stand behind it."""
+        depth = max(visit.depth, 0) + 1
+        if self._scope.max_depth is not None and depth > self._scope.max_depth:
+            return []
+        listed = [Found(url, min(visit.depth, 0) - 1, visit.url) for url in sitemap.sitemaps]
+        return listed + [Found(page.url, depth, visit.url) for page in sitemap.pages]
 
     def _extracted(self, fetched: Fetched) -> Extracted:
         return extract(fetched.body, fetched.content_type, fetched.charset, fetched.url, agent=self._agent)
@@ -125,38 +134,25 @@ class Processing:
     def _is_followed(self, page: Page, link: Link) -> bool:
         return self._follow is None or bool(ask(self._follow, bool, page, link))
 
-    async def _with_room(self, wanted: list[Found]) -> list[Found]:
-        """Of those that are numbered, no more than the scope has room for."""
-        scope = self._scope
-        counted = [one for one in wanted if scope.max_per_host is not None or "#" in trap_shape(one.url)]
-        if not counted:
-            return wanted
-        tallies = await self._frontier.tally([one.url for one in counted])
-        here: dict[tuple[str, str], int] = {}
-        left_out = set()
-        for one, tally in zip(counted, tallies, strict=True):
-            host, shape = host_of(one.url), trap_shape(one.url)
-            on_host, of_shape = here.get((host, ""), 0), here.get((host, shape), 0)
-            why_not = scope.refuses(
-                one.url, one.depth, on_host=tally.of_host + on_host, of_shape=tally.of_shape + of_shape
-            )
-            if why_not is None:
-                here[host, ""], here[host, shape] = on_host + 1, of_shape + 1
-                continue
-            left_out.add(one.url)
-            if tally.of_shape >= scope.max_per_shape and len(self._full) < MOST_FULL:
-                self._full[host, shape] = why_not
-        return [one for one in wanted if one.url not in left_out]
+    def note_full(self, one: Found) -> None:
+        """There are too many of its kind; further ones need not be looked at."""
+        if len(self._full) < MOST_FULL:
+            self._full.add((host_of(one.url), kind_of(one)))
 
     def _is_in_scope(self, one: Found) -> bool:
         if self._scope.refuses(one.url, one.depth) is not None:
             return False
-        return not self._full or (host_of(one.url), trap_shape(one.url)) not in self._full
+        return not self._full or (host_of(one.url), kind_of(one)) not in self._full
+
+
+def kind_of(one: Found) -> str:
+    """What it is counted with."""
+    return SITEMAPS if one.is_sitemap else trap_shape(one.url)
 
 
 def is_sitemap(visit: Visit, fetched: Fetched) -> bool:
     """Whether it was named as one, or looks like one."""
-    if is_named_sitemap(visit):
+    if visit.is_sitemap:
         return True
     start = fetched.body[:LOOKED_AT]
     if start.startswith(b"\x1f\x8b"):

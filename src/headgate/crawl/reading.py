@@ -5,7 +5,8 @@
     after each piece    how slow, how many bytes packed
     after each step     how many bytes unpacked, and how many for each that came
 
-One timer does it all: it is set anew for every piece. Of an answer that is not 2xx the status is what matters, so
+One timer does it all: it is set anew for every piece, and stands still while there is no room in memory for the
+next. Of an answer that is not 2xx the status is what matters, so
 whatever is wrong with its body, it is an answer.
 """
 
@@ -22,6 +23,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from ..wire.times import retry_after
 from .address import host_of
 from .fetched import Fetched, FetchLimits, FetchProblem
+from .room import Share
 from .unpack import UnpackError, unpacker
 
 LARGEST_ERROR_BODY = 65_536
@@ -37,9 +39,9 @@ _XML = re.compile(r"(?:application|text)/[a-z0-9.-]+\+xml")
 class Reading:
     """One answer on its way in. ``alarm`` is the timer that everything happens under."""
 
-    def __init__(self, url: str, limits: FetchLimits, accept: Collection[str]) -> None:
+    def __init__(self, url: str, limits: FetchLimits, accept: Collection[str], share: Share | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._url, self._limits, self._accept = url, limits, accept
+        self._url, self._limits, self._accept, self._share = url, limits, accept, share
         self._started_at = self._loop.time()
         self._total_at = self._started_at + limits.total
         self.first_byte_at = min(self._total_at, self._started_at + limits.first_byte)
@@ -99,9 +101,11 @@ class Reading:
             self._body_at = self._loop.time()
             while piece := await self._piece(response, largest):
                 if unpacking is None:
+                    await self._make_room(len(piece))
                     content += piece
                     continue
                 for part in unpacking.feed(piece):
+                    await self._make_room(len(part))
                     content += part
                     self._judge(len(content), unpacking.taken, largest)
             if unpacking is not None:
@@ -125,6 +129,20 @@ class Reading:
         if piece and lasted > self._limits.silence and self._came < self._limits.slowest * lasted:
             raise self._problem("timeout", f"sent less than {self._limits.slowest:,.0f} bytes per second of its answer")
         return piece
+
+    async def _make_room(self, count: int) -> None:
+        """Not before there is memory for it; the server is not to blame for the time."""
+        share = self._share
+        if share is None or share.grow(count):
+            return
+        began_at = self._loop.time()
+        self.alarm.reschedule(None)
+        while not share.grow(count):
+            await share.wait()
+        paused = self._loop.time() - began_at
+        self._total_at += paused
+        self._body_at += paused
+        self.alarm.reschedule(self._total_at)
 
     def _judge(self, unpacked: int, taken: int, largest: int) -> None:
         if unpacked > self._limits.largest_ratio * taken and unpacked > min(UNSUSPECTED, largest):

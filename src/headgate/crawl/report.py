@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 STAGES = ("extraction", "processing", "output")
 MOST_REASONS = 100
 """Kinds of ends that are told apart."""
+MOST_NAMED = 100
+"""Sitemaps with problems, and kinds of which there are too many, that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class CrawlEvent:
     at: float
     """On the crawler's clock."""
     kind: str
-    """call, page, failed, refused, put_off, sent_on, robots, host_shut or stopped."""
+    """call, page, failed, refused, put_off, sent_on, robots, sitemap, capped, host_shut or stopped."""
     host: str = ""
     url: str = ""
     status: int | None = None
@@ -40,6 +42,8 @@ class CrawlEvent:
     """Seconds it has waited in front of a stage ..."""
     worked: Mapping[str, float] = field(default_factory=dict)
     """... and been worked on there; of the extraction that is the fetch."""
+    credential: str = ""
+    """Of a call: the label of the one it was made with."""
 
 
 @dataclass(slots=True)
@@ -65,10 +69,15 @@ class CrawlReport:
     failed: int = 0
     """Addresses given up, each written down with its reason."""
     refused: int = 0
-    """Addresses not visited because robots.txt says so."""
+    """Addresses not visited: robots.txt forbids it, they lie outside, their address is private."""
     sent_on: int = 0
     """Redirects."""
     sitemaps: int = 0
+    sitemap_problems: dict[str, str] = field(default_factory=dict)
+    """Sitemaps that could not be read in whole, and why; the first of them."""
+    capped: dict[str, str] = field(default_factory=dict)
+    """Of which kinds (host and shape) more addresses were found than ``max_per_shape`` or ``max_per_host`` let in, and
+    the first that was not followed; the first of those kinds."""
     put_off: int = 0
     """Times an address was put off."""
     before: int = 0
@@ -111,3 +120,14 @@ class CrawlReport:
         self.failed += 1
         category = reason.partition(":")[0]
         self.reasons[category if category in self.reasons or len(self.reasons) < MOST_REASONS else "other"] += 1
+
+    def note_sitemap(self, url: str, problem: str) -> None:
+        if len(self.sitemap_problems) < MOST_NAMED:
+            self.sitemap_problems[url] = problem
+
+    def note_capped(self, kind: str, url: str) -> bool:
+        """Whether that is news."""
+        if kind in self.capped or len(self.capped) >= MOST_NAMED:
+            return False
+        self.capped[kind] = url
+        return True

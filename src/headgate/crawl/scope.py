@@ -1,7 +1,7 @@
 """Which addresses belong to a crawl.
 
-The answer is a sentence, so that whoever wonders why a page is missing can be told. Counting is the
-frontier's, which has every address on disk; here its counts are only judged.
+The answer is a sentence, so that whoever wonders why a page is missing can be told. How many addresses of a kind there
+may be is bounded by the frontier, which has every one on disk.
 
 Patterns are globs, over the whole address or, if they begin with a slash, over path and query: ``*`` is any
 text, ``?`` any one character. ``re:`` before one makes it a regular expression that is searched for in the address.
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from fnmatch import translate
 
-from ..checks import check, check_whole, is_whole
+from ..checks import check, is_whole
 from ..errors import ConfigError
 from .address import host_of, origin_of
 
@@ -22,6 +22,8 @@ DEEPEST_PATH = 20
 MOST_HOSTS = 1_000_000
 MOST_PATTERNS = 1_000
 LONGEST_PATTERN = 2_048
+DEEPEST_SITEMAP = 5
+"""Sitemaps in a row that name one another; the protocol knows two."""
 
 _CYCLE = re.compile(r"((?:/[^/]+){1,5}?)\1\1(?=/|$)")
 """/a/b/a/b/a/b: a relative link that should have been absolute."""
@@ -40,9 +42,6 @@ class Scope:
     exclude: tuple[str, ...] = ()
     max_depth: int | None = None
     """Links from a seed."""
-    max_per_host: int | None = None
-    max_per_shape: int = 1_000
-    """Addresses of one host that differ in nothing but numbers (see ``trap_shape``)."""
     _wanted: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
     _unwanted: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
 
@@ -50,18 +49,13 @@ class Scope:
         if self.hosts is not None:
             check("hosts", len(self.hosts), 1 <= len(self.hosts) <= MOST_HOSTS, f"1 to {MOST_HOSTS:,} hosts, or None")
             object.__setattr__(self, "hosts", frozenset(_plain(host_of(host)) for host in self.hosts))
-        for name, least in (("max_depth", 0), ("max_per_host", 1)):
-            value = getattr(self, name)
-            check(name, value, value is None or is_whole(value, least), f"a whole number, {least} or more, or None")
-        check_whole("max_per_shape", self.max_per_shape)
+        fine = self.max_depth is None or is_whole(self.max_depth, 0)
+        check("max_depth", self.max_depth, fine, "a whole number, 0 or more, or None")
         object.__setattr__(self, "_wanted", _compiled("include", self.include))
         object.__setattr__(self, "_unwanted", _compiled("exclude", self.exclude))
 
-    def refuses(self, url: str, depth: int, *, on_host: int = 0, of_shape: int = 0) -> str | None:
-        """Why this canonical address is left out, in a clause about it, or None.
-
-        ``on_host`` and ``of_shape`` are how many addresses of its host, and of its shape there, have been taken up.
-        """
+    def refuses(self, url: str, depth: int) -> str | None:
+        """Why this canonical address is left out, in a clause about it, or None. Of a sitemap the depth is below 0."""
         if not self._has(host_of(url)):
             return "is on another host"
         if self.max_depth is not None and depth > self.max_depth:
@@ -70,7 +64,9 @@ class Scope:
             return "is excluded by a pattern"
         if depth > 0 and self._wanted and not any(pattern.search(url) for pattern in self._wanted):
             return "matches no pattern of those to include"
-        return self._trapped(url, on_host, of_shape)
+        if depth < -DEEPEST_SITEMAP:
+            return f"is a sitemap behind {DEEPEST_SITEMAP} others"
+        return _trapped(url)
 
     def _has(self, host: str) -> bool:
         if self.hosts is None or _plain(host) in self.hosts:
@@ -80,17 +76,14 @@ class Scope:
         labels = host.split(".")
         return any(".".join(labels[first:]) in self.hosts for first in range(1, len(labels)))
 
-    def _trapped(self, url: str, on_host: int, of_shape: int) -> str | None:
-        path = url[len(origin_of(url)) :].partition("?")[0]
-        if path.count("/") > DEEPEST_PATH:
-            return f"is more than {DEEPEST_PATH} folders deep"
-        if _CYCLE.search(path):
-            return "repeats the same folders three times in a row"
-        if self.max_per_host is not None and on_host >= self.max_per_host:
-            return f"is beyond the {self.max_per_host:,} addresses of its host"
-        if of_shape >= self.max_per_shape:
-            return f"is beyond {self.max_per_shape:,} addresses of its host that differ only in numbers"
-        return None
+
+def _trapped(url: str) -> str | None:
+    path = url[len(origin_of(url)) :].partition("?")[0]
+    if path.count("/") > DEEPEST_PATH:
+        return f"is more than {DEEPEST_PATH} folders deep"
+    if _CYCLE.search(path):
+        return "repeats the same folders three times in a row"
+    return None
 
 
 def _plain(host: str) -> str:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from xml.parsers import expat
 
 from .address import LONGEST_ADDRESS, canonical
-from .charset import decode
 from .unpack import Unpacker, UnpackError
 
 LARGEST = 50 * 1024 * 1024
@@ -30,6 +30,9 @@ DEEPEST = 32
 MOST_ELEMENTS = 1_000_000
 LONGEST_TOKEN = 1 << 20
 """Bytes of a single tag or comment."""
+
+LONGEST_LOC = 8_192
+"""Bytes of an address as it is written, with all that may stand around it."""
 
 _STEP = 1 << 16
 _LOC = re.compile(rb"(?i)<(?!image:|video:)(?:\w{1,20}:)?loc\s*>\s*(?:<!\[CDATA\[)?([^<>\]]{1,4096})")
@@ -60,16 +63,18 @@ class Sitemap:
 def read_sitemap(body: bytes, url: str) -> Sitemap:
     """What the sitemap at ``url`` lists, each address once and in canonical form. Never raises."""
     problems: list[str] = []
-    body = _unpacked(body, problems)
     found = _Found(url)
-    if not body.strip():
+    pieces = _unpacked(body, problems)
+    start = next((begin for piece in pieces if (begin := piece.lstrip())), b"")
+    if not start:
         problems.append("is empty")
-    elif _MARKUP.match(body):
+    elif _MARKUP.match(start):
         problems.append("is a web page")
-    elif body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") or body.startswith((b"\xff\xfe", b"\xfe\xff")):
-        _read_xml(body, found, problems)
+    elif start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") or start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        if not _read_xml(chain((start,), pieces), found, problems):
+            _read_on(_unpacked(body, []), found, is_index=bool(_INDEX.search(start)))
     else:
-        _read_lines(body, found)
+        _read_lines(chain((start,), pieces), found)
     if found.strange:
         problems.append(f"has {found.strange:,} entries that are no addresses")
     if found.full:
@@ -110,31 +115,34 @@ class _StopError(Exception):
     """Nothing more is to be read; the message is a clause about the sitemap, or empty."""
 
 
-def _unpacked(body: bytes, problems: list[str]) -> bytes:
-    if not body.startswith(b"\x1f\x8b"):
-        if len(body) > LARGEST:
-            problems.append(f"has more than {LARGEST:,} bytes; the rest was not read")
-        return body[:LARGEST]
-    unpacker, out = Unpacker("gzip"), bytearray()
+def _unpacked(body: bytes, problems: list[str]) -> Iterator[bytes]:
+    """The sitemap piece by piece, as far as it counts; what came packed is never unpacked as a whole."""
+    is_packed = body.startswith(b"\x1f\x8b")
+    unpacker, came = Unpacker("gzip"), 0
+    pieces = unpacker.feed(body) if is_packed else (body[at : at + _STEP] for at in range(0, len(body), _STEP))
     try:
-        for step in unpacker.feed(body):
-            out += step
-            if len(out) > LARGEST:
-                problems.append(f"unpacks to more than {LARGEST:,} bytes; the rest was not read")
-                return bytes(out[:LARGEST])
+        for piece in pieces:
+            yield piece[: LARGEST - came]
+            came += len(piece)
+            if came > LARGEST:
+                problems.append(
+                    f"{'unpacks to' if is_packed else 'has'} more than {LARGEST:,} bytes; the rest was not read"
+                )
+                return
         unpacker.finish()
     except UnpackError:
         problems.append("cannot be unpacked to its end")
-    return bytes(out)
 
 
-def _read_xml(body: bytes, found: _Found, problems: list[str]) -> None:
-    reader = _XmlReader(found)
+def _read_xml(pieces: Iterable[bytes], found: _Found, problems: list[str]) -> bool:
+    """False if it is broken."""
+    reader, fed = _XmlReader(found), 0
     try:
-        for fed, piece in enumerate(_pieces(body.lstrip())):
+        for piece in pieces:
             reader.parser.Parse(piece, False)
-            if fed * _STEP - reader.parser.CurrentByteIndex > LONGEST_TOKEN:
+            if fed - reader.parser.CurrentByteIndex > LONGEST_TOKEN:
                 raise _StopError(f"has a tag or comment of more than {LONGEST_TOKEN:,} bytes; the rest was not read")
+            fed += len(piece)
         reader.parser.Parse(b"", True)
     except _StopError as why:
         if str(why):
@@ -142,30 +150,39 @@ def _read_xml(body: bytes, found: _Found, problems: list[str]) -> None:
     except (expat.ExpatError, LookupError, ValueError) as error:
         why_not = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else "unknown charset"
         problems.append(f"is broken XML ({why_not})")
-        _read_on(body, found)
+        return False
+    return True
 
 
-def _pieces(body: bytes) -> Iterator[bytes]:
-    return (body[start : start + _STEP] for start in range(0, len(body), _STEP))
-
-
-def _read_on(body: bytes, found: _Found) -> None:
+def _read_on(pieces: Iterable[bytes], found: _Found, *, is_index: bool) -> None:
     """Every ``<loc>``, wherever it stands; those read already are known."""
-    is_sitemap = bool(_INDEX.search(body[:_STEP]))
+    text = b""
     try:
-        for loc in _LOC.finditer(body):
-            found.add(html.unescape(loc[1].decode("utf-8", "replace")), is_sitemap=is_sitemap)
+        for piece in chain(pieces, (b"<",)):  # whatever is open at the end is closed by that
+            text += piece
+            read = 0
+            for loc in _LOC.finditer(text):
+                if loc.end() == len(text):
+                    break  # it may go on in the next piece
+                found.add(html.unescape(loc[1].decode("utf-8", "replace")), is_sitemap=is_index)
+                read = loc.end()
+            text = text[max(read, len(text) - LONGEST_LOC) :]
     except _StopError:
         pass
 
 
-def _read_lines(body: bytes, found: _Found) -> None:
+def _read_lines(pieces: Iterable[bytes], found: _Found) -> None:
+    rest = b""
     try:
-        for line in decode(body).text.splitlines():
-            if line.lstrip().startswith(("http://", "https://")):
-                found.add(line)
-            elif line.strip():
-                found.strange += 1
+        for piece in chain(pieces, (b"\n",)):
+            *lines, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
+            for line in lines:
+                if line.lstrip(b"\xef\xbb\xbf \t").startswith((b"http://", b"https://")):
+                    found.add(line.decode("utf-8-sig", "replace"))
+                elif line.strip():
+                    found.strange += 1
+            if len(rest) > LONGEST_LOC:
+                rest = b"..."  # no address is as long as that
     except _StopError:
         pass
 

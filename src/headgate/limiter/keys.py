@@ -35,6 +35,7 @@ from .permit import LongPermit, Permit
 if TYPE_CHECKING:
     from .line import Line
     from .serving import Serving
+    from .sharing import Sharing
 
 PACK_AFTER = 10.0
 """Seconds without a call after which a key is packed."""
@@ -110,8 +111,15 @@ def unpack(gate: KeyGate, packed: bytes, now: float) -> None:
 
 
 class Keys:
-    def __init__(self, config: RateLimitConfig, limiter: Serving, for_key: Callable[[str], RateLimitConfig]) -> None:
+    def __init__(
+        self,
+        config: RateLimitConfig,
+        limiter: Serving,
+        for_key: Callable[[str], RateLimitConfig],
+        sharing: Sharing | None = None,
+    ) -> None:
         self.config = config
+        self.sharing = sharing
         self.for_key = for_key
         self.limiter = limiter
         self.gates: OrderedDict[str, KeyGate] = OrderedDict()
@@ -152,6 +160,9 @@ class Keys:
     def part(self, key: str, pace_key: str, config: RateLimitConfig, now: float) -> None:
         """The gate of a key goes to another key; its circuit stays behind, in a new gate with these settings."""
         if (key not in self.gates and key not in self.packed) or pace_key in self.gates or pace_key in self.packed:
+            return
+        if self.sharing is not None:
+            self.gates[key] = self._gate(key, config, now)
             return
         moved = self.open(key, now)
         fresh = self._gate(key, config, now)
@@ -276,6 +287,8 @@ class Keys:
         return gate
 
     def _gate(self, name: str, config: RateLimitConfig, now: float) -> KeyGate:
+        if self.sharing is not None and config.enabled:
+            return self.sharing.gate(name, self._policy(config), config, now)
         return (KeyGate if config.enabled else OpenGate)(name, self.limiter, self._policy(config), now)
 
     def _policy(self, config: RateLimitConfig) -> GatePolicy:

@@ -144,7 +144,7 @@ class AdaptiveRateLimiter(Serving):
             gate.teach(signal, latency, now, draw)
             self._again += signal.outcome in AGAIN
             self.tell.note_changes(gate, before, now)
-            self._serve(gate, now)
+            self.serve(gate, now)
         self.tell.flush()
 
     def pause(self, key: str, seconds: float) -> None:
@@ -159,7 +159,7 @@ class AdaptiveRateLimiter(Serving):
             before = self.tell.look(gate)
             gate.rest(min(seconds, LONGEST_WAIT), now)
             self.tell.note_changes(gate, before, now)
-            self._serve(gate, now)
+            self.serve(gate, now)
         self.tell.flush()
 
     def check(self, key: str, cost: Cost) -> None:
@@ -202,6 +202,14 @@ class AdaptiveRateLimiter(Serving):
             now = self._now()
             gate = self._keys.look(key, now)
             return None if gate is None else key_snapshot(gate, now)
+
+    def close(self) -> None:
+        """Give back what is held of a shared quota and leave it; a limiter that shares nothing has nothing to do.
+
+        It happens by itself when the program ends.
+        """
+        if self._sharing is not None:
+            self._sharing.close()
 
     def snapshot(self, top: int = 100) -> LimiterSnapshot:
         """What is going on: totals, and the ``top`` keys that were used last."""

@@ -18,6 +18,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
@@ -39,6 +40,10 @@ from .line import MOST_WAITING, Line, Waiter
 from .permit import LongPermit, Permit
 from .telling import Telling
 
+if TYPE_CHECKING:
+    from ..stores.contract import Store
+    from .sharing import Sharing
+
 log = logging.getLogger("headgate")
 
 LONGEST_DECISION = 0.5
@@ -59,20 +64,24 @@ class Serving:
         rng: random.Random | None = None,
         on_event: Callable[[Event], None] | None = None,
         for_key: Callable[[str], RateLimitConfig] | None = None,
+        store: Store | str | None = None,
     ) -> None:
-        """``for_key`` finds the settings of a key whose owner is not known yet; by default ``config`` does.
+        """``store`` shares all keys with whoever uses the same one: "machine", "redis://...", or an object.
 
+        ``for_key`` finds the settings of a key whose owner is not known yet; by default ``config`` does.
         It is asked under the lock and must give the very same object each time.
         """
         self.config = RateLimitConfig() if config is None else config
         self.clock: Clock = SystemClock() if clock is None else clock
         self._rng = random.Random() if rng is None else rng
         self.tell = Telling(on_event)
-        self._lock = threading.Lock()
+        self.lock = self._lock = threading.Lock()
         self._take_lock, self._free_lock = self._lock.acquire, self._lock.release
         self._left_to_do: deque[Callable[[], None]] = deque()
         self._now = self.clock.now
-        self._keys = Keys(self.config, self, for_key or self.config.for_key)
+        self.draw = self._rng.random
+        self._sharing = None if store is None else _share(store, self)
+        self._keys = Keys(self.config, self, for_key or self.config.for_key, self._sharing)
         self._gates = self._keys.gates
         self._find = self._gates.get
         self._waited = self._denied = self._again = 0
@@ -85,14 +94,14 @@ class Serving:
             now = self._now()
             waiter.is_up()
             for gate in waiter.gates:
-                self._serve(gate, now)
+                self.serve(gate, now)
             if not waiter.settled and now >= waiter.give_up_at:
                 decider, decision = self._forecast(waiter.gates, waiter.cost, now)
                 retry_after = decision.until - now if isinstance(decision, Wait) and decision.is_forecast else None
                 reason = "not let through within the time allowed"
                 self._settle(waiter, None, WaitTooLongError(decider.key, reason, retry_after), now)
                 for gate in waiter.gates:
-                    self._serve(gate, now)
+                    self.serve(gate, now)
         self.tell.flush()
 
     def _line_up(
@@ -153,7 +162,7 @@ class Serving:
         if line is not None and line.is_arranged(gate.rate, now):
             gate.note_wait(line.forecast, now)
         else:
-            self._serve(gate, now)
+            self.serve(gate, now)
 
     def _forecast(self, gates: list[KeyGate], cost: Cost, now: float) -> tuple[KeyGate, Wait | Refuse]:
         """When the turn of somebody who lines up now would come, and which key decides that."""
@@ -172,7 +181,7 @@ class Serving:
                 latest, decides = decision, gate
         return decides, latest
 
-    def _serve(self, first: KeyGate, now: float) -> None:
+    def serve(self, first: KeyGate, now: float) -> None:
         """Let through whoever's turn has come, and set the timer of the one after."""
         to_serve = [first]
         while to_serve:
@@ -267,7 +276,7 @@ class Serving:
             elif not waiter.settled:
                 self._settle(waiter, None, None, now)
             for gate in waiter.gates:
-                self._serve(gate, now)
+                self.serve(gate, now)
 
         self._when_free(leave)
 
@@ -318,7 +327,7 @@ class Serving:
                 if before is not None:
                     self.tell.note_changes(gate, before, now)
             if gate.waited_for:
-                self._serve(gate, now)
+                self.serve(gate, now)
             if now >= self._keys.tidy_at:
                 self._tidy(now)
         if before is not None:
@@ -352,7 +361,7 @@ class Serving:
         for one in (permit, *permit.others):
             if one.gate.release(one) if sent else one.gate.abandon(one):
                 self._keys.touch(one.gate, now)
-            self._serve(one.gate, now)
+            self.serve(one.gate, now)
 
     def _named_by(self, signal: Signal, permit: Permit, cost: Cost | None, now: float) -> Permit:
         """The permit of the key that the answer speaks of, else the first; the others are released."""
@@ -363,7 +372,7 @@ class Serving:
                 if cost is not None:
                     one.gate.settle(one, cost if isinstance(cost, Mapping) else {"requests": cost})
                 self._keys.touch(one.gate, now)
-                self._serve(one.gate, now)
+                self.serve(one.gate, now)
         return named
 
     def _look_after_all(self, gates: list[KeyGate], now: float) -> None:
@@ -387,3 +396,10 @@ class Serving:
                 gate.seq,
             )
             self.tell.flush()
+
+
+def _share(store: Store | str, limiter: Serving) -> Sharing:
+    from ..stores import open_store  # here, because most programs share nothing
+    from .sharing import Sharing
+
+    return Sharing(open_store(store), limiter, refuses=limiter.config.without_store == "refuse")

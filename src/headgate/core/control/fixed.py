@@ -11,6 +11,7 @@ from .protocol import Controller
 
 class Fixed(Controller):
     __slots__ = ("rate",)
+    learns = False
 
     def __init__(self, rate: float) -> None:
         self.rate = rate

@@ -30,6 +30,9 @@ class Controller:
     watches_sends: ClassVar[bool] = False
     """Whether the gate calls ``on_send`` and ``on_wait``; most strategies learn from answers alone."""
 
+    learns: ClassVar[bool] = True
+    """Whether anything follows from a success. Where the key is shared with other processes, it is told only then."""
+
     rate: float
     hold_until: float = NEVER
     cap: float = UNKNOWN

@@ -1,8 +1,9 @@
 """One known limit that many share: a bucket that keeps bursts down, and a record that keeps every window.
 
 The bucket refills at ``(amount - burst) / window``. The record of the last window is what makes the promise:
-whatever came back, was charged later or ran over, no window ever holds more than ``amount``. It has
-``SLICES`` entries at most; calls that are closer together than that count as if the last of them were all.
+whatever came back or was charged later, no window ever lets more than ``amount`` start. A call counts
+until a window after its start, which may be a while after it was taken for. The record has about ``SLICES`` entries:
+calls that are taken closer together than that count as if the last of them were all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 SLICES = 64
 ROUNDING = 1e-9
+INSTANT = 1e-6
 
 
 class Allowance:
@@ -20,7 +22,7 @@ class Allowance:
         self.amount, self.window, self.burst = amount, window, burst
         self.level, self.filled_at = burst, now
         self.spent: list[list[float]] = []
-        """When each entry began, when it was last added to, and how much; oldest first."""
+        """When each entry began, when the last call of it starts, and how much; oldest first."""
 
     def ready_at(self, amount: float, now: float) -> float:
         """The instant at which ``amount`` may be taken; ``now`` means at once."""
@@ -33,21 +35,29 @@ class Allowance:
         missing = min(amount, self.burst) - self.level
         return max(free_at, now + missing / refill) if missing > ROUNDING * self.burst else free_at
 
-    def take(self, amount: float, now: float) -> None:
+    def take(self, amount: float, now: float, starts_at: float) -> None:
         self.level -= amount
         if self.spent and now < self.spent[-1][0] + self.window / SLICES:
-            self.spent[-1][1] = now
+            self.spent[-1][1] = max(starts_at, self.spent[-1][1])
             self.spent[-1][2] += amount
         else:
-            self.spent.append([now, now, amount])
+            self.spent.append([now, starts_at, amount])
 
-    def give_back(self, amount: float, taken_at: float) -> None:
-        """Refund what was taken then and not used; below 0, charge what was used beyond it."""
+    def give_back(self, amount: float, taken_at: float, now: float) -> None:
+        """Refund what was taken then and not used; below 0, charge what was used beyond it, which counts from now."""
+        if amount < 0:
+            self.take(-amount, now, now)
+            return
         self.level = min(self.burst, self.level + amount)
-        for entry in reversed(self.spent):
-            if entry[0] <= taken_at + ROUNDING or entry is self.spent[0]:
+        for entry in reversed(self.spent):  # if none is that old, it has left the window already
+            if entry[0] <= taken_at + INSTANT:
                 entry[2] = max(0.0, entry[2] - amount)
                 break
+
+    def go_on_from(self, before: Allowance) -> None:
+        """Know what was spent under a limit that was put otherwise."""
+        self.level, self.filled_at = min(self.burst, before.level), before.filled_at
+        self.spent = before.spent
 
     def _window_free_at(self, amount: float, now: float) -> float:
         spent = self.spent

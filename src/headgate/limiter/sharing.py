@@ -1,0 +1,227 @@
+"""Between a limiter and its store: one thread that visits the desks of all keys in use, so that nobody else has to.
+
+    gate wants something ──poke──> step: collect visits ──one round trip──> replies ──> serve the lines
+                                         under the lock      without it      under the lock
+
+A visit that fails sends every gate on its own way (``SharedGate.go_alone``); the thread goes on trying, and the first
+visit that succeeds brings all of them back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Protocol
+
+from ..config import RateLimitConfig
+from ..core.decision import UNKNOWN
+from ..core.gate import GatePolicy
+from ..core.sharing.visit import Reply, Visit
+from ..stores.contract import Store, StoreDown
+from ..stores.naming import member_name
+from .shared import IDLE_EVERY, LEAVE_AFTER, SharedGate
+
+if TYPE_CHECKING:
+    from .serving import Serving
+
+log = logging.getLogger("headgate")
+
+TRY_AGAIN = 0.1
+TRY_AGAIN_AT_MOST = 1.0
+"""Seconds between two attempts to reach a store that is down: twice as many each time."""
+
+
+class Wake(Protocol):
+    """What a round waits for."""
+
+    def set(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
+
+class Sharing:
+    """A store may bring its own rounds: one with a method ``drive`` is given this object and returns a ``Wake``."""
+
+    def __init__(self, store: Store, limiter: Serving, *, refuses: bool) -> None:
+        self.store = store
+        self.refuses = refuses
+        """Whether nothing may start while the store is down."""
+        self.failures = 0
+        """Visits that failed."""
+        self.is_down = False
+        self.member = member_name()
+        self._limiter = weakref.ref(limiter)
+        self._gates: dict[str, SharedGate] = {}
+        self._wake: Wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self.closed = False
+        self._patience = TRY_AGAIN
+        self._draw = limiter.draw
+        self._now = limiter.clock.now
+
+    @property
+    def limiter(self) -> Serving | None:
+        return self._limiter()
+
+    def gate(self, key: str, policy: GatePolicy, config: RateLimitConfig, now: float) -> SharedGate:
+        """The gate of a key that is shared."""
+        limiter = self.limiter
+        assert limiter is not None
+        return SharedGate(key, limiter, policy, now, self, config)
+
+    def poke(self, gate: SharedGate) -> None:
+        """This gate's visit is due. Called under the limiter's lock."""
+        if self._gates.get(gate.key) is not gate:
+            self._gates[gate.key] = gate
+            if self.is_down:
+                gate.go_alone(self._now())
+        if self._thread is None or self._pid != os.getpid():
+            self._start()
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _start(self) -> None:
+        if self.closed:
+            return
+        drive = getattr(self.store, "drive", None)
+        if drive is not None:
+            self._wake = drive(self)
+            self._thread = threading.current_thread()
+            return
+        if self._pid != os.getpid():  # a child of the process that began: another member
+            self._pid, self.member = os.getpid(), member_name()
+        wake = self._wake = threading.Event()
+        self._thread = threading.Thread(
+            target=_run, args=(weakref.ref(self), wake), name="headgate-sharing", daemon=True
+        )
+        self._thread.start()
+        atexit.register(_close, weakref.ref(self))
+
+    # ------------------------------------------------------------------ one round
+
+    def collect(self, now: float) -> list[tuple[SharedGate, Visit]]:
+        """Everybody whose visit is due, and what is to be said. Under the limiter's lock."""
+        due: list[tuple[SharedGate, Visit]] = []
+        for key, gate in list(self._gates.items()):
+            if gate.visit_at <= now:
+                leaves = gate.is_idle and now >= gate.last_sent_at + LEAVE_AFTER and now >= gate.used_at + LEAVE_AFTER
+                due.append((gate, gate.visit(self.member, now, self._draw(), leaves=leaves)))
+                if leaves:
+                    del self._gates[key]
+        return due
+
+    def deliver(self, due: list[tuple[SharedGate, Visit]], replies: list[Reply], sent_at: float, now: float) -> None:
+        """Hand each gate its reply. Under the limiter's lock."""
+        limiter = self.limiter
+        if limiter is None:
+            return
+        if self.is_down:
+            self.is_down, self._patience = False, TRY_AGAIN
+            log.info("%s is back", self.store.where)
+            for gate in self._gates.values():
+                limiter.tell.note("store_back", gate, now, f"{self.store.where} is back")
+                gate.visit_at = min(gate.visit_at, now)
+        for (gate, visit), reply in zip(due, replies, strict=True):
+            before = limiter.tell.look(gate)
+            gate.take(reply, sent_at, now, self._draw())
+            if visit.leaves:
+                gate.visit_at = UNKNOWN
+            limiter.tell.note_changes(gate, before, now)
+            limiter.serve(gate, now)
+
+    def fail(self, due: list[tuple[SharedGate, Visit]], error: Exception, now: float) -> None:
+        """The store did not answer: everybody goes on alone. Under the limiter's lock."""
+        limiter = self.limiter
+        if limiter is None:
+            return
+        self.failures += 1
+        if not self.is_down:
+            self.is_down = True
+            log.warning("%s; calls go on at this process's own share of the limit", error)
+        for gate in self._gates.values():
+            if not gate.alone:
+                gate.go_alone(now)
+                limiter.tell.note("store_lost", gate, now, str(error))
+                limiter.serve(gate, now)
+        for gate, _ in due:
+            gate.visit_at = now + self._patience
+        self._patience = min(2 * self._patience, TRY_AGAIN_AT_MOST)
+
+    def next_at(self) -> float:
+        """When the next visit is due."""
+        return min((gate.visit_at for gate in self._gates.values()), default=UNKNOWN)
+
+    def step(self) -> float:
+        """One round; returns in how many seconds the next is due."""
+        limiter = self.limiter
+        if limiter is None:
+            self.closed = True
+            return 0.0
+        with limiter.lock:
+            now = self._now()
+            due = self.collect(now)
+            if not due:
+                return min(self.next_at() - now, IDLE_EVERY)
+        try:
+            replies = self.store.visit([(gate.key, visit) for gate, visit in due])
+            error: Exception | None = None
+        except StoreDown as down:
+            error = down
+        except Exception as fault:  # a fault of ours must not end the thread: the calls would wait for ever
+            log.exception("a visit to %s failed", self.store.where)
+            error = StoreDown(f"{self.store.where}: {type(fault).__name__}")
+        with limiter.lock:
+            now_after = self._now()
+            if error is None:
+                self.deliver(due, replies, now, now_after)
+            else:
+                self.fail(due, error, now_after)
+        limiter.tell.flush()
+        return 0.0
+
+    def close(self) -> None:
+        """Give back what is held, and leave."""
+        limiter = self.limiter
+        if self.closed or limiter is None or self._pid != os.getpid():
+            return
+        self.closed = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=1.0)
+        with limiter.lock:
+            now = self._now()
+            last = [
+                (key, gate.visit(self.member, now, self._draw(), leaves=True))
+                for key, gate in self._gates.items()
+                if not gate.alone
+            ]
+            self._gates.clear()
+        if last:
+            try:
+                self.store.visit(last)
+            except StoreDown as down:
+                log.debug("could not say good-bye: %s", down)
+
+
+def _run(sharing: weakref.ref[Sharing], wake: threading.Event) -> None:
+    while True:
+        mine = sharing()
+        if mine is None or mine.closed:
+            return
+        wake.clear()
+        wait = mine.step()
+        if mine.closed:
+            return
+        del mine
+        if wait > 0:
+            wake.wait(wait)
+
+
+def _close(sharing: weakref.ref[Sharing]) -> None:
+    mine = sharing()
+    if mine is not None:
+        mine.close()

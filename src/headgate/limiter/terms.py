@@ -1,0 +1,43 @@
+"""What a desk is told of a key beforehand, and what a member may do of it when it is on its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..config import RateLimitConfig
+from ..core.decision import LONGEST_WAIT
+from ..core.gate import GatePolicy
+from ..core.sharing.visit import Terms
+
+LEAST = 1e-9
+"""Calls a second; nothing is divided by less."""
+
+
+def terms_of(policy: GatePolicy, rate: float) -> Terms:
+    """What is known beforehand. A large limit on requests bounds the pace; all others are kept by their windows."""
+    most, burst = policy.most, policy.burst
+    limits = {name: (quota.amount, quota.window, quota.burst) for name, quota in policy.quotas.items()}
+    requests = policy.quotas.get("requests")
+    if requests is not None and not requests.all_at_once:
+        most, burst = min(most, requests.refill), min(burst, requests.burst)
+        del limits["requests"]
+    return Terms(
+        rate=min(rate, most),
+        burst=burst,
+        most=most,
+        probes=policy.breaker.half_open_probes,
+        probe_for=policy.breaker.cool_off,
+        limits=limits,
+    )
+
+
+def policy_alone(config: RateLimitConfig, rate: float, members: int) -> GatePolicy:
+    """The settings of a gate that may use one of ``members`` shares of everything."""
+    share = max(rate / members, LEAST)
+    alone = replace(config, initial_rps=share, max_rps=share, min_rps=min(config.min_rps, share), limits={}, burst={})
+    policy = alone.gate_policy()
+    quotas = {
+        name: replace(quota, window=min(quota.window * members, LONGEST_WAIT))
+        for name, quota in config.quotas().items()
+    }
+    return replace(policy, quotas=quotas, burst=max(1.0, policy.burst / members))

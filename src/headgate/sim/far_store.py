@@ -1,0 +1,99 @@
+"""A store at the other end of a simulated network: visits take their time, get lost, or meet a store that is down.
+
+It brings its own rounds, on the virtual loop, in place of the thread that visits a real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ..clock import Clock
+from ..core.sharing.visit import Reply, Visit
+from ..limiter.shared import SharedGate
+from ..limiter.sharing import Sharing
+from ..stores.contract import TIMEOUT, StoreDown
+from ..stores.memory import MemoryStore
+
+Due = list[tuple[SharedGate, Visit]]
+
+
+class FarStore(MemoryStore):
+    def __init__(
+        self,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        delay: Callable[[random.Random], float] = lambda rng: rng.uniform(0.0005, 0.0015),
+        loss: float = 0.0,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        """``delay`` draws how long one way takes, ``loss`` is the share of messages that never arrive."""
+        super().__init__(clock)
+        self.where = "a simulated store"
+        self.is_down = False
+        self.loss = loss
+        self.visits = 0
+        self._rng = rng
+        self._delay = delay
+        self._timeout = timeout
+        self._rounds: list[asyncio.Task[None]] = []
+
+    def drive(self, sharing: Sharing) -> asyncio.Event:
+        wake = asyncio.Event()
+        self._rounds.append(asyncio.get_running_loop().create_task(self._go_round(sharing, wake)))
+        return wake
+
+    async def finish(self) -> None:
+        """End all rounds."""
+        for task in self._rounds:
+            task.cancel()
+        await asyncio.gather(*self._rounds, return_exceptions=True)
+
+    async def _go_round(self, sharing: Sharing, wake: asyncio.Event) -> None:
+        while not sharing.closed and (limiter := sharing.limiter) is not None:
+            wake.clear()
+            now = self._clock.now()
+            with limiter.lock:
+                due = sharing.collect(now)
+                next_at = sharing.next_at()
+            if due:
+                await self._exchange(sharing, due, now)
+                limiter.tell.flush()
+                continue
+            await _at_most(wake.wait(), next_at - now)
+
+    async def _exchange(self, sharing: Sharing, due: Due, sent_at: float) -> None:
+        replies = await self._answer(due)
+        limiter = sharing.limiter
+        if limiter is None:
+            return
+        now = self._clock.now()
+        with limiter.lock:
+            if replies is None:
+                sharing.fail(due, StoreDown(f"{self.where} did not answer within {self._timeout:g} s"), now)
+            else:
+                sharing.deliver(due, replies, sent_at, now)
+
+    async def _answer(self, due: Due) -> list[Reply] | None:
+        there, back = self._delay(self._rng), self._delay(self._rng)
+        if self.is_down or self._rng.random() < self.loss or there > self._timeout:
+            await self._clock.sleep_async(self._timeout)
+            return None
+        await self._clock.sleep_async(there)
+        self.visits += len(due)
+        replies = self.visit([(gate.key, visit) for gate, visit in due])
+        if self._rng.random() < self.loss or there + back > self._timeout:
+            await self._clock.sleep_async(self._timeout - there)
+            return None
+        await self._clock.sleep_async(back)
+        return replies
+
+
+async def _at_most(waiting: Coroutine[Any, Any, Any], seconds: float) -> None:
+    try:
+        await asyncio.wait_for(waiting, None if seconds == float("inf") else max(0.0, seconds))
+    except TimeoutError:
+        return

@@ -1,0 +1,69 @@
+-- A known limit that many share: what core/sharing/allowance.py does, on a plain table. Joined in front of desk.lua.
+
+local function window_free_at(limit, amount, now)
+  local spent = limit[SPENT]
+  while spent[1] and spent[1][LAST] + limit[WINDOW] <= now do
+    table.remove(spent, 1)
+  end
+  local over = amount - limit[AMOUNT]
+  for _, entry in ipairs(spent) do
+    over = over + entry[SUM]
+  end
+  local free_at = now
+  for _, entry in ipairs(spent) do
+    if over <= ROUNDING * limit[AMOUNT] then
+      break
+    end
+    over = over - entry[SUM]
+    free_at = math.max(free_at, entry[LAST] + limit[WINDOW])
+  end
+  return free_at
+end
+
+local function ready_at(limit, amount, now)
+  local free_at = window_free_at(limit, amount, now)
+  if limit[BURST] >= limit[AMOUNT] then
+    return free_at
+  end
+  local refill = (limit[AMOUNT] - limit[BURST]) / limit[WINDOW]
+  limit[LEVEL] = math.min(limit[BURST], limit[LEVEL] + refill * math.max(0, now - limit[FILLED]))
+  limit[FILLED] = math.max(now, limit[FILLED])
+  local missing = math.min(amount, limit[BURST]) - limit[LEVEL]
+  if missing > ROUNDING * limit[BURST] then
+    return math.max(free_at, now + missing / refill)
+  end
+  return free_at
+end
+
+local function take(limit, amount, now, starts_at)
+  limit[LEVEL] = limit[LEVEL] - amount
+  local spent = limit[SPENT]
+  local last = spent[#spent]
+  if last and now < last[BEGAN] + limit[WINDOW] / SLICES then
+    last[LAST] = math.max(starts_at, last[LAST])
+    last[SUM] = last[SUM] + amount
+  else
+    spent[#spent + 1] = {now, starts_at, amount}
+  end
+end
+
+local function give_back(limit, amount, taken_at, now)
+  if amount < 0 then
+    take(limit, -amount, now, now)
+    return
+  end
+  limit[LEVEL] = math.min(limit[BURST], limit[LEVEL] + amount)
+  local spent = limit[SPENT]
+  for place = #spent, 1, -1 do
+    local entry = spent[place]
+    if entry[BEGAN] <= taken_at + INSTANT then
+      entry[SUM] = math.max(0, entry[SUM] - amount)
+      break
+    end
+  end
+end
+
+local function go_on_from(limit, before)
+  limit[LEVEL], limit[FILLED] = math.min(limit[BURST], before[LEVEL]), before[FILLED]
+  limit[SPENT] = before[SPENT]
+end

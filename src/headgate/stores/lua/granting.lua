@@ -1,0 +1,125 @@
+-- What a member may have of a desk: the second half of core/sharing/desk.py. Each function gives how long to wait, and for what.
+
+local function numbers_of(cost)
+  return math.max(1, math.ceil(cost.requests or 1))
+end
+
+local function short_of(cost, now)
+  local longest, of = 0, ''
+  for _, limit in ipairs(desk.limits) do
+    local amount = cost[limit[NAME]] or 0
+    if amount > 0 then
+      local wait = ready_at(limit, amount, now) - now
+      if wait > math.max(INSTANT, longest) then
+        longest, of = wait, limit[NAME]
+      end
+    end
+  end
+  return longest, of
+end
+
+local function fit(seat, room, now)
+  local limited = #desk.limits > 0
+  if desk.cap == NO_CAP and not limited then
+    return room, 0, ''
+  end
+  local since = seat[HUNGRY_AT] ~= 0 and seat[HUNGRY_AT] or now
+  local ahead, flying = 0, 0
+  for _, other in pairs(desk.seats) do
+    if 0 < other[HUNGRY_AT] and other[HUNGRY_AT] < since and now - other[SEEN] <= HUNGRY then
+      ahead = ahead + 1
+    end
+    if now - other[SEEN] <= TERM then
+      flying = flying + other[FLYING]
+    end
+  end
+  if ahead > 0 then
+    return 0, math.min(AGAIN * (1 + ahead), HUNGRY / 2), 'turn'
+  end
+  if desk.cap ~= NO_CAP then
+    local free = math.floor(math.max(1, desk.cap)) - flying
+    if free < 1 then
+      return 0, AGAIN, 'depth'
+    end
+    room = math.min(room, math.max(free, numbers_of(visit.asks[1][2])))
+  end
+  if not limited then
+    return room, 0, ''
+  end
+  local granted = 0
+  room = math.min(room, MOST_AT_ONCE)
+  for _, ask in ipairs(visit.asks) do
+    for _ = 1, ask[1] do
+      local numbers = numbers_of(ask[2])
+      if granted > 0 and granted + numbers > room then
+        return granted, 0, ''
+      end
+      local wait, of = short_of(ask[2], now)
+      if of ~= '' then
+        return granted, wait, of
+      end
+      granted = granted + numbers
+      local ahead_of_line = math.max(0, desk.issued + granted - desk.line)
+      local starts_at = math.max(now, desk.hold_until) + ahead_of_line / pace()
+      for _, limit in ipairs(desk.limits) do
+        local amount = ask[2][limit[NAME]] or 0
+        if amount > 0 then
+          take(limit, amount, now, starts_at)
+        end
+      end
+    end
+  end
+  return granted, 0, ''
+end
+
+local function grant(seat, now)
+  local wanted, asking, span = 0, 0, PERIOD
+  for _, ask in ipairs(visit.asks) do
+    wanted = wanted + ask[1] * numbers_of(ask[2])
+  end
+  if visit.leaves then
+    seat[ASKED] = -ASKING
+  end
+  if wanted == 0 or visit.leaves then
+    seat[HUNGRY_AT] = 0
+    return 0, ''
+  end
+  seat[ASKED] = now
+  seat[SPAN] = math.min(visit.span, LONGEST_SPAN)
+  for _, other in pairs(desk.seats) do
+    if now - other[ASKED] <= ASKING then
+      asking, span = asking + 1, math.max(span, other[SPAN])
+    end
+  end
+  local heavy = numbers_of(visit.asks[1][2])
+  local room = math.min(wanted, math.max(heavy, math.ceil(pace() * span / asking)))
+  if desk.circuit_open then
+    if now < desk.open_until then
+      return desk.open_until - now, 'circuit'
+    end
+    if #desk.probes >= desk.most_probes then
+      return AGAIN, 'circuit'
+    end
+    room = heavy
+  elseif seat[ERA] == desk.era and seat[FIRST] > desk.line then
+    return math.max(0, desk.hold_until - now) + (seat[FIRST] - desk.line) / pace(), 'pace'
+  elseif desk.issued - desk.line > FURTHEST * pace() + 2 * members_at(now) then
+    return PERIOD, 'pace'
+  end
+  local granted, wait, of = fit(seat, room, now)
+  if of == '' then
+    seat[HUNGRY_AT] = 0
+  elseif seat[HUNGRY_AT] == 0 or granted > 0 then
+    seat[HUNGRY_AT] = now
+  end
+  if granted > 0 then
+    seat[GRANTED_TO], seat[GRANTED], seat[FIRST], seat[ERA] = visit.number, granted, desk.issued, desk.era
+    seat[PROBE] = desk.circuit_open
+    seat[FLYING] = seat[FLYING] + granted
+    desk.issued = desk.issued + granted
+    if desk.circuit_open then
+      desk.probes[#desk.probes + 1] = {visit.member, now}
+    end
+  end
+  return wait, of
+end

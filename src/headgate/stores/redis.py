@@ -1,0 +1,216 @@
+"""The store for many machines: desks in a Redis or Valkey, one script for each visit.
+
+A visit is one round trip, however many keys it is about; the server runs one script after the other, by its own
+clock. Where a server does not answer in time, takes no changes or is gone, ``StoreDown`` says so.
+
+    headgate:salt                  what key names are hashed with; made by whoever comes first
+    headgate:1:(32 hex digits)     a desk with all that belongs to it: one key, so that a Cluster cannot tear it apart
+
+Every visit also asks for the salt. A server that has lost its data has lost that too: the first to come puts the one it
+knows back, and whoever finds another there goes over to it before it takes anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import struct
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..core.sharing.visit import Note, Reply, Visit, plain
+from ..credentials.identity import Identities
+from ..errors import ConfigError
+from .contract import TIMEOUT, DeskView, MemberView, StoreDown
+from .naming import shown
+from .redis_address import read_address
+from .redis_scripts import LOOK, VISIT, Request, Script
+
+if TYPE_CHECKING:
+    from .redis_connecting import Server
+
+SALT = "headgate:salt"
+SALT_BYTES = 32
+SALT_CHANGES = 3
+"""How often the salt may turn out to be another one during a visit."""
+DESKS = "headgate:1"
+"""The number grows when desks are written in another way, so that old and new programs keep out of each other's way."""
+NUMBERS = struct.Struct("<17d")
+LONGEST_TIMEOUT = 60.0
+LOOKED_AT_ONCE = 100
+
+
+class RedisStore:
+    """Nothing is connected before the first visit. A child process makes connections of its own."""
+
+    def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
+        if not 0.0 < timeout <= LONGEST_TIMEOUT:
+            raise ConfigError(f"timeout={timeout!r}: it must be above 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
+        self._address = read_address(url)
+        self._timeout = timeout
+        try:
+            from . import redis_connecting
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "redis":
+                raise
+            raise ConfigError('a redis store needs the client library: pip install "headgate[redis]"') from None
+        self._connecting = redis_connecting
+        self.where = str(self._address)
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._server: Server | None = None
+        self._salt = ""
+
+    def visit(self, visits: Sequence[tuple[str, Visit]]) -> list[Reply]:
+        """One round trip, and one or two more at the very first. Raises ``StoreDown``."""
+        if not visits:
+            return []
+        messages = [_message(visit) for _, visit in visits]
+        for _ in range(SALT_CHANGES):
+            salt = self._salt or self._first_salt()
+            names = Identities(bytes.fromhex(salt))
+            calls = [(f"{DESKS}:{names.of(key)}", message) for (key, _), message in zip(visits, messages, strict=True)]
+            *answers, found = self._ask([*(VISIT.by_name(*call) for call in calls), _salt_request(salt)])
+            if not isinstance(found, bytes) or found.decode() == salt:
+                return [_reply(answer) for answer in self._run(VISIT, calls, answers)]
+            self._salt = found.decode()
+        raise StoreDown(f"{self.where}: its salt changes all the time")
+
+    def look(self) -> list[DeskView]:
+        try:
+            found = sorted(key.decode() for key in self._connected().keys(f"{DESKS}:*"))
+        except self._connecting.FAULTS as fault:
+            raise self._down(fault) from None
+        views = []
+        for begin in range(0, len(found), LOOKED_AT_ONCE):
+            calls: list[Call] = [(desk, ()) for desk in found[begin : begin + LOOKED_AT_ONCE]]
+            answers = self._run(LOOK, calls, self._ask([LOOK.by_name(*call) for call in calls]))
+            views += [_view(desk, answer) for (desk, _), answer in zip(calls, answers, strict=True) if answer]
+        return views
+
+    def close(self) -> None:
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def __repr__(self) -> str:
+        return f"<RedisStore: {self.where}>"
+
+    # ------------------------------------------------------------------ asking
+
+    def _first_salt(self) -> str:
+        """The salt that is there, or a new one."""
+        proposed = secrets.token_hex(SALT_BYTES)
+        (found,) = self._sound(self._ask([_salt_request(proposed)]))
+        self._salt = proposed if found is None else found.decode()
+        return self._salt
+
+    def _run(self, script: Script, calls: Sequence[Call], answers: Sequence[Any]) -> list[Any]:
+        """The answers, without errors: a script that the server did not know by its name is sent whole."""
+        answers = list(answers)
+        unknown = [place for place, answer in enumerate(answers) if isinstance(answer, self._connecting.NoScriptError)]
+        again = self._ask([script.whole(*calls[place]) for place in unknown]) if unknown else []
+        for place, answer in zip(unknown, again, strict=True):
+            answers[place] = answer
+        return self._sound(answers)
+
+    def _sound(self, answers: list[Any]) -> list[Any]:
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise self._down(answer)
+        return answers
+
+    def _ask(self, requests: Sequence[Request]) -> list[Any]:
+        try:
+            return self._connected().ask(requests)
+        except self._connecting.FAULTS as fault:
+            raise self._down(fault) from None
+
+    def _down(self, fault: BaseException) -> StoreDown:
+        return StoreDown(f"{self.where}: {self._connecting.why(fault, self._timeout)}")
+
+    def _connected(self) -> Server:
+        if self._process != os.getpid():  # what the parent left here is the parent's, a lock that it held as well
+            self._process, self._lock, self._server = os.getpid(), threading.Lock(), None
+        with self._lock:
+            if self._server is None:
+                self._server = self._connecting.connect(self._address, self._timeout)
+            return self._server
+
+
+# ------------------------------------------------------------------ what is sent, and what comes back
+
+Call = tuple[str, tuple[bytes, ...]]
+"""The key and the arguments of a script."""
+
+
+def _salt_request(salt: str) -> Request:
+    """Gives what is there; nothing if this one had to be put there."""
+    return Request(SALT, ("SET", SALT, salt, "NX", "GET"))
+
+
+def _message(visit: Visit) -> tuple[bytes, ...]:
+    message = plain(visit)
+    terms, note = message.pop("terms"), message.pop("note")
+    terms["limits"] = [[dimension, *limit] for dimension, limit in sorted(terms["limits"].items())]
+    learned = ""
+    if message["publication"] is None:
+        del message["publication"]
+    else:
+        learned = message["publication"].pop("learned")
+    texts = json.dumps(message, separators=(",", ":")), json.dumps(terms, separators=(",", ":")), note, learned
+    return tuple(text.encode("utf-8", "surrogatepass") for text in texts)
+
+
+def _reply(answer: list[bytes]) -> Reply:
+    numbers, short_of, learned, *notes = answer
+    (
+        now, granted, first, line, rate, hold, era, wait,
+        circuit_open, open_for, probe, cap, word, members, fence, covers, learned_ago,
+    ) = NUMBERS.unpack(numbers)  # fmt: skip
+    return Reply(
+        now=now,
+        granted=int(granted),
+        first=first,
+        line=line,
+        rate=rate,
+        hold=hold,
+        era=int(era),
+        wait=wait,
+        short_of=short_of.decode(),
+        circuit_open=bool(circuit_open),
+        open_for=open_for,
+        probe=bool(probe),
+        cap=cap,
+        word=int(word),
+        members=int(members),
+        fence=int(fence),
+        notes=tuple(_note(note) for note in notes),
+        learned=learned.decode("utf-8", "surrogatepass"),
+        covers=int(covers),
+        learned_ago=learned_ago,
+    )
+
+
+def _note(kept: bytes) -> Note:
+    number, at, length, rest = kept.split(b" ", 3)
+    member, text = rest[: int(length)], rest[int(length) :]
+    return Note(number=int(number), at=float(at), member=member.decode(), text=text.decode("utf-8", "surrogatepass"))
+
+
+def _view(desk: str, answer: bytes) -> DeskView:
+    facts = json.loads(answer)
+    leader = facts.pop("leader")
+    members = tuple(
+        MemberView(name=name, seen_ago=seen_ago, flying=flying, hungry=hungry, leads=name == leader)
+        for name, seen_ago, flying, hungry in sorted(facts.pop("members"))
+    )
+    return DeskView(
+        name=shown(desk.rpartition(":")[2]),
+        leader=leader if any(member.leads for member in members) else "",
+        members=members,
+        **facts,
+    )

@@ -1,0 +1,237 @@
+"""What every store promises, whatever it is made of."""
+
+import threading
+
+import pytest
+
+from headgate.core.sharing.desk import LEADER_SILENT, MOST_NOTES
+from headgate.core.sharing.seat import LIVE, TERM
+from headgate.core.sharing.visit import Publication
+
+SECRET = "sk-live-4242424242424242"
+
+
+def published(fence, rate=1000.0, **more):
+    return Publication(fence=fence, rate=rate, **more)
+
+
+class TestPermits:
+    def test_each_number_is_given_once(self, visitor):
+        numbers = []
+        for name in ("a", "b", "c"):
+            reply = visitor(name).visit(5)
+            assert reply.granted
+            numbers += [reply.first + offset for offset in range(reply.granted)]
+        assert numbers == [float(number) for number in range(len(numbers))]
+
+    def test_a_visit_that_is_sent_again_is_granted_once(self, visitor):
+        a, b = visitor("a"), visitor("b")
+        first = a.visit(5)
+        again = a.visit(5, again=True)
+        assert (again.granted, again.first) == (first.granted, first.first)
+        assert b.visit(1).first == first.first + first.granted
+
+    def test_each_key_has_a_desk_of_its_own(self, visitor):
+        assert visitor("a", key="one").visit(1).first == 0.0
+        assert visitor("a", key="two").visit(1).first == 0.0
+
+    def test_many_keys_are_visited_at_once_and_answered_in_order(self, visitor):
+        one, two = visitor("a", key="one", rate=10.0), visitor("a", key="two", rate=20.0)
+        two.visit(1)
+        replies = one.store.visit([two.says(1), one.says(1), two.says(1)])
+        assert [reply.rate for reply in replies] == [20.0, 10.0, 20.0]
+        assert [reply.first for reply in replies] == [1.0, 0.0, 2.0]
+
+    def test_no_visits_are_no_replies(self, place):
+        assert place.open().visit([]) == []
+
+    def test_numbers_stay_unique_with_many_threads(self, place, visitor):
+        taken, faults = [], []
+
+        def work(name):
+            try:
+                member = visitor(name, rate=1e5)
+                for _ in range(25):
+                    reply = member.visit(3)
+                    taken.extend(reply.first + offset for offset in range(reply.granted))
+            except Exception as error:
+                faults.append(error)
+
+        threads = [threading.Thread(target=work, args=(f"m{number}",)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not faults
+        assert len(taken) == len(set(taken)) > 0
+
+    def test_a_cost_may_have_any_name_and_size(self, visitor):
+        limits = {"tokens": (1000.0, 60.0, 1000.0), "größe 'x'": (2.5, 60.0, 2.5)}
+        member = visitor(limits=limits)
+        assert member.visit(2, cost={"tokens": 1e-9, "größe 'x'": 1.25}).granted == 2
+        short = member.visit(1, cost={"größe 'x'": 0.1})
+        assert (short.granted, short.short_of) == (0, "größe 'x'")
+        assert 59.0 < short.wait <= 60.5
+
+    def test_what_was_not_used_of_a_known_limit_comes_back(self, visitor):
+        a, b = (visitor(name, limits={"tokens": (100.0, 60.0, 100.0)}) for name in "ab")
+        a.visit(1, cost={"tokens": 90.0})
+        assert b.visit(1, cost={"tokens": 50.0}).short_of == "tokens"
+        a.visit(refund={"tokens": 80.0}, refund_ago=0.0)
+        assert b.visit(1, cost={"tokens": 50.0}).granted == 1
+
+
+class TestTogether:
+    def test_a_rest_of_one_holds_all(self, visitor):
+        a, b = visitor("a"), visitor("b")
+        era = b.visit(1).era
+        a.visit(rest=5.0)
+        held = b.visit()
+        assert 4.0 < held.hold <= 5.0
+        assert held.era == era + 1
+
+    def test_the_line_grows_with_the_stores_time(self, place, visitor):
+        a = visitor(rate=10.0, burst=1000.0)
+        first = a.visit(1)
+        place.pass_time(0.2)
+        later = a.visit()
+        assert later.now - first.now == pytest.approx(0.2, abs=0.15)
+        assert later.line - first.line == pytest.approx(10.0 * (later.now - first.now), abs=1.01)
+
+    def test_a_cap_is_for_all(self, visitor):
+        a, b = visitor("a"), visitor("b")
+        fence = a.visit(1).fence
+        a.visit(publication=published(fence, cap=2.0))
+        assert b.visit(5).granted == 2
+        assert a.visit(5).short_of == "depth"
+
+    def test_an_open_circuit_is_open_for_all_and_lets_one_probe_through(self, visitor):
+        a, b = visitor("a"), visitor("b")
+        fence = a.visit(1).fence
+        a.visit(publication=published(fence, circuit_open=True, open_for=30.0))
+        shut = b.visit(1)
+        assert (shut.granted, shut.short_of) == (0, "circuit")
+        assert shut.circuit_open
+        assert 29.0 < shut.open_for <= 30.0
+
+    def test_a_half_open_one_lets_one_probe_through_at_a_time(self, visitor):
+        a, b, c = (visitor(name) for name in "abc")
+        fence = a.visit(1).fence
+        a.visit(publication=published(fence, circuit_open=True))
+        assert [(reply.granted, reply.probe) for reply in (b.visit(3), c.visit(3))] == [(1, True), (0, False)]
+        b.visit(probe_over=True)
+        assert c.visit(3).probe
+
+    def test_who_dies_holds_nothing_after_its_term_and_is_gone_a_little_later(self, place, visitor):
+        a, b, dead = (visitor(name) for name in ("a", "b", "dead"))
+        fence = a.visit(1).fence
+        a.visit(publication=published(fence, cap=2.0))
+        assert dead.visit(2).granted == 2
+        assert b.visit(1).short_of == "depth"
+        place.pass_time(TERM + 0.05)
+        a.visit()
+        assert b.visit(1).granted == 1
+        place.pass_time(LIVE - TERM)
+        a.visit()
+        assert b.visit().members == 2
+
+    def test_who_leaves_is_gone_at_once(self, visitor):
+        a, b = visitor("a"), visitor("b")
+        a.visit(1)
+        assert b.visit(1).members == 2
+        a.visit(leaves=True)
+        assert b.visit().members == 1
+
+
+class TestLeaders:
+    def test_there_is_one_and_it_hears_what_the_others_saw(self, visitor):
+        a, b = visitor("a"), visitor("b")
+        fence = a.visit(1).fence
+        assert fence
+        assert b.visit(1, note='"quotes", \n lines, ünïcödé and \x00').fence == 0
+        heard = a.visit(note="own", publication=published(fence))
+        assert [(note.member, note.text) for note in heard.notes] == [("b", '"quotes", \n lines, ünïcödé and \x00')]
+        assert heard.notes[0].at <= heard.now
+        assert a.visit(publication=published(fence, read=heard.notes[0].number)).notes == ()
+
+    def test_notes_come_again_until_they_are_read(self, visitor):
+        a, b = visitor("a"), visitor("b")
+        fence = a.visit(1).fence
+        b.visit(note="one")
+        b.visit(note="two")
+        first = a.visit(publication=published(fence))
+        again = a.visit(publication=published(fence), again=True)
+        assert [note.text for note in first.notes] == [note.text for note in again.notes] == ["one", "two"]
+
+    def test_the_next_one_goes_on_from_what_was_saved_and_the_notes_since(self, place, visitor):
+        a, b, c = (visitor(name) for name in "abc")
+        fence = a.visit(1).fence
+        b.visit(note="one")
+        heard = a.visit(publication=published(fence))
+        learned = "learned: \x00 ünïcödé " + "x" * 100_000
+        a.visit(publication=published(fence, 500.0, read=heard.notes[-1].number, learned=learned, covers=1))
+        a.visit(note="own", publication=published(fence, 500.0, read=1))
+        b.visit(note="two")
+        place.pass_time(LEADER_SILENT + 0.1)
+        new = c.visit(1, note="three")
+        assert new.fence == fence + 1
+        assert new.rate == 500.0
+        assert new.learned == learned
+        assert [note.text for note in new.notes] == ["own", "two", "three"]
+        late = a.visit(publication=published(fence, 1.0, learned="stale"))
+        assert (late.fence, late.rate) == (0, 500.0)
+        place.pass_time(LEADER_SILENT + 0.1)
+        assert b.visit(1).learned == learned
+
+    def test_of_too_many_notes_the_newest_are_kept(self, visitor):
+        a, b = visitor("a"), visitor("b")
+        fence = a.visit(1).fence
+        b.store.visit([b.says(note=str(number)) for number in range(MOST_NOTES + 5)])
+        heard = a.visit(publication=published(fence))
+        assert [note.text for note in heard.notes] == [str(number) for number in range(5, MOST_NOTES + 5)]
+
+
+class TestKeeping:
+    def test_what_was_learned_outlives_those_who_learned_it(self, place, visitor):
+        a = visitor("a")
+        fence = a.visit(1).fence
+        a.visit(publication=published(fence, 321.0, learned="all of it"))
+        a.visit(leaves=True)
+        a.store.close()
+        new = visitor("b").visit(1)
+        assert (new.rate, new.learned) == (321.0, "all of it")
+        assert 0.0 <= new.learned_ago < 60.0
+
+    def test_a_store_that_was_closed_opens_again(self, visitor):
+        a = visitor("a")
+        a.visit(1)
+        a.store.close()
+        assert a.visit(1).first == 1.0
+
+
+class TestLooking:
+    def test_an_empty_store_shows_nothing(self, place):
+        assert place.open().look() == []
+
+    def test_it_shows_each_desk_and_who_is_at_it(self, place, visitor):
+        a, b = visitor("a", key=SECRET), visitor("b", key=SECRET)
+        fence = a.visit(3).fence
+        a.visit(flying=3, publication=published(fence, 250.0, cap=3.0, learned="x"))
+        b.visit(1)
+        b.visit(rest=9.0)
+        (desk,) = place.open().look()
+        assert (desk.rate, desk.cap, desk.circuit_open, desk.leader) == (250.0, 3.0, False, "a")
+        assert [(one.name, one.flying, one.hungry, one.leads) for one in desk.members] == [
+            ("a", 3, False, True),
+            ("b", 0, False, False),
+        ]
+        assert 8.0 < desk.hold <= 9.0
+        assert desk.issued >= 3.0
+        assert desk.learned_ago < 60.0
+
+    def test_nothing_that_is_shown_tells_the_key(self, place, visitor):
+        member = visitor("a", key=SECRET)
+        member.visit(1)
+        (desk,) = member.store.look()
+        assert len(desk.name) == 6
+        assert SECRET not in f"{desk}{member.store!r}{member.store.where}"

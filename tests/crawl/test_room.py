@@ -1,0 +1,179 @@
+"""How many bytes of bodies are in memory is bounded for all of them together."""
+
+import asyncio
+import random
+
+import pytest
+from aiohttp import web
+
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.crawl.config import CrawlConfig
+from headgate.crawl.crawler import Crawler
+from headgate.crawl.crawling import Crawl
+from headgate.crawl.room import FREE, Room, Share
+
+MB = 1_000_000
+
+
+def test_a_reading_pauses_while_there_is_no_room_and_the_first_goes_on():
+    async def main():
+        room = Room(2 * MB)
+        with Share(room) as first, Share(room) as second:
+            assert first.grow(MB)
+            assert not second.grow(FREE + 1)
+            assert first.grow(MB)  # else both could wait for one another
+            waiting = asyncio.create_task(second.wait())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        await asyncio.sleep(0)
+        assert waiting.done()
+        assert room.held == 0
+        assert not room.pausing
+
+    asyncio.run(main())
+
+
+def test_small_pages_never_pause():
+    room = Room(2 * MB)
+    room.keep(5 * MB)
+    with Share(room), Share(room) as page:
+        assert page.grow(FREE)
+        assert not page.grow(1)
+
+
+def test_the_first_waits_for_pages_to_be_written_and_nothing_is_begun_meanwhile():
+    async def main():
+        room = Room(2 * MB)
+        room.keep(MB // 2)
+        with Share(room) as first:
+            assert not first.grow(MB)
+            assert room.is_open
+            waiting = asyncio.create_task(first.wait())
+            await asyncio.sleep(0)
+            assert not room.is_open
+            room.let_go(MB // 2)
+            assert room.is_open
+            await waiting
+            assert first.grow(MB)
+
+    asyncio.run(main())
+
+
+def test_who_began_second_is_the_first_once_the_first_has_ended():
+    async def main():
+        room = Room(2 * MB)
+        first = Share(room)
+        with first, Share(room) as second:
+            assert first.grow(MB)
+            assert not second.grow(2 * MB)
+            waiting = asyncio.create_task(second.wait())
+            await asyncio.sleep(0)
+            room.leave(first)
+            first.size = 0
+            await waiting
+            assert second.grow(2 * MB)
+
+    asyncio.run(main())
+
+
+def test_what_is_written_makes_room():
+    room = Room(2 * MB)
+    room.keep(MB)
+    assert not room.is_open
+    room.let_go(MB)
+    assert (room.is_open, room.held, room.kept) == (True, 0, 0)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_crawl_of_large_pages_holds_no_more_than_it_may(monkeypatch, packed):
+    """40 pages of 1 MB, all of them under way at once, with room for 8: each arrives, none is asked for twice."""
+    size, pages, most = MB, 40, 8 * MB
+    asked, held, crawls = [], [], []
+    body = (b"<title>Large</title><p>" + b"Some words to read. " * (size // 20))[:size]
+
+    async def answer(request):
+        asked.append(request.path)
+        if request.path == "/robots.txt":
+            return web.Response(status=404)
+        response = web.Response(body=body, content_type="text/html")
+        if packed:
+            response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    original = Share.grow
+
+    def grow(self, count):
+        fits = original(self, count)
+        held.append(self._room.held)
+        return fits
+
+    monkeypatch.setattr(Share, "grow", grow)
+    init = Crawl.__init__
+
+    def noted(self, *arguments):
+        init(self, *arguments)
+        crawls.append(self)
+
+    monkeypatch.setattr(Crawl, "__init__", noted)
+
+    async def main():
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+        config = CrawlConfig(allow_private=True, rate=None, per_host=64, workers=1024, max_held=most)
+        limiter = AdaptiveRateLimiter(RateLimitConfig(initial_rps=5000.0, token_bucket_capacity=100.0))
+        crawler = Crawler([f"{url}/{n}" for n in range(pages)], config=config, limiter=limiter, rng=random.Random(1))
+        report = await crawler.run()
+        await runner.cleanup()
+        return report
+
+    report = asyncio.run(main())
+    assert (report.pages, report.failed) == (pages, 0)
+    assert len(asked) == pages + 1
+    assert max(held) <= most + pages * FREE + size
+    assert max(held) >= most / 2 - size  # or there was nothing to bound
+    (crawl,) = crawls
+    assert (crawl.room.held, crawl.room.kept) == (0, 0)  # all of it was given back
+
+
+def test_a_pause_for_want_of_room_is_not_the_servers_fault():
+    """The first body takes longer than the timeout of the second, which pauses meanwhile."""
+
+    first_is_over = asyncio.Event()
+
+    async def slow(request):
+        if request.path == "/robots.txt":
+            return web.Response(status=404)
+        response = web.StreamResponse(headers={"Content-Type": "text/html"})
+        await response.prepare(request)
+        await response.write(b"word " * 20_000)
+        if request.path == "/first":
+            await asyncio.sleep(0.7)
+            first_is_over.set()
+        else:
+            await first_is_over.wait()
+            await asyncio.sleep(0.5)
+        await response.write(b"word " * 20_000)
+        return response
+
+    async def main():
+        app = web.Application()
+        app.router.add_get("/{path:.*}", slow)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+        config = CrawlConfig(allow_private=True, rate=None, max_held=1, timeout=1.0, max_attempts=1)
+        limiter = AdaptiveRateLimiter(RateLimitConfig(initial_rps=500.0, token_bucket_capacity=50.0))
+        crawler = Crawler([f"{url}/first", f"{url}/second"], config=config, limiter=limiter)
+        report = await crawler.run()
+        await runner.cleanup()
+        return report
+
+    report = asyncio.run(main())
+    assert (report.pages, report.failed) == (2, 0)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import redis
 
-from headgate.core.sharing.desk import Desk, Seat
+from headgate.core.sharing.desk import Desk
+from headgate.core.sharing.seat import Seat
 from headgate.core.sharing.visit import Publication, Terms, Visit
 from headgate.stores.redis import _message, _reply
 from headgate.stores.redis_scripts import VISIT

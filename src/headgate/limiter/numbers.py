@@ -29,6 +29,8 @@ from .terms import LEAST, terms_of
 
 USABLE_FOR = 0.02
 """Seconds for which a number may be used after its time has come; then it goes back."""
+SOON = 0.005
+"""Seconds in which a visit should be over."""
 ROUNDING = 1e-9
 
 
@@ -131,7 +133,7 @@ class NumberedGate(KeyGate):
         if self.held_until > now:
             return Wait(self.held_until, "floor")
         missing = max(0.0, wanted - self.holds - 1)
-        return Wait(now + 2 * self.trip + missing * self.members / self.rate, "share")
+        return Wait(now + max(2 * self.trip, SOON) + missing * self.members / self.rate, "share")
 
     def note_wait(self, objection: Wait | Refuse, now: float) -> None:
         self._missed = 1

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headgate")
 
-TRY_AGAIN = 0.1
+TRY_AGAIN = 0.02
 TRY_AGAIN_AT_MOST = 1.0
 """Seconds between two attempts to reach a store that is down: twice as many each time."""
 

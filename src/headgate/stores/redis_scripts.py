@@ -11,16 +11,14 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.sharing import allowance, desk
-
-KEPT_FOR = 31 * 86_400
-"""Seconds after which a desk that nobody visits is forgotten."""
+from ..core.sharing import allowance, desk, granting, seat
+from .contract import FORGOTTEN_AFTER
 
 _NUMBERS = {
     name: value
-    for known in (vars(allowance), vars(desk), {"KEPT_FOR": KEPT_FOR})
+    for known in (vars(allowance), vars(seat), vars(granting), vars(desk), {"KEPT_FOR": int(FORGOTTEN_AFTER)})
     for name, value in known.items()
-    if name.isupper() and isinstance(value, int | float)
+    if name.isupper() and type(value) in (int, float)
 }
 
 

@@ -158,7 +158,7 @@ class Learning:
         for published, cut_seq in self._cuts:
             if word < published:
                 return min(seq, cut_seq)
-        return seq
+        return min(seq, self._cut_seq or seq)
 
     def _is_cut(self) -> bool:
         """Whether less is let in than was published."""

@@ -1,4 +1,4 @@
--- What a member may have of a desk: the second half of core/sharing/desk.py. Each function gives how long to wait, and for what.
+-- What core/sharing/granting.py does, to the letter. Each function gives how long to wait, and for what.
 
 local function numbers_of(cost)
   return math.max(1, math.ceil(cost.requests or 1))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from headgate.core.sharing.desk import Desk
+from headgate.core.sharing.desk import MOST_MEMBERS, Desk
 from headgate.core.sharing.seat import Seat
 from headgate.core.sharing.visit import Publication, Terms, Visit
 from headgate.stores.redis import _message, _reply
@@ -219,7 +219,26 @@ def test_script_and_desk_agree_on_every_visit(redis_server, script, seed):
     client.close()
 
 
-def test_the_random_visits_reach_every_room_of_the_desk(redis_server):
+def test_of_too_many_members_both_forget_the_same(redis_server, script):
+    """Two at a time come at the same instant, so that the name has to decide."""
+    model, client = Model(), redis.Redis(port=redis_server.port, protocol=2)
+    sha = client.script_load(script)
+    visits = []
+    for number in range(MOST_MEMBERS + 20):
+        name, now = f"{number * 7919 % 10_000:05}", START + number // 2 * 0.001
+        visits.append((Visit(member=name, number=1, terms=Terms(rate=9.0, burst=1.0, most=9.0)), now))
+    for begin in range(0, len(visits), AT_ONCE):
+        pipeline = client.pipeline(transaction=False)
+        expected = [model.visit(visit, now, now) for visit, now in visits[begin : begin + AT_ONCE]]
+        for visit, now in visits[begin : begin + AT_ONCE]:
+            pipeline.evalsha(sha, 1, "crowd", *_message(visit), repr(now), repr(now))
+        assert [_reply(answer) for answer in pipeline.execute()] == expected
+    assert set(json.loads(client.eval(DUMP, 1, "crowd"))["seats"]) == set(model.desk.seats)
+    assert len(model.desk.seats) == MOST_MEMBERS
+    client.close()
+
+
+def test_the_random_visits_reach_every_room_of_the_desk():
     """Else agreement would prove little."""
     reached = set()
     for seed in range(24):

@@ -15,7 +15,7 @@ import click
 
 from headgate.core.words import span
 from headgate.credentials.credential import Credential, labelled
-from headgate.credentials.identity import SHOWN_DIGITS, Identities
+from headgate.identity import SHOWN_DIGITS, Identities
 from headgate.credentials.keeping import LOOK_EVERY
 from headgate.credentials.record import Record
 from headgate.credentials.sources import credentials_from

@@ -2,7 +2,7 @@
 
 from .coordinator import CredentialCoordinator
 from .credential import Credential, CredentialState
-from .identity import Identities
+from ..identity import Identities
 from .lease import Lease
 from .record import CredentialStore, Record
 from .sources import credentials_from

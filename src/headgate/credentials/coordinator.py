@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..events import ResilienceEvent
 from .credential import BySecret, Credential, CredentialState, Key, labelled
 from .following import Following
-from .identity import Identities
+from ..identity import Identities
 from .lease import Lease
 from .record import CredentialStore
 from .telling import Telling

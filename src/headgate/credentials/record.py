@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from ..core.decision import LONGEST_WAIT
 from .credential import LONGEST_LABEL
-from .identity import IDENTITY_DIGITS
+from ..identity import IDENTITY_DIGITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 
 from ..errors import ConfigError
 from .credential import LONGEST_LABEL, MOST_CREDENTIALS, Credential
-from .identity import is_open_to_others
+from ..identity import is_open_to_others
 
 log = logging.getLogger("headgate")
 

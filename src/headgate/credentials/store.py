@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import HeadgateError
-from .identity import (
+from ..identity import (
     OWNER_ONLY,
     close_to_others,
     make_folder_for,

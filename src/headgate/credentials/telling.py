@@ -9,7 +9,7 @@ from ..clock import Clock
 from ..core.words import span
 from ..events import ResilienceEvent
 from .credential import Key
-from .identity import SHOWN_DIGITS, Identities
+from ..identity import SHOWN_DIGITS, Identities
 
 log = logging.getLogger("headgate")
 

@@ -68,7 +68,8 @@ class NumberedGate(KeyGate):
         """Until when they may be used; from when on to ask for more."""
         self._pool: dict[str, float] = {}
         """What is held of known limits."""
-        self._took_at = now
+        self._took_at = UNKNOWN
+        """When the oldest of what comes back was taken."""
         self._short_until, self._short_of = NEVER, ""
         """What the desk had too little of, and when to ask again."""
         self._asks_out: tuple[tuple[int, Cost], ...] = ()
@@ -149,7 +150,6 @@ class NumberedGate(KeyGate):
             for dimension, amount in costs_of(cost).items():
                 if dimension in self._pool:
                     self._pool[dimension] -= amount
-            self._took_at = now
         seq, depth, waited = self.seq + 1, len(self.flight), 0.0 if asked_at is None else now - asked_at
         plain = cost == 1 and waited == 0.0
         permit = Permit(self, seq, now, depth) if plain else LongPermit(self, seq, now, depth, cost, waited)

@@ -84,6 +84,7 @@ class SharedGate(NumberedGate):
         """For the next visit: permits and amounts that come back, and how long somebody was told to wait."""
         self._probe_over = False
         self._visited_at = NEVER
+        """When the last visit that was answered set out."""
         self._shift = 0.0
         """The desk's time minus ours."""
         super().__init__(key, limiter, policy, now)
@@ -162,9 +163,11 @@ class SharedGate(NumberedGate):
             super().settle(ticket, real)
             return
         reserved = costs_of(ticket.cost)
-        self._refund_all({name: reserved.get(name, 0.0) - real[name] for name in self.terms.limits if name in real})
+        less = {name: reserved.get(name, 0.0) - real[name] for name in self.terms.limits if name in real}
+        self._refund_all(less, ticket.sent_at)
 
-    def _refund_all(self, amounts: Mapping[str, float]) -> None:
+    def _refund_all(self, amounts: Mapping[str, float], taken_at: float) -> None:
+        self._took_at = min(self._took_at, taken_at)
         for dimension, amount in amounts.items():
             self._refund[dimension] = self._refund.get(dimension, 0.0) + amount
 
@@ -226,7 +229,7 @@ class SharedGate(NumberedGate):
         if leaves or is_idle or now > self._expires_at:
             unused, amounts = self.drop_numbers()
             self._back += unused
-            self._refund_all(amounts)
+            self._refund_all(amounts, self._visited_at)
         publication = None
         if self.learning is not None:
             there = now + self._shift
@@ -245,7 +248,7 @@ class SharedGate(NumberedGate):
             era=self.era,
             back=self._back,
             refund={dimension: amount for dimension, amount in self._refund.items() if amount},
-            refund_ago=max(0.0, now - self._took_at),
+            refund_ago=max(0.0, now - self._took_at) if self._refund else 0.0,
             flying=len(self.flight) + self.holds,
             probe_over=self._probe_over,
             rest=self._rest,
@@ -254,8 +257,7 @@ class SharedGate(NumberedGate):
             leaves=leaves,
         )
         self._back, self._rest, self._probe_over = 0, 0.0, False
-        self._refund = {}
-        self._visited_at = now
+        self._refund, self._took_at = {}, UNKNOWN
         self.visit_at = UNKNOWN
         return visit
 
@@ -264,6 +266,7 @@ class SharedGate(NumberedGate):
         if self.alone:
             self._come_back(now)
         self.asked = False
+        self._visited_at = sent_at
         self.trip += 0.2 * (now - sent_at - self.trip) if self.trip else now - sent_at
         self.members = max(1, reply.members)
         if reply.era != self.era:

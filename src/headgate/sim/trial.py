@@ -23,7 +23,7 @@ import aiohttp
 
 from headgate import wire
 from headgate.credentials import Credential, CredentialCoordinator
-from headgate.credentials.identity import Identities
+from headgate.identity import Identities
 from headgate.credentials.lease import Lease
 from headgate.errors import CircuitOpenError, WaitTooLongError
 from headgate.events import ResilienceEvent

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..clock import Clock, SystemClock
 from ..core.sharing.desk import Desk
 from ..core.sharing.visit import Note, Reply, Visit
-from ..credentials.identity import KEY_BYTES, Identities
+from ..identity import KEY_BYTES, Identities
 from .contract import FORGOTTEN_AFTER, DeskView, view_of
 from .naming import shown
 

@@ -1,0 +1,37 @@
+"""One of several processes on one quota: calls a server as fast as it may, until it is told to stop or is killed.
+
+shared_worker.py STORE URL NAME LIMIT TASKS
+"""
+
+import asyncio
+import signal
+import sys
+
+import aiohttp
+
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+
+
+async def main(store, url, name, limit, tasks):
+    limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", limits={"requests": limit}), store=store)
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+
+    async def work(session):
+        while not stopping.is_set():
+            async with limiter.permit("api") as permit, session.get(f"{url}/{name}") as response:
+                await response.read()
+                permit.report(response)
+
+    async with aiohttp.ClientSession() as session:
+        working = [asyncio.create_task(work(session)) for _ in range(tasks)]
+        await stopping.wait()
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+    limiter.close()
+
+
+if __name__ == "__main__":
+    *words, tasks = sys.argv[1:]
+    asyncio.run(main(*words, int(tasks)))

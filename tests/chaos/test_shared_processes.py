@@ -1,0 +1,126 @@
+"""Several processes on one quota: what the server itself wrote down proves that they were one.
+
+The server logs every call. In every window of a second there may be the limit and 1 % more, whoever joined,
+left or was killed meanwhile; and those who were there all along got equal shares.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from bisect import bisect_left
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from bench.redis_server import RedisServer
+
+HERE = Path(__file__).parent
+LIMIT = 300
+TASKS = 8
+WINDOW = 1.0
+OVER = 1.01
+
+
+@contextmanager
+def counting(folder):
+    command = [sys.executable, str(HERE / "counting_server.py"), str(folder / "log")]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+    finally:
+        server.communicate(timeout=20)
+
+
+@contextmanager
+def store(kind, folder):
+    if kind == "machine":
+        yield "machine"
+    else:
+        with RedisServer() as server:
+            yield server.url
+
+
+class Crowd:
+    """Processes that come and go."""
+
+    def __init__(self, store, url, folder):
+        self.words, self.running, self.known = (store, url), {}, 0
+        self.environment = {**os.environ, "HEADGATE_STATE": str(folder / "state")}
+
+    def join(self):
+        name = f"process-{self.known}"
+        self.known += 1
+        command = [sys.executable, str(HERE / "shared_worker.py"), *self.words, name, f"{LIMIT}/s", str(TASKS)]
+        self.running[name] = subprocess.Popen(command, env=self.environment)
+        return name
+
+    def end(self, name, how):
+        process = self.running.pop(name)
+        process.send_signal(how)
+        process.wait(20)
+
+    def end_all(self):
+        for name in list(self.running):
+            self.end(name, signal.SIGKILL)
+
+
+def calls_in(folder):
+    lines = (line.split() for line in (folder / "log").read_text().splitlines())
+    return sorted((float(at), name) for at, name in lines)
+
+
+def judge(calls, began, ended):
+    """The fullest window as a share of the limit, and how much of it was used."""
+    instants = [at for at, _ in calls]
+    fullest = max(bisect_left(instants, at + WINDOW) - index for index, at in enumerate(instants))
+    used = (bisect_left(instants, ended) - bisect_left(instants, began)) / (LIMIT * (ended - began))
+    return fullest / (LIMIT * WINDOW), used
+
+
+def run(kind, folder, processes, seconds, seed):
+    """Everybody there; in the middle half of the time some join, leave and are killed."""
+    rng = random.Random(seed)
+    with store(kind, folder) as where, counting(folder) as url:
+        crowd = Crowd(where, url, folder)
+        try:
+            staying = [crowd.join() for _ in range(processes)]
+            time.sleep(2.0)  # real processes need real time
+            began = time.monotonic()
+            while time.monotonic() < began + seconds:
+                time.sleep(rng.uniform(0.3, 0.7) * seconds / 12)
+                guests = [name for name in crowd.running if name not in staying]
+                if guests and rng.random() < 0.5:
+                    crowd.end(rng.choice(guests), rng.choice([signal.SIGKILL, signal.SIGTERM]))
+                else:
+                    crowd.join()
+            ended = time.monotonic()
+        finally:
+            crowd.end_all()
+    calls = calls_in(folder)
+    fullest, used = judge(calls, began, ended)
+    shares = Counter(name for at, name in calls if began <= at <= ended)
+    fair = min(shares[name] for name in staying) / max(shares[name] for name in staying)
+    return fullest, used, fair
+
+
+@pytest.mark.parametrize("kind", ["machine", "redis"])
+def test_four_processes_are_one(kind, tmp_path):
+    fullest, used, fair = run(kind, tmp_path, processes=4, seconds=4.0, seed=1)
+    assert fullest <= OVER, (fullest, used, fair)
+    assert used >= 0.9, (fullest, used, fair)
+    assert fair >= 0.8, (fullest, used, fair)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["machine", "redis"])
+def test_eight_processes_are_one_for_a_minute(kind, tmp_path):
+    fullest, used, fair = run(kind, tmp_path, processes=8, seconds=60.0, seed=2)
+    print(f"{kind}: the fullest second held {fullest:.2%} of the limit, {used:.1%} of it was used, shares {fair:.3f}")
+    assert fullest <= OVER, (fullest, used, fair)
+    assert used >= 0.95, (fullest, used, fair)
+    assert fair >= 0.8, (fullest, used, fair)

@@ -87,7 +87,7 @@ def store(cluster):
 
 
 def key_of(store, key):
-    return f"{DESKS}:{Identities(bytes.fromhex(store._salt)).of(key)}"
+    return f"{DESKS}:{Identities(store._salt).of(key)}"
 
 
 class Member:

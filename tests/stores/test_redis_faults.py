@@ -56,6 +56,18 @@ def test_nobody_there(open_redis, member):
     assert said == f"redis at 127.0.0.1:{port}: connection refused"
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis+cluster://{}", "no node of a cluster answers there"),
+        ("redis+sentinel://{}/main", "it answered with an error"),
+    ],
+)
+def test_a_plain_server_where_another_kind_was_expected(redis_server, open_redis, member, url, said):
+    url = url.format(f"127.0.0.1:{redis_server.port}")
+    assert refusal(member(open_redis(url)))[0].endswith(said)
+
+
 def test_an_unknown_host(open_redis, member):
     said, _ = refusal(member(open_redis("redis://no-such-host.invalid")))
     assert "no-such-host.invalid" in said

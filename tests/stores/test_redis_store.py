@@ -69,6 +69,13 @@ class TestNames:
         member(open_redis(redis_server.url)).visit()
         assert client.get("headgate:salt") != salt
 
+    @pytest.mark.parametrize("salt", ["", "not what we would choose"])
+    def test_any_salt_will_do(self, client, redis_server, open_redis, member, salt):
+        client.set("headgate:salt", salt)
+        one, other = (member(open_redis(redis_server.url), name) for name in ("one", "other"))
+        one.visit()
+        assert other.visit().members == 2
+
     def test_odd_keys_have_a_desk_too(self, store, member):
         for key in ("", "\ud800", "ä" * 10_000, "{x}:y"):
             assert member(store, key=key).visit().granted == 5
@@ -99,14 +106,13 @@ class TestLifetimes:
         assert sorted(client.hkeys(desk)) == [b"3", b"desk", b"learned"]
 
     def test_there_are_never_more_notes_than_the_bound(self, client, store, member):
-        leader, other = member(store, "leader"), member(store, "other")
-        leader.visit()
+        one = member(store, "one")
         for _ in range(6):
-            visits = [(other.key, other.says(note="seen", asks=())) for _ in range(100)]
-            store.visit(visits)
+            store.visit([(one.key, one.says(note="seen", asks=())) for _ in range(100)])
+        one.visit(leaves=True)
         desk, _ = all_keys(client)
         assert client.hlen(desk) == MOST_NOTES + 1
-        assert [note.number for note in leader.visit().notes] == list(range(601 - MOST_NOTES, 601))
+        assert [note.number for note in member(store, "next").visit().notes] == list(range(601 - MOST_NOTES, 601))
 
 
 class TestLooking:
@@ -228,8 +234,10 @@ class TestAsking:
         with store._lock:  # as another thread might, at that very moment
             child = os.fork()
             if not child:
+                ended = 0
                 try:
                     ended = member(store, "child").visit().members
+                    store.close()
                 finally:
                     os._exit(ended)
         _, status = os.waitpid(child, 0)

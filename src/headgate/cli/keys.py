@@ -15,12 +15,12 @@ import click
 
 from headgate.core.words import span
 from headgate.credentials.credential import Credential, labelled
-from headgate.identity import SHOWN_DIGITS, Identities
 from headgate.credentials.keeping import LOOK_EVERY
 from headgate.credentials.record import Record
 from headgate.credentials.sources import credentials_from
 from headgate.credentials.store import FileStore, StoreError
 from headgate.errors import ConfigError
+from headgate.identity import SHOWN_DIGITS, Identities
 from headgate.sim.notation import read_duration
 
 from . import DONE, CommandFailed, complain

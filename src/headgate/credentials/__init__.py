@@ -1,8 +1,8 @@
 """Several credentials used as one: ``CredentialCoordinator`` and what it hands out."""
 
+from ..identity import Identities
 from .coordinator import CredentialCoordinator
 from .credential import Credential, CredentialState
-from ..identity import Identities
 from .lease import Lease
 from .record import CredentialStore, Record
 from .sources import credentials_from

@@ -16,10 +16,11 @@ from ..core.decision import NEVER, UNKNOWN
 from ..core.quarantine import SILENT_REST
 from ..errors import ConfigError
 from ..events import ResilienceEvent
+from ..identity import Identities
 from .credential import BySecret, Credential, CredentialState, Key, labelled
 from .following import Following
-from ..identity import Identities
 from .lease import Lease
+from .opening import open_credential_store
 from .record import CredentialStore
 from .telling import Telling
 
@@ -29,7 +30,8 @@ log = logging.getLogger("headgate")
 class CredentialCoordinator(Following):
     """Hands out credentials: never one that rests, never one to more than ``at_once`` callers.
 
-    Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own.
+    Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own (unless its store is
+    on another machine).
 
         keys = CredentialCoordinator(["sk-...", "sk-..."])
         with keys.lease() as lease:
@@ -43,13 +45,14 @@ class CredentialCoordinator(Following):
         at_once: int | None = 1,
         provider: str = "",
         clock: Clock | None = None,
-        store: CredentialStore | None = None,
+        store: CredentialStore | str | None = None,
         on_event: Callable[[ResilienceEvent], None] | None = None,
         cooldown: FixedCooldown | ExponentialCooldown = SILENT_REST,
         identities: Identities | None = None,
     ) -> None:
         """``at_once``: how many may hold one credential at the same time; None for callers whom a limiter paces anyway.
 
+        ``store`` keeps how they stand over a restart and shares it with others: "machine", "redis://..." or an object.
         ``cooldown`` says how long to rest after a refusal that does not; ``identities`` names credentials in
         logs and stores, by default with a random key of this user.
         """
@@ -59,7 +62,7 @@ class CredentialCoordinator(Following):
         self._by_secret = BySecret((key.credential.secret, key) for key in self._pool.slots)
         self._telling = Telling(self.name, provider, self.clock, on_event, identities)
         if store is not None:
-            self._keep_in(store, provider)
+            self._keep_in(open_credential_store(store), provider)
 
     # ------------------------------------------------------------------ leases
 
@@ -102,6 +105,11 @@ class CredentialCoordinator(Following):
     def paced_by(self, label: str) -> str:
         """What its pace is learned under: its group, whose members share one budget, or itself."""
         return self._pool.by_label[label].credential.group or label
+
+    def shared_names(self, identities: Identities) -> dict[str, str]:
+        """What others know each pace by, by what ``paced_by`` calls it here: a credential by its keyed hash, which does
+        not depend on its label, and a group by its name."""
+        return {key.group or key.label: key.group or identities.of(key.credential.secret) for key in self._pool.slots}
 
     def back_in(self, label: str) -> float | None:
         """In how many seconds this one has rested; 0 if it does not rest, None if it is retired."""

@@ -1,7 +1,10 @@
 """What follows a decision, once the lock is free: it is told, and written down for a restart and for others.
 
 decided ──> told to logs and listeners ──> written to the store
-every few seconds ──> what others have written is taken ──> decided
+ever so often ──> what others have written is taken ──> decided
+
+A file is read and written by whoever happens to ask for a credential or waits for one. A store on another machine is
+left to a thread (``messenger.py``), so that nobody ever waits for it. What could not be written is written later.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from ..core.cooldown import ExponentialCooldown, FixedCooldown
 from ..core.decision import UNKNOWN
 from .credential import Credential, Key
 from .handing import Handing
-from .keeping import LOOK_EVERY, WRITE_BUDGETS_EVERY, Keeping
-from .record import CredentialStore
+from .keeping import LOOK_AGAIN, LOOK_EVERY, WRITE_BUDGETS_EVERY, Keeping
+from .messenger import Messenger
+from .record import CredentialStore, FarCredentialStore
 from .telling import Telling
 
 
@@ -34,9 +38,13 @@ class Following(Handing):
     ) -> None:
         super().__init__(credentials, at_once, name, clock, cooldown)
         self._keeping: Keeping | None = None
+        self._messenger: Messenger | None = None
         self._at_store = threading.Lock()
         """Held by the one who looks after the store."""
-        self._write_budgets_at = 0.0
+        self._unwritten: dict[Key, None] = {}
+        self._from_others: dict[Key, None] = {}
+        """Whose change was read in the store, and need not be written there."""
+        self._write_budgets_at = self._write_again_at = 0.0
 
     @property
     def store_failures(self) -> int:
@@ -46,9 +54,9 @@ class Following(Handing):
     def _keep_in(self, store: CredentialStore, provider: str) -> None:
         """Take what the store knows, and tell it of those it has never heard of."""
         self._keeping = Keeping(store, self._telling, provider, self._pool.slots)
-        self._look_at = self._now()
-        self._look_if_due()
-        self._write(self._keeping.unknown(self._pool.slots))
+        if isinstance(store, FarCredentialStore):
+            self._messenger = Messenger(self)
+        self.look_at_store()
 
     def _after(self) -> None:
         super()._after()
@@ -58,38 +66,80 @@ class Following(Handing):
                 kind, key, seconds, reason = self._told.popleft()
             except IndexError:  # another thread was faster
                 break
-            changed[key] = None
+            if self._from_others.pop(key, self) is self:
+                changed[key] = None
             self._telling.tell(kind, key, seconds, reason)
-        if changed:
-            self._write(list(changed))
-
-    def _write(self, keys: list[Key]) -> None:
-        if self._keeping is None or not keys:
-            return
-        with self._lock:
-            records = self._keeping.records(keys, self._now(), self.clock.wall())
-        self._keeping.save(records)
+        if changed and self._keeping is not None:
+            self._unwritten |= changed
+            if self._messenger is None:
+                self._write()
+            else:
+                self._messenger.poke(self)
 
     def _look_if_due(self) -> None:
-        """Take what other processes and operators have written, and write what is left of budgets from time to time."""
-        if self._keeping is None or self._now() < self._look_at or not self._at_store.acquire(blocking=False):
+        if self._keeping is None or self._now() < self._look_at:
+            return
+        if self._messenger is None:
+            self.look_at_store()
+        else:
+            self._look_at = self._now() + (LOOK_AGAIN if self._keeping.is_down else LOOK_EVERY)
+            self._messenger.poke()
+
+    def look_at_store(self, wait: float = 0.0) -> None:
+        """Take what other processes and operators have written; write what they do not know.
+
+        ``wait``: for how long, while another thread is at it.
+        """
+        keeping = self._keeping
+        if keeping is None or not self._at_store.acquire(timeout=wait):
             return
         try:
             self._look_at = self._now() + LOOK_EVERY
-            news = self._keeping.fetch()
-            with self._lock:
-                now = self._begin()
-                away, back = self._keeping.take(news, self._pool, now, self.clock.wall())
-                self._told.extend(("credential_back", key, 0.0, "freed by hand") for key in back)
-                self._follow(away, now)
-                self._torn = False
-            budgets = [key for key in self._pool.slots if key.budget != UNKNOWN]
-            if budgets and now >= self._write_budgets_at:
-                self._write_budgets_at = now + WRITE_BUDGETS_EVERY
-                self._write(budgets)
+            news = keeping.fetch(self.clock.wall())
+            if news is not None:
+                with self._lock:
+                    now = self._begin()
+                    away, back = keeping.take(news, self._pool, now, self.clock.wall())
+                    self._from_others |= dict.fromkeys((*away, *back))
+                    self._told.extend(("credential_back", key, 0.0, "freed by hand") for key in back)
+                    self._follow(away, now)
+                    self._torn = False
+                self._note_what_is_due(keeping, now)
+                if not self._unwritten or self._write():
+                    keeping.is_back()
+            if keeping.is_down:
+                self._look_at = self._now() + LOOK_AGAIN
         finally:
             self._at_store.release()
         self._after()
+
+    def write_the_rest(self, wait: float) -> None:
+        """The program ends: write what is not written yet."""
+        if self._unwritten:
+            self.look_at_store(wait)
+
+    def _note_what_is_due(self, keeping: Keeping, now: float) -> None:
+        if keeping.behind and now >= self._write_again_at:
+            self._write_again_at = now + WRITE_BUDGETS_EVERY
+            self._unwritten |= dict.fromkeys(keeping.behind)
+            keeping.behind = []
+        if now >= self._write_budgets_at and (known := [key for key in self._pool.slots if key.budget != UNKNOWN]):
+            self._write_budgets_at = now + WRITE_BUDGETS_EVERY
+            self._unwritten |= dict.fromkeys(known)
+
+    def _write(self) -> bool:
+        """Write how those stand whose change is not in the store yet. False if that must be done again."""
+        keeping, keys = self._keeping, list(self._unwritten)
+        if keeping is None:
+            return True
+        for key in keys:
+            self._unwritten.pop(key, None)
+        with self._lock:
+            records = keeping.records(keys, self._now(), self.clock.wall())
+        if keeping.save(records):
+            return True
+        self._unwritten |= dict.fromkeys(keys)
+        return False
 
     def _start_over_in_child(self) -> None:
         super()._start_over_in_child()

@@ -1,58 +1,84 @@
-"""Between a coordinator and its store: rests survive a restart, and an operator's word reaches a running program.
+"""Between a coordinator and its store: rests survive a restart, and what others say reaches a running program.
 
-The store is read at the start, written when somebody rests, retires or comes back, and
-looked at again every few seconds by whoever happens to ask for a credential or waits for one.
-A store that fails is a fault of ours: it is logged and told once, counted, and the program goes on by what
-it knows itself; no rest that is known is cut short by it.
+The store is read at the start, written when somebody rests, retires or comes back, and looked at again ever so
+often. What it turns out to know less of than we do (it was wiped, or its server failed over) is written again.
+
+A store that fails is a fault of ours: it is logged and told once for each outage, counted, and the program goes on by
+what it knows itself; no rest that is known is cut short by it.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ..core.decision import NEVER, UNKNOWN
+from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..core.quarantine import Pool
+from ..identity import Identities
 from .credential import Key
-from .record import CredentialStore, Record
+from .record import CredentialStore, FarCredentialStore, Record
 from .telling import Telling
 
 log = logging.getLogger("headgate")
 
-LOOK_EVERY = 2.0
-"""Seconds between two looks at the store, for what others have written."""
+LOOK_EVERY = 0.1
+"""Seconds between two looks at the store, for what others have written: a file's date, or one small question."""
+LOOK_AGAIN = 1.0
+"""... at one that failed."""
 WRITE_BUDGETS_EVERY = 10.0
-"""Seconds between two writes of what is left of budgets; rests are written at once."""
+"""Seconds between two writes of what is left of budgets, or of what the store has forgotten; rests are written at
+once."""
+LONGER = 0.05
+"""Seconds by which a rest must end later to be news: clocks of hosts are compared no better than that."""
+_NOTHING_HEARD = (-1, False, 0.0)
 
 
 class Keeping:
     def __init__(self, store: CredentialStore, telling: Telling, provider: str, keys: Iterable[Key]) -> None:
         self.failures = 0
         """How often the store could not be used."""
+        self.is_down = False
+        self.behind: list[Key] = []
+        """Those of whom the store knew less than we do when it was read last."""
         self._store = store
         self._telling = telling
         self._provider = provider
-        self._identity_of = {key: telling.identities.of(key.credential.secret) for key in keys}
+        self._keys = tuple(keys)
+        self._groups: defaultdict[str, list[Key]] = defaultdict(list)
+        for key in self._keys:
+            if key.group is not None:
+                self._groups[key.group].append(key)
+        self._names: Identities | None = None
+        self._identity_of: dict[Key, str] = {}
         self._seen: dict[str, Record] = {}
         """What was read or written last; only what differs from it is news."""
         self._heard: dict[str, tuple[int, bool, float]] = {}
         """The most that was read or written of each: era, retired, until. Only more is news; a rest that has been
         served stays in the store, and where the wall clock went back it would seem to begin anew."""
-        self._stamp: object = None
+        self._stamp: object = self  # no store's
 
-    def fetch(self) -> dict[str, Record]:
-        """What others have written since the last look."""
+    # ------------------------------------------------------------------ reading
+
+    def fetch(self, wall: float) -> dict[str, Record] | None:
+        """What others have written since the last look; None if the store cannot be used."""
         try:
             stamp = self._store.stamp()
+            self._name_all()
             if stamp == self._stamp:
                 return {}
             found = {record.identity: record for record in self._store.load()}
         except Exception as error:
             self._failed(error)
-            return {}
+            return None
         self._stamp = stamp
-        ours = {identity: found[identity] for identity in self._identity_of.values() if identity in found}
-        news = {identity: record for identity, record in ours.items() if self._seen.get(identity) != record}
+        self.behind = [key for key, name in self._identity_of.items() if self._says_less(found.get(name), name, wall)]
+        ours = set(self._identity_of.values())
+        news = {
+            identity: record
+            for identity, record in found.items()
+            if (identity in ours or self._is_of_our_group(record)) and self._seen.get(identity) != record
+        }
         self._seen |= news
         return news
 
@@ -60,8 +86,8 @@ class Keeping:
         """Put news into the pool. Returns who was sent away by it, and who was brought back."""
         away: list[Key] = []
         back: list[Key] = []
-        for key, identity in self._identity_of.items():
-            record = news.get(identity)
+        for key, identity in self._identity_of.items() if news else ():
+            record = news.pop(identity, None)
             if record is None:
                 continue
             was_away = key.retired or key.until != NEVER
@@ -72,13 +98,19 @@ class Keeping:
                 back.append(key)
             if key.budget == UNKNOWN and (left := record.budget_at(wall)) is not None:
                 pool.know(key, left, now + record.budget_until - wall)
+        for record in news.values():  # of others, in one group with ours: they share one limit
+            if self._is_more(record) and not record.retired:
+                away += pool.rest(self._groups[record.group or ""], record.rests_for(wall), now, record.reason)
         return away, back
 
-    def unknown(self, keys: Iterable[Key]) -> list[Key]:
-        """Those the store has never heard of."""
-        return [key for key in keys if self._identity_of[key] not in self._seen]
+    def _is_of_our_group(self, record: Record) -> bool:
+        is_limit = record.reason == Outcome.RATE_LIMITED.value  # any other rest is its own affair
+        return is_limit and record.provider == self._provider and record.group in self._groups
+
+    # ------------------------------------------------------------------ writing
 
     def records(self, keys: Iterable[Key], now: float, wall: float) -> list[Record]:
+        """How they stand; nothing while it is not known what the store calls them."""
         return [
             Record(
                 identity=self._identity_of[key],
@@ -93,10 +125,12 @@ class Keeping:
                 budget=None if key.budget == UNKNOWN else key.budget,
                 budget_until=0.0 if key.budget == UNKNOWN else wall + key.family.budget_until - now,
             )
-            for key in keys
+            for key in (keys if self._identity_of else ())
         ]
 
     def save(self, records: Sequence[Record]) -> bool:
+        if not records:
+            return False
         try:
             self._store.save(records)
         except Exception as error:
@@ -107,16 +141,48 @@ class Keeping:
             self._is_more(record)
         return True
 
+    def is_back(self) -> None:
+        """It could be read, and written where there was something to write."""
+        if self.is_down:
+            self.is_down = False
+            log.info("credentials are kept again")
+            self._telling.pass_on("store_back", "")
+
+    # ------------------------------------------------------------------ inside
+
+    def _name_all(self) -> None:
+        """Call each credential what the store calls it. A server that lost its data may have other names."""
+        store = self._store
+        names = store.identities() if isinstance(store, FarCredentialStore) else self._telling.identities
+        if names is self._names:
+            return
+        before, self._names = self._identity_of, names
+        self._identity_of = {key: names.of(key.credential.secret) for key in self._keys}
+        heard, self._seen, self._stamp = self._heard, {}, self
+        self._heard = {self._identity_of[key]: heard[name] for key, name in before.items() if name in heard}
+
+    def _says_less(self, record: Record | None, name: str, wall: float) -> bool:
+        """Whether the store has forgotten something that still counts."""
+        if record is None:
+            return True
+        era, retired, until = self._heard.get(name, _NOTHING_HEARD)
+        if era != record.era:
+            return era > record.era
+        return (retired and not record.retired) or (until > max(record.until + LONGER, wall) and not record.retired)
+
     def _is_more(self, record: Record) -> bool:
         """Whether it says more than all before it; from now on that is known."""
-        said = (record.era, record.retired, record.until)
-        more = said > self._heard.get(record.identity, (-1, False, 0.0))
+        era, retired, until = self._heard.get(record.identity, _NOTHING_HEARD)
+        more = (record.era, record.retired) > (era, retired) or (
+            (record.era, record.retired) == (era, retired) and record.until > until + LONGER
+        )
         if more:
-            self._heard[record.identity] = said
+            self._heard[record.identity] = record.era, record.retired, record.until
         return more
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
-        if self.failures == 1:
+        if not self.is_down:
+            self.is_down = True
             log.warning("credentials are not kept, but go on being used: %s", error)
             self._telling.pass_on("store_failed", type(error).__name__)

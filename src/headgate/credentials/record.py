@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..core.decision import LONGEST_WAIT
+from ..identity import IDENTITY_DIGITS, Identities
 from .credential import LONGEST_LABEL
-from ..identity import IDENTITY_DIGITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,14 @@ class CredentialStore(Protocol):
 
     def stamp(self) -> object:
         """Something that is another once anybody has saved; asked for often, so it must be cheap."""
+
+
+@runtime_checkable
+class FarCredentialStore(CredentialStore, Protocol):
+    """One that is shared across machines: it is asked by a thread of its own, and has its own names for secrets."""
+
+    def identities(self) -> Identities:
+        """What makes its names; another object once they are others."""
 
 
 def by_identity(rows: Iterable[Any]) -> dict[str, Record]:

@@ -19,8 +19,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from ..errors import ConfigError
-from .credential import LONGEST_LABEL, MOST_CREDENTIALS, Credential
 from ..identity import is_open_to_others
+from .credential import LONGEST_LABEL, MOST_CREDENTIALS, Credential
 
 log = logging.getLogger("headgate")
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MOST_RECORDS = 10_000
 """Credentials a store remembers; of more, those written last."""
 LARGEST_FILE = 16 * 1024 * 1024
+CHANGES_AT = 24
+"""Where a database has the number of its changes, in four bytes."""
 LONGEST_LOCK = 1.0
 """Seconds to wait for another process that writes; an event loop may stand still meanwhile."""
 
@@ -57,19 +59,23 @@ class FileStore:
         """Merge these into what is there; the file is made if need be."""
         with self._opened() as file:
             known = file.records()
-            changed = {
+            merged = {
                 record.identity: known[record.identity].merged(record) if record.identity in known else record
                 for record in records
             }
-            file.put(changed, known | changed)
+            changed = {identity: record for identity, record in merged.items() if known.get(identity) != record}
+            if changed:
+                file.put(changed, known | changed)
 
     def stamp(self) -> object:
         """When and how the file was last written; None if there is none."""
         try:
-            status = os.stat(self.path)
+            with open(self.path, "rb") as file:
+                status, head = os.fstat(file.fileno()), file.read(CHANGES_AT + 4)
         except OSError:
             return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        # a date is too coarse for two changes at once; SQLite counts its own
+        return status.st_mtime_ns, status.st_size, status.st_ino, head[CHANGES_AT:]
 
     @contextmanager
     def _opened(self) -> Iterator[_File]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from ..clock import Clock
 from ..core.words import span
 from ..events import ResilienceEvent
-from .credential import Key
 from ..identity import SHOWN_DIGITS, Identities
+from .credential import Key
 
 log = logging.getLogger("headgate")
 

@@ -8,6 +8,7 @@ Who is let through, and when, is ``serving.py``; whoever must wait stands in the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from types import TracebackType
 
 from ..config import RateLimitConfig
@@ -18,7 +19,7 @@ from .checks import Cost, check_also, check_cost, check_wait
 from .line import TaskWaiter, ThreadWaiter
 from .permit import Feedback, Permit
 from .serving import AGAIN, Serving
-from .snapshot import KeySnapshot, LimiterSnapshot, key_snapshot
+from .snapshot import KeySnapshot, LimiterSnapshot, SharingSnapshot, key_snapshot
 
 
 class AdaptiveRateLimiter(Serving):
@@ -203,6 +204,17 @@ class AdaptiveRateLimiter(Serving):
             gate = self._keys.look(key, now)
             return None if gate is None else key_snapshot(gate, now)
 
+    def look_at_sharing(self) -> SharingSnapshot | None:
+        """How it stands with the store that this limiter shares its keys through; None if it shares nothing."""
+        sharing = self._sharing
+        if sharing is None:
+            return None
+        with self._lock:
+            members = max((getattr(gate, "members", 1) for gate in self._gates.values()), default=1)
+            return SharingSnapshot(
+                where=sharing.store.where, members=members, is_lost=sharing.is_down, failures=sharing.failures
+            )
+
     def close(self) -> None:
         """Give back what is held of a shared quota and leave it; a limiter that shares nothing has nothing to do.
 
@@ -229,7 +241,7 @@ class AdaptiveRateLimiter(Serving):
                 keys=[key_snapshot(gate, now) for gate in self._keys.newest(top, now)],
             )
         self.tell.flush()
-        return snapshot
+        return snapshot if self._sharing is None else replace(snapshot, sharing=self.look_at_sharing())
 
 
 def _is_wait(value: object) -> bool:

@@ -19,7 +19,7 @@ from math import ceil
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
 from ..core.gate import NOTHING, GatePolicy, costs_of, requests_of
 from ..core.pace import INSTANT
-from ..core.sharing.desk import PERIOD, numbers_of
+from ..core.sharing.granting import PERIOD, numbers_of
 from ..core.sharing.notebook import Notebook
 from ..core.sharing.visit import MOST_ASKS, Cost, Reply, Terms
 from .keys import KeyGate

@@ -9,9 +9,7 @@ visit that succeeds brings all of them back.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Protocol
@@ -22,6 +20,7 @@ from ..core.gate import GatePolicy
 from ..core.sharing.visit import Reply, Visit
 from ..stores.contract import Store, StoreDown
 from ..stores.naming import member_name
+from . import process
 from .shared import IDLE_EVERY, LEAVE_AFTER, SharedGate
 
 if TYPE_CHECKING:
@@ -55,13 +54,14 @@ class Sharing:
         self.member = member_name()
         self._limiter = weakref.ref(limiter)
         self._gates: dict[str, SharedGate] = {}
-        self._wake: Wake = threading.Event()
+        self._wake: Wake | None = None
         self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
+        self._visits = 0
         self.closed = False
         self._patience = TRY_AGAIN
         self._draw = limiter.draw
         self._now = limiter.clock.now
+        process.watch(self)
 
     @property
     def limiter(self) -> Serving | None:
@@ -79,27 +79,42 @@ class Sharing:
             self._gates[gate.key] = gate
             if self.is_down:
                 gate.go_alone(self._now())
-        if self._thread is None or self._pid != os.getpid():
+        if self._wake is None:
             self._start()
-        if not self._wake.is_set():
+        elif not self._wake.is_set():
             self._wake.set()
 
+    def next_number(self) -> int:
+        """The number of this member's next visit, wherever it goes: a gate that was forgotten may have been there."""
+        self._visits += 1
+        return self._visits
+
+    def goes_on(self, wake: Wake) -> bool:
+        """Whether the rounds that are woken by this have anything to do yet."""
+        return wake is self._wake and self._limiter() is not None
+
     def _start(self) -> None:
-        if self.closed:
-            return
+        self.closed = False
         drive = getattr(self.store, "drive", None)
         if drive is not None:
             self._wake = drive(self)
-            self._thread = threading.current_thread()
             return
-        if self._pid != os.getpid():  # a child of the process that began: another member
-            self._pid, self.member = os.getpid(), member_name()
         wake = self._wake = threading.Event()
         self._thread = threading.Thread(
             target=_run, args=(weakref.ref(self), wake), name="headgate-sharing", daemon=True
         )
-        self._thread.start()
-        atexit.register(_close, weakref.ref(self))
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # there is none to be had, or the program ends
+            self._wake = self._thread = None
+            self._lose(StoreDown(f"{self.store.where} cannot be visited: {error}"), self._now())
+
+    def start_over(self) -> None:
+        """This is the child of a process that was forked: another member, which holds nothing of its parent's."""
+        self.member, self._wake, self._thread = member_name(), None, None
+        for gate in self._gates.values():
+            gate.start_over()
+        self._gates.clear()
 
     # ------------------------------------------------------------------ one round
 
@@ -139,17 +154,23 @@ class Sharing:
         if limiter is None:
             return
         self.failures += 1
-        if not self.is_down:
-            self.is_down = True
-            log.warning("%s; calls go on at this process's own share of the limit", error)
-        for gate in self._gates.values():
-            if not gate.alone:
-                gate.go_alone(now)
-                limiter.tell.note("store_lost", gate, now, str(error))
-                limiter.serve(gate, now)
+        for gate in self._lose(error, now):
+            limiter.serve(gate, now)
         for gate, _ in due:
             gate.visit_at = now + self._patience
         self._patience = min(2 * self._patience, TRY_AGAIN_AT_MOST)
+
+    def _lose(self, error: Exception, now: float) -> list[SharedGate]:
+        """Everybody goes on alone; returns who did not before."""
+        if not self.is_down:
+            self.is_down = True
+            how = "nothing may start without it" if self.refuses else "calls go on at this process's own share"
+            log.warning("%s; %s", error, how)
+        left = [gate for gate in self._gates.values() if not gate.alone]
+        for gate in left:
+            gate.go_alone(now)
+            gate.limiter.tell.note("store_lost", gate, now, str(error))
+        return left
 
     def next_at(self) -> float:
         """When the next visit is due."""
@@ -159,69 +180,73 @@ class Sharing:
         """One round; returns in how many seconds the next is due."""
         limiter = self.limiter
         if limiter is None:
-            self.closed = True
             return 0.0
         with limiter.lock:
             now = self._now()
             due = self.collect(now)
             if not due:
                 return min(self.next_at() - now, IDLE_EVERY)
-        try:
-            replies = self.store.visit([(gate.key, visit) for gate, visit in due])
-            error: Exception | None = None
-        except StoreDown as down:
-            error = down
-        except Exception as fault:  # a fault of ours must not end the thread: the calls would wait for ever
-            log.exception("a visit to %s failed", self.store.where)
-            error = StoreDown(f"{self.store.where}: {type(fault).__name__}")
+        replies, error = self._exchange(due)
         with limiter.lock:
-            now_after = self._now()
+            after = self._now()
             if error is None:
-                self.deliver(due, replies, now, now_after)
-            else:
-                self.fail(due, error, now_after)
+                try:
+                    self.deliver(due, replies, now, after)
+                except Exception as fault:
+                    error = self._fault(fault)
+            if error is not None:
+                self.fail(due, error, after)
         limiter.tell.flush()
         return 0.0
 
+    def _exchange(self, due: list[tuple[SharedGate, Visit]]) -> tuple[list[Reply], StoreDown | None]:
+        try:
+            return self.store.visit([(gate.key, visit) for gate, visit in due]), None
+        except StoreDown as down:
+            return [], down
+        except Exception as fault:
+            return [], self._fault(fault)
+
+    def _fault(self, fault: Exception) -> StoreDown:
+        """A fault of ours or of a store's must not end the thread: the calls would wait for ever."""
+        log.error("a visit to %s failed", self.store.where, exc_info=fault)
+        return StoreDown(f"{self.store.where}: {type(fault).__name__}")
+
     def close(self) -> None:
-        """Give back what is held, and leave."""
+        """Give back what is held, and leave. Whoever is used again joins again."""
         limiter = self.limiter
-        if self.closed or limiter is None or self._pid != os.getpid():
+        if self.closed or limiter is None:
             return
         self.closed = True
-        self._wake.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=1.0)
+        with limiter.lock:
+            wake, thread, self._wake, self._thread = self._wake, self._thread, None, None
+        if wake is not None:
+            wake.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=1.0)
         with limiter.lock:
             now = self._now()
-            last = [
-                (key, gate.visit(self.member, now, self._draw(), leaves=True))
-                for key, gate in self._gates.items()
-                if not gate.alone
-            ]
+            last = [(gate, gate.visit(self.member, now, self._draw(), leaves=True)) for gate in self._gates.values()]
+            for gate, _ in last:
+                gate.asked = False  # whoever waits asks again
             self._gates.clear()
-        if last:
-            try:
-                self.store.visit(last)
-            except StoreDown as down:
-                log.debug("could not say good-bye: %s", down)
+        if last and not self.is_down:
+            _, error = self._exchange(last)
+            if error is not None:
+                log.debug("could not say good-bye: %s", error)
 
 
 def _run(sharing: weakref.ref[Sharing], wake: threading.Event) -> None:
     while True:
         mine = sharing()
-        if mine is None or mine.closed:
+        if mine is None or not mine.goes_on(wake):
             return
         wake.clear()
-        wait = mine.step()
-        if mine.closed:
-            return
+        try:
+            wait = mine.step()
+        except Exception:  # whatever it was: those who wait would wait for ever
+            log.exception("a round of visits failed")
+            wait = TRY_AGAIN_AT_MOST
         del mine
         if wait > 0:
             wake.wait(wait)
-
-
-def _close(sharing: weakref.ref[Sharing]) -> None:
-    mine = sharing()
-    if mine is not None:
-        mine.close()

@@ -32,6 +32,19 @@ class KeySnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharingSnapshot:
+    """How it stands with the store through which a limiter shares its keys."""
+
+    where: str
+    members: int
+    """Limiters that are there, this one included: of the keys in use, the most under one."""
+    is_lost: bool
+    """Whether the store cannot be reached, so that calls go on at this limiter's own share."""
+    failures: int
+    """How often it could not be reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimiterSnapshot:
     """Totals, and the keys that were used last."""
 
@@ -47,6 +60,8 @@ class LimiterSnapshot:
     half_open_circuits: int
     keys: list[KeySnapshot]
     """The keys used last, newest first."""
+    sharing: SharingSnapshot | None = None
+    """None where nothing is shared."""
 
 
 def key_snapshot(gate: KeyGate, now: float) -> KeySnapshot:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from ..clock import Clock
+from ..core.decision import UNKNOWN
+from ..core.sharing.desk import Desk
+from ..core.sharing.granting import PERIOD
 from ..core.sharing.visit import Reply, Visit
 from ..limiter.shared import SharedGate
 from ..limiter.sharing import Sharing
@@ -29,10 +31,12 @@ class FarStore(MemoryStore):
         delay: Callable[[random.Random], float] = lambda rng: rng.uniform(0.0005, 0.0015),
         loss: float = 0.0,
         timeout: float = TIMEOUT,
+        lease: float = PERIOD,
     ) -> None:
         """``delay`` draws how long one way takes, ``loss`` is the share of messages that never arrive."""
         super().__init__(clock)
         self.where = "a simulated store"
+        self.desks = type("SomeDesk", (Desk,), {"__slots__": (), "period": lease})
         self.is_down = False
         self.loss = loss
         self.visits = 0
@@ -53,7 +57,7 @@ class FarStore(MemoryStore):
         await asyncio.gather(*self._rounds, return_exceptions=True)
 
     async def _go_round(self, sharing: Sharing, wake: asyncio.Event) -> None:
-        while not sharing.closed and (limiter := sharing.limiter) is not None:
+        while sharing.goes_on(wake) and (limiter := sharing.limiter) is not None:
             wake.clear()
             now = self._clock.now()
             with limiter.lock:
@@ -63,7 +67,11 @@ class FarStore(MemoryStore):
                 await self._exchange(sharing, due, now)
                 limiter.tell.flush()
                 continue
-            await _at_most(wake.wait(), next_at - now)
+            try:
+                async with asyncio.timeout(None if next_at == UNKNOWN else max(0.0, next_at - now)):
+                    await wake.wait()
+            except TimeoutError:
+                continue
 
     async def _exchange(self, sharing: Sharing, due: Due, sent_at: float) -> None:
         replies = await self._answer(due)
@@ -90,10 +98,3 @@ class FarStore(MemoryStore):
             return None
         await self._clock.sleep_async(back)
         return replies
-
-
-async def _at_most(waiting: Coroutine[Any, Any, Any], seconds: float) -> None:
-    try:
-        await asyncio.wait_for(waiting, None if seconds == float("inf") else max(0.0, seconds))
-    except TimeoutError:
-        return

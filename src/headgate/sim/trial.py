@@ -23,10 +23,10 @@ import aiohttp
 
 from headgate import wire
 from headgate.credentials import Credential, CredentialCoordinator
-from headgate.identity import Identities
 from headgate.credentials.lease import Lease
 from headgate.errors import CircuitOpenError, WaitTooLongError
 from headgate.events import ResilienceEvent
+from headgate.identity import Identities
 from headgate.limiter import AdaptiveRateLimiter, Permit
 from headgate.limiter.limiter import PermitContext
 

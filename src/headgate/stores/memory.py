@@ -29,6 +29,8 @@ class _Place:
 
 
 class MemoryStore:
+    desks: type[Desk] = Desk
+
     def __init__(self, clock: Clock | None = None) -> None:
         self.where = "memory"
         self._clock = SystemClock() if clock is None else clock
@@ -56,7 +58,7 @@ class MemoryStore:
         now = self._clock.now()
         place = self._places.pop(key, None)
         if place is None or now - place.used_at > FORGOTTEN_AFTER:
-            place = _Place(Desk(visit.terms, now), now)
+            place = _Place(self.desks(visit.terms, now), now)
             if len(self._places) >= MOST_DESKS:
                 del self._places[next(iter(self._places))]
         self._places[key] = place

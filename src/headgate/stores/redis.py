@@ -61,7 +61,7 @@ class RedisStore:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._server: Server | None = None
-        self._salt = ""
+        self._salt: bytes | None = None
 
     def visit(self, visits: Sequence[tuple[str, Visit]]) -> list[Reply]:
         """One round trip, and one or two more at the very first. Raises ``StoreDown``."""
@@ -69,13 +69,13 @@ class RedisStore:
             return []
         messages = [_message(visit) for _, visit in visits]
         for _ in range(SALT_CHANGES):
-            salt = self._salt or self._first_salt()
-            names = Identities(bytes.fromhex(salt))
+            salt = self._first_salt() if self._salt is None else self._salt
+            names = Identities(salt)
             calls = [(f"{DESKS}:{names.of(key)}", message) for (key, _), message in zip(visits, messages, strict=True)]
             *answers, found = self._ask([*(VISIT.by_name(*call) for call in calls), _salt_request(salt)])
-            if not isinstance(found, bytes) or found.decode() == salt:
+            if not isinstance(found, bytes) or found == salt:
                 return [_reply(answer) for answer in self._run(VISIT, calls, answers)]
-            self._salt = found.decode()
+            self._salt = found
         raise StoreDown(f"{self.where}: its salt changes all the time")
 
     def look(self) -> list[DeskView]:
@@ -91,6 +91,7 @@ class RedisStore:
         return views
 
     def close(self) -> None:
+        self._leave_to_parent()
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -101,11 +102,12 @@ class RedisStore:
 
     # ------------------------------------------------------------------ asking
 
-    def _first_salt(self) -> str:
+    def _first_salt(self) -> bytes:
         """The salt that is there, or a new one."""
-        proposed = secrets.token_hex(SALT_BYTES)
+        proposed = secrets.token_hex(SALT_BYTES).encode()
+        found: bytes | None
         (found,) = self._sound(self._ask([_salt_request(proposed)]))
-        self._salt = proposed if found is None else found.decode()
+        self._salt = proposed if found is None else found
         return self._salt
 
     def _run(self, script: Script, calls: Sequence[Call], answers: Sequence[Any]) -> list[Any]:
@@ -133,12 +135,16 @@ class RedisStore:
         return StoreDown(f"{self.where}: {self._connecting.why(fault, self._timeout)}")
 
     def _connected(self) -> Server:
-        if self._process != os.getpid():  # what the parent left here is the parent's, a lock that it held as well
-            self._process, self._lock, self._server = os.getpid(), threading.Lock(), None
+        self._leave_to_parent()
         with self._lock:
             if self._server is None:
                 self._server = self._connecting.connect(self._address, self._timeout)
             return self._server
+
+    def _leave_to_parent(self) -> None:
+        """In a child process, the connections and a lock that was held at that moment are the parent's."""
+        if self._process != os.getpid():
+            self._process, self._lock, self._server = os.getpid(), threading.Lock(), None
 
 
 # ------------------------------------------------------------------ what is sent, and what comes back
@@ -147,7 +153,7 @@ Call = tuple[str, tuple[bytes, ...]]
 """The key and the arguments of a script."""
 
 
-def _salt_request(salt: str) -> Request:
+def _salt_request(salt: bytes) -> Request:
     """Gives what is there; nothing if this one had to be put there."""
     return Request(SALT, ("SET", SALT, salt, "NX", "GET"))
 

@@ -184,7 +184,7 @@ _BY_CODE = {
     "NoPermissionError": "the user may not run scripts or use the keys headgate:*",
     "ClusterDownError": "the cluster is down",
     "MasterDownError": "it has lost its primary",
-    "MasterNotFoundError": "the sentinels know of no primary",
+    "MasterNotFoundError": "no sentinel can be reached that knows of a primary",
     "SlotNotCoveredError": "no node of the cluster has the key",
     "TryAgainError": "the key is being moved to another node",
     "MaxConnectionsError": f"more than {MOST_CONNECTIONS} limiters ask it at once",
@@ -214,4 +214,6 @@ def why(fault: BaseException, timeout: float) -> str:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror[0].lower() + cause.strerror[1:]
         cause = cause.__cause__ or cause.__context__
+    if isinstance(fault, RedisClusterException):
+        return "no node of a cluster answers there"
     return "the connection was lost" if isinstance(fault, redis.ConnectionError) else f"it failed ({name})"

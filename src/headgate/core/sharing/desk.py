@@ -24,12 +24,10 @@ their own.
 from __future__ import annotations
 
 from math import floor
-from typing import Any
+from typing import Any, ClassVar
 
 from .allowance import Allowance
-from .granting import NOTHING, grant
-from .granting import PERIOD as PERIOD
-from .granting import numbers_of as numbers_of
+from .granting import NOTHING, PERIOD, grant
 from .seat import KEPT, LIVE, TERM, Seat
 from .visit import NO_CAP, Errand, Note, Publication, Reply, Terms, Visit, plain
 
@@ -48,6 +46,9 @@ OPENS_ANEW = 0.05
 
 class Desk:
     """Shared by members of several machines or processes; who holds it (a store) must let them in one by one."""
+
+    period: ClassVar[float] = PERIOD
+    """How long a lease is. A class of its own may have another, to find out what follows from it."""
 
     __slots__ = (
         "allowances",

@@ -52,7 +52,7 @@ def grant(desk: Desk, visit: Visit, seat: Seat, now: float) -> Short:
         return NOTHING
     seat.asked_at = now
     seat.span = min(visit.span, LONGEST_SPAN)
-    asking, span = 0, PERIOD
+    asking, span = 0, desk.period
     for other in desk.seats.values():
         if now - other.asked_at <= ASKING:
             asking, span = asking + 1, max(span, other.span)
@@ -68,7 +68,7 @@ def grant(desk: Desk, visit: Visit, seat: Seat, now: float) -> Short:
     elif seat.era == desk.era and seat.first > desk.line:  # its last lease is yet to come: that is enough
         return Short(max(0.0, desk.hold_until - now) + (seat.first - desk.line) / rate, "pace")
     elif desk.issued - desk.line > FURTHEST * rate + 2 * desk.members(now):
-        return Short(PERIOD, "pace")
+        return Short(desk.period, "pace")
     granted, short = _fit(desk, visit, seat, room, now)
     if short.of:
         seat.hungry_at = seat.hungry_at if seat.hungry_at and not granted else now

@@ -1,0 +1,119 @@
+"""Records of credentials in a Redis or Valkey, for all who share them across machines.
+
+    headgate:credentials:1     by identity, with a version that changes whenever one of them does
+
+It is asked over the connections of a ``RedisStore``, which it is as well: a program that shares its quotas and its
+credentials needs one of these. Identities are made with the server's salt, so that all machines give a credential the
+same one; what lies there holds no secret, and no hash that could be checked without the salt.
+
+Times in it are the server's. A host whose clock is wrong reads and writes rests that are right all the same, rather a
+round trip too long than any too short.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+from ..identity import Identities
+from ..stores.contract import FORGOTTEN_AFTER, TIMEOUT
+from ..stores.redis import SALT, RedisStore
+from ..stores.redis_scripts import Request, Script
+from .record import Record, by_identity
+
+CREDENTIALS = "headgate:credentials:1"
+"""The number grows when records are written in another way."""
+VERSION = b"version"
+MOST_RECORDS = 10_000
+"""Credentials that are remembered; of more, those written last."""
+MOST_AT_ONCE = 1_000
+"""Records in one script."""
+MERGED = ("era", "until", "retired", "reason", "written_at")
+"""What the script goes by; the rest is as the last writer has it."""
+TIMES = ("written_at", "until", "budget_until")
+
+_SAVE = Script("credentials")
+
+
+class RedisCredentialStore(RedisStore):
+    """``CredentialStore`` and ``Store`` on one server. Raises ``StoreDown``."""
+
+    def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
+        super().__init__(url, timeout=timeout)
+        self._named = b"", Identities(b"")
+        """The salt that names were made with last, and what makes them."""
+
+    def identities(self) -> Identities:
+        """What secrets are called here; another object once the server has another salt."""
+        salt = self._present_salt()
+        if self._named[0] != salt:
+            self._named = salt, Identities(salt + b"credentials")
+        return self._named[1]
+
+    def desk_names(self) -> Identities:
+        """What keys are called here."""
+        return Identities(self._present_salt())
+
+    def stamp(self) -> object:
+        (version,) = self._ask_with_salt(Request(CREDENTIALS, ("HGET", CREDENTIALS, VERSION)))
+        return version
+
+    def load(self) -> list[Record]:
+        wanted = ("HGETALL", CREDENTIALS), ("EXPIRE", CREDENTIALS, int(FORGOTTEN_AFTER)), ("TIME",)
+        found, _, told = self._ask_with_salt(*(Request(CREDENTIALS, words) for words in wanted))
+        ahead = _seconds(told) - time.time()  # read after the answer: no rest gets shorter
+        fields = dict(zip(found[::2], found[1::2], strict=True))
+        fields.pop(VERSION, None)
+        rows = [row for name, text in fields.items() if (row := _row(name, text)) is not None]
+        return [_shifted(record, -ahead) for record in by_identity(rows).values()]
+
+    def save(self, records: Iterable[Record]) -> None:
+        """Each is merged into what is there, in one script for all of them."""
+        given = list(records)
+        before = time.time()
+        (told,) = self._ask_with_salt(Request(CREDENTIALS, ("TIME",)))
+        ahead = _seconds(told) - before
+        for first in range(0, len(given), MOST_AT_ONCE):
+            some = [_shifted(record, ahead) for record in given[first : first + MOST_AT_ONCE]]
+            words = [word for record in some for word in (record.identity.encode(), _text(record))]
+            call = CREDENTIALS, (b"%d" % MOST_RECORDS, *words)
+            self._run(_SAVE, [call], self._ask([_SAVE.by_name(*call)]))
+
+    def _ask_with_salt(self, *requests: Request) -> list[Any]:
+        """The answers; and it is seen to it that the server has a salt, and that we have the server's."""
+        put_or_get = Request(SALT, ("SET", SALT, self._present_salt(), "NX", "GET"))
+        *answers, found = self._sound(self._ask([*requests, put_or_get]))
+        if found is not None:
+            self._salt = found
+        return answers
+
+    def _present_salt(self) -> bytes:
+        return self._first_salt() if self._salt is None else self._salt
+
+
+def _shifted(record: Record, seconds: float) -> Record:
+    """The same by another clock; 0 is no instant."""
+    return replace(record, **{name: at + seconds for name in TIMES if (at := getattr(record, name))})
+
+
+def _text(record: Record) -> bytes:
+    fields = asdict(record)
+    del fields["identity"]
+    merged = {name: fields.pop(name) for name in MERGED}
+    return f"{json.dumps(merged)}\n{json.dumps(fields)}".encode()
+
+
+def _row(name: bytes, text: bytes) -> dict[str, Any] | None:
+    """None for what nobody of ours has put there."""
+    try:
+        merged, about = (json.loads(part) for part in text.split(b"\n"))
+        return {"identity": name.decode(), **merged, **about}
+    except (ValueError, TypeError):
+        return None
+
+
+def _seconds(told: list[bytes]) -> float:
+    return int(told[0]) + int(told[1]) / 1e6

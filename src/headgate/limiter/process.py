@@ -1,0 +1,61 @@
+"""Forking and ending: what a process that shares a quota must do at both.
+
+A child begins as a member of its own that holds nothing: the numbers its parent held are the parent's, and its
+parent's thread is not there. No lock is taken over in the middle of a decision, for whoever forks takes it first. A
+process that ends gives back what it holds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .sharing import Sharing
+
+PATIENCE = 1.0
+"""Seconds for which a fork waits for a decision to be over."""
+
+_sharing: dict[int, weakref.ref[Sharing]] = {}
+_taken: list[threading.Lock] = []
+
+
+def watch(sharing: Sharing) -> None:
+    """From now on it hears of a fork and of the end."""
+    name = id(sharing)
+    _sharing[name] = weakref.ref(sharing, lambda _: _sharing.pop(name, None))
+
+
+def _all() -> list[Sharing]:
+    return [one for one in (reference() for reference in list(_sharing.values())) if one is not None]
+
+
+def _before_fork() -> None:
+    for one in _all():
+        limiter = one.limiter
+        if limiter is not None and limiter.lock.acquire(timeout=PATIENCE):
+            _taken.append(limiter.lock)
+
+
+def _after_fork() -> None:
+    while _taken:
+        _taken.pop().release()
+
+
+def _in_child() -> None:
+    for one in _all():
+        one.start_over()
+    _after_fork()
+
+
+def _at_the_end() -> None:
+    for one in _all():
+        one.close()
+
+
+atexit.register(_at_the_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

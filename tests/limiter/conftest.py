@@ -1,0 +1,191 @@
+"""Several limiters around one store in virtual time: members that join, work, idle, leave, crash, and a log of starts.
+
+    def main(town): ...            # a coroutine function; `shared(main, seed=3)` runs it to its end
+        a, b = town.join(), town.join()
+        town.work(a, 8)            # eight callers without a pause
+        await town.until(5.0)
+
+A start is when a call was let through, by the one clock that all of them have.
+"""
+
+import asyncio
+import random
+from bisect import bisect_left, bisect_right
+
+import pytest
+
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.sim.far_store import FarStore
+from headgate.sim.virtual import run
+
+KEY = "api.example.com"
+BEGIN = 1000.0
+
+
+class Member:
+    def __init__(self, town, config, number):
+        self.town, self.number = town, number
+        self.starts = []
+        self.waits = []
+        self.events = []
+        self.tasks = []
+        self.limiter = AdaptiveRateLimiter(
+            config,
+            clock=town.clock,
+            rng=random.Random(1000 * town.seed + number),
+            store=town.store,
+            on_event=self.events.append,
+        )
+
+    @property
+    def sharing(self):
+        return self.limiter._sharing
+
+    @property
+    def gate(self):
+        return self.limiter._gates[KEY]
+
+    def kinds(self):
+        return [event.kind for event in self.events]
+
+    def started(self, since, until):
+        """How many calls started in that time, by seconds from the beginning."""
+        return bisect_left(self.starts, BEGIN + until) - bisect_left(self.starts, BEGIN + since)
+
+    def crash(self):
+        """It is simply not heard of any more."""
+        self.idle()
+        for task in self.town.store.rounds_of(self.sharing):
+            task.cancel()
+
+    def idle(self):
+        for task in self.tasks:
+            task.cancel()
+        self.tasks = []
+
+
+class Town:
+    def __init__(self, clock, seed, config, store):
+        self.clock, self.seed, self.config = clock, seed, config
+        self.rng = random.Random(seed)
+        self.store = Wire(clock, random.Random(seed + 1), **store)
+        self.members = []
+
+    def join(self, config=None):
+        member = Member(self, config or self.config, len(self.members))
+        self.members.append(member)
+        return member
+
+    def work(self, member, callers=4, *, answer=None, latency=0.0, pause=0.0, key=KEY, **more):
+        """``answer(at)`` is asked half way through a call for its status, or for what to report."""
+
+        async def call():
+            while True:
+                asked_at = self.clock.now()
+                permit = await member.limiter.acquire_async(key, **more)
+                member.starts.append(self.clock.now())
+                member.waits.append(self.clock.now() - asked_at)
+                await self.clock.sleep_async(latency / 2)
+                said = 200 if answer is None else answer(self.clock.now())
+                await self.clock.sleep_async(latency / 2)
+                permit.report(**(said if isinstance(said, dict) else {"status_code": said}))
+                await self.clock.sleep_async(pause * self.rng.uniform(0.5, 1.5))
+
+        loop = asyncio.get_running_loop()
+        member.tasks += [loop.create_task(call()) for _ in range(callers)]
+
+    async def until(self, seconds):
+        """Let time pass until so many seconds after the beginning."""
+        await self.clock.sleep_async(BEGIN + seconds - self.clock.now())
+        self.raise_what_failed()
+
+    def raise_what_failed(self):
+        for task in [task for member in self.members for task in member.tasks] + self.store._rounds:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise task.exception()
+
+    def desk(self, key=KEY):
+        return self.store._places[key].desk
+
+    def starts(self, since=0.0):
+        return sorted(at for member in self.members for at in member.starts if at >= BEGIN + since)
+
+    def started(self, since, until):
+        return sum(member.started(since, until) for member in self.members)
+
+    def fairness(self, since, until):
+        counts = [member.started(since, until) for member in self.members if member.tasks]
+        return min(counts) / max(counts)
+
+    async def finish(self):
+        for member in self.members:
+            member.idle()
+        await asyncio.sleep(0)
+        self.raise_what_failed()
+        await self.store.finish()
+
+
+class Wire(FarStore):
+    """A far store that knows whose rounds are whose, can be slow for a while, and can lose all it has."""
+
+    def __init__(self, clock, rng, **more):
+        super().__init__(clock, rng, **more)
+        self._whose = {}
+
+    def drive(self, sharing):
+        wake = super().drive(sharing)
+        self._whose.setdefault(id(sharing), []).append(self._rounds[-1])
+        return wake
+
+    def rounds_of(self, sharing):
+        return self._whose.get(id(sharing), [])
+
+    def wipe(self):
+        self._places.clear()
+
+
+def over(starts, rate, *, most=1.01, least=1.0, permits=200):
+    """By how many calls the fullest window, of at least so many seconds and permits, lies above ``most`` x the rate."""
+    worst, lowest, first = float("-inf"), float("inf"), 0
+    shortest = max(least, permits / rate)
+    for i, at in enumerate(starts):
+        while starts[first] <= at - shortest:
+            lowest = min(lowest, first - most * rate * starts[first])
+            first += 1
+        if lowest < float("inf"):
+            worst = max(worst, i + 1 - most * rate * at - lowest)
+    return worst
+
+
+def fullest(starts, window):
+    """The most calls in any window of that length."""
+    return max((bisect_right(starts, at + window - 1e-9) - i for i, at in enumerate(starts)), default=0)
+
+
+@pytest.fixture
+def most_over():
+    return over
+
+
+@pytest.fixture
+def fullest_window():
+    return fullest
+
+
+@pytest.fixture
+def shared():
+    """Runs a population to its end; ``config`` is what all have unless they bring their own, the rest is the store's."""
+
+    def live(main, config=None, seed=0, **store):
+        async def whole(clock):
+            town = Town(clock, seed, config or RateLimitConfig(strategy="fixed", initial_rps=100.0), store)
+            try:
+                result = await main(town)
+                town.raise_what_failed()
+                return result
+            finally:
+                await town.finish()
+
+        return run(whole, start=BEGIN)
+
+    return live

@@ -1,0 +1,134 @@
+"""Many limiters on one quota stay within it together, share it fairly, and leave nobody's part unused."""
+
+import pytest
+
+from headgate import RateLimitConfig
+
+
+def fixed(rate):
+    return RateLimitConfig(strategy="fixed", initial_rps=rate)
+
+
+SLACK = 4.0
+"""The burst that every key has, alone or shared, on top of its rate."""
+
+
+class TestWithinTheLimit:
+    @pytest.mark.parametrize("members", [2, 3, 8, 64])
+    @pytest.mark.parametrize("rate", [200.0, 1000.0])
+    def test_the_sum_stays_within_the_rate_in_every_window(self, shared, most_over, members, rate):
+        async def main(town):
+            for _ in range(members):
+                town.work(town.join(), 4)
+            await town.until(4.0)
+            return town.starts(), town.fairness(1.0, 4.0)
+
+        starts, fairness = shared(main, fixed(rate), seed=members)
+        assert most_over(starts, rate) <= SLACK
+        assert len(starts) >= 0.98 * 4 * rate
+        assert fairness >= 0.8
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_it_does_so_while_they_join_leave_crash_and_idle(self, shared, most_over, seed):
+        rate = 400.0
+
+        async def main(town):
+            for _ in range(4):
+                town.work(town.join(), 4)
+            for second in range(8):
+                await town.until(1.0 + second)
+                here = [member for member in town.members if member.tasks]
+                fate = town.rng.choice(["join", "join", "leave", "crash", "idle"]) if len(here) > 2 else "join"
+                if fate == "join":
+                    for _ in range(town.rng.randrange(1, 4)):
+                        town.work(town.join(), town.rng.randrange(1, 8))
+                    continue
+                gone = town.rng.choice(here)
+                if fate == "crash":
+                    gone.crash()
+                else:
+                    gone.idle()
+                if fate == "leave":
+                    gone.limiter.close()
+            await town.until(10.0)
+            return town.starts(), town.started(1.0, 10.0)
+
+        starts, started = shared(main, fixed(rate), seed=seed)
+        assert most_over(starts, rate) <= SLACK
+        assert started >= 0.97 * 9 * rate
+
+    @pytest.mark.parametrize("delay", [0.0002, 0.005, 0.015])
+    def test_it_does_so_however_far_the_store_is(self, shared, most_over, delay):
+        rate = 400.0
+
+        async def main(town):
+            for _ in range(8):
+                town.work(town.join(), 8)
+            await town.until(6.0)
+            return town.starts(), town.fairness(1.0, 6.0)
+
+        starts, fairness = shared(main, fixed(rate), seed=5, delay=lambda rng: rng.uniform(0.5, 1.5) * delay)
+        assert most_over(starts, rate) <= SLACK
+        assert len(starts) >= 0.97 * 6 * rate
+        assert fairness >= 0.8
+
+
+class TestWhoGetsWhat:
+    def test_demand_that_one_does_not_use_goes_to_the_others_within_a_second(self, shared):
+        async def main(town):
+            idler, worker = town.join(), town.join()
+            town.work(idler, 4)
+            town.work(worker, 4)
+            await town.until(3.0)
+            idler.idle()
+            await town.until(5.0)
+            return worker.started(1.0, 3.0), worker.started(4.0, 5.0)
+
+        half, whole = shared(main, fixed(200.0))
+        assert half == pytest.approx(200, rel=0.1)
+        assert whole >= 190
+
+    def test_a_crashed_member_takes_nothing_for_longer_than_a_second(self, shared):
+        async def main(town):
+            crashing, worker = town.join(), town.join()
+            town.work(crashing, 4)
+            town.work(worker, 4)
+            await town.until(3.0)
+            crashing.crash()
+            await town.until(5.0)
+            return worker.started(4.0, 5.0)
+
+        assert shared(main, fixed(200.0)) >= 190
+
+    def test_one_that_asks_for_little_gets_all_of_it(self, shared):
+        async def main(town):
+            modest, greedy = town.join(), town.join()
+            town.work(modest, 1, pause=0.1)
+            town.work(greedy, 32)
+            await town.until(6.0)
+            return modest.waits, greedy.started(1.0, 6.0), modest.started(1.0, 6.0)
+
+        waits, greedy, modest = shared(main, fixed(200.0))
+        assert sorted(waits)[int(0.99 * len(waits))] < 0.12
+        assert modest >= 30
+        assert greedy + modest >= 980
+
+    def test_more_callers_in_one_process_do_not_get_it_more(self, shared):
+        async def main(town):
+            few, many = town.join(), town.join()
+            town.work(few, 2)
+            town.work(many, 50)
+            await town.until(5.0)
+            return few.started(1.0, 5.0) / many.started(1.0, 5.0)
+
+        assert shared(main, fixed(200.0)) >= 0.8
+
+    def test_members_come_and_find_each_other_by_the_key_alone(self, shared):
+        async def main(town):
+            here, there = town.join(), town.join()
+            town.work(here, 4, key="one")
+            town.work(there, 4, key="other")
+            await town.until(3.0)
+            return here.started(1.0, 3.0), there.started(1.0, 3.0)
+
+        assert all(count >= 390 for count in shared(main, fixed(200.0)))

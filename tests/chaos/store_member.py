@@ -11,7 +11,7 @@ Lines that come in (stdin):                      Lines that go out, instants on 
     rest LABEL SECONDS                               told MEMBER AT SECONDS           a 429 has come in
     jump SECONDS                                     event MEMBER AT KIND
     stop                                             state MEMBER AT ALONE ERA COUNT  whenever one of them changes
-                                                     late FROM TO                     the machine kept the loop waiting
+                                                     late PROCESS FROM TO             the machine kept the loop waiting
                                                      handed MEMBER AT LABEL           a credential
                                                      rested MEMBER AT LABEL SECONDS
                                                      failures MEMBER COUNT            at the end
@@ -19,6 +19,7 @@ Lines that come in (stdin):                      Lines that go out, instants on 
 """
 
 import asyncio
+import logging
 import os
 import random
 import sys
@@ -139,7 +140,7 @@ async def notice_delays():
         due_at = now() + TICK
         await asyncio.sleep(TICK)
         if now() > due_at + LATE:
-            say("late", f"{due_at:.6f}", f"{now():.6f}")
+            say("late", os.getpid(), f"{due_at:.6f}", f"{now():.6f}")
 
 
 async def main(store, count, limit):
@@ -193,5 +194,6 @@ async def main(store, count, limit):
 
 
 if __name__ == "__main__":
+    logging.getLogger("headgate").setLevel(logging.ERROR)  # what is shown here is a fault of ours
     store, count, limit = sys.argv[1:]
     asyncio.run(main(store, int(count), int(limit)))

@@ -46,7 +46,7 @@ COMMANDS = {
     "crawl": Entry("Crawl a site", "Visit a site's pages politely, and go on where it stopped."),
     "run": Entry("Run a batch", "Send a file of requests, and go on where it stopped."),
     "retry": Entry("Run a batch", "Give dead rows of a batch another chance."),
-    "status": Entry("Look after a run", "Show how far a batch is and what it waits for."),
+    "status": Entry("Look after a run", "Show how far a batch is, or who shares which quota."),
     "verify": Entry("Look after a run", "Prove that a batch has lost no row and has none twice."),
     "keys": Entry("Look after a run", "Show how credentials stand; park, free or retire one."),
 }

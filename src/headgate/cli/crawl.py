@@ -13,6 +13,7 @@ import click
 from headgate.batch.formats import OutputError
 from headgate.batch.formats.writing import STDOUT
 from headgate.batch.ledger import LedgerError
+from headgate.crawl.address import host_of
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
 from headgate.crawl.frontier_file import SUFFIX
@@ -28,6 +29,7 @@ from .crawl_trace import CallRecorder
 from .examples import ExampleCommand
 from .notation import Notation, WholeNumber
 from .running import run_async
+from .sharing import NONE, Shared, store_option
 
 DURATION = Notation("TIME", read_duration)
 STANDSTILL = 15 * 60.0
@@ -156,6 +158,7 @@ def read_pace(text: str) -> float | None:
     help="Whose rules count in robots.txt.",
 )
 @click.option("--no-sitemaps", is_flag=True, help="Leave out what only sitemaps name.")
+@store_option(NONE)
 @click.option("--deadline", type=DURATION, help="Stop after this long, such as 2h; run again to go on.")
 @click.option("--wait", is_flag=True, help="Stay, however long nothing can start.  [default: leave after 15 minutes]")
 @click.option("--failures", metavar="FILE", help="Where to write, at the end, which addresses failed and why.")
@@ -177,6 +180,10 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
         config = config_of(given)
         recorder = None if given["trace"] is None else CallRecorder(given["trace"], config.workers)
         seeds = (*seeds, *seeds_of(given["seed_file"]))
+        shared = Shared.of(given["store"])
+        credentials = credentials_of(given["sources"], given["key_header"], seeds, shared.credentials)
+        by_host = {host_of(origin): coordinator for origin, (coordinator, _) in credentials.items()}
+        limiter = shared.limiter(config.pace(), by_host.get)
         with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
             in_pipe = output == STDOUT and given["warc"] is None
             crawler = Crawler(
@@ -185,10 +192,14 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
                 warc=given["warc"],
                 frontier=os.path.join(folder, "frontier") if in_pipe else None,  # until it is told what failed
                 config=config,
-                credentials=credentials_of(given["sources"], given["key_header"], seeds),
+                limiter=limiter,
+                credentials=credentials,
                 on_event=None if recorder is None else recorder.hear,
             )
-            return run_async(go(crawler, output, given["failures"], recorder, as_json=as_json, quiet=quiet)).code
+            try:
+                return run_async(go(crawler, output, given["failures"], recorder, as_json=as_json, quiet=quiet)).code
+            finally:
+                limiter.close()
     except ConfigError as error:
         raise click.UsageError(redact(f"{error}.")) from None
     except (OutputError, LedgerError) as error:

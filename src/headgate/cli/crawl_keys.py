@@ -8,14 +8,21 @@ from collections.abc import Iterable
 import click
 
 from headgate.crawl.address import canonical, host_of, origin_of
-from headgate.crawl.keys import Given
-from headgate.credentials import Credential, CredentialCoordinator, FileStore, StoreError, credentials_from
+from headgate.credentials import (
+    Credential,
+    CredentialCoordinator,
+    CredentialStore,
+    StoreError,
+    credentials_from,
+)
 from headgate.errors import ConfigError
 
 from . import CommandFailed, complain
 
 
-def credentials_of(sources: Iterable[str], header: str, seeds: Iterable[str]) -> dict[str, Given]:
+def credentials_of(
+    sources: Iterable[str], header: str, seeds: Iterable[str], store: CredentialStore
+) -> dict[str, tuple[CredentialCoordinator, str]]:
     """By origin. A source that names none is for the origin of the seeds, if they have one between them."""
     found: defaultdict[str, list[Credential]] = defaultdict(list)
     try:
@@ -24,7 +31,7 @@ def credentials_of(sources: Iterable[str], header: str, seeds: Iterable[str]) ->
             origin, _, source = given.partition("=") if is_named else (_only_origin(seeds), "", given)
             found[origin] += credentials_from(source, warn=complain)
         return {
-            origin: (CredentialCoordinator(keys, at_once=None, provider=host_of(origin), store=FileStore()), header)
+            origin: (CredentialCoordinator(keys, at_once=None, provider=host_of(origin), store=store), header)
             for origin, keys in found.items()
         }
     except ConfigError as error:

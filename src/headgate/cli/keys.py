@@ -15,13 +15,15 @@ import click
 
 from headgate.core.words import span
 from headgate.credentials.credential import Credential, labelled
-from headgate.credentials.keeping import LOOK_EVERY
-from headgate.credentials.record import Record
+from headgate.credentials.messenger import IDLE_EVERY
+from headgate.credentials.opening import open_credential_store
+from headgate.credentials.record import CredentialStore, FarCredentialStore, Record
 from headgate.credentials.sources import credentials_from
 from headgate.credentials.store import FileStore, StoreError
 from headgate.errors import ConfigError
 from headgate.identity import SHOWN_DIGITS, Identities
 from headgate.sim.notation import read_duration
+from headgate.stores import StoreDown
 
 from . import DONE, CommandFailed, complain
 from .examples import ExampleCommand
@@ -70,9 +72,9 @@ def read_pause(text: str) -> float:
 )
 @click.option(
     "--state",
-    metavar="FILE",
-    help="The file in which programs keep how their credentials stand: SQLite, or JSON if it ends in .json.  "
-    "[default: the one FileStore() uses]",
+    metavar="FILE|URL",
+    help="Where programs keep how their credentials stand: a file, SQLite or JSON if it ends in .json, or "
+    'redis://host:6379.  [default: the file of store="machine"]',
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line for each credential.")
 def command(
@@ -80,21 +82,21 @@ def command(
 ) -> int:
     """Show how credentials stand, and park, free or retire one.
 
-    Programs that give their CredentialCoordinator a store=FileStore() share what they know of their keys: which of
+    Programs that give their CredentialCoordinator a store share what they know of their keys: which of
     them rest after a rate limit, until when, which are used up or not accepted any more. This command reads and
-    changes the same file; running programs heed a change within seconds. Keys are named by label and six digits of
+    changes the same store; running programs heed a change within seconds. Keys are named by label and six digits of
     a keyed hash; the keys themselves are never taken from the command line, never stored and never shown.
     """
     action = check(words, duration)
-    store = FileStore(state)
     try:
+        store = open_credential_store(state) if "://" in (state or "") else FileStore(state)
         records = find(store, sources)
         if action is not None:
             records = [change(store, action, pick(records, words[1]), duration)]
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    except StoreError as error:
-        raise CommandFailed(f"{error}; name another with --state FILE.") from None
+    except (StoreError, StoreDown) as error:
+        raise CommandFailed(f"{error}; name another with --state.") from None
     if as_json:
         for record in records:
             click.echo(json.dumps(as_fields(record, time.time())))
@@ -104,8 +106,8 @@ def command(
         show(records, time.time())
     else:
         click.echo(
-            f"No credentials are known in {store.path}.\n"
-            "They are once a program uses them: CredentialCoordinator(keys, store=FileStore()).\n"
+            f"No credentials are known in {getattr(store, 'path', None) or getattr(store, 'where', store)}.\n"
+            "They are once a program uses them: CredentialCoordinator(keys, store=...).\n"
             "Or say where they are: headgate keys --from env:OPENAI_API_KEY"
         )
     return DONE
@@ -127,12 +129,12 @@ def check(words: tuple[str, ...], duration: float | None) -> str | None:
     return words[0]
 
 
-def find(store: FileStore, sources: tuple[str, ...]) -> list[Record]:
+def find(store: CredentialStore, sources: tuple[str, ...]) -> list[Record]:
     """What is known of the credentials of the sources, or of all."""
     known = {record.identity: record for record in store.load()}
     if not sources:
         return sorted(known.values(), key=lambda record: (record.provider, record.label))
-    identities = Identities.of_user()
+    identities = store.identities() if isinstance(store, FarCredentialStore) else Identities.of_user()
     given: list[Credential] = [one for source in sources for one in credentials_from(source, warn=complain)]
     asked = [(identities.of(one.secret), one) for one in labelled(given)]
     now = time.time()
@@ -154,7 +156,7 @@ def pick(records: list[Record], name: str) -> Record:
     raise ConfigError(f"there is no credential of this label; there are: {there_are}")
 
 
-def change(store: FileStore, action: str, record: Record, duration: float | None) -> Record:
+def change(store: CredentialStore, action: str, record: Record, duration: float | None) -> Record:
     now = time.time()
     if action == "free":
         changed = replace(record, written_at=now, era=record.era + 1, until=0.0, retired=False, reason="")
@@ -199,7 +201,7 @@ def as_sentence(record: Record, now: float) -> str:
     }[state_of(record, now)]
     return (
         f"{record.label} [{record.identity[:SHOWN_DIGITS]}] {does}. "
-        f"Running programs heed it within about {LOOK_EVERY:g} seconds."
+        f"Running programs heed it within about {IDLE_EVERY:g} seconds."
     )
 
 

@@ -32,6 +32,7 @@ from .run_plan import plan_line, plan_of, plan_page
 from .run_settings import HOPELESS, keys_of, prices_of, read_config, read_limits, read_workers, settings_of
 from .run_trace import Recorder
 from .running import run_async
+from .sharing import MACHINE, Shared, store_option, without_login
 
 DURATION = Notation("TIME", read_duration)
 
@@ -60,6 +61,10 @@ class CannotBegin(CommandFailed):
             "start nothing that could cost more than 20; prices are per million tokens, in and out",
         ),
         ("cat rows.jsonl | headgate run - -o - --to openai --ledger rows.ledger | jq .response.body", "in a pipe"),
+        (
+            "headgate run rows.jsonl -o out.jsonl --to openai --store redis://cache:6379",
+            "on several machines at once: one quota for all of them",
+        ),
         ("headgate mock --provider openai --rate 500/min --port 8080", "practise: an API of your own, and ..."),
         (
             "KEY=any headgate run rows.jsonl -o out.jsonl --to http://127.0.0.1:8080/openai/v1 --keys env:KEY",
@@ -138,6 +143,7 @@ class CannotBegin(CommandFailed):
 @click.option(
     "--max-attempts", type=WholeNumber(1, 1000), default=5, show_default=True, metavar="N", help="Calls of one row."
 )
+@store_option(MACHINE)
 @click.option("--ledger", metavar="FILE", help=f"Where the run keeps its book.  [default: OUT{SUFFIX}]")
 @click.option("--wait", is_flag=True, help="Stay, however long nothing can start.  [default: leave after 15 minutes]")
 @click.option(
@@ -215,15 +221,16 @@ def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], 
 def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, as_json: bool, quiet: bool) -> int:
     ledger = ledger_of(output, given["ledger"])
     kept = ledger is not None
-    credentials = keys_of(address_of(to.to), given["sources"])
-    settings = settings_of(given)
+    shared = Shared.of(given["store"])
+    credentials = keys_of(address_of(to.to), given["sources"], shared.credentials)
+    settings = settings_of(given, shared, credentials)
     recorder = None
     if given["trace"] is not None:
         workers = AUTO_WORKERS if given["workers"] == "auto" else given["workers"]
         recorder = Recorder(given["trace"], rows, workers, 1 if credentials is None else len(credentials.labels))
     folder = "" if kept else tempfile.mkdtemp(prefix="headgate-")
     book = ledger or os.path.join(folder, f"run{SUFFIX}")
-    again = redact(shlex.join(["headgate", *sys.argv[1:], *([] if kept else ["--ledger", book])]))
+    again = redact(shlex.join(["headgate", *map(without_login, sys.argv[1:]), *([] if kept else ["--ledger", book])]))
     job = Job(
         rows,
         to,
@@ -234,7 +241,10 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
         around=None if recorder is None else recorder.around,
         **settings,
     )
-    ending = run_async(go(job, again=again, kept=kept, recorder=recorder, as_json=as_json, quiet=quiet))
+    try:
+        ending = run_async(go(job, again=again, kept=kept, recorder=recorder, as_json=as_json, quiet=quiet))
+    finally:
+        settings["limiter"].close()  # whoever shares the quota need not wait for what is left of ours
     if folder and ending.code == DONE:
         shutil.rmtree(folder, ignore_errors=True)  # a passing ledger whose rows are all done
     return ending.code

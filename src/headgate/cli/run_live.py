@@ -16,6 +16,7 @@ from headgate.core.words import span
 
 from .run_progress import Progress
 from .run_words import Ending
+from .sharing import in_words
 
 LINE_EVERY, SCREEN_EVERY = 5.0, 0.25
 WIDEST = 120
@@ -104,6 +105,10 @@ class Screen(Lines):
     def screen(self, progress: Progress) -> RenderableType:
         width = min(self._console.width, WIDEST)
         parts: list[RenderableType] = [self._bar(progress, width), self._sums(progress), self._keys(progress)]
+        if shared := in_words(progress.sharing):
+            is_lost = progress.sharing is not None and progress.sharing.is_lost
+            style = "yellow" if is_lost else "dim"
+            parts.append(Text(f"  {shared}", style, no_wrap=True, overflow="ellipsis"))
         if progress.trouble:
             parts.append(Text(f"  {progress.trouble}", "red", no_wrap=True, overflow="ellipsis"))
         if progress.stopping:

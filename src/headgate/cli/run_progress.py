@@ -13,6 +13,9 @@ from headgate.batch.formats.shapes import CsvRecords
 from headgate.batch.job import Job
 from headgate.batch.standing import LaneStanding
 from headgate.core.words import span
+from headgate.limiter.snapshot import SharingSnapshot
+
+from .sharing import as_fields, in_words
 
 LATELY = 20.0
 """Seconds by whose pace the time to go is told."""
@@ -33,6 +36,7 @@ class Progress:
     trouble: str
     stopping: bool
     in_flight: int
+    sharing: SharingSnapshot | None = None
 
     @property
     def final(self) -> int:
@@ -58,6 +62,7 @@ class Progress:
         parts += [f"{span(self.left)} to go"] if self.left else []
         parts += [f"{self.tokens:,} tokens"] if self.tokens else []
         parts += [f"cost {self.cost:,.4g}"] if self.cost else []
+        parts += [shared] if (shared := in_words(self.sharing)) else []
         waits = [f"{self.name_of(lane)}: {lane.reason}" for lane in self.lanes if lane.reason and not lane.in_flight]
         return ", ".join(parts) + (f"; {'; '.join(waits[:3])}" if waits else "")
 
@@ -71,6 +76,7 @@ class Progress:
             "left": None if self.left is None else round(self.left, 1),
             "tokens": self.tokens,
             "cost": self.cost,
+            "sharing": as_fields(self.sharing),
             "keys": [
                 {
                     "key": lane.key,
@@ -115,6 +121,7 @@ class Looker:
             lanes=sorted(lanes[:MOST_LANES], key=lambda lane: (lane.key, lane.credential or "")),
             trouble=job.silence.last if job.silence.is_silent else "",
             stopping=bool(report.stopped),
+            sharing=job.runner.limiter.look_at_sharing(),
             in_flight=sum(lane.in_flight for lane in lanes),
         )
 

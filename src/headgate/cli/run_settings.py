@@ -13,12 +13,12 @@ from headgate.batch.addresses import Address
 from headgate.batch.config import BatchConfig
 from headgate.batch.prices import Prices
 from headgate.config import RateLimitConfig
-from headgate.credentials import CredentialCoordinator, FileStore, StoreError, credentials_from
+from headgate.credentials import CredentialCoordinator, CredentialStore, StoreError, credentials_from
 from headgate.errors import ConfigError
-from headgate.limiter import AdaptiveRateLimiter
 from headgate.sim.notation import read_rate
 
 from . import CommandFailed, complain
+from .sharing import Shared
 
 DIMENSIONS = ("requests", "tokens")
 LARGEST_CONFIG = 1 << 20
@@ -121,7 +121,9 @@ def prices_of(given: Iterable[str]) -> Prices:
         raise click.UsageError(f"--price: {error}.") from None
 
 
-def keys_of(address: Address, sources: tuple[str, ...]) -> CredentialCoordinator | None:
+def keys_of(
+    address: Address, sources: tuple[str, ...], store: CredentialStore | None = None
+) -> CredentialCoordinator | None:
     """From where the user says, else from the vendor's usual variable; an address of one's own may need none."""
     variable = address.key_variable
     if not sources and variable:
@@ -135,19 +137,21 @@ def keys_of(address: Address, sources: tuple[str, ...]) -> CredentialCoordinator
         return None
     try:
         found = [one for source in sources for one in credentials_from(source, warn=complain)]
-        return CredentialCoordinator(found, at_once=None, provider=address.name, store=FileStore())
+        return CredentialCoordinator(found, at_once=None, provider=address.name, store=store)
     except ConfigError as error:
         raise click.UsageError(f"--keys: {error}.") from None
     except StoreError as error:
         raise CommandFailed(f"{error}; HEADGATE_STATE names another folder.") from None
 
 
-def settings_of(given: dict[str, Any]) -> dict[str, Any]:
+def settings_of(given: dict[str, Any], shared: Shared, credentials: CredentialCoordinator | None) -> dict[str, Any]:
     prices = prices_of(given["prices"])
     if given["max_cost"] is not None and not prices:
         raise click.UsageError("--max-cost needs to know what tokens cost: --price MODEL=IN/OUT.")
     return {
-        "limiter": AdaptiveRateLimiter(RateLimitConfig(limits=given["limits"] or {}, open_state_duration=LOOK_AGAIN)),
+        "limiter": shared.limiter(
+            RateLimitConfig(limits=given["limits"] or {}, open_state_duration=LOOK_AGAIN), lambda _: credentials
+        ),
         "workers": given["workers"],
         "prices": prices,
         "config": BatchConfig(

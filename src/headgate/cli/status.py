@@ -1,4 +1,5 @@
-"""``headgate status``: how far a batch is, read from its ledger while the run goes on elsewhere, or after it."""
+"""``headgate status``: how far a batch is, read from its ledger while the run goes on elsewhere, or after it; or who
+shares which quota (``--store``, in ``status_store.py``)."""
 
 from __future__ import annotations
 
@@ -28,15 +29,43 @@ MOST_SHOWN = 10
         ("headgate status results.jsonl", "how far is the run that writes results.jsonl?"),
         ("headgate status", "the same, where this folder has one ledger only"),
         ("headgate status results.jsonl --json | jq .done", "for programs: one JSON line"),
+        ("headgate status --store machine", "who shares which quota on this machine?"),
+        (
+            "headgate status --store redis://cache:6379 --key openai/gpt-4o-mini",
+            "... across machines; a key's name is shown where you name it",
+        ),
     ],
 )
 @click.argument("path", required=False, metavar="[OUTPUT|LEDGER]")
+@click.option(
+    "--store",
+    metavar="machine|URL",
+    help="Show who shares which quota instead: machine, or redis://host:6379 and its relatives.",
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="NAME",
+    help="With --store: a key whose name to show; the store knows hashes alone. Repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line.")
-def command(path: str | None, as_json: bool) -> int:
+def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json: bool) -> int:
     """Show how far a batch is: what is done, what is dead and why, what waits, and who works on it.
 
     Name the output of the run or its ledger (OUTPUT.ledger). A run that goes on is not disturbed.
+
+    With --store, show what is shared instead: for each key its pace, what holds it back, when that was learned, and the
+    processes that use it; and which credentials rest.
     """
+    if store is not None:
+        if path is not None:
+            raise click.UsageError("a batch and a store are two things; name an output, or --store.")
+        from .status_store import show_store
+
+        return show_store(store, keys, as_json=as_json)
+    if keys:
+        raise click.UsageError("--key goes with --store: headgate status --store machine --key NAME.")
     try:
         standing = look(find_ledger(path))
     except LedgerError as error:

@@ -171,7 +171,7 @@ class NumberedGate(KeyGate):
         self._used += numbers
         self.seq, self.last_sent_at = seq, now
         self.flight.out[seq] = now
-        if self.controller.learns:
+        if self.controller.learns or seq == self.probe:
             self.book.sends.append((seq, now))
         if now >= self._ask_from and not self.asked and self._needs_more():
             self.want(now)
@@ -305,7 +305,7 @@ class NumberedGate(KeyGate):
         return self.held_until
 
     def idle_from(self, now: float) -> float:
-        return UNKNOWN if len(self.flight) or self.asked else max(now, self.held_until)
+        return UNKNOWN if len(self.flight) or self.holds or self.asked else max(now, self.held_until)
 
     def to_state(self) -> None:
         """What is known of a shared key lies in its store."""

@@ -11,6 +11,7 @@ share of the last known rate, with every floor that is known. It is back in step
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
@@ -20,10 +21,11 @@ from ..config import RateLimitConfig
 from ..core.bucket import Buckets
 from ..core.cooldown import Cooldown
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait
+from ..core.flight import Flight
 from ..core.gate import NOTHING, Gate, GatePolicy, costs_of, requests_of
 from ..core.sharing.learning import Learning
 from ..core.sharing.notebook import ABANDONED, MOST_EVENTS, RELEASED
-from ..core.sharing.visit import Reply, Visit
+from ..core.sharing.visit import Publication, Reply, Visit
 from ..core.signal import Signal
 from ..core.ticket import Ticket
 from .keys import KeyGate
@@ -34,6 +36,8 @@ from .terms import policy_alone
 if TYPE_CHECKING:
     from .serving import Serving
     from .sharing import Sharing
+
+log = logging.getLogger("headgate")
 
 LISTEN_EVERY = 0.04
 """Seconds between two visits while there is anything to do: this soon a member hears of another's refusal."""
@@ -52,13 +56,16 @@ class SharedGate(NumberedGate):
     __slots__ = (
         "_back",
         "_config",
-        "_number",
+        "_is_urgent",
         "_policy_together",
         "_probe_over",
         "_refund",
         "_rest",
         "_shift",
+        "_spent_alone",
+        "_switched_at_seq",
         "_visited_at",
+        "_void_to_seq",
         "alone",
         "era",
         "learning",
@@ -78,13 +85,18 @@ class SharedGate(NumberedGate):
         self.visit_at = now
         """When the next visit is due."""
         self._policy_together, self._config = policy, config
-        self._back = self._number = 0
+        self._back = 0
         self._refund: dict[str, float] = {}
         self._rest = 0.0
         """For the next visit: permits and amounts that come back, and how long somebody was told to wait."""
-        self._probe_over = False
+        self._probe_over = self._is_urgent = False
+        """... whether the probe came to nothing, and whether others wait for any of this."""
         self._visited_at = NEVER
         """When the last visit that was answered set out."""
+        self._void_to_seq = self._switched_at_seq = 0
+        """Calls up to these left by numbers of an era that is over, and before the store was last lost or found."""
+        self._spent_alone: dict[str, float] = {}
+        """What was taken of known limits without the store."""
         self._shift = 0.0
         """The desk's time minus ours."""
         super().__init__(key, limiter, policy, now)
@@ -92,7 +104,9 @@ class SharedGate(NumberedGate):
     # ------------------------------------------------------------------ alone, or by numbers
 
     def ask_plainly(self, now: float) -> Permit | None:
-        return KeyGate.ask_plainly(self, now) if self.alone else super().ask_plainly(now)
+        if not self.alone:
+            return super().ask_plainly(now)
+        return None if self.sharing.refuses else KeyGate.ask_plainly(self, now)
 
     def objection(
         self,
@@ -111,7 +125,11 @@ class SharedGate(NumberedGate):
         (Gate if self.alone else NumberedGate).note_wait(self, objection, now)
 
     def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Permit:
-        return KeyGate.admit(self, now, cost, asked_at) if self.alone else super().admit(now, cost, asked_at)
+        if not self.alone:
+            return super().admit(now, cost, asked_at)
+        for dimension, amount in costs_of(cost).items() if self.terms.limits else ():
+            self._spent_alone[dimension] = self._spent_alone.get(dimension, 0.0) + amount
+        return KeyGate.admit(self, now, cost, asked_at)
 
     def follow(self, now: float) -> None:
         (Gate if self.alone else NumberedGate).follow(self, now)
@@ -149,16 +167,19 @@ class SharedGate(NumberedGate):
         return True
 
     def abandon(self, ticket: Ticket) -> bool:
-        if self.alone:
+        if self.alone and ticket.seq > self._switched_at_seq:
             return super().abandon(ticket)
         if not super(NumberedGate, self).release(ticket):
             return False
         self._ended_silently(ticket, ABANDONED)
-        self._back += ceil(requests_of(ticket.cost))
+        if ticket.seq > self._void_to_seq:
+            self._back += ceil(requests_of(ticket.cost))
         self.settle(ticket, dict.fromkeys(self.terms.limits, 0.0))
         return True
 
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
+        if ticket.seq <= self._switched_at_seq:
+            return  # what it was taken from does not count any more
         if self.alone:
             super().settle(ticket, real)
             return
@@ -179,9 +200,15 @@ class SharedGate(NumberedGate):
             self.book.ends.append((ticket.seq, now, 0.0, None, how))
         if ticket.seq == self.probe:
             self._probe_ended(True, now)
+        self._make_room(now)
+
+    def _make_room(self, now: float) -> None:
+        """A call has ended: if others were told that too many are in the air, they wait for just that."""
+        if self._short_of in ("depth", "turn") and not self.asked:
+            self.want(now)
 
     def _probe_ended(self, without_answer: bool, now: float) -> None:
-        self.probe, self._probe_over = 0, without_answer
+        self.probe, self._probe_over, self._is_urgent = 0, without_answer, True
         self.want(now)
 
     def _learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
@@ -190,6 +217,7 @@ class SharedGate(NumberedGate):
             return
         outcome, book = signal.outcome, self.book
         self.answers += 1
+        self._make_room(now)
         if outcome is _OK:
             self.latency.add(latency)
             if not self.controller.learns and ticket.seq != self.probe:
@@ -205,6 +233,7 @@ class SharedGate(NumberedGate):
         if ticket.seq == self.probe:
             self._probe_ended(outcome is not _OK and not outcome.counts_against_target, now)
         elif outcome is not _OK or len(book) > MOST_EVENTS // 2:
+            self._is_urgent = True
             self.want(now)
 
     def rest(self, seconds: float, now: float) -> None:
@@ -212,7 +241,7 @@ class SharedGate(NumberedGate):
             super().rest(seconds, now)
             return
         self.held_until = max(self.held_until, now + seconds)
-        self._rest = max(self._rest, seconds)
+        self._rest, self._is_urgent = max(self._rest, seconds), True
         self.follow(now)
         self.want(now)
 
@@ -230,17 +259,16 @@ class SharedGate(NumberedGate):
             unused, amounts = self.drop_numbers()
             self._back += unused
             self._refund_all(amounts, self._visited_at)
-        publication = None
-        if self.learning is not None:
-            there = now + self._shift
-            self.learning.take_own(self.book, member, self._shift, there, draw)
-            publication = self.learning.publication(there)
+            if unused and not self.probe and self.breaker.state is not CircuitState.CLOSED:
+                self._probe_over = True
+        if self._spent_alone:
+            self._refund_all(self._overdrawn(), now)
+        publication = self._publish(member, now, draw)
         note = "" if self.learning is not None and self.members == 1 else self.book.text(now)
         self.book.clear()
-        self._number += 1
         visit = Visit(
             member=member,
-            number=self._number,
+            number=self.sharing.next_number(),
             elapsed=0.0 if self._visited_at == NEVER else now - self._visited_at,
             terms=self.terms,
             asks=() if leaves else self.asks(now),
@@ -256,7 +284,7 @@ class SharedGate(NumberedGate):
             publication=publication,
             leaves=leaves,
         )
-        self._back, self._rest, self._probe_over = 0, 0.0, False
+        self._back, self._rest, self._probe_over, self._is_urgent = 0, 0.0, False, False
         self._refund, self._took_at = {}, UNKNOWN
         self.visit_at = UNKNOWN
         return visit
@@ -270,7 +298,7 @@ class SharedGate(NumberedGate):
         self.trip += 0.2 * (now - sent_at - self.trip) if self.trip else now - sent_at
         self.members = max(1, reply.members)
         if reply.era != self.era:
-            self.era = reply.era
+            self.era, self._back, self._void_to_seq = reply.era, 0, self.seq
             self.drop_numbers()
         self.held_until = now + max(reply.hold, self._rest) if reply.hold or self._rest else NEVER
         self.take_numbers(reply, now)
@@ -282,22 +310,46 @@ class SharedGate(NumberedGate):
         self.follow(now)
         self.visit_at = self._next_visit(reply, now)
 
+    def _publish(self, member: str, now: float, draw: float) -> Publication | None:
+        """What follows from what everybody saw, where this member leads."""
+        learning, there = self.learning, now + self._shift
+        if learning is None:
+            return None
+        try:
+            learning.take_own(self.book, member, self._shift, there, draw)
+            return learning.publication(there)
+        except Exception:
+            self._learn_anew(learning)
+            return None
+
     def _lead(self, reply: Reply, draw: float) -> None:
+        learning = self.learning
         if not reply.fence:
             self.learning = None
             return
-        if self.learning is None or self.learning.fence != reply.fence:
-            self.learning = Learning(self._policy_together, reply.fence, reply.now, reply.word)
+        if learning is None or learning.fence != reply.fence:
+            learning = self.learning = Learning(self._policy_together, reply.fence, reply.now, reply.word)
             if reply.learned:
-                self.learning.go_on(reply.learned, reply.covers)
-        self.learning.take(reply.notes, reply.now, draw)
+                learning.go_on(reply.learned, reply.covers)
+        try:
+            learning.take(reply.notes, reply.now, draw)
+        except Exception:
+            self._learn_anew(learning)
+
+    def _learn_anew(self, before: Learning) -> None:
+        """What was learned, or a strategy of the user's, is of no use: begin again, after what could not be read."""
+        log.exception("%s: what was learned cannot be used any more; learning anew", self.key)
+        self.learning = Learning(self._policy_together, before.fence, before.at, before.word)
+        self.learning.read = before.read
 
     def _next_visit(self, reply: Reply, now: float) -> float:
-        if self.learning is not None and self.learning.has_news:
+        if self._is_urgent or (self.learning is not None and self.learning.has_news):
             return now
         if self.waited_for:
             return now + min(max(reply.wait, SHORTEST) if reply.short_of else LISTEN_EVERY, LISTEN_EVERY)
-        if len(self.flight) or self.holds or len(self.book):
+        if len(self.flight) or self.holds or len(self.book) or reply.notes:
+            return now + LISTEN_EVERY
+        if self.learning is not None and now < self.last_sent_at + IDLE_EVERY:  # others may need it
             return now + LISTEN_EVERY
         return now + (OPEN_EVERY if reply.circuit_open else IDLE_EVERY)
 
@@ -315,9 +367,12 @@ class SharedGate(NumberedGate):
         known_until = self.held_until
         self.alone, self.asked, self.learning = True, False, None
         self.drop_numbers()
-        self._refund = {}
+        self._back, self._refund = 0, {}
         self.book.clear()
         self._settle_in(policy_alone(self._config, self.rate, self.members), now)
+        self.tokens = min(1.0, (now - self.last_sent_at) * self.rate)  # whoever waited for the store waits no longer
+        if self.buckets is not None:  # what the others spent of late is not known
+            self.buckets.take({name: self.policy.quotas[name].burst for name in self.terms.limits}, now)
         if known_until > now:
             self.cooldown = Cooldown(self.policy.cooldown)
             self.cooldown.until = known_until
@@ -325,8 +380,24 @@ class SharedGate(NumberedGate):
 
     def _come_back(self, now: float) -> None:
         self._rest = max(0.0, self.opens_at - now)
-        self.alone = False
+        self._is_urgent = self._rest > 0
+        self.alone, self._spent_alone = False, {}
         self._settle_in(self._policy_together, now)
+
+    def _overdrawn(self) -> dict[str, float]:
+        """What to charge for that was spent without the desk's leave: so much that it does not give a burst on top."""
+        return {
+            name: -min(self._spent_alone.get(name, 0.0), burst / self.members)
+            for name, (_, _, burst) in self.terms.limits.items()
+        }
+
+    def start_over(self) -> None:
+        """In the child of a process that was forked: nothing is held, and nobody is in line or in the air."""
+        self.drop_numbers()
+        self.book.clear()
+        self.flight, self.line, self.waited_for = Flight(), None, False
+        self._back, self._refund, self._rest = 0, {}, 0.0
+        self.asked, self.learning, self.probe, self._visited_at = False, None, 0, NEVER
 
     def _settle_in(self, policy: GatePolicy, now: float) -> None:
         self.policy = policy
@@ -335,3 +406,4 @@ class SharedGate(NumberedGate):
         self.buckets = Buckets(policy.quotas) if policy.quotas else None
         self.burst, self.rate = policy.burst, self.controller.rate
         self.tokens, self.filled_at, self.shut = 0.0, now, False
+        self._switched_at_seq = self._void_to_seq = self.seq

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("headgate")
 
 TRY_AGAIN = 0.02
-TRY_AGAIN_AT_MOST = 1.0
-"""Seconds between two attempts to reach a store that is down: twice as many each time."""
+TRY_AGAIN_AT_MOST = 0.1
+"""Seconds between two attempts to reach a store that is down: twice as many each time. Few, for whoever is back gets
+all that the limit allows, while others still take their shares of it; and still fewer attempts than visits."""
 
 
 class Wake(Protocol):

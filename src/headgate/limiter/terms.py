@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..config import RateLimitConfig
+from ..core.bucket import Quota
 from ..core.decision import LONGEST_WAIT
 from ..core.gate import GatePolicy
 from ..core.sharing.visit import Terms
 
 LEAST = 1e-9
 """Calls a second; nothing is divided by less."""
+AT_ONCE = 0.1
+"""How much of a known limit may go at once, at most, where others cannot be asked."""
 
 
 def terms_of(policy: GatePolicy, rate: float) -> Terms:
@@ -34,10 +37,14 @@ def terms_of(policy: GatePolicy, rate: float) -> Terms:
 def policy_alone(config: RateLimitConfig, rate: float, members: int) -> GatePolicy:
     """The settings of a gate that may use one of ``members`` shares of everything."""
     share = max(rate / members, LEAST)
-    alone = replace(config, initial_rps=share, max_rps=share, min_rps=min(config.min_rps, share), limits={}, burst={})
-    policy = alone.gate_policy()
-    quotas = {
-        name: replace(quota, window=min(quota.window * members, LONGEST_WAIT))
-        for name, quota in config.quotas().items()
-    }
+    least = min(config.min_rps, share)
+    paced = replace(config, initial_rps=share, max_rps=share, min_rps=least, limits={}, burst={}, overrides={})
+    policy = paced.gate_policy()
+    quotas = {name: _share_of(quota, members) for name, quota in config.quotas().items()}
     return replace(policy, quotas=quotas, burst=max(1.0, policy.burst / members))
+
+
+def _share_of(quota: Quota, members: int) -> Quota:
+    """As much in a longer window, so that what fits into the whole fits into a share; little of it at once."""
+    window = min(quota.window * members, LONGEST_WAIT)
+    return replace(quota, window=window, burst=min(quota.burst, AT_ONCE * quota.amount) / members)

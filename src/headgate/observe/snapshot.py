@@ -1,0 +1,180 @@
+"""What a run looks like at one moment: the one shape that pages, terminals, files and ``/api/snapshot`` show.
+
+A snapshot is plain data without a secret in it: credentials are labels, keys are what events call them. It is small
+whatever the run's size: every list has a bound, and what did not fit is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+SCHEMA = 1
+"""Grows when a field changes its meaning or goes; new fields may come at any time."""
+MOST_KEYS = 1_000
+MOST_CREDENTIALS = 1_000
+MOST_WAITS = 20
+MOST_DEAD = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressLine:
+    total: int | None = None
+    """Rows or pages in all, where that is known."""
+    done: int = 0
+    dead: int = 0
+    open: int = 0
+    """Seen and not finished."""
+    in_flight: int = 0
+    parked: int = 0
+    rate: float = 0.0
+    """Finished a second, of late."""
+    eta: float | None = None
+    """Seconds to go, where that can be said."""
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLine:
+    key: str
+    rate: float
+    """Calls a second as learned."""
+    said: float | None = None
+    """Calls a second that the server speaks of."""
+    sent: int = 0
+    refused: int = 0
+    """Answers that were 429 or alike."""
+    failed: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+    latency: float = 0.0
+    p95: float = 0.0
+    circuit: str = "closed"
+    """closed, open or half_open."""
+    not_before: float = 0.0
+    """Nothing starts for so many seconds."""
+    returning: float = 1.0
+    """Which share of the pace the ramp after a pause allows."""
+    limit: float | None = None
+    """Calls a second that an operator has set as the most."""
+    shared_by: int = 0
+    """Processes that share this quota; 0 if it is not shared."""
+    reason: str = ""
+    """Why a call would wait now, in one sentence; empty if it would not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialLine:
+    label: str
+    mark: str
+    """Six hex digits that tell apart credentials of one label."""
+    provider: str = ""
+    group: str = ""
+    state: str = "free"
+    """free, held, resting or retired."""
+    rests: float = 0.0
+    """Seconds until it is back."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitLine:
+    """One blocked scope."""
+
+    scope: str
+    """A key, a credential, or what else holds rows back."""
+    sentence: str
+    behind: int = 0
+    """Rows, pages or callers that wait for it."""
+    seconds: float | None = None
+    """... for so long, where that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLine:
+    reason: str
+    count: int
+    example: str = ""
+    """The name or number of one such row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSnapshot:
+    run: str
+    """A name that no other run has."""
+    title: str
+    kind: str
+    """run, crawl, demo or program."""
+    pid: int
+    host: str
+    started_at: float
+    at: float
+    """Unix time."""
+    state: str = "running"
+    """running, paused, stopping or ended."""
+    progress: ProgressLine = field(default_factory=ProgressLine)
+    waits: tuple[WaitLine, ...] = ()
+    keys: tuple[KeyLine, ...] = ()
+    more_keys: int = 0
+    credentials: tuple[CredentialLine, ...] = ()
+    dead: tuple[DeadLine, ...] = ()
+    counters: Mapping[str, float] = field(default_factory=dict)
+    store: str = ""
+    """Where quotas are shared, and whether that can be reached; empty if they are not."""
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLine:
+    """One thing that happened, as a person reads it."""
+
+    number: int
+    """Of this run's events, from 1; a gap says that some were left out."""
+    at: float
+    """Unix time."""
+    kind: str
+    key: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """How one key has been going: one entry for each instant, the oldest first."""
+
+    key: str
+    at: tuple[float, ...] = ()
+    """Unix time."""
+    rate: tuple[float, ...] = ()
+    said: tuple[float | None, ...] = ()
+    done: tuple[float, ...] = ()
+    """Calls that succeeded, a second."""
+    refused: tuple[float, ...] = ()
+    """429s a second."""
+    latency: tuple[float, ...] = ()
+    waiting: tuple[int, ...] = ()
+    state: tuple[str, ...] = ()
+    """open, circuit, held, ramp: what the key was doing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What an operator wants: pause, resume, park, free, limit."""
+
+    kind: str
+    target: str = ""
+    """A credential's label and mark (``label/mark``), or a key."""
+    value: float | None = None
+    """Seconds to park for, or calls a second."""
+
+
+def plain(value: Any) -> Any:
+    """A snapshot as dicts, lists, numbers and texts."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    return value

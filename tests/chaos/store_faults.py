@@ -1,0 +1,331 @@
+"""Everything that can happen to a store, on loopback and with real servers and files; each can begin and end at will.
+
+A *ground* is what members stand on: it says where their store is, and brings the fault about. ``ready`` is called
+before each fault, and ``seconds`` says for how long it lasts.
+"""
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import redis
+from bench.redis_server import RedisServer
+
+PATIENCE = 20.0
+AWAY = (0.3, 1.1)
+AT_ONCE = (0.0, 0.0)
+
+
+def wait_for(what, condition):
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, f"{what}: not within {PATIENCE:.0f} s"
+        time.sleep(0.01)
+
+
+class Ground:
+    felt = True
+    """Whether members cannot but notice the fault."""
+    seconds = AWAY
+    replaces = False
+    """Whether it is a member that fails."""
+
+    def __init__(self, folder, crowd):
+        self.folder, self.crowd, self.stack = folder, crowd, ExitStack()
+        self.where = self.lay()
+
+    def lay(self):
+        """Make the store; returns how members call it."""
+        raise NotImplementedError
+
+    def ready(self):
+        pass
+
+    def begin(self):
+        raise NotImplementedError
+
+    def end(self):
+        pass
+
+    def clear(self):
+        self.stack.close()
+
+
+# ------------------------------------------------------------------ a server
+
+
+class Served(Ground):
+    options = ()
+
+    def lay(self):
+        self.server = self.stack.enter_context(RedisServer(*self.options))
+        return self.server.url
+
+    def tell(self, *words):
+        with redis.Redis(port=self.server.port, protocol=2) as client:
+            client.execute_command(*words)
+
+
+class Killed(Served):
+    """It comes back with its data."""
+
+    options = ("--appendonly", "yes", "--appendfsync", "always")
+
+    def begin(self):
+        self.server.stop()
+
+    def end(self):
+        self.server.start()
+
+
+class Restarted(Served):
+    """It comes back at once and has forgotten everything."""
+
+    felt = False
+    seconds = AT_ONCE
+
+    def begin(self):
+        self.server.stop()
+        self.server.start()
+
+
+class AwayAndEmpty(Served):
+    def begin(self):
+        self.server.stop()
+
+    def end(self):
+        self.server.start()
+
+
+class Stalled(Served):
+    def begin(self):
+        self.server.stall()
+
+    def end(self):
+        self.server.go_on()
+
+
+class Wiped(Served):
+    felt = False
+    seconds = AT_ONCE
+
+    def begin(self):
+        self.tell("FLUSHALL")
+
+
+class ReadOnly(Served):
+    def begin(self):
+        self.tell("REPLICAOF", "127.0.0.1", "1")
+
+    def end(self):
+        self.tell("REPLICAOF", "NO", "ONE")
+
+
+class OutOfMemory(Served):
+    def begin(self):
+        self.tell("CONFIG", "SET", "maxmemory", "1")
+
+    def end(self):
+        self.tell("CONFIG", "SET", "maxmemory", "0")
+
+
+# ------------------------------------------------------------------ the way to a server
+
+
+class FarAway(Served):
+    """A line in front of the server."""
+
+    def lay(self):
+        super().lay()
+        command = [sys.executable, str(Path(__file__).with_name("slow_line.py")), str(self.server.port)]
+        self.line = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.stack.callback(self.line.communicate, timeout=PATIENCE)
+        return f"redis://127.0.0.1:{int(self.line.stdout.readline())}"
+
+    def tell_line(self, *words):
+        self.line.stdin.write(" ".join(map(str, words)) + "\n")
+
+
+class Slow(FarAway):
+    delay = 0.02
+    felt = False
+
+    def begin(self):
+        self.tell_line("delay", self.delay)
+
+    def end(self):
+        self.tell_line("delay", 0)
+
+
+class SlowToTheLimit(Slow):
+    """Hardly faster than members are willing to wait: some of their visits fail, others do not."""
+
+    delay = 0.045
+
+
+class TooSlow(Slow):
+    delay = 0.2
+    felt = True
+
+
+class FailingOver(FarAway):
+    """The primary dies; a while later its replica is promoted, and the name leads there."""
+
+    def lay(self):
+        where = super().lay()
+        self.other = self.stack.enter_context(RedisServer("--repl-diskless-sync-delay", "0"))
+        return where
+
+    def ready(self):
+        with redis.Redis(port=self.other.port, protocol=2) as client:
+            client.replicaof("127.0.0.1", self.server.port)
+        wait_for("the replica follows", lambda: b"master_link_status:up" in (self.other.ask(b"INFO replication") or b""))
+
+    def begin(self):
+        self.server.stop()
+
+    def end(self):
+        with redis.Redis(port=self.other.port, protocol=2) as client:
+            client.replicaof("NO", "ONE")
+        self.tell_line("to", self.other.port)
+        self.server, self.other = self.other, self.server
+        self.other.start()
+
+
+# ------------------------------------------------------------------ a file
+
+
+class Filed(Ground):
+    def lay(self):
+        self.state = self.folder / "state"
+        self.path = self.state / "shared.db"
+        return "machine"
+
+
+class Locked(Filed):
+    def begin(self):
+        self.lock = sqlite3.connect(self.path, isolation_level=None)
+        wait_for("the lock", self._take)
+
+    def _take(self):
+        try:
+            self.lock.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+    def end(self):
+        self.lock.execute("ROLLBACK")
+        self.lock.close()
+
+
+class Deleted(Filed):
+    felt = False
+    seconds = AT_ONCE
+
+    def begin(self):
+        for beside in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + beside).unlink(missing_ok=True)
+
+
+class Corrupted(Filed):
+    felt = False
+    seconds = AT_ONCE
+
+    def begin(self):
+        with open(self.path, "r+b") as file:
+            file.write(os.urandom(self.path.stat().st_size))
+
+
+class FolderAway(Filed):
+    """Something else is in the place of its folder."""
+
+    def begin(self):
+        self.state.rename(self.folder / "elsewhere")
+        self.state.touch()
+
+    def end(self):
+        self.state.unlink()
+        (self.folder / "elsewhere").rename(self.state)
+
+
+class FolderReadOnly(Filed):
+    def begin(self):
+        shutil.chown  # noqa: B018
+        self.state.chmod(0o500)
+        self.path.chmod(0o400)
+
+    def end(self):
+        self.state.chmod(0o700)
+        self.path.chmod(0o600)
+
+
+class DiskFull(Filed):
+    """No file of the members' may grow any more."""
+
+    def begin(self):
+        self._allow(0)
+
+    def end(self):
+        self._allow(resource.RLIM_INFINITY)
+
+    def _allow(self, size):
+        for process in self.crowd.processes:
+            _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, most))
+
+
+# ------------------------------------------------------------------ time, and members
+
+
+class ClockJumps(Ground):
+    felt = False
+    seconds = AT_ONCE
+
+    def lay(self):
+        self.jumps = [30.0, -30.0, 3600.0, -3600.0, 0.7, -0.7]
+        return "jumping"
+
+    def begin(self):
+        self.jumps.append(self.jumps.pop(0))
+        self.crowd.tell("jump", self.jumps[-1])
+
+
+class MemberKilled(Served):
+    """With kill -9; another comes in its place."""
+
+    felt = False
+    seconds = AT_ONCE
+    replaces = True
+
+    def begin(self):
+        self.crowd.replace()
+
+
+FAULTS = {
+    "killed": Killed,
+    "killed, back empty": AwayAndEmpty,
+    "restarted": Restarted,
+    "stalled": Stalled,
+    "wiped": Wiped,
+    "read-only": ReadOnly,
+    "out of memory": OutOfMemory,
+    "20 ms slower": Slow,
+    "45 ms slower": SlowToTheLimit,
+    "200 ms slower": TooSlow,
+    "failing over": FailingOver,
+    "the clock jumps": ClockJumps,
+    "a member killed": MemberKilled,
+    "file locked": Locked,
+    "file deleted": Deleted,
+    "file corrupted": Corrupted,
+    "folder away": FolderAway,
+    "folder read-only": FolderReadOnly,
+    "disk full": DiskFull,
+}

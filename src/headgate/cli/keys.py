@@ -89,7 +89,7 @@ def command(
     """
     action = check(words, duration)
     try:
-        store = open_credential_store(state) if "://" in (state or "") else FileStore(state)
+        store = FileStore(state) if state is None or "://" not in state else open_credential_store(state)
         records = find(store, sources)
         if action is not None:
             records = [change(store, action, pick(records, words[1]), duration)]

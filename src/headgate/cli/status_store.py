@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headgate.core.decision import UNKNOWN
 from headgate.core.words import span
 from headgate.credentials.record import Record
 from headgate.credentials.store import FileStore, StoreError
@@ -85,8 +86,8 @@ def look(where: str, keys: Iterable[str]) -> Seen:
         raise ConfigError("--store: it is no store that others can look into; write machine or redis://host:6379")
     with closing(store):
         desks = store.look()
-        known = records() if desks or where == MACHINE else []  # an empty server stays empty
-        names = named(keys, known, hashes()) if desks else {}
+        known = records()
+        names = named(keys, known, hashes()) if desks else {}  # only then there is something to hash with
     return Seen(store.where, sorted(desks, key=_busiest_first), known, names)
 
 
@@ -102,10 +103,7 @@ def named(keys: Iterable[str], records: Iterable[Record], hashes: Identities) ->
 
 
 def _busiest_first(desk: DeskView) -> tuple[float, float, str]:
-    return -len(desk.members), UNLEARNED if desk.learned_ago is None else desk.learned_ago, desk.name
-
-
-UNLEARNED = float("inf")
+    return -len(desk.members), UNKNOWN if desk.learned_ago is None else desk.learned_ago, desk.name
 
 
 def state(desk: DeskView) -> str:

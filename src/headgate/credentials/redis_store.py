@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..identity import Identities
-from ..stores.contract import FORGOTTEN_AFTER, TIMEOUT
+from ..stores.contract import TIMEOUT
 from ..stores.redis import SALT, RedisStore
 from ..stores.redis_scripts import Request, Script
 from .record import Record, by_identity
@@ -62,8 +62,8 @@ class RedisCredentialStore(RedisStore):
         return version
 
     def load(self) -> list[Record]:
-        wanted = ("HGETALL", CREDENTIALS), ("EXPIRE", CREDENTIALS, int(FORGOTTEN_AFTER)), ("TIME",)
-        found, _, told = self._ask_with_salt(*(Request(CREDENTIALS, words) for words in wanted))
+        wanted = ("HGETALL", CREDENTIALS), ("TIME",)
+        found, told = self._sound(self._ask([Request(CREDENTIALS, words) for words in wanted]))
         ahead = _seconds(told) - time.time()  # read after the answer: no rest gets shorter
         fields = dict(zip(found[::2], found[1::2], strict=True))
         fields.pop(VERSION, None)

@@ -8,7 +8,7 @@ from typing import Protocol
 from .snapshot import Action, EventLine, RunSnapshot, Timeline
 
 
-class ActionRefused(Exception):
+class ActionRefusedError(Exception):
     """What was asked for cannot be done; the message says why, for the person who asked."""
 
 
@@ -26,7 +26,7 @@ class Source(Protocol):
         ...
 
     def act(self, action: Action) -> str:
-        """Do what an operator wants; returns a sentence that says what was done. Raises ``ActionRefused``."""
+        """Do what an operator wants; returns a sentence that says what was done. Raises ``ActionRefusedError``."""
         ...
 
 

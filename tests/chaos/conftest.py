@@ -14,7 +14,8 @@ import pytest
 
 from headgate.batch.steps import VARIABLE
 
-PATIENCE = 60.0
+PATIENCE = 180.0
+"""Seconds for one run to end by itself; a busy machine needs more than a quiet one."""
 
 
 class Killable:

@@ -125,6 +125,7 @@ class TestCircuit:
             failing, *others = [town.join() for _ in range(4)]
             for member in [failing, *others]:
                 await one_call(member, status_code=200)
+            await town.clock.sleep_async(0.1)  # those who were well are heard of before those who fail
             for _ in range(5):
                 await one_call(failing, status_code=503)
             await town.clock.sleep_async(0.1)

@@ -14,9 +14,11 @@ from rich.text import Text
 from headgate.core.words import span
 from headgate.crawl.crawler import Crawler, HostLook
 from headgate.crawl.report import CrawlReport
+from headgate.limiter.snapshot import SharingSnapshot
 
 from .crawl_words import pages, size
-from .run_live import WIDEST, JsonLines, Lines, Quiet, Screen, View
+from .run_live import WIDEST, JsonLines, Lines, Quiet, Screen, View, about_sharing
+from .sharing import as_fields, in_words
 
 LATELY = 20.0
 """Seconds by whose pace the pages a second are told."""
@@ -33,6 +35,7 @@ class Progress:
     waits: dict[str, int]
     """Hosts by what they wait for."""
     stopping: bool
+    sharing: SharingSnapshot | None = None
 
     @property
     def done(self) -> int:
@@ -51,6 +54,7 @@ class Progress:
         """For a pipe."""
         parts = [pages(self.done), f"{self.rate:.1f}/s", f"{self.report.open:,} to go", f"{self.report.hosts:,} hosts"]
         parts += [f"{count:,} {word}" for word, count in self.troubles()]
+        parts += [shared] if (shared := in_words(self.sharing)) else []
         reasons = [f"{host.host}: {host.reason}" for host in self.hosts if host.reason and not host.in_flight]
         return ", ".join(parts) + (f"; {'; '.join(reasons[:3])}" if reasons else "")
 
@@ -66,6 +70,7 @@ class Progress:
             "rate_limited": report.rate_limited,
             "bytes": report.bytes,
             "waits": self.waits,
+            "sharing": as_fields(self.sharing),
             "hosts": [
                 {
                     "host": host.host,
@@ -100,6 +105,7 @@ class Looker:
             hosts=crawler.hosts(MOST_HOSTS),
             waits=crawler.waits(),
             stopping=bool(report.stopped),
+            sharing=crawler.limiter.look_at_sharing(),
         )
 
 
@@ -107,6 +113,7 @@ class CrawlScreen(Screen):
     def screen(self, progress: Any) -> RenderableType:
         seen = cast(Progress, progress)
         parts: list[RenderableType] = [self._head(seen), self._share(seen), self._times(seen), self._hosts(seen)]
+        parts += about_sharing(seen.sharing)
         if seen.stopping:
             parts.append(
                 Text(f"  stopping: {seen.in_flight:,} fetches are under way; Ctrl-C again leaves them", "yellow")

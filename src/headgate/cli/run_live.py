@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.core.words import span
+from headgate.limiter.snapshot import SharingSnapshot
 
 from .run_progress import Progress
 from .run_words import Ending
@@ -105,10 +106,7 @@ class Screen(Lines):
     def screen(self, progress: Progress) -> RenderableType:
         width = min(self._console.width, WIDEST)
         parts: list[RenderableType] = [self._bar(progress, width), self._sums(progress), self._keys(progress)]
-        if shared := in_words(progress.sharing):
-            is_lost = progress.sharing is not None and progress.sharing.is_lost
-            style = "yellow" if is_lost else "dim"
-            parts.append(Text(f"  {shared}", style, no_wrap=True, overflow="ellipsis"))
+        parts += about_sharing(progress.sharing)
         if progress.trouble:
             parts.append(Text(f"  {progress.trouble}", "red", no_wrap=True, overflow="ellipsis"))
         if progress.stopping:
@@ -150,6 +148,13 @@ class Screen(Lines):
             key, reason = Text(progress.name_of(lane)), Text(lane.reason, style)  # no markup: models have any names
             table.add_row(key, Text(rate, "cyan"), f"{lane.in_flight:,}", reason)
         return table
+
+
+def about_sharing(sharing: SharingSnapshot | None) -> list[Text]:
+    """A line where a quota is shared with others, or the store is lost."""
+    words = in_words(sharing)
+    style = "yellow" if sharing is not None and sharing.is_lost else "dim"
+    return [Text(f"  {words}", style, no_wrap=True, overflow="ellipsis")] if words else []
 
 
 def view_of(*, as_json: bool, quiet: bool, to_stderr: bool) -> View:

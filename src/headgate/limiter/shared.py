@@ -349,7 +349,8 @@ class SharedGate(NumberedGate):
             return now + min(max(reply.wait, SHORTEST) if reply.short_of else LISTEN_EVERY, LISTEN_EVERY)
         if len(self.flight) or self.holds or len(self.book) or reply.notes:
             return now + LISTEN_EVERY
-        if self.learning is not None and now < self.last_sent_at + IDLE_EVERY:  # others may need it
+        half_open = reply.circuit_open and not reply.open_for
+        if self.learning is not None and (half_open or now < self.last_sent_at + IDLE_EVERY):  # others may need it
             return now + LISTEN_EVERY
         return now + (OPEN_EVERY if reply.circuit_open else IDLE_EVERY)
 

@@ -7,10 +7,13 @@ virtual clock, two runs give the same events.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
+
+    from .core.signal import Signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +32,34 @@ class Event:
     """The circuit after it: closed, open or half_open."""
 
 
+class CallEvent(NamedTuple):
+    """One call that was let through and has been answered, for whoever watches calls (``limiter.watch``).
+
+    There is one for every call, so it is as light as can be and goes to nobody who has not asked for it.
+    """
+
+    at: float
+    """When its end was reported, on the limiter's clock."""
+    key: str
+    sent_at: float
+    """When it was let through ..."""
+    waited: float
+    """... after so many seconds in line."""
+    latency: float
+    status: int | None
+    """Of HTTP, where it is known."""
+    signal: Signal
+    """What the answer said."""
+    cost: float | Mapping[str, float] = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResilienceEvent:
     """One thing that happened to one call to one provider, for telemetry that can be queried."""
 
     event_type: str
     """rate_limit_wait, retry_attempt, circuit_state_change, budget_exceeded, request_success, request_failure,
-    all_providers_circuit_open, credential_rested, credential_back, credential_retired or store_failed."""
+    all_providers_circuit_open, credential_rested, credential_back, credential_retired, store_failed or store_back."""
     provider: str
     timestamp: datetime
     """In UTC, by the wall clock."""

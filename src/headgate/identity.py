@@ -79,8 +79,9 @@ def write_for_owner(path: str, content: bytes) -> None:
     """Replace a file as a whole; there is no moment at which others can read it or it is half written."""
     make_folder_for(path)
     draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}"
+    file = os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "wb")
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "wb") as file:
+        with file:
             file.write(content)
         os.replace(draft, path)
     except BaseException:

@@ -13,9 +13,10 @@ from tests.chaos.store_history import BACK_WITHIN, Fault, History
 MEMBERS = 4
 LIMIT = 200
 PATIENCE = 20.0
-STEADY = 0.9
-HELD = 0.4
-RESTS = 600
+WARM_UP = 0.3
+STEADY = 0.7
+HELD = 0.3
+RESTS = 3600
 SETTLED = 0.1
 """Seconds after which what members say of themselves is newer than the fault."""
 
@@ -23,10 +24,9 @@ SETTLED = 0.1
 class Crowd:
     def __init__(self, processes, history, folder):
         self.history, self.folder = history, folder
-        self.processes, self.readers = [], []
+        self.processes, self.readers = [], {}
         self.wanted = processes
-        root = str(Path(__file__).parents[2])
-        self.environment = {**os.environ, "HEADGATE_STATE": str(folder / "state"), "PYTHONPATH": root}
+        self.environment = {**os.environ, "HEADGATE_STATE": str(folder / "state")}
 
     def start(self, where):
         self.where = where
@@ -44,9 +44,11 @@ class Crowd:
             text=True,
             bufsize=1,
         )
-        for read in (self._hear, self._complain):
-            self.readers.append(threading.Thread(target=read, args=(process,), daemon=True))
-            self.readers[-1].start()
+        self.readers[process] = [
+            threading.Thread(target=read, args=(process,), daemon=True) for read in (self._hear, self._complain)
+        ]
+        for reader in self.readers[process]:
+            reader.start()
         self.processes.append(process)
 
     def _hear(self, process):
@@ -65,45 +67,44 @@ class Crowd:
     def replace(self):
         process = self.processes.pop(0)
         process.kill()
-        process.wait(PATIENCE)
+        self._see_off(process)
         for member in list(self.history.states):
             if member.startswith(f"{process.pid}."):
                 self.history.gone[member] = time.monotonic()
-        self._close(process)
         self.join()
 
     def stop(self):
         for process in self.processes:
             process.stdin.write("stop\n")
         for process in self.processes:
-            if process.wait(PATIENCE) != 0:
+            self._see_off(process)
+            if process.returncode != 0:
                 self.history.crashes.append(f"exit code {process.returncode}")
-        for reader in self.readers:
-            reader.join(PATIENCE)
-        for process in self.processes:
-            self._close(process)
+        self.processes.clear()
 
     def end(self):
         for process in self.processes:
             process.kill()
-            process.wait()
+            self._see_off(process)
 
-    def _close(self, process):
-        process.stdin.close()
+    def _see_off(self, process):
+        process.wait(PATIENCE)
+        for reader in self.readers.pop(process):
+            reader.join(PATIENCE)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            pipe.close()
 
 
 def trial(fault, times, seed, folder, processes=1):
     """Let a fault happen so many times; returns the history."""
     rng = random.Random(seed)
-    if fault.replaces:
-        processes = MEMBERS
     history = History(LIMIT, MEMBERS)
-    crowd = Crowd(processes, history, folder)
+    crowd = Crowd(MEMBERS if fault.replaces else processes, history, folder)
     ground = fault(folder, crowd)
     try:
         crowd.start(ground.where)
         assert _until_in_step(history, time.monotonic(), PATIENCE) is not None, (history.crashes, history.states)
-        time.sleep(0.5)  # real servers and real processes need real time
+        time.sleep(WARM_UP)  # real servers and real processes need real time
         for number in range(times):
             ground.ready()
             seconds = rng.uniform(*fault.seconds)
@@ -118,9 +119,11 @@ def trial(fault, times, seed, folder, processes=1):
             since = _until_in_step(history, ended_at, BACK_WITHIN)
             history.faults.append(Fault(begun_at, ended_at))
             history.in_step_after.append(BACK_WITHIN + 1 if since is None else since - ended_at)
+            if number == times - 1 and ground.is_shared:
+                crowd.join()  # whoever comes now must know what was known before
             time.sleep(STEADY)
             crowd.tell("refused", HELD)
-            time.sleep(HELD + 0.2)
+            time.sleep(HELD + 0.15)
         crowd.stop()
     finally:
         crowd.end()

@@ -6,10 +6,11 @@ before each fault, and ``seconds`` says for how long it lasts.
 
 import os
 import resource
-import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,8 +19,31 @@ import redis
 from bench.redis_server import RedisServer
 
 PATIENCE = 20.0
-AWAY = (0.3, 1.1)
+AWAY = (0.3, 1.0)
 AT_ONCE = (0.0, 0.0)
+
+
+def ports():
+    """Each once: one whose server is down for a while must not be taken by another trial, here or in a process beside.
+
+    The kernel hands out those above by itself.
+    """
+    for port in range(15_000 + os.getpid() * 64 % 17_000, 32_700):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port
+
+
+_PORTS, _ONE_AT_A_TIME = ports(), threading.Lock()
+
+
+def own_server(*options):
+    with _ONE_AT_A_TIME:
+        port = next(_PORTS)
+    return RedisServer(*options, port=port)
 
 
 def wait_for(what, condition):
@@ -35,6 +59,10 @@ class Ground:
     seconds = AWAY
     replaces = False
     """Whether it is a member that fails."""
+    slow_by = 0.0
+    """Seconds by which each answer comes later, if it comes at all."""
+    is_shared = True
+    """Whether other processes can find the store."""
 
     def __init__(self, folder, crowd):
         self.folder, self.crowd, self.stack = folder, crowd, ExitStack()
@@ -64,7 +92,7 @@ class Served(Ground):
     options = ()
 
     def lay(self):
-        self.server = self.stack.enter_context(RedisServer(*self.options))
+        self.server = self.stack.enter_context(own_server(*self.options))
         return self.server.url
 
     def tell(self, *words):
@@ -153,8 +181,8 @@ class FarAway(Served):
 
 
 class Slow(FarAway):
-    delay = 0.02
     felt = False
+    delay = slow_by = 0.02
 
     def begin(self):
         self.tell_line("delay", self.delay)
@@ -166,26 +194,30 @@ class Slow(FarAway):
 class SlowToTheLimit(Slow):
     """Hardly faster than members are willing to wait: some of their visits fail, others do not."""
 
-    delay = 0.045
+    delay = slow_by = 0.045
 
 
 class TooSlow(Slow):
-    delay = 0.2
     felt = True
+    delay, slow_by = 0.2, 0.0
 
 
 class FailingOver(FarAway):
     """The primary dies; a while later its replica is promoted, and the name leads there."""
 
+    options = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
+
     def lay(self):
         where = super().lay()
-        self.other = self.stack.enter_context(RedisServer("--repl-diskless-sync-delay", "0"))
+        self.other = self.stack.enter_context(own_server(*self.options))
         return where
 
     def ready(self):
         with redis.Redis(port=self.other.port, protocol=2) as client:
             client.replicaof("127.0.0.1", self.server.port)
-        wait_for("the replica follows", lambda: b"master_link_status:up" in (self.other.ask(b"INFO replication") or b""))
+        wait_for(
+            "the replica follows", lambda: b"master_link_status:up" in (self.other.ask(b"INFO replication") or b"")
+        )
 
     def begin(self):
         self.server.stop()
@@ -257,7 +289,6 @@ class FolderAway(Filed):
 
 class FolderReadOnly(Filed):
     def begin(self):
-        shutil.chown  # noqa: B018
         self.state.chmod(0o500)
         self.path.chmod(0o400)
 
@@ -286,6 +317,7 @@ class DiskFull(Filed):
 
 class ClockJumps(Ground):
     felt = False
+    is_shared = False
     seconds = AT_ONCE
 
     def lay(self):

@@ -18,7 +18,9 @@ NOTICED = 0.1
 """Seconds within which a fault is noticed by a busy member, and another's refusal heard of."""
 BACK_WITHIN = 5.0
 LOOK_EVERY = 2.0
-"""Seconds between two looks of a coordinator at its store."""
+LATER = 0.5
+"""Seconds between two looks of a coordinator at its store, at which it also keeps what could not be kept before; and by
+how much a busy machine may delay one."""
 
 
 class Permit(NamedTuple):
@@ -76,7 +78,7 @@ class History:
                 self.crashes.append(line)
 
     def in_step_since(self, after):
-        """Since when all are at work together, as of now; None if they are not."""
+        """Since when all are at work together, as they say by now; None if they are not."""
         latest = [states[-1] for member, states in list(self.states.items()) if member not in self.gone]
         agreed = {(state.alone, state.era, state.count) for state in latest}
         if len(latest) != self.count or len(agreed) != 1:
@@ -91,17 +93,23 @@ class History:
         return sum(max(0.0, min(end, to) - max(begin, since)) for since, to in self.late[process])
 
     def longest_delay(self, begin, end):
-        return max((to - since for ones in self.late.values() for since, to in ones if to > begin and since < end), default=0.0)
+        return max(
+            (to - since for ones in self.late.values() for since, to in ones if to > begin and since < end), default=0.0
+        )
 
     # ------------------------------------------------------------------ judgements
 
-    def judge(self, *, felt):
-        """All that must hold; returns what was measured. ``felt``: whether members cannot but notice the fault."""
+    def judge(self, *, felt, slow=0.0):
+        """All that must hold: what was measured, and the names of what is beyond its bound.
+
+        ``felt``: whether members cannot but notice the fault. ``slow``: by how much a store that answers is slower; a
+        call may come while a visit is on its way, and wait for that and for one of its own.
+        """
         self.permits.sort()
         assert not self.crashes, self.crashes
         assert self.faults
         measured = {"faults": len(self.faults), "permits": len(self.permits)}
-        measured |= self._windows() | self._waits() | self._work() | self._steps() | self._refusals()
+        measured |= self._windows() | self._waits(slow) | self._work() | self._steps() | self._refusals()
         if felt:
             measured |= self._events()
         measured |= self._credentials()
@@ -116,52 +124,53 @@ class History:
         for index, at in enumerate(instants):
             inside = bisect_left(instants, at + WINDOW) - index
             faults = sum(
-                fault.begun_at < at + WINDOW and at < fault.ended_at + after
+                fault.begun_at < at + WINDOW and at < fault.ended_at + max(after, NOTICED)
                 for fault, after in zip(self.faults, self.in_step_after, strict=True)
             )
             noise = self.limit * self.longest_delay(at - NEAR, at + 0.01)
             allowed = self.limit * WINDOW * OVER + lease * self.count * faults + noise
             worst, fullest = max(worst, inside - allowed), max(fullest, inside)
             over = max(over, inside - noise - self.limit * WINDOW * OVER)
-        return {"beyond what is allowed": (worst, 0.0), "fullest window": fullest, "over 1.01 of the limit, less noise": over}
-
-    def _waits(self):
-        """While the store is away, a call that is within its share hardly waits."""
-        raw = self._calm_waits(lambda at: any(f.begun_at <= at <= f.ended_at for f in self.faults))
-        usual = self._calm_waits(lambda at: not any(f.begun_at - 0.1 <= at <= f.ended_at + a for f, a in zip(self.faults, self.in_step_after, strict=True)))
         return {
-            "p99 wait while away": (percentile(raw, 0.99), 0.06),
-            "p50 wait while away": percentile(raw, 0.5),
-            "longest wait while away": max(raw, default=0.0),
-            "calls while away": len(raw),
+            "beyond what is allowed": (worst, 0.0),
+            "fullest window": fullest,
+            "over 1.01 of the limit, less noise": over,
+        }
+
+    def _waits(self, slow):
+        """While the store is away, a call that is within its share hardly waits."""
+        away, usual = [], []
+        for permit in self.permits:
+            if permit.key == "calm":
+                process = permit.member.partition(".")[0]
+                wait = permit.given_at - permit.asked_at - self.delayed(process, permit.asked_at, permit.given_at)
+                (away if any(begin <= permit.asked_at <= end for begin, end in self.faults) else usual).append(wait)
+        return {
+            "p99 wait while away": (percentile(away, 0.99), max(0.06, 2 * slow + 0.01)),
+            "p50 wait while away": percentile(away, 0.5),
+            "longest wait while away": max(away, default=0.0),
+            "calls while away": len(away),
             "p99 wait otherwise": percentile(usual, 0.99),
         }
 
-    def _calm_waits(self, when):
-        return [
-            permit.given_at
-            - permit.asked_at
-            - self.delayed(permit.member.partition(".")[0], permit.asked_at, permit.given_at)
-            for permit in self.permits
-            if permit.key == "calm" and when(permit.asked_at)
-        ]
-
     def _work(self):
         """Work goes on while the store is away, and is back at the limit afterwards."""
-        instants = [permit.given_at for permit in self.permits if permit.key == "full"]
-        between = lambda begin, end: bisect_left(instants, end) - bisect_left(instants, begin)  # noqa: E731
-        long = [(f.begun_at + NOTICED, f.ended_at) for f in self.faults if f.ended_at - f.begun_at > 3 * NOTICED]
-        measured = {}
-        if long:
-            done = sum(between(*one) for one in long) / (self.limit * sum(end - begin for begin, end in long))
-            measured = {"share of the limit unused while away": (1 - done, 0.3)}
-        used = []
+        away = [(f.begun_at + NOTICED, f.ended_at) for f in self.faults if f.ended_at - f.begun_at > 3 * NOTICED]
+        back = []
         for fault, after in zip(self.faults, self.in_step_after, strict=True):
             begin = fault.ended_at + after + NOTICED
-            end = min([at for at, _ in self.told if at > begin], default=begin)
-            if end - begin > 0.5:
-                used.append(between(begin, end) / (self.limit * (end - begin)))
-        return measured | {"share unused once back": (1 - sum(used) / len(used), 0.1), "least used once back": min(used)}
+            back.append((begin, min((at for at, _ in self.told if at > begin), default=begin)))
+        measured = {"unused once back": (1 - self._used(back), 0.1)}
+        return {"unused while away": (1 - self._used(away), 0.3), **measured} if away else measured
+
+    def _used(self, periods):
+        """Which share of the limit, in the time that the machine left them."""
+        instants = [permit.given_at for permit in self.permits if permit.key == "full"]
+        done = sum(bisect_left(instants, end) - bisect_left(instants, begin) for begin, end in periods)
+        had = sum(
+            end - begin - max(self.delayed(process, begin, end) for process in self.late) for begin, end in periods
+        )
+        return done / (self.limit * had)
 
     def _steps(self):
         return {"longest until back in step": (max(self.in_step_after), BACK_WITHIN)}
@@ -179,31 +188,41 @@ class History:
         return {"started in spite of a refusal": (early, 0), "last start after a refusal": last}
 
     def _events(self):
-        missed = 0
-        for member, events in self.events.items():
+        """Everybody said each time that the store was lost and that it is back, and counted it."""
+        began_at, missed = self.faults[0].begun_at, 0
+        there = [member for member, states in self.states.items() if states[0].at < began_at]
+        for member in there:
+            assert self.failures[member] >= len(self.faults), self.failures
             for fault, after in zip(self.faults, self.in_step_after, strict=True):
-                if member in self.gone:
-                    continue
-                inside = [kind for at, kind in events if fault.begun_at <= at <= fault.ended_at + after + NOTICED]
-                missed += "store_lost" not in inside or "store_back" not in inside
-        assert all(self.failures.values()), self.failures
-        return {"members who did not say that it was lost and back": (missed, 0)}
+                until = fault.ended_at + after + NOTICED
+                kinds = {kind for at, kind in self.events[member] if fault.begun_at <= at <= until}
+                missed += not {"store_lost", "store_back"} <= kinds
+        return {"members who did not say so": (missed, 0)}
 
     def _credentials(self):
-        """A credential that was told to rest is not handed out: by who told it at once, by others once it can be known."""
-        own = others = 0
-        by_label = defaultdict(list)
+        """What was told to rest is not handed out by who told it, by newcomers, or by others once they can know."""
+        wrong, handed = 0, defaultdict(list)
+        came_at = {member: states[0].at for member, states in self.states.items()}
         for at, member, label in self.handed:
-            by_label[label].append((at, member))
+            handed[label].append((at, member))
         for rested_at, by, label, seconds in self.rested:
-            known_at = rested_at
-            for fault, after in zip(self.faults, self.in_step_after, strict=True):
-                if fault.begun_at <= rested_at <= fault.ended_at:
-                    known_at = fault.ended_at + after
-            for at, member in by_label[label]:
-                own += member == by and rested_at < at < rested_at + seconds
-                others += member != by and known_at + LOOK_EVERY + 1.0 < at < rested_at + seconds
-        return {"rested credentials handed out by who knew": (own, 0), "... by others": (others, 0), "rests": len(self.rested)}
+            kept_at = self._over_at(rested_at) + LOOK_EVERY + LATER
+            for at, member in handed[label]:
+                looked_at = came_at[member] if came_at[member] > kept_at else kept_at + LOOK_EVERY
+                wrong += (rested_at if by == member else looked_at) < at < rested_at + seconds
+        newcomers = sum(came_at[member] > self.faults[-1].ended_at for _, member, _ in self.handed)
+        return {
+            "rests": len(self.rested),
+            "handed out by newcomers": newcomers,
+            "resting credentials that were handed out": (wrong, 0),
+        }
+
+    def _over_at(self, at):
+        """When the fault of that instant was over for all; that instant if there was none."""
+        for fault, after in zip(self.faults, self.in_step_after, strict=True):
+            if fault.begun_at <= at <= fault.ended_at:
+                return fault.ended_at + after
+        return at
 
 
 def percentile(values, share):

@@ -36,7 +36,8 @@ FULL_TASKS = 5
 CALL_TAKES = 0.01
 CALM_EVERY = 0.066
 TICK = 0.005
-LATE = 0.002
+LATE = 0.01
+"""Seconds by which a loop must be woken too late for it to be worth a line."""
 STATE_EVERY = 0.02
 CREDENTIALS = 60
 HAND_EVERY = 0.03

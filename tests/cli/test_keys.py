@@ -9,6 +9,7 @@ import pytest
 
 from headgate.credentials import Credential, CredentialCoordinator, FileStore
 from headgate.credentials.keeping import LOOK_EVERY
+from headgate.credentials.redis_store import RedisCredentialStore
 from headgate.errors import RateLimitError
 from headgate.sim.virtual import VirtualClock
 
@@ -198,3 +199,23 @@ def test_labels_are_shown_as_they_are(headgate):
 def test_a_pause_may_be_told_in_days(headgate, used):
     assert headgate("keys", "park", "alice", "--for", "30d").code == 0
     assert 30 * 86400 - 60 < rows(headgate("keys", "--json"))["alice"]["back_in"] <= 30 * 86400
+
+
+def test_keys_on_a_server_are_parked_for_all_machines(headgate, redis_server, monkeypatch):
+    store = RedisCredentialStore(redis_server.url, timeout=5.0)
+    keys = CredentialCoordinator([Credential("prod", "sk-canary-1")], provider="search", store=store)
+    assert headgate("keys", "--state", redis_server.url).out.splitlines()[1].split()[:2] == ["prod", "search"]
+    monkeypatch.setenv("KEY", "sk-canary-1")
+    parked = headgate("keys", "park", "prod", "--for", "10m", "--from", "env:KEY", "--state", redis_server.url)
+    assert (parked.code, "prod [" in parked.out, "rests for" in parked.out) == (0, True, True)
+    keys.look_at_store(5.0)
+    assert keys.states()[0].reason == "parked by hand"
+    assert "canary" not in parked.out
+    store.close()
+
+
+def test_a_server_that_is_down_is_told_without_its_password(headgate, redis_server):
+    said = headgate("keys", "--state", "redis://ann:hunter2@127.0.0.1:1")
+    assert said.code == 3
+    assert "redis at 127.0.0.1:1: connection refused" in said.err
+    assert "hunter2" not in said.err

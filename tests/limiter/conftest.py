@@ -174,7 +174,7 @@ def fullest_window():
 
 @pytest.fixture
 def shared():
-    """A population, run to its end; ``config`` is what all have unless they bring their own, what else is given is for the store."""
+    """A population, run to its end: ``config`` is what all have by default, ``store`` is for the store."""
 
     def live(main, config=None, seed=0, **store):
         async def whole(clock):

@@ -1,6 +1,7 @@
 """What one member is told by the server, all of them go by: refusals, floors, open circuits and how much at once."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -169,7 +170,7 @@ class TestCircuit:
         probes = shared(main, TRIPS, seed=seed)
         after_first = [probe for probe in probes if probe[0] > probes[0][1] + 0.1]
         assert len(after_first) >= 2
-        for (_, ended_at), (next_at, _) in zip(after_first, after_first[1:], strict=False):
+        for (_, ended_at), (next_at, _) in pairwise(after_first):
             assert next_at >= ended_at + TRIPS.open_state_duration
 
     def test_a_probe_that_is_abandoned_makes_room_for_another_at_once(self, shared):

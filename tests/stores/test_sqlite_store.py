@@ -143,6 +143,16 @@ class TestProcesses:
         assert json.loads(said) == [1.0, 2.0]
         assert visit(store, 2, "parent").first == 3.0
 
+    def test_two_stores_of_one_process_leave_each_other_their_locks(self, path, opened):
+        for _ in range(2):
+            visit(opened())
+        before = os.stat(f"{path}-wal").st_ino
+        come_and_go = (
+            "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM desks').connection.close()"
+        )
+        subprocess.run([sys.executable, "-c", come_and_go, path], check=True)
+        assert os.stat(f"{path}-wal").st_ino == before, "who leaves last takes it away; others are still there"
+
     def test_a_lock_that_another_holds_is_told_in_time(self, path, opened):
         store = opened(timeout=0.05)
         while True:  # a busy machine may need more than one try to make the file
@@ -208,7 +218,12 @@ class TestPermissions:
                 os._exit(0)
         os.close(writing)
         with open(reading, encoding="utf-8") as pipe:
-            assert pipe.read() == f"machine ({path}): it cannot be opened or made (Permission denied)"
+            why = (
+                "may not be written to; see to its permissions"
+                if made_before
+                else "cannot be opened or made (Permission denied)"
+            )
+            assert pipe.read() == f"machine ({path}): it {why}"
         os.waitpid(child, 0)
         os.chmod(folder, 0o755)
 
@@ -318,7 +333,7 @@ class TestFaults:
         assert visit(store, 2).first == 0.0
 
     def test_a_folder_in_its_place_is_told(self, tmp_path, opened):
-        with pytest.raises(StoreDown, match="cannot be opened or made"):
+        with pytest.raises(StoreDown, match="cannot be opened"):
             visit(opened(str(tmp_path)))
 
 

@@ -187,7 +187,8 @@ class Attempt:
             self.let_go()
         else:
             gate = permit.gate
-            gate.limiter.end(permit, signal, None, None if gate.buckets is None else self.real_cost)
+            cost = None if gate.buckets is None else self.real_cost
+            gate.limiter.end(permit, signal, None, cost, self.error if self.response is None else self.response)
             if lease is not None:
                 lease.report(signal=signal)
 

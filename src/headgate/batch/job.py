@@ -217,7 +217,7 @@ class Job:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             self.report.counts = await self.book.counts()
-            if reason := self.silence.trouble(self.runner.report):
+            if reason := self.silence.trouble(self.runner.report, is_paused=self.runner.is_paused):
                 self.stop(reason)
 
     # ------------------------------------------------------------------ rows

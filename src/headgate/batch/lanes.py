@@ -77,6 +77,8 @@ class Lane:
     def _obstacle(self, now: float) -> tuple[str, float] | None:
         """What stands in the way and for how many seconds, as far as can be told without asking the limiter."""
         run = self.run
+        if run.is_paused:
+            return "paused", UNKNOWN
         first = self.shelf.first(now)
         if first is None:
             if len(self.shelf):
@@ -116,7 +118,7 @@ class Lane:
         except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
             return "limiter", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
         now = run.clock.now()
-        if not run.crew.is_free or self.pause.until > now:
+        if not run.crew.is_free or self.pause.until > now or run.is_paused:
             permit.abandon()
             return None
         lease = self._lease()
@@ -138,6 +140,8 @@ class Lane:
         now = run.clock.now()
         first = self.shelf.first(now)
         if first is None or first.size > run.least_cost or self.pause.until > now or run.pauses.ramp is not None:
+            return None
+        if run.is_paused:
             return None
         if run.spending.is_capped and not run.spending.allows(first.cost):
             return None
@@ -218,6 +222,7 @@ class Lane:
             "": "",
             "rows": "no rows",
             "workers": "all workers are busy",
+            "paused": "paused by an operator",
             "cooldown": "pausing after a rate limit",
             "credential": "its credential rests or is retired",
             "circuit": "its circuit is open after failures",

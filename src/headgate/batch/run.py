@@ -204,6 +204,16 @@ class Run:
             self.crew.cut_short()
         self.news.ring()
 
+    @property
+    def is_paused(self) -> bool:
+        return self.runner.is_paused
+
+    def resume(self) -> None:
+        """An operator lets rows start again."""
+        self.timekeeper.last_start_at = self.clock.now()
+        for lane in self.all_lanes():
+            lane.bell.ring()
+
     def fail(self, error: BaseException) -> None:
         """Something is wrong that no row is to blame for."""
         if self.failure is None:
@@ -250,7 +260,7 @@ class Run:
     def tell(self, kind: str, key: str = "", item: Item | None = None, **facts: Any) -> None:
         """Tell whoever listens; a listener that raises costs nobody a row."""
         listener = self.runner.on_event
-        if listener is None:
+        if listener is None or not getattr(listener, "is_heard", True):
             return
         if item is not None:
             tokens, money, waited = item.totals()

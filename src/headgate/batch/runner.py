@@ -18,6 +18,7 @@ import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from ..credentials import Credential, CredentialCoordinator
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.checks import Cost
+from ..limiter.watching import About, around
 from ..resilience.target import pair_key
 from ..resilience.taxonomy import ClassifyError
 from .attempt import Attempt, ItemContext
@@ -36,7 +38,7 @@ from .item import Encode, Result, RowOf, as_line, row_of
 from .ledger import Ledger
 from .report import BatchEvent, BatchReport
 from .run import Run
-from .standing import LaneStanding, lanes_of
+from .standing import LaneStanding, RunStanding, lanes_of, standing_of
 from .steps import chosen_end
 
 AUTO_WORKERS = 1000
@@ -105,6 +107,8 @@ class BatchRunner:
         self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last = BatchReport()
+        self.is_paused = False
+        """Whether an operator lets no row start."""
 
     # ------------------------------------------------------------------ running
 
@@ -150,19 +154,36 @@ class BatchRunner:
         if run is not None and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(partial(run.stop, "stopped", now=now))
 
+    def pause(self) -> None:
+        """Start no row until ``resume``; what is under way is finished. May be called from any thread."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Go on after ``pause``. May be called from any thread."""
+        self.is_paused = False
+        run, loop = self._run, self._loop
+        if run is not None and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(run.resume)
+
     # ------------------------------------------------------------------ looking
 
     @property
     def report(self) -> BatchReport:
         """The present run so far, or the last one."""
-        if self._run is not None:
-            self._run.report.elapsed = self.clock.now() - self._run.timekeeper.began_at
-            return self._run.report
+        run = self._run  # whoever asks may live in another thread
+        if run is not None:
+            run.report.elapsed = self.clock.now() - run.timekeeper.began_at
+            return run.report
         return self._last
 
     def lanes(self, most: int = 100) -> list[LaneStanding]:
         """How each lane stands at this moment, and why it waits."""
-        return [] if self._run is None else lanes_of(self._run, most)
+        run = self._run
+        return [] if run is None else lanes_of(run, most)
+
+    def standing(self) -> RunStanding:
+        """How the whole run stands at this moment."""
+        return RunStanding() if (run := self._run) is None else standing_of(run)
 
     # ------------------------------------------------------------------ inside
 
@@ -183,12 +204,20 @@ class BatchRunner:
     def call(self, attempt: Attempt, context: ItemContext) -> Awaitable[Any]:
         """One call of the worker, within its time."""
         is_bounded = self.config.attempt_timeout is not None or attempt.item.deadline_at != UNKNOWN
+        if self.limiter.tell.watchers:
+            return self._watched(attempt, context, is_bounded)
         if is_bounded or self._passing is not None:
             return self._call(attempt, context, is_bounded)
         if self._is_async:
             work: Awaitable[Any] = self._worker(attempt.item.value, context)
             return work
         return self._in_thread(attempt, context)
+
+    async def _watched(self, attempt: Attempt, context: ItemContext, is_bounded: bool) -> Any:
+        """The same, with those around it who watch every call."""
+        about = About(attempt.attempt, credential=context.credential_label or "")
+        with around(self.limiter.tell.watchers, attempt.permit, about):
+            return await self._call(attempt, context, is_bounded)
 
     async def _call(self, attempt: Attempt, context: ItemContext, is_bounded: bool) -> Any:
         if self._passing is not None:
@@ -207,6 +236,8 @@ class BatchRunner:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.workers, "headgate-batch")
         loop = asyncio.get_running_loop()
+        if self.limiter.tell.watchers:  # what they put around the call is to be seen in the thread too
+            return loop.run_in_executor(self._threads, copy_context().run, self._worker, attempt.item.value, context)
         return loop.run_in_executor(self._threads, self._worker, attempt.item.value, context)
 
     async def _begin(self, items: Items, *, streaming: bool, in_order: bool) -> Run:

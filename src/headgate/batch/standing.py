@@ -25,12 +25,36 @@ class LaneStanding:
     """Seconds for which nothing can start here, where that is known."""
     reason: str
     """Why nothing leaves at this moment; empty if something does."""
+    gate_key: str = ""
+    """What the limiter knows it by."""
+    waits_for: str = ""
+    """... in a word: rows, workers, paused, cooldown, credential, circuit, ramp, retry_budget, caps, limiter, pace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStanding:
+    in_flight: int = 0
+    later: int = 0
+    """Rows that failed and wait for the time to be tried again ..."""
+    next_in: float | None = None
+    """... the first of them in so many seconds."""
+    is_stopping: bool = False
+
+
+def standing_of(run: Run) -> RunStanding:
+    later, next_at = run.window.later()
+    return RunStanding(
+        in_flight=len(run.crew.working),
+        later=later,
+        next_in=None if next_at == UNKNOWN else max(0.0, next_at - run.clock.now()),
+        is_stopping=bool(run.stopping),
+    )
 
 
 def lanes_of(run: Run, most: int) -> list[LaneStanding]:
     """The busiest lanes first."""
     now = run.clock.now()
-    lanes = [lane for lanes in run.lanes.values() for lane in lanes]
+    lanes = [lane for lanes in list(run.lanes.values()) for lane in lanes]  # who looks may live in another thread
     lanes.sort(key=lambda lane: -(lane.in_flight + len(lane.shelf)))
     shown = []
     for lane in lanes[:most]:
@@ -45,6 +69,8 @@ def lanes_of(run: Run, most: int) -> list[LaneStanding]:
                 waiting=len(lane.shelf),
                 opens_in=lane.opens_at - now if known else None,
                 reason=lane.why(now),
+                gate_key=lane.gate_key,
+                waits_for=lane.waits_for,
             )
         )
     return shown

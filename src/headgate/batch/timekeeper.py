@@ -36,6 +36,8 @@ class Timekeeper:
                 run.fates.bury(item, f"deadline: not done within {span(run.config.item_deadline or 0.0)}")
             if now >= self.deadline_at:
                 run.stop(f"deadline: {span(now - self.began_at)} are over", now=True)
+            if run.is_paused:  # somebody is there, and wants it so
+                self.last_start_at = now
             if now >= self.last_start_at + self._patience and not run.crew.working and run.unfinished:
                 self._stand_still(None)
             if run.pauses.changed and now >= self._note_at:
@@ -56,7 +58,7 @@ class Timekeeper:
     def consider_standstill(self) -> None:
         """A lane has to wait: if all have to, and for too long, waiting is no use."""
         run = self._run
-        if run.crew.working or run.stopping:
+        if run.crew.working or run.stopping or run.is_paused:
             return
         lanes = [lane for lane in run.all_lanes() if len(lane.shelf)]
         if not lanes:

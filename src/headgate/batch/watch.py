@@ -43,11 +43,11 @@ class Silence:
         self._unanswered += 1
         self.last = why
 
-    def trouble(self, report: BatchReport) -> str:
+    def trouble(self, report: BatchReport, *, is_paused: bool = False) -> str:
         """Why it is no use to go on; empty while it is."""
         now = self._clock.now()
         progress = report.done + report.dead - sum(report.reasons[word] for word in _NO_FAULT_OF_ROWS)
-        if progress != self._progress or not report.calls:
+        if progress != self._progress or not report.calls or is_paused:
             self._progress, self._since = progress, now
         if self._patience is None:
             return ""

@@ -230,9 +230,13 @@ class Window:
             heapify(self._later)
         return late
 
+    def later(self) -> tuple[int, float]:
+        """How many wait for their time, and when the first one's comes."""
+        return len(self._later), self._later[0][0] if self._later else UNKNOWN
+
     def next_at(self) -> float:
         """When to look again."""
-        later = self._later[0][0] if self._later else UNKNOWN
+        _, later = self.later()
         return min(later, next(iter(self._deadlines.values())).deadline_at) if self._deadlines else later
 
     def clear(self) -> list[Item]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.batch.formats.compression import Compression
-from headgate.batch.formats.shapes import CsvRecords
 from headgate.batch.job import Job
+from headgate.batch.row_count import RowCount
 from headgate.batch.standing import LaneStanding
 from headgate.core.words import span
 from headgate.limiter.snapshot import SharingSnapshot
@@ -19,7 +16,6 @@ from .sharing import as_fields, in_words
 
 LATELY = 20.0
 """Seconds by whose pace the time to go is told."""
-CHUNK = 1 << 20
 MOST_LANES = 12
 
 
@@ -124,28 +120,3 @@ class Looker:
             sharing=job.runner.limiter.look_at_sharing(),
             in_flight=sum(lane.in_flight for lane in lanes),
         )
-
-
-class RowCount:
-    """How many rows a plain file has, counted beside the run by its line ends; blank lines are counted along."""
-
-    def __init__(self, job: Job) -> None:
-        self.rows: int | None = None
-        self._has_header = isinstance(job.rows.shape, CsvRecords)
-        path = job.rows.name
-        if job.rows.can_be_read_again and os.path.isfile(path):
-            threading.Thread(target=self._count, args=(path,), name="headgate-count", daemon=True).start()
-
-    def _count(self, path: str) -> None:
-        ends, last = 0, b"\n"
-        try:
-            with open(path, "rb") as file:
-                if Compression.of_start(file.read(4)) is not Compression.NONE:
-                    return
-                file.seek(0)
-                while chunk := file.read(CHUNK):
-                    ends += chunk.count(b"\n")
-                    last = chunk[-1:]
-        except OSError:
-            return
-        self.rows = max(0, ends + (last != b"\n") - self._has_header)

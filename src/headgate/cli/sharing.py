@@ -47,7 +47,7 @@ class Shared:
         """Raises ``ConfigError``, which does not repeat the address: there may be a password in it."""
         if where == NONE:
             return cls(None, FileStore())
-        if where.startswith(("redis", "rediss")) and "://" in where:
+        if where.startswith("redis") and "://" in where:
             from headgate.credentials.redis_store import RedisCredentialStore
 
             both = RedisCredentialStore(where)

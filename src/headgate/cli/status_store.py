@@ -77,7 +77,7 @@ def look(where: str, keys: Iterable[str]) -> Seen:
     if where == MACHINE:
         store = open_store(MACHINE, timeout=PATIENCE)
         records, hashes = FileStore().load, Identities.of_user
-    elif where.startswith(("redis", "rediss")) and "://" in where:
+    elif where.startswith("redis") and "://" in where:
         from headgate.credentials.redis_store import RedisCredentialStore
 
         store = both = RedisCredentialStore(where, timeout=PATIENCE)

@@ -71,12 +71,12 @@ class Wait:
 
     until: float
     code: str
-    """What decides: floor, hold, pace, depth, or the name of a limit's dimension."""
+    """What decides: floor, hold, pace, depth, paused, or the name of a limit's dimension."""
 
     @property
     def is_forecast(self) -> bool:
-        """Whether ``until`` says when the turn comes; a wait for depth ends with somebody's answer instead."""
-        return self.code != "depth"
+        """Whether ``until`` says when the turn comes; depth ends with somebody's answer, a pause with a word."""
+        return self.code not in ("depth", "paused")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from .config import CrawlConfig
 from .crawling import Crawl
 from .frontier import Bounds, Frontier, LostAddress
 from .frontier_file import SUFFIX
-from .frontier_reading import look, read_lost
+from .frontier_reading import look, read_hosts, read_lost
 from .given import headers_by_origin, identity_of, scope_of, seeds_of
 from .keys import Given, keys_by_origin
 from .output import JsonlOutput, Output, Page
@@ -62,6 +62,8 @@ class HostLook:
     """Seconds for which nothing starts here, where that is known."""
     reason: str
     """Why nothing leaves at this moment; empty if something does."""
+    waits_for: str = ""
+    """... in a word: shut, paused, pace, crawl_delay, answers, workers, robots or retry_budget."""
 
 
 class Crawler:
@@ -118,6 +120,8 @@ class Crawler:
         self._crawl: Crawl | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last = CrawlReport()
+        self.is_paused = False
+        """Whether an operator lets no fetch start."""
 
     # ------------------------------------------------------------------ crawling
 
@@ -156,6 +160,17 @@ class Crawler:
         if crawl is not None and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(partial(crawl.stop, reason, now=now))
 
+    def pause(self) -> None:
+        """Start no fetch until ``resume``; what is under way is finished. May be called from any thread."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Go on after ``pause``. May be called from any thread."""
+        self.is_paused = False
+        crawl, loop = self._crawl, self._loop
+        if crawl is not None and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(crawl.discovery.ring)
+
     # ------------------------------------------------------------------ looking
 
     @property
@@ -168,18 +183,20 @@ class Crawler:
 
     def report(self) -> CrawlReport:
         """The present crawl so far, or the last one."""
-        if self._crawl is not None:
-            report = self._crawl.report
-            report.elapsed = self.clock.now() - self._crawl.began_at
-            report.hosts = max(report.hosts, len(self._crawl.discovery.lanes))
+        crawl = self._crawl  # whoever asks may live in another thread
+        if crawl is not None:
+            report = crawl.report
+            report.elapsed = self.clock.now() - crawl.began_at
+            report.hosts = max(report.hosts, len(crawl.discovery.lanes))
             return report
         return self._last
 
     def hosts(self, most: int = 100) -> list[HostLook]:
         """How the busiest hosts stand at this moment, and some that are shut, and why they wait."""
-        if self._crawl is None:
+        crawl = self._crawl
+        if crawl is None:
             return []
-        now, lanes = self.clock.now(), list(self._crawl.discovery.lanes.values())
+        now, lanes = self.clock.now(), list(crawl.discovery.lanes.values())
         shut = [lane for lane in lanes if lane.opens_at > now and lane.is_idle][: most // 3]
         busy = sorted(
             (lane for lane in lanes if not lane.is_idle), key=lambda lane: -(lane.in_flight + len(lane.stock))
@@ -188,18 +205,34 @@ class Crawler:
         return [
             HostLook(
                 host=lane.host,
-                rate=sum(seen.rate for seen in looks) if (looks := self._crawl.visiting.looks(lane.host)) else None,
+                rate=sum(seen.rate for seen in looks) if (looks := crawl.visiting.looks(lane.host)) else None,
                 in_flight=lane.in_flight,
                 waiting=len(lane.stock),
                 opens_in=lane.opens_at - now if lane.opens_at > now else None,
                 reason=lane.why(now),
+                waits_for="shut" if lane.opens_at > now else lane.waits_for,
             )
             for lane in lanes
         ]
 
+    @property
+    def in_flight(self) -> int:
+        """Fetches under way."""
+        crawl = self._crawl
+        return 0 if crawl is None else crawl.crew.working
+
+    def open_by_host(self, most: int = 100) -> dict[str, int]:
+        """How many addresses are still to be visited of the hosts with the most of them. Reads the frontier; blocks."""
+        crawl = self._crawl
+        if crawl is None:
+            return {}
+        found = look(crawl.frontier.path, lambda connection: read_hosts(connection, most))
+        return {one.host: one.waiting + one.taken + one.put_off for one in found}
+
     def waits(self) -> dict[str, int]:
         """Hosts by what they wait for."""
-        return {} if self._crawl is None else self._crawl.discovery.waits()
+        crawl = self._crawl
+        return {} if crawl is None else crawl.discovery.waits()
 
     def lost(self, after: int = 0, limit: int = 1_000) -> list[LostAddress]:
         """Addresses that failed or were refused, with their reasons; go on behind the last one's number."""

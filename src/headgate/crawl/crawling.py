@@ -173,6 +173,10 @@ class Crawl:
     # ------------------------------------------------------------------ extraction
 
     @property
+    def is_paused(self) -> bool:
+        return self.crawler.is_paused
+
+    @property
     def is_enough(self) -> bool:
         most = self.config.max_pages
         return most is not None and self._pages_before + self.report.pages >= most

@@ -106,11 +106,16 @@ class Discovery:
         self._crawl.report.open += opened
         self.news.ring()
 
+    def ring(self) -> None:
+        """An operator lets fetches start again."""
+        for lane in self.lanes.values():
+            lane.bell.ring()
+
     def waits(self) -> dict[str, int]:
         """How many hosts wait for what, in a word or two each."""
         now = self._crawl.clock.now()
         return dict(
-            Counter(lane.standing(now) for lane in self.lanes.values() if not lane.is_idle or lane.opens_at > now)
+            Counter(lane.standing(now) for lane in list(self.lanes.values()) if not lane.is_idle or lane.opens_at > now)
         )
 
     def stop(self) -> list[asyncio.Task[None]]:

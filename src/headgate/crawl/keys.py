@@ -129,7 +129,7 @@ class Leave:
 
     def end(self, signal: Signal, status: int = 0, latency: float | None = None) -> None:
         """Tell the gate and the credential how the call ended."""
-        self.permit.gate.limiter.end(self.permit, signal, latency, None)
+        self.permit.gate.limiter.end(self.permit, signal, latency, None, status or None)
         if self.lease is None:
             return
         if signal.outcome is Outcome.AUTH and status != 401:

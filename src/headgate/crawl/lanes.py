@@ -123,6 +123,8 @@ class Lane:
     def _obstacle(self, now: float) -> tuple[str, float] | None:
         """What stands in the way and for how many seconds, as far as can be told without asking the limiter."""
         crew = self.crawl.crew
+        if self.crawl.is_paused:
+            return "paused", UNKNOWN
         if not any(self._may_go(visit, now) for visit in self.stock):
             return "retry_budget", UNKNOWN  # until one of the retries in flight has ended
         if self.in_flight >= max(1, min(self.crawl.config.per_host, crew.free // SHARE)):
@@ -152,7 +154,7 @@ class Lane:
             self.shut(leave.seconds, leave.reason)
             return None
         now = crawl.clock.now()
-        if not crawl.crew.is_free:
+        if not crawl.crew.is_free or crawl.is_paused:
             leave.abandon()
             return None
         self.has_turn = False
@@ -226,6 +228,7 @@ class Lane:
         words = {
             "answers": f"{self.in_flight} answers awaited",
             "workers": self._why_no_worker(),
+            "paused": "paused by an operator",
             "robots": "reading robots.txt",
             "retry_budget": "the retry budget is spent",
         }

@@ -23,7 +23,7 @@ class Telling:
     def tell(self, kind: str, host: str = "", **facts: Any) -> None:
         """Tell whoever listens; a listener that raises costs nobody a page."""
         listener = self._listener()
-        if listener is None:
+        if listener is None or not getattr(listener, "is_heard", True):
             return
         try:
             listener(CrawlEvent(at=self._clock.now(), kind=kind, host=host, **facts))

@@ -31,6 +31,7 @@ from ..core.signal import SILENT
 from ..core.words import span
 from ..errors import Refused
 from ..limiter import AdaptiveRateLimiter, KeySnapshot, Permit
+from ..limiter.watching import About, around
 from ..wire import signal_of
 from .address import canonical, host_of, origin_of
 from .config import CrawlConfig
@@ -164,7 +165,8 @@ class Visiting:
         permit, headers, label = leave.permit, leave.headers_for(visit.url), leave.label
         with leave:
             try:
-                fetched = await (self._fetch(visit, headers) if headers else self._fetch(visit))
+                with around(self._limiter.tell.watchers, permit, About(visit.attempts + 1, "GET", visit.url, label)):
+                    fetched = await (self._fetch(visit, headers) if headers else self._fetch(visit))
             except FetchProblem as problem:
                 if problem.outcome is Outcome.ABANDONED:
                     leave.abandon()

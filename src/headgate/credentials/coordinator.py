@@ -62,7 +62,7 @@ class CredentialCoordinator(Following):
         self._by_secret = BySecret((key.credential.secret, key) for key in self._pool.slots)
         self._telling = Telling(self.name, provider, self.clock, on_event, identities)
         if store is not None:
-            self._keep_in(open_credential_store(store), provider)
+            self._keep_in(open_credential_store(store, self.clock), provider)
 
     # ------------------------------------------------------------------ leases
 
@@ -188,6 +188,20 @@ class CredentialCoordinator(Following):
             return []
 
         self._change(self._find(label), bring_back)
+
+    @property
+    def on_event(self) -> Callable[[ResilienceEvent], None] | None:
+        """Who is told what happens; may be changed at any time."""
+        return self._telling.listener
+
+    @on_event.setter
+    def on_event(self, listener: Callable[[ResilienceEvent], None] | None) -> None:
+        self._telling.listener = listener
+
+    @property
+    def waiting(self) -> int:
+        """How many callers wait for one."""
+        return len(self._line)
 
     def states(self) -> list[CredentialState]:
         """How each of them stands."""

@@ -17,7 +17,7 @@ from ..core.cooldown import ExponentialCooldown, FixedCooldown
 from ..core.decision import UNKNOWN
 from .credential import Credential, Key
 from .handing import Handing
-from .keeping import LOOK_AGAIN, LOOK_EVERY, WRITE_BUDGETS_EVERY, Keeping
+from .keeping import LOOK_AGAIN, LOOK_EVERY, WRITE_AGAIN_EVERY, WRITE_BUDGETS_EVERY, Keeping
 from .messenger import Messenger
 from .record import CredentialStore, FarCredentialStore
 from .telling import Telling
@@ -100,7 +100,7 @@ class Following(Handing):
                 with self._lock:
                     now = self._begin()
                     away, back = keeping.take(news, self._pool, now, self.clock.wall())
-                    self._from_others |= dict.fromkeys((*away, *back))
+                    self._from_others = dict.fromkeys((*away, *back))
                     self._told.extend(("credential_back", key, 0.0, "freed by hand") for key in back)
                     self._follow(away, now)
                     self._torn = False
@@ -114,13 +114,13 @@ class Following(Handing):
         self._after()
 
     def write_the_rest(self, wait: float) -> None:
-        """The program ends: write what is not written yet."""
-        if self._unwritten:
+        """The program ends: write what is not written yet, or see to it that it is."""
+        if self._unwritten or self._at_store.locked():
             self.look_at_store(wait)
 
     def _note_what_is_due(self, keeping: Keeping, now: float) -> None:
         if keeping.behind and now >= self._write_again_at:
-            self._write_again_at = now + WRITE_BUDGETS_EVERY
+            self._write_again_at = now + WRITE_AGAIN_EVERY
             self._unwritten |= dict.fromkeys(keeping.behind)
             keeping.behind = []
         if now >= self._write_budgets_at and (known := [key for key in self._pool.slots if key.budget != UNKNOWN]):

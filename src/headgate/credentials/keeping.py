@@ -27,8 +27,9 @@ LOOK_EVERY = 0.1
 LOOK_AGAIN = 1.0
 """... at one that failed."""
 WRITE_BUDGETS_EVERY = 10.0
-"""Seconds between two writes of what is left of budgets, or of what the store has forgotten; rests are written at
-once."""
+"""Seconds between two writes of what is left of budgets; rests are written at once."""
+WRITE_AGAIN_EVERY = 1.0
+"""Seconds between two writes of what the store has forgotten: one that is too small forgets all the time."""
 LONGER = 0.05
 """Seconds by which a rest must end later to be news: clocks of hosts are compared no better than that."""
 _NOTHING_HEARD = (-1, False, 0.0)

@@ -13,11 +13,11 @@ round trip too long than any too short.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
+from ..clock import Clock, SystemClock
 from ..identity import Identities
 from ..stores.contract import TIMEOUT
 from ..stores.redis import SALT, RedisStore
@@ -41,8 +41,10 @@ _SAVE = Script("credentials")
 class RedisCredentialStore(RedisStore):
     """``CredentialStore`` and ``Store`` on one server. Raises ``StoreDown``."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, url: str, *, timeout: float = TIMEOUT, clock: Clock | None = None) -> None:
+        """``clock``: the one by which the records are written that are given to it."""
         super().__init__(url, timeout=timeout)
+        self._clock = SystemClock() if clock is None else clock
         self._named = b"", Identities(b"")
         """The salt that names were made with last, and what makes them."""
 
@@ -64,7 +66,7 @@ class RedisCredentialStore(RedisStore):
     def load(self) -> list[Record]:
         wanted = ("HGETALL", CREDENTIALS), ("TIME",)
         found, told = self._sound(self._ask([Request(CREDENTIALS, words) for words in wanted]))
-        ahead = _seconds(told) - time.time()  # read after the answer: no rest gets shorter
+        ahead = _seconds(told) - self._clock.wall()  # read after the answer: no rest gets shorter
         fields = dict(zip(found[::2], found[1::2], strict=True))
         fields.pop(VERSION, None)
         rows = [row for name, text in fields.items() if (row := _row(name, text)) is not None]
@@ -73,7 +75,7 @@ class RedisCredentialStore(RedisStore):
     def save(self, records: Iterable[Record]) -> None:
         """Each is merged into what is there, in one script for all of them."""
         given = list(records)
-        before = time.time()
+        before = self._clock.wall()
         (told,) = self._ask_with_salt(Request(CREDENTIALS, ("TIME",)))
         ahead = _seconds(told) - before
         for first in range(0, len(given), MOST_AT_ONCE):

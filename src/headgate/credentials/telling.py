@@ -27,7 +27,8 @@ class Telling:
         listener: Callable[[ResilienceEvent], None] | None,
         identities: Identities | None,
     ) -> None:
-        self._name, self._provider, self._clock, self._listener = name, provider, clock, listener
+        self._name, self._provider, self._clock = name, provider, clock
+        self.listener = listener
         self._identities = identities
 
     @property
@@ -49,7 +50,7 @@ class Telling:
         self.pass_on(kind, reason, key.label, seconds)
 
     def pass_on(self, kind: str, reason: str, label: str | None = None, seconds: float = 0.0) -> None:
-        if self._listener is None:
+        if self.listener is None:
             return
         from datetime import UTC, datetime
 
@@ -62,6 +63,6 @@ class Telling:
             credential=label,
         )
         try:
-            self._listener(event)
+            self.listener(event)
         except Exception:
             log.exception("a listener failed on %s of %s", kind, label or self._name)

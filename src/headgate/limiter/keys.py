@@ -17,29 +17,28 @@ import marshal
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..config import RateLimitConfig
 from ..core.breaker import Breaker
-from ..core.decision import UNKNOWN, CircuitState
-from ..core.gate import Gate, GatePolicy
-from ..core.signal import Signal
-from ..core.ticket import Ticket
+from ..core.decision import CircuitState
+from ..core.gate import GatePolicy
 from ..errors import ConfigError, TooManyKeysError
 from ..wire.urls import group_key, host_key
-from .permit import LongPermit, Permit
+from .key_gate import KeyGate, OpenGate
 
 if TYPE_CHECKING:
-    from .line import Line
     from .serving import Serving
     from .sharing import Sharing
 
 PACK_AFTER = 10.0
 """Seconds without a call after which a key is packed."""
 LONGEST_KEY = 1024
+MOST_CEILINGS = 10_000
+"""Keys for which an operator may set a limit."""
 MOST_ALIASES = 4096
 """Other spellings of keys that are remembered."""
 TIDY_STEPS = 64
@@ -49,47 +48,6 @@ OPENING_STEPS = 2
 TIDY_EVERY = 0.01
 TIDY_SELDOM = 1.0
 """Seconds between two tidyings, while there is work and when there is none."""
-
-
-class KeyGate(Gate):
-    """The gate of one key, with its name, its limiter and the line in front of it."""
-
-    __slots__ = ("key", "limiter", "line", "used_at")
-    learns = True
-
-    def __init__(self, key: str, limiter: Serving, policy: GatePolicy, now: float) -> None:
-        super().__init__(policy, Permit, LongPermit)
-        self.key = key
-        self.used_at = now
-        """When it was opened, or a call of it last ended."""
-        self.limiter = limiter
-        self.line: Line | None = None
-
-    if TYPE_CHECKING:  # its tickets are permits
-
-        def ask_plainly(self, now: float) -> Permit | None: ...
-        def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Permit: ...
-
-
-class OpenGate(KeyGate):
-    """The gate of a key whose limiting is switched off: it opens for everybody and learns nothing."""
-
-    __slots__ = ()
-    learns = False
-
-    def __init__(self, key: str, limiter: Serving, policy: GatePolicy, now: float) -> None:
-        super().__init__(key, limiter, policy, now)
-        self.buckets = None
-
-    def objection(self, *_: object) -> None:
-        return None
-
-    def follow(self, now: float) -> None:
-        """Whatever was taken, the next call may start too."""
-        self.tokens, self.rate, self.easy_from = self.burst, self.controller.rate, UNKNOWN
-
-    def _learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
-        self.answers += 1
 
 
 _HEAD = struct.Struct("ddq")
@@ -102,11 +60,13 @@ def pack(gate: KeyGate, now: float) -> bytes | None:
     state = gate.to_state()
     if state is None or len(gate.flight):
         return None
-    return _HEAD.pack(gate.used_at, gate.idle_from(now), gate.seq) + zlib.compress(marshal.dumps(state), 1)
+    told = marshal.dumps((state, gate.refused, gate.failed))
+    return _HEAD.pack(gate.used_at, gate.idle_from(now), gate.seq) + zlib.compress(told, 1)
 
 
 def unpack(gate: KeyGate, packed: bytes, now: float) -> None:
-    state = marshal.loads(zlib.decompress(packed[_HEAD.size :]))  # noqa: S302 - written by this very process
+    told = marshal.loads(zlib.decompress(packed[_HEAD.size :]))  # noqa: S302 - written by this very process
+    state, gate.refused, gate.failed = told
     gate.load_state(state, now)
 
 
@@ -129,6 +89,8 @@ class Keys:
         self._packed_calls = 0
         self.tidy_at = 0.0
         self._aliases: dict[str, str] = {}
+        self.ceilings: dict[str, float] = {}
+        """What an operator has set; it outlives the gates."""
         self._policies: dict[int, GatePolicy] = {}
 
     def __len__(self) -> int:
@@ -161,10 +123,13 @@ class Keys:
         """The gate of a key goes to another key; its circuit stays behind, in a new gate with these settings."""
         if (key not in self.gates and key not in self.packed) or pace_key in self.gates or pace_key in self.packed:
             return
-        if self.sharing is not None:
-            self.gates[key] = self._gate(key, config, now)
-            return
         moved = self.open(key, now)
+        if key in self.ceilings:
+            self.ceilings[pace_key] = self.ceilings.pop(key)
+        if self.sharing is not None:  # what was learned lies in the store, under each of the two names
+            self.gates[key], self.gates[pace_key] = self._gate(key, config, now), moved
+            self.sharing.move(moved, pace_key)
+            return
         fresh = self._gate(key, config, now)
         fresh.breaker, moved.breaker = moved.breaker, Breaker(self._policy(self.for_key(pace_key)).breaker)
         fresh.seq = moved.seq  # a circuit knows its calls by their numbers
@@ -202,6 +167,11 @@ class Keys:
         name = self._aliases.get(key) or self._name(key)
         packed = self.packed.get(name)
         return self.gates.get(name) if packed is None else self._make(name, packed, now)
+
+    def names(self, most: int) -> list[str]:
+        """Of the keys used last, packed ones included, newest first."""
+        used = nlargest(most, reversed(self.gates.values()), key=lambda gate: max(gate.used_at, gate.last_sent_at))
+        return [gate.key for gate in used] + list(islice(reversed(self.packed), most - len(used)))
 
     def newest(self, most: int, now: float) -> list[KeyGate]:
         """The keys used last, packed ones included, newest first."""
@@ -284,7 +254,22 @@ class Keys:
         gate = self._gate(name, self.for_key(name), now)
         if packed is not None:
             unpack(gate, packed, now)
+        if name in self.ceilings:
+            gate.limit(self.ceilings[name], now)
         return gate
+
+    def limit(self, key: str, ceiling: float | None, now: float) -> None:
+        """An operator's word on the pace of a key, whether it is in use or will be."""
+        gate = self.open(key, now)
+        if not gate.learns:
+            raise ConfigError(f"{gate.key}: its limiting is switched off, so no limit can be set")
+        if ceiling is None:
+            self.ceilings.pop(gate.key, None)
+        elif gate.key not in self.ceilings and len(self.ceilings) >= MOST_CEILINGS:
+            raise ConfigError(f"{gate.key}: limits are set for {MOST_CEILINGS:,} keys already; lift some of them")
+        else:
+            self.ceilings[gate.key] = ceiling
+        gate.limit(ceiling, now)
 
     def _gate(self, name: str, config: RateLimitConfig, now: float) -> KeyGate:
         if self.sharing is not None and config.enabled:

@@ -2,27 +2,31 @@
 
 One lock guards all keys and is held only while deciding, never over a call, a listener or a wait.
 Who is let through, and when, is ``serving.py``; whoever must wait stands in the line of its key
-(``line.py``); keys come and go in ``keys.py``; what is learned and decided is ``core.gate``.
+(``line.py``); keys come and go in ``keys.py``; what an operator may say is ``operating.py``; what is learned
+and decided is ``core.gate``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 
 from ..config import RateLimitConfig
-from ..core.decision import LONGEST_WAIT, CircuitState
+from ..core.decision import CircuitState
 from ..errors import ConfigError
 from ..wire import signal_of
-from .checks import Cost, check_also, check_cost, check_wait
+from .checks import Cost, check_also, check_cost
 from .line import TaskWaiter, ThreadWaiter
+from .operating import Operating
 from .permit import Feedback, Permit
-from .serving import AGAIN, Serving
-from .snapshot import KeySnapshot, LimiterSnapshot, SharingSnapshot, key_snapshot
+from .serving import AGAIN
+from .snapshot import LimiterSnapshot, SharingSnapshot
+from .watching import About, CallWatcher, around
 
 
-class AdaptiveRateLimiter(Serving):
+class AdaptiveRateLimiter(Operating):
     """Lets calls through as fast as each key's server will really take them.
 
     Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own.
@@ -130,6 +134,15 @@ class AdaptiveRateLimiter(Serving):
         """For ``with`` and ``async with``: acquires on entering, ends the permit on leaving."""
         return PermitContext(self, (key, cost, max_wait, deadline_at, also))
 
+    def watch(self, watcher: CallWatcher) -> None:
+        """Tell this one of every single call from now on."""
+        with self._lock:
+            self.tell.watch((*self.tell.watchers, watcher))
+
+    def unwatch(self, watcher: CallWatcher) -> None:
+        with self._lock:
+            self.tell.watch(tuple(one for one in self.tell.watchers if one is not watcher))
+
     # ------------------------------------------------------------------ teaching and looking
 
     def feedback(self, key: str, feedback: Feedback) -> None:
@@ -143,22 +156,8 @@ class AdaptiveRateLimiter(Serving):
             gate = self._keys.open(key, now)
             before = self.tell.look(gate)
             gate.teach(signal, latency, now, draw)
+            gate.note(signal)
             self._again += signal.outcome in AGAIN
-            self.tell.note_changes(gate, before, now)
-            self.serve(gate, now)
-        self.tell.flush()
-
-    def pause(self, key: str, seconds: float) -> None:
-        """Let nothing start under this key for so long, whoever asks; then everybody comes back by the ramp.
-
-        A longer pause that holds already stays.
-        """
-        check_wait("seconds", seconds)
-        with self._lock:
-            now = self._now()
-            gate = self._keys.open(key, now)
-            before = self.tell.look(gate)
-            gate.rest(min(seconds, LONGEST_WAIT), now)
             self.tell.note_changes(gate, before, now)
             self.serve(gate, now)
         self.tell.flush()
@@ -176,7 +175,7 @@ class AdaptiveRateLimiter(Serving):
 
     def check_circuit(self, key: str) -> None:
         """Raise ``CircuitOpenError`` if this key's circuit would refuse a call now. Takes nothing, not even a probe."""
-        gate = self._find(key)
+        gate = self._gates.get(key)
         if gate is None or gate.breaker.state is CircuitState.CLOSED:  # a key that is put away has a closed one
             return
         with self._lock:
@@ -196,13 +195,6 @@ class AdaptiveRateLimiter(Serving):
         """
         with self._lock:
             self._keys.part(key, pace_key, config, self._now())
-
-    def look(self, key: str) -> KeySnapshot | None:
-        """One key at this moment; None if it is not in use. Looking takes nothing, not even a probe."""
-        with self._lock:
-            now = self._now()
-            gate = self._keys.look(key, now)
-            return None if gate is None else key_snapshot(gate, now)
 
     def look_at_sharing(self) -> SharingSnapshot | None:
         """How it stands with the store that this limiter shares its keys through; None if it shares nothing."""
@@ -238,7 +230,8 @@ class AdaptiveRateLimiter(Serving):
                 retries=self._again,
                 open_circuits=states.count(CircuitState.OPEN),
                 half_open_circuits=states.count(CircuitState.HALF_OPEN),
-                keys=[key_snapshot(gate, now) for gate in self._keys.newest(top, now)],
+                store_failures=0 if self._sharing is None else self._sharing.failures,
+                keys=[self._seen(gate, now) for gate in self._keys.newest(top, now)],
             )
         self.tell.flush()
         return snapshot if self._sharing is None else replace(snapshot, sharing=self.look_at_sharing())
@@ -251,7 +244,7 @@ def _is_wait(value: object) -> bool:
 class PermitContext:
     """``with limiter.permit(key) as permit`` and ``async with``: one permit for one block."""
 
-    __slots__ = ("_limiter", "_permit", "_request")
+    __slots__ = ("_around", "_limiter", "_permit", "_request")
 
     def __init__(
         self, limiter: AdaptiveRateLimiter, request: tuple[str, Cost, float | None, float | None, Iterable[str]]
@@ -259,22 +252,30 @@ class PermitContext:
         self._limiter = limiter
         self._request = request
         self._permit: Permit | None = None
+        self._around: AbstractContextManager[object] | None = None
 
     def __enter__(self) -> Permit:
-        self._permit = self._limiter.acquire(*self._request)
-        return self._permit
+        self._permit = permit = self._limiter.acquire(*self._request)
+        return permit if not self._limiter.tell.watchers else self._watched(permit)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._permit is not None
+        if self._around is not None:
+            self._around.__exit__(kind, error, trace)
         self._permit.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Permit:
-        self._permit = await self._limiter.acquire_async(*self._request)
-        return self._permit
+        self._permit = permit = await self._limiter.acquire_async(*self._request)
+        return permit if not self._limiter.tell.watchers else self._watched(permit)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, trace)
+
+    def _watched(self, permit: Permit) -> Permit:
+        self._around = around(self._limiter.tell.watchers, permit, About())
+        self._around.__enter__()
+        return permit

@@ -24,7 +24,7 @@ from .checks import Cost
 if TYPE_CHECKING:
     import asyncio
 
-    from .keys import KeyGate
+    from .key_gate import KeyGate
     from .permit import Permit
     from .serving import Serving
 

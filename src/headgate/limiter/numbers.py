@@ -22,13 +22,15 @@ from ..core.pace import INSTANT
 from ..core.sharing.granting import PERIOD, numbers_of
 from ..core.sharing.notebook import Notebook
 from ..core.sharing.visit import MOST_ASKS, Cost, Reply, Terms
-from .keys import KeyGate
+from .key_gate import KeyGate
 from .permit import LongPermit, Permit
 from .serving import Serving
 from .terms import LEAST, terms_of
 
 USABLE_FOR = 0.02
 """Seconds for which a number may be used after its time has come; then it goes back."""
+POLLED_FOR = 1.0
+"""Seconds for which a number is kept ready for somebody who tried in vain, and did not wait."""
 SOON = 0.005
 """Seconds in which a visit should be over."""
 ROUNDING = 1e-9
@@ -41,6 +43,8 @@ class NumberedGate(KeyGate):
         "_expires_at",
         "_missed",
         "_next",
+        "_polled_at",
+        "_polled_cost",
         "_pool",
         "_ranges",
         "_short_of",
@@ -49,6 +53,7 @@ class NumberedGate(KeyGate):
         "_used",
         "asked",
         "book",
+        "debt",
         "held_until",
         "left",
         "members",
@@ -75,6 +80,10 @@ class NumberedGate(KeyGate):
         self._asks_out: tuple[tuple[int, Cost], ...] = ()
         self._used = self._missed = 0
         """Numbers used since the last visit; whether somebody found none."""
+        self._polled_at, self._polled_cost = NEVER, NOTHING
+        """When somebody tried who does not wait, and for what: it will try again, and should find it then."""
+        self.debt = 0
+        """Numbers to let go unused: as many calls left without one."""
         self.asked = False
         """Whether a visit is due or on its way."""
         self.book = Notebook()
@@ -118,6 +127,8 @@ class NumberedGate(KeyGate):
         wanted = requests_of(cost)
         due_at = self._due_at(ahead + wanted, ahead + min(wanted, self.burst), now)
         if due_at is None or not self._covers(cost, costs_ahead):
+            if not ahead:
+                self._polled_cost = costs_of(cost)
             return self._not_held(ahead + wanted, now)
         at, decides = (self.held_until, "floor") if self.held_until > max(now, due_at) else (due_at, "pace")
         return None if at <= now + INSTANT else Wait(at, decides)
@@ -138,6 +149,8 @@ class NumberedGate(KeyGate):
 
     def note_wait(self, objection: Wait | Refuse, now: float) -> None:
         self._missed = 1
+        if self.line is None:
+            self._polled_at = now
         if objection.code in ("pace", "share"):
             self.book.waited_at = now
         if now >= self._ask_from and not self.asked and (self._needs_more() or self.terms.limits):
@@ -172,9 +185,17 @@ class NumberedGate(KeyGate):
         self.seq, self.last_sent_at = seq, now
         self.flight.out[seq] = now
         if self.controller.learns or seq == self.probe:
-            self.book.sends.append((seq, now))
+            self.book.send(seq, now)
         if now >= self._ask_from and not self.asked and self._needs_more():
             self.want(now)
+
+    def end_of_line(self, now: float) -> None:
+        self._polled_at = NEVER
+        super().end_of_line(now)
+
+    def is_polled(self, now: float) -> bool:
+        """Whether somebody who does not wait may try again any moment."""
+        return now < self._polled_at + POLLED_FOR and self.line is None
 
     def follow(self, now: float) -> None:
         if self.waited_for or self.policy.quotas or self.breaker.state is not CircuitState.CLOSED:
@@ -224,22 +245,29 @@ class NumberedGate(KeyGate):
         line, held = self.line, self.holds
         if line is None or (not self.terms.limits and line.requests == len(line)):
             soon = 2 * self._used if self._used > 1 and now < self.last_sent_at + PERIOD else 0
-            wanted = max(self._missed if line is None else len(line), soon) - held
-            return ((wanted, NOTHING),) if wanted > 0 and (line is not None or not self.terms.limits) else ()
+            wanted = max(int(self.is_polled(now)) if line is None else len(line), soon) - held
+            if line is None and self.terms.limits:
+                return ((1, self._needed_of(self._polled_cost)),) if wanted > 0 else ()
+            return ((wanted, NOTHING),) if wanted > 0 else ()
         asks: list[tuple[int, Cost]] = []
         covered = dict(self._pool)
         for waiter in line.waiting():
-            cost = costs_of(waiter.cost)
-            needed = {dimension: cost[dimension] for dimension in self.terms.limits if cost.get(dimension)}
-            if held >= cost["requests"] and all(covered.get(name, 0.0) >= amount for name, amount in needed.items()):
-                held -= ceil(cost["requests"])
-                for name, amount in needed.items():
+            needed = self._needed_of(costs_of(waiter.cost))
+            limited = {name: amount for name, amount in needed.items() if name in self.terms.limits}
+            if held >= needed["requests"] and all(covered.get(name, 0.0) >= amount for name, amount in limited.items()):
+                held -= ceil(needed["requests"])
+                for name, amount in limited.items():
                     covered[name] -= amount
                 continue
-            asks.append((1, needed | {"requests": cost["requests"]}))
+            asks.append((1, needed))
             if len(asks) >= MOST_ASKS:
                 break
         return tuple(asks)
+
+    def _needed_of(self, cost: Cost) -> dict[str, float]:
+        """What of a cost the desk has to know."""
+        limited = {dimension: cost[dimension] for dimension in self.terms.limits if cost.get(dimension)}
+        return limited | {"requests": cost.get("requests", 1)}
 
     def take_numbers(self, reply: Reply, now: float) -> None:
         """Add what was granted; bring the line up to date."""
@@ -256,6 +284,7 @@ class NumberedGate(KeyGate):
                     break
                 for dimension in self.terms.limits:
                     self._pool[dimension] = self._pool.get(dimension, 0.0) + cost.get(dimension, 0.0)
+        self._pay_debt()
         self.tokens, self.filled_at = reply.line - self._next, now + reply.hold
         self._ask_from = NEVER
         if self.holds:
@@ -267,6 +296,13 @@ class NumberedGate(KeyGate):
         if reply.short_of:
             self._short_until = now + reply.wait
             self._ask_from = max(self._ask_from, self._short_until)
+
+    def _pay_debt(self) -> None:
+        while self.debt and self.holds:
+            if not self.left:
+                self._next, self.left = self._ranges.popleft()
+            paid = min(self.debt, self.left)
+            self.debt, self.left, self._next = self.debt - paid, self.left - paid, self._next + paid
 
     def drop_numbers(self) -> tuple[int, dict[str, float]]:
         """Hold nothing any more; returns what was held."""

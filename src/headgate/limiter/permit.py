@@ -23,7 +23,7 @@ from ..errors import Refused
 from ..wire import Headers
 
 if TYPE_CHECKING:
-    from .keys import KeyGate
+    from .key_gate import KeyGate
 
 _OK = SILENT[Outcome.OK]
 
@@ -75,7 +75,7 @@ class Permit(Ticket):
             signal = _OK
         else:
             signal = wire.signal_of(answer, status_code, headers, body, retry_after, limiter.clock.wall())
-        limiter.end(self, signal, latency, cost)
+        limiter.end(self, signal, latency, cost, status_code if answer is None else answer)
         return signal.outcome
 
     def release(self) -> None:

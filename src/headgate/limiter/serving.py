@@ -35,7 +35,8 @@ from ..errors import (
 )
 from ..events import Event
 from .checks import Cost, check_also, check_cost, check_wait
-from .keys import TIDY_STEPS, KeyGate, Keys
+from .key_gate import KeyGate
+from .keys import TIDY_STEPS, Keys
 from .line import MOST_WAITING, Line, Waiter
 from .permit import LongPermit, Permit
 from .telling import Telling
@@ -48,6 +49,8 @@ log = logging.getLogger("headgate")
 
 LONGEST_DECISION = 0.5
 """Nobody holds the lock for so many seconds, unless it is the one who asks for it."""
+LOOK_AGAIN = 60.0
+"""Seconds after which a waiter looks whether the limiter is still paused; resuming it serves everybody at once."""
 AGAIN = (Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.TRANSIENT)
 _OK = SILENT[Outcome.OK]
 _PARTS = re.compile(r"[/:|\s]")
@@ -83,8 +86,10 @@ class Serving:
         self._sharing = None if store is None else _share(store, self)
         self._keys = Keys(self.config, self, for_key or self.config.for_key, self._sharing)
         self._gates = self._keys.gates
-        self._find = self._gates.get
+        self._find: Callable[[str], KeyGate | None] = self._gates.get
         self._waited = self._denied = self._again = 0
+        self.is_paused = False
+        """Whether an operator lets nothing start, whatever the key."""
         self.warns_of_silence = True
         """Whether to say, once, that nothing can be learned because nothing is reported."""
 
@@ -167,6 +172,8 @@ class Serving:
     def _forecast(self, gates: list[KeyGate], cost: Cost, now: float) -> tuple[KeyGate, Wait | Refuse]:
         """When the turn of somebody who lines up now would come, and which key decides that."""
         latest, decides = Wait(now, ""), gates[0]
+        if self.is_paused:
+            latest = Wait(now + LOOK_AGAIN, "paused")
         for gate in gates:
             line = gate.line
             if line is None:
@@ -237,6 +244,8 @@ class Serving:
         self, gates: list[KeyGate], now: float, asked_at: float, cost: Cost
     ) -> tuple[KeyGate, Permit | Wait | Refuse]:
         """Let a call through under all of its keys, or say which of them objects most."""
+        if self.is_paused:
+            return gates[0], Wait(now + LOOK_AGAIN, "paused")
         longest: tuple[KeyGate, Wait] | None = None
         for gate in gates:
             objection = gate.objection(now, cost)
@@ -304,8 +313,20 @@ class Serving:
         kind = WaitTooLongError if refusal.code == "line_full" else CircuitOpenError
         return kind(gate.key, refusal.reason, retry_after)
 
-    def end(self, permit: Permit, signal: Signal, latency: float | None, cost: Cost | None) -> None:
-        """Take an answer. Called by ``permit.report``."""
+    def end(
+        self,
+        permit: Permit,
+        signal: Signal,
+        latency: float | None,
+        cost: Cost | None,
+        answer: object = None,
+        is_call: bool = True,
+    ) -> None:
+        """Take an answer. Called by ``permit.report``.
+
+        For those who watch calls: ``answer`` is what the signal was read from, and of two permits for one call only
+        one ``is_call``.
+        """
         if cost is not None:
             check_cost(cost)
         draw = 0.0 if signal.retry_after is None else self._rng.random()
@@ -313,6 +334,7 @@ class Serving:
             now = self._now()  # read under the lock, so that no two decisions see time go back
             if latency is None or not latency >= 0.0:
                 latency = now - permit.sent_at
+            asked, ended = permit, False
             if permit.others:
                 permit = self._named_by(signal, permit, cost, now)
             gate = permit.gate
@@ -322,20 +344,26 @@ class Serving:
                 self._gates.move_to_end(gate.key)
                 if signal is not _OK:
                     self._again += signal.outcome in AGAIN
+                    gate.note(signal)
                 if cost is not None:
                     gate.settle(permit, cost if isinstance(cost, Mapping) else {"requests": cost})
                 if before is not None:
                     self.tell.note_changes(gate, before, now)
+                    ended = is_call
             if gate.waited_for:
                 self.serve(gate, now)
             if now >= self._keys.tidy_at:
                 self._tidy(now)
         if before is not None:
+            if ended and self.tell.watchers:
+                self.tell.called(asked, gate.key, signal, latency, now, answer)
             self.tell.flush()
 
     def drop(self, permit: Permit, *, sent: bool) -> None:
         """Take a permit back without an outcome. Called by ``permit.release`` and ``permit.abandon``."""
         self._when_free(lambda: self._give_back(permit, sent, self._now()))
+        if self.tell.watchers:
+            self.tell.dropped(permit, sent)
 
     def _when_free(self, act: Callable[[], None]) -> None:
         """Act under the lock, or leave it to the next who tidies up.

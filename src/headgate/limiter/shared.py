@@ -23,12 +23,13 @@ from ..core.cooldown import Cooldown
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait
 from ..core.flight import Flight
 from ..core.gate import NOTHING, Gate, GatePolicy, costs_of, requests_of
+from ..core.pace import INSTANT
 from ..core.sharing.learning import Learning
 from ..core.sharing.notebook import ABANDONED, MOST_EVENTS, RELEASED
-from ..core.sharing.visit import Publication, Reply, Visit
+from ..core.sharing.visit import Cost, Publication, Reply, Visit
 from ..core.signal import Signal
 from ..core.ticket import Ticket
-from .keys import KeyGate
+from .key_gate import KeyGate
 from .numbers import NumberedGate
 from .permit import Permit
 from .terms import policy_alone
@@ -57,6 +58,7 @@ class SharedGate(NumberedGate):
         "_back",
         "_config",
         "_is_urgent",
+        "_line_told",
         "_policy_together",
         "_probe_over",
         "_refund",
@@ -67,6 +69,7 @@ class SharedGate(NumberedGate):
         "_visited_at",
         "_void_to_seq",
         "alone",
+        "awaits",
         "era",
         "learning",
         "sharing",
@@ -79,11 +82,14 @@ class SharedGate(NumberedGate):
         self.sharing = sharing
         self.alone = False
         """Whether the store cannot be reached."""
+        self.ceiling = None  # the first ``follow`` looks at it
         self.learning: Learning | None = None
         """What was learned from everybody, where this member leads."""
         self.era = 0
         self.visit_at = now
         """When the next visit is due."""
+        self.awaits = 0
+        """The number of the visit whose reply is for this gate; others were sent before it left a desk."""
         self._policy_together, self._config = policy, config
         self._back = 0
         self._refund: dict[str, float] = {}
@@ -96,7 +102,9 @@ class SharedGate(NumberedGate):
         self._void_to_seq = self._switched_at_seq = 0
         """Calls up to these left by numbers of an era that is over, and before the store was last lost or found."""
         self._spent_alone: dict[str, float] = {}
-        """What was taken of known limits without the store."""
+        """What was taken without the store."""
+        self._line_told = (0.0, 0.0)
+        """How far the line was, by the last reply, and when."""
         self._shift = 0.0
         """The desk's time minus ours."""
         super().__init__(key, limiter, policy, now)
@@ -106,7 +114,10 @@ class SharedGate(NumberedGate):
     def ask_plainly(self, now: float) -> Permit | None:
         if not self.alone:
             return super().ask_plainly(now)
-        return None if self.sharing.refuses else KeyGate.ask_plainly(self, now)
+        permit = None if self.sharing.refuses else KeyGate.ask_plainly(self, now)
+        if permit is not None:
+            self._count_alone(1)
+        return permit
 
     def objection(
         self,
@@ -116,23 +127,42 @@ class SharedGate(NumberedGate):
         costs_ahead: Mapping[str, float] = NOTHING,
     ) -> Wait | Refuse | None:
         if not self.alone:
-            return super().objection(now, cost, ahead, costs_ahead)
-        if self.sharing.refuses:
+            found = super().objection(now, cost, ahead, costs_ahead)
+        elif self.sharing.refuses:
             return Refuse("store_down", f"{self.sharing.store.where} cannot be reached; nothing may start without it")
-        return Gate.objection(self, now, cost, ahead, costs_ahead)
+        else:
+            found = Gate.objection(self, now, cost, ahead, costs_ahead)
+        return found if self.ceiling is None else self._under_ceiling(found, ahead + requests_of(cost), now)
+
+    def _under_ceiling(self, found: Wait | Refuse | None, wanted: float, now: float) -> Wait | Refuse | None:
+        """An operator's limit is for this process: no call sooner after the last one than it allows."""
+        may_at = self.last_sent_at + wanted / (self.ceiling or UNKNOWN)
+        until = now + INSTANT if found is None else found.until if isinstance(found, Wait) else UNKNOWN
+        return found if may_at <= until else Wait(may_at, "ceiling")
+
+    def limit(self, ceiling: float | None, now: float) -> None:
+        self.ceiling = ceiling
+        self.follow(now)
 
     def note_wait(self, objection: Wait | Refuse, now: float) -> None:
+        if objection.code in ("paused", "ceiling"):
+            return
         (Gate if self.alone else NumberedGate).note_wait(self, objection, now)
 
     def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Permit:
         if not self.alone:
             return super().admit(now, cost, asked_at)
-        for dimension, amount in costs_of(cost).items() if self.terms.limits else ():
-            self._spent_alone[dimension] = self._spent_alone.get(dimension, 0.0) + amount
+        self._count_alone(cost)
         return KeyGate.admit(self, now, cost, asked_at)
+
+    def _count_alone(self, cost: float | Mapping[str, float]) -> None:
+        for dimension, amount in costs_of(cost).items():
+            self._spent_alone[dimension] = self._spent_alone.get(dimension, 0.0) + amount
 
     def follow(self, now: float) -> None:
         (Gate if self.alone else NumberedGate).follow(self, now)
+        if self.ceiling is not None:
+            self.easy_from = UNKNOWN
 
     def why(self, now: float) -> str:
         return (Gate if self.alone else NumberedGate).why(self, now)
@@ -197,7 +227,7 @@ class SharedGate(NumberedGate):
             return
         now = self.limiter.clock.now()
         if self.controller.learns:
-            self.book.ends.append((ticket.seq, now, 0.0, None, how))
+            self.book.end(ticket.seq, now, 0.0, None, how)
         if ticket.seq == self.probe:
             self._probe_ended(True, now)
         self._make_room(now)
@@ -228,8 +258,7 @@ class SharedGate(NumberedGate):
                 signal = replace(signal, retry_after=None)
         elif signal.retry_after:
             self.rest(signal.retry_after, now)
-        if len(book) < 2 * MOST_EVENTS:
-            book.ends.append((ticket.seq, now, latency, signal, ""))
+        book.end(ticket.seq, now, latency, signal, "")
         if ticket.seq == self.probe:
             self._probe_ended(outcome is not _OK and not outcome.counts_against_target, now)
         elif outcome is not _OK or len(book) > MOST_EVENTS // 2:
@@ -247,6 +276,14 @@ class SharedGate(NumberedGate):
 
     # ------------------------------------------------------------------ visiting
 
+    def asks(self, now: float) -> tuple[tuple[int, Cost], ...]:
+        """What to ask for; under an operator's limit no more than it lets start before the next visit."""
+        asks = super().asks(now)
+        if self.ceiling is not None:
+            most = ceil(self.ceiling * (now + LISTEN_EVERY - max(now, self.last_sent_at + 1 / self.ceiling)))
+            asks = self._asks_out = tuple((min(count, most), cost) for count, cost in asks[: max(0, most)])
+        return asks
+
     def want(self, now: float) -> None:
         self.asked = True
         self.visit_at = now
@@ -255,7 +292,7 @@ class SharedGate(NumberedGate):
     def visit(self, member: str, now: float, draw: float, *, leaves: bool = False) -> Visit:
         """All that is to be said at the desk now."""
         is_idle = not self.waited_for and now >= self.last_sent_at + LISTEN_EVERY
-        if leaves or is_idle or now > self._expires_at:
+        if leaves or is_idle or now > self._expires_at or self.limiter.is_paused:
             unused, amounts = self.drop_numbers()
             self._back += unused
             self._refund_all(amounts, self._visited_at)
@@ -271,7 +308,7 @@ class SharedGate(NumberedGate):
             number=self.sharing.next_number(),
             elapsed=0.0 if self._visited_at == NEVER else now - self._visited_at,
             terms=self.terms,
-            asks=() if leaves else self.asks(now),
+            asks=() if leaves or self.limiter.is_paused else self.asks(now),
             span=2.0 * self.trip,
             era=self.era,
             back=self._back,
@@ -286,13 +323,14 @@ class SharedGate(NumberedGate):
         )
         self._back, self._rest, self._probe_over, self._is_urgent = 0, 0.0, False, False
         self._refund, self._took_at = {}, UNKNOWN
-        self.visit_at = UNKNOWN
+        self.visit_at, self.awaits = UNKNOWN, visit.number
         return visit
 
     def take(self, reply: Reply, sent_at: float, now: float, draw: float) -> None:
         """Go by what the desk says from now on."""
         if self.alone:
-            self._come_back(now)
+            self._come_back(reply, now)
+        self._line_told = reply.line, now + reply.hold
         self.asked = False
         self._visited_at = sent_at
         self.trip += 0.2 * (now - sent_at - self.trip) if self.trip else now - sent_at
@@ -347,6 +385,8 @@ class SharedGate(NumberedGate):
             return now
         if self.waited_for:
             return now + min(max(reply.wait, SHORTEST) if reply.short_of else LISTEN_EVERY, LISTEN_EVERY)
+        if self.is_polled(now):
+            return max(now + max(reply.wait, SHORTEST) if reply.short_of else self._expires_at, now + SHORTEST)
         if len(self.flight) or self.holds or len(self.book) or reply.notes:
             return now + LISTEN_EVERY
         half_open = reply.circuit_open and not reply.open_for
@@ -367,19 +407,26 @@ class SharedGate(NumberedGate):
             return
         known_until = self.held_until
         self.alone, self.asked, self.learning = True, False, None
-        self.drop_numbers()
+        held, _ = self.drop_numbers()
+        self._spent_alone = {"requests": -held}
         self._back, self._refund = 0, {}
         self.book.clear()
         self._settle_in(policy_alone(self._config, self.rate, self.members), now)
         self.tokens = min(1.0, (now - self.last_sent_at) * self.rate)  # whoever waited for the store waits no longer
-        if self.buckets is not None:  # what the others spent of late is not known
-            self.buckets.take({name: self.policy.quotas[name].burst for name in self.terms.limits}, now)
+        if self.buckets is not None:  # what the others spent of late is not known: nothing is left to begin with
+            whole = {name: self.policy.quotas[name].burst for name in self.terms.limits}
+            self.buckets.ready_at(whole, now, False, NOTHING)
+            self.buckets.take(whole, now)
         if known_until > now:
             self.cooldown = Cooldown(self.policy.cooldown)
             self.cooldown.until = known_until
         self.follow(now)
 
-    def _come_back(self, now: float) -> None:
+    def _come_back(self, reply: Reply, now: float) -> None:
+        line, told_at = self._line_told
+        if reply.era == self.era and now > told_at:  # if the others had the desk meanwhile, they had all of the rate
+            share_of_others = (reply.line - line) / max(1.0, reply.rate * (now - told_at))
+            self.debt = max(0, round(min(1.0, share_of_others) * self._spent_alone["requests"]))
         self._rest = max(0.0, self.opens_at - now)
         self._is_urgent = self._rest > 0
         self.alone, self._spent_alone = False, {}
@@ -388,17 +435,26 @@ class SharedGate(NumberedGate):
     def _overdrawn(self) -> dict[str, float]:
         """What to charge for that was spent without the desk's leave: so much that it does not give a burst on top."""
         return {
-            name: -min(self._spent_alone.get(name, 0.0), burst / self.members)
+            name: -max(0.0, min(self._spent_alone.get(name, 0.0), burst / self.members))
             for name, (_, _, burst) in self.terms.limits.items()
         }
 
-    def start_over(self) -> None:
-        """In the child of a process that was forked: nothing is held, and nobody is in line or in the air."""
+    def leave_desk(self, now: float) -> None:
+        """Hold nothing of this desk's any more, and know nothing of it: whoever waits asks again."""
+        if self.alone:
+            known_rate, self.alone = self.policy.most * self.members, False
+            self._settle_in(self._policy_together, now)
+            self.rate = known_rate
         self.drop_numbers()
         self.book.clear()
+        self._back, self._refund, self._rest, self.awaits = 0, {}, 0.0, 0
+        self.asked, self.learning, self.probe, self.debt, self._visited_at = False, None, 0, 0, NEVER
+        self._switched_at_seq = self._void_to_seq = self.seq
+
+    def start_over(self, now: float) -> None:
+        """In the child of a process that was forked: nobody is in line or in the air."""
+        self.leave_desk(now)
         self.flight, self.line, self.waited_for = Flight(), None, False
-        self._back, self._refund, self._rest = 0, {}, 0.0
-        self.asked, self.learning, self.probe, self._visited_at = False, None, 0, NEVER
 
     def _settle_in(self, policy: GatePolicy, now: float) -> None:
         self.policy = policy

@@ -24,6 +24,7 @@ from . import process
 from .shared import IDLE_EVERY, LEAVE_AFTER, SharedGate
 
 if TYPE_CHECKING:
+    from .key_gate import KeyGate
     from .serving import Serving
 
 log = logging.getLogger("headgate")
@@ -85,6 +86,16 @@ class Sharing:
         elif not self._wake.is_set():
             self._wake.set()
 
+    def move(self, gate: KeyGate, key: str) -> None:
+        """The gate is another key's from now on, with those in its line. Called under the limiter's lock."""
+        if self._gates.get(gate.key) is gate:
+            del self._gates[gate.key]
+        gate.key = key
+        if isinstance(gate, SharedGate):
+            gate.leave_desk(self._now())
+            if gate.waited_for:
+                gate.want(self._now())
+
     def next_number(self) -> int:
         """The number of this member's next visit, wherever it goes: a gate that was forgotten may have been there."""
         self._visits += 1
@@ -114,7 +125,7 @@ class Sharing:
         """This is the child of a process that was forked: another member, which holds nothing of its parent's."""
         self.member, self._wake, self._thread = member_name(), None, None
         for gate in self._gates.values():
-            gate.start_over()
+            gate.start_over(self._now())
         self._gates.clear()
 
     # ------------------------------------------------------------------ one round
@@ -124,10 +135,11 @@ class Sharing:
         due: list[tuple[SharedGate, Visit]] = []
         for key, gate in list(self._gates.items()):
             if gate.visit_at <= now:
-                leaves = gate.is_idle and now >= gate.last_sent_at + LEAVE_AFTER and now >= gate.used_at + LEAVE_AFTER
+                leaves = gate.is_idle and now >= max(gate.last_sent_at, gate.used_at) + LEAVE_AFTER
                 due.append((gate, gate.visit(self.member, now, self._draw(), leaves=leaves)))
                 if leaves:
                     del self._gates[key]
+                    gate.leave_desk(now)
         return due
 
     def deliver(self, due: list[tuple[SharedGate, Visit]], replies: list[Reply], sent_at: float, now: float) -> None:
@@ -142,10 +154,10 @@ class Sharing:
                 limiter.tell.note("store_back", gate, now, f"{self.store.where} is back")
                 gate.visit_at = min(gate.visit_at, now)
         for (gate, visit), reply in zip(due, replies, strict=True):
+            if gate.awaits != visit.number:
+                continue
             before = limiter.tell.look(gate)
             gate.take(reply, sent_at, now, self._draw())
-            if visit.leaves:
-                gate.visit_at = UNKNOWN
             limiter.tell.note_changes(gate, before, now)
             limiter.serve(gate, now)
 
@@ -229,7 +241,7 @@ class Sharing:
             now = self._now()
             last = [(gate, gate.visit(self.member, now, self._draw(), leaves=True)) for gate in self._gates.values()]
             for gate, _ in last:
-                gate.asked = False  # whoever waits asks again
+                gate.leave_desk(now)
             self._gates.clear()
         if last and not self.is_down:
             _, error = self._exchange(last)

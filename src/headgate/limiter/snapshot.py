@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .keys import KeyGate
+from ..core.signal import Limit
+from .key_gate import KeyGate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +28,24 @@ class KeySnapshot:
     """Nothing starts for so many milliseconds."""
     waiters: int
     in_flight: int
+    shared_by: int
+    """Members that share its quota, this one included, as far as is known; 0 where it is not shared."""
     reason: str
     """Why a call would wait now, in one sentence; empty if it would not."""
+    sent: int = 0
+    """Calls let through so far."""
+    answers: int = 0
+    """... whose outcome was reported ..."""
+    refused: int = 0
+    """... as 429 or alike ..."""
+    failed: int = 0
+    """... or as anything else but a success."""
+    returning: float = 1.0
+    """Which share of its pace the ramp after a pause or an outage allows."""
+    limit: float | None = None
+    """Calls a second that an operator has set as the most."""
+    told: tuple[Limit, ...] = ()
+    """The limits that the last answer with any spoke of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +75,16 @@ class LimiterSnapshot:
     """Answers that ask to be sent again: rate limited, overloaded or failed in passing."""
     open_circuits: int
     half_open_circuits: int
+    store_failures: int
+    """Visits to the shared store that failed; calls go on without it."""
     keys: list[KeySnapshot]
     """The keys used last, newest first."""
     sharing: SharingSnapshot | None = None
     """None where nothing is shared."""
 
 
-def key_snapshot(gate: KeyGate, now: float) -> KeySnapshot:
+def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
+    """``held``: why nothing starts whatever the key."""
     counts = gate.breaker.counts
     return KeySnapshot(
         key=gate.key,
@@ -78,5 +98,13 @@ def key_snapshot(gate: KeyGate, now: float) -> KeySnapshot:
         not_before_ms=max(0.0, 1000.0 * (gate.opens_at - now)),
         waiters=0 if gate.line is None else len(gate.line),
         in_flight=len(gate.flight),
-        reason=gate.why(now),
+        shared_by=gate.members,
+        reason=held or gate.why(now),
+        sent=gate.seq,
+        answers=gate.answers,
+        refused=gate.refused,
+        failed=gate.failed,
+        returning=gate.comeback.share(now),
+        limit=gate.ceiling,
+        told=gate.heard,
     )

@@ -10,8 +10,11 @@ from collections import deque
 from collections.abc import Callable
 
 from ..core.decision import CircuitState
-from ..events import Event
-from .keys import KeyGate
+from ..core.signal import Signal
+from ..events import CallEvent, Event
+from .key_gate import KeyGate
+from .permit import Permit
+from .watching import CallWatcher, status_of
 
 log = logging.getLogger("headgate")
 
@@ -23,13 +26,36 @@ class Telling:
     """Collects events under the lock and hands them over without it."""
 
     def __init__(self, listener: Callable[[Event], None] | None) -> None:
-        self._listener = listener
-        self.is_watched = listener is not None
+        self.is_watched = False
+        """Whether anybody wants to know, of events or of calls; where nobody does, telling costs nothing."""
+        self._is_heard = False
+        """Whether anybody wants to know of events."""
+        self.watchers: tuple[CallWatcher, ...] = ()
         self._events: deque[Event] = deque()
+        self.listen(listener)
+
+    def listen(self, listener: Callable[[Event], None] | None) -> None:
+        """From now on this one is told. One that may have nobody to pass it on to says so (``when_heard``)."""
+        self.listener = listener
+        when_heard: Callable[[Telling], None] | None = getattr(listener, "when_heard", None)
+        if when_heard is not None:
+            when_heard(self)
+        else:
+            self.heard(listener is not None)
+
+    def heard(self, is_heard: bool) -> None:
+        """Whether there is anybody to tell events to."""
+        self._is_heard = is_heard
+        self.is_watched = is_heard or bool(self.watchers)
+
+    def watch(self, watchers: tuple[CallWatcher, ...]) -> None:
+        """From now on these are told of every call."""
+        self.watchers = watchers
+        self.heard(self._is_heard)
 
     def note(self, kind: str, gate: KeyGate, now: float, reason: str) -> None:
         """Remember a fact, to be told once the lock is free."""
-        if self._listener is not None:
+        if self._is_heard:
             state = gate.breaker.state_at(now).value
             self._events.append(
                 Event(at=now, kind=kind, key=gate.key, reason=reason, rate=gate.learned_rate, state=state)
@@ -37,10 +63,10 @@ class Telling:
 
     def look(self, gate: KeyGate) -> Look | None:
         """What is to be compared with later, if anybody listens."""
-        return None if self._listener is None else (gate.learned_rate, gate.breaker.state, gate.opens_at)
+        return None if not self.is_watched else (gate.learned_rate, gate.breaker.state, gate.opens_at)
 
     def note_changes(self, gate: KeyGate, before: Look | None, now: float) -> None:
-        if before is None:
+        if before is None or not self._is_heard:
             return
         rate, state, shut_until = before
         if gate.breaker.state is not state:
@@ -53,12 +79,30 @@ class Telling:
 
     def flush(self) -> None:
         """Tell what happened, with no lock held."""
-        while self._events and self._listener is not None:
+        while self._events and (listener := self.listener) is not None:
             try:
                 event = self._events.popleft()
             except IndexError:  # another thread was faster
                 return
             try:
-                self._listener(event)
+                listener(event)
             except Exception:
                 log.exception("a listener failed on %s of %s", event.kind, event.key)
+
+    # ------------------------------------------------------------------ calls
+
+    def called(self, permit: Permit, key: str, signal: Signal, latency: float, now: float, answer: object) -> None:
+        """Tell those who watch calls, with no lock held, that one has ended."""
+        call = CallEvent(now, key, permit.sent_at, permit.waited, latency, status_of(answer), signal, permit.cost)
+        for watcher in self.watchers:
+            try:
+                watcher.ended(permit, call)
+            except Exception:
+                log.exception("a watcher failed on a call of %s", key)
+
+    def dropped(self, permit: Permit, sent: bool) -> None:
+        for watcher in self.watchers:
+            try:
+                watcher.dropped(permit, sent)
+            except Exception:
+                log.exception("a watcher failed on a call of %s", permit.gate.key)

@@ -44,6 +44,8 @@ class KeyLine:
     said: float | None = None
     """Calls a second that the server speaks of."""
     sent: int = 0
+    done: int = 0
+    """Answers that were a success."""
     refused: int = 0
     """Answers that were 429 or alike."""
     failed: int = 0

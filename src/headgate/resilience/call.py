@@ -34,7 +34,6 @@ from .taxonomy import Verdict, hidden_in, judge
 class Call(Passage):
     verdict: Verdict | None = None
     """On the last attempt, if it failed."""
-    last_error: Exception | None = None
     falls_back = False
     """A refusal ends the call, and the answer before it is what the caller gets."""
 

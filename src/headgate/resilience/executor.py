@@ -93,7 +93,12 @@ def execute_with_resilience_sync(
         resilience_config,
         correlation_id,
     )
-    attempt: Callable[[], R] = call.bind(func)
+    result: R = drive_sync(call, call.bind(func))
+    return result
+
+
+def drive_sync(call: Call, attempt: Callable[[], Any]) -> Any:
+    """Take a call to its end in this thread: the waiting of ``execute_with_resilience_sync``."""
     wait = 0.0
     try:
         while True:
@@ -101,9 +106,9 @@ def execute_with_resilience_sync(
                 if wait > 0.0:
                     call.manager.clock.sleep(wait)
                 call.still_in_time()
-                if credentials is not None:
+                if call.credentials is not None:
                     call.look_at_circuit()
-                    call.lease = credentials.acquire(call.patience())
+                    call.lease = call.credentials.acquire(call.patience())
                 if call.limiter is not None:
                     if call.is_keyed:
                         call.look_at_circuit()
@@ -111,7 +116,7 @@ def execute_with_resilience_sync(
                     if call.permit.gate.key != call.target.key:
                         call.circuit = call.limiter.acquire(*call.circuit_request())
                 call.leaves()
-                result = attempt()
+                result = attempt() if not call.is_watched else _watched(call, attempt)
                 if isinstance(result, CoroutineType):
                     result.close()
                     raise ConfigError("func is a coroutine function; use execute_with_resilience, with await")
@@ -149,7 +154,9 @@ async def drive(call: Call, attempt: Callable[[], Awaitable[Any]]) -> Any:
                     if call.permit.gate.key != call.target.key:
                         call.circuit = await call.limiter.acquire_async(*call.circuit_request())
                 call.leaves()
-                if call.attempt_timeout == UNKNOWN:
+                if call.is_watched:
+                    result = await _watched_async(call, attempt)
+                elif call.attempt_timeout == UNKNOWN:
                     result = await attempt()
                 else:
                     result = await _within(call.attempt_timeout, attempt)
@@ -176,9 +183,20 @@ async def drive(call: Call, attempt: Callable[[], Awaitable[Any]]) -> Any:
             alarm.stop()
 
 
-async def _within(seconds: float, attempt: Callable[[], Awaitable[Any]]) -> Any:
+async def _within(seconds: float | None, attempt: Callable[[], Awaitable[Any]]) -> Any:
     """One attempt, with a time limit of its own."""
     import asyncio  # here, because a program without an event loop should not load one
 
     async with asyncio.timeout(seconds):
         return await attempt()
+
+
+def _watched(call: Call, attempt: Callable[[], R]) -> R:
+    """One attempt, with those around it who watch every call."""
+    with call.around():
+        return attempt()
+
+
+async def _watched_async(call: Call, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    with call.around():
+        return await _within(None if call.attempt_timeout == UNKNOWN else call.attempt_timeout, attempt)

@@ -121,7 +121,7 @@ class ProviderResilienceManager:
 
     def tell(self, event_type: str, provider: str, **facts: Any) -> None:
         """Tell whoever listens; a listener that raises costs nobody a call."""
-        if self.on_event is None:
+        if self.on_event is None or not getattr(self.on_event, "is_heard", True):
             return
         from datetime import UTC, datetime  # here, because most programs do not listen
 

@@ -8,11 +8,14 @@ of a probe must not stand in lines.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from ..core.decision import UNKNOWN, Outcome
 from ..core.signal import Signal
 from ..errors import NoCredentialError, TimeBudgetExceededError
 from ..limiter.checks import Cost
 from ..limiter.permit import Permit
+from ..limiter.watching import About, around
 from ..retry import Course
 from .context import Lease
 from .story import tell_wait
@@ -32,6 +35,7 @@ class Passage(Terms):
     reported: Signal | None = None
     """What the function itself said about the answer."""
     response: object = None
+    last_error: Exception | None = None
     real_cost: Cost | None = None
     _retrying = False
     """Whether it has leave to retry a failure."""
@@ -103,6 +107,17 @@ class Passage(Terms):
         course.calls += self._left
         return course.out_of_time("the time budget is spent", None, self.manager.clock.now())
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody wants to hear of every call."""
+        return self.limiter is not None and bool(self.limiter.tell.watchers)
+
+    def around(self) -> AbstractContextManager[object]:
+        """What is to be entered around an attempt that is watched."""
+        if self.limiter is None or self.permit is None:
+            return nullcontext()
+        return around(self.limiter.tell.watchers, self.permit, About(self.attempt, credential=self.label or ""))
+
     # ------------------------------------------------------------------ after it
 
     def _report(self, signal: Signal, latency: float | None = None) -> None:
@@ -116,11 +131,12 @@ class Passage(Terms):
                 latency = self.manager.clock.now() - circuit.sent_at if latency is None else latency
                 if signal.outcome is Outcome.OK or signal.outcome.counts_against_target:
                     told = signal.retry_after if signal.outcome is Outcome.OVERLOADED else None
-                    limiter.end(circuit, Signal(outcome=signal.outcome, retry_after=told), latency, None)
+                    limiter.end(circuit, Signal(outcome=signal.outcome, retry_after=told), latency, None, is_call=False)
                 else:
                     circuit.release()
                 self.circuit = None
-            limiter.end(permit, signal, latency, self.real_cost)
+            failed = self.response is None and signal.outcome is not Outcome.OK
+            limiter.end(permit, signal, latency, self.real_cost, self.last_error if failed else self.response)
             self.permit = None
         if self._retrying:
             self._end_retry()

@@ -20,7 +20,7 @@ import os
 import sqlite3
 from urllib.parse import quote
 
-from ..credentials.identity import OWNER_ONLY, close_to_others, make_folder_for
+from ..identity import close_to_others, make_folder_for, make_for_owner
 from .contract import FORGOTTEN_AFTER
 
 log = logging.getLogger("headgate")
@@ -50,7 +50,8 @@ class OfAnother(Exception):  # noqa: N818 - a finding
 def open_file(path: str, patience: float = 0.0) -> sqlite3.Connection:
     """Open the file; it is made for its owner only. Raises ``sqlite3.Error``, ``OSError`` or ``OfAnother``."""
     make_folder_for(path)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, OWNER_ONLY))  # the files beside it get the same permissions
+    if not os.path.exists(path):  # and not opened otherwise: closing it would free all locks this process has on it
+        make_for_owner(path, b"")  # the files beside it get the same permissions
     connection = sqlite3.connect(
         f"file:{quote(os.path.abspath(path))}?mode=rw",
         timeout=patience,

@@ -12,8 +12,9 @@ from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
+from zlib import crc32
 
-from ..decision import NEVER, CircuitState, Wait
+from ..decision import LONGEST_WAIT, NEVER, CircuitState, Wait
 from ..gate import Gate, GatePolicy
 from ..signal import Signal
 from ..ticket import Ticket
@@ -28,6 +29,8 @@ WAITS_FOR = 1.0
 """Whoever waited for the pace within so many seconds still counts as waiting."""
 MOST_CUTS = 64
 """Cuts that are remembered, for calls that were sent before them."""
+CHECKSUM_DIGITS = 8
+"""What was learned begins with them: whatever else a store gives back was not saved here."""
 WORTH_TELLING = 0.002
 """A rate that moved by less than this share can wait for the next visit."""
 
@@ -97,16 +100,26 @@ class Learning:
         """Go on from what a leader before saved."""
         self.read = max(self.read, covers)
         try:
-            self.gate.load_state(_tuples(json.loads(learned)), self.at)
-        except (ValueError, TypeError, KeyError, IndexError):  # of another version or another strategy: learn anew
+            text, checksum = learned[CHECKSUM_DIGITS:], learned[:CHECKSUM_DIGITS]
+            if checksum != _checksum(text):
+                raise ValueError("this is not what was saved")
+            self.gate.load_state(_tuples(json.loads(text, parse_constant=_instant)), self.at)
+            self._check_rate()
+        except Exception:  # of another version or another strategy, or no such text at all: learn anew
             self.gate = Watched(self.gate.policy)
 
     def take(self, notes: Iterable[Note], now: float, draw: float) -> None:
         """Learn from what the others saw."""
         seen: list[Seen] = []
+        latest: dict[str, float] = {}
+        """Of each member: one visit may have been faster on its way than the next, which told of what came later."""
         waited_at, oks = NEVER, 0
         for note in notes:
             more, waited, plainly = read(note.text, note.member, note.at)
+            before = latest.get(note.member, NEVER)
+            for one in more:
+                one.at = max(one.at, before)
+            latest[note.member] = max((one.at for one in more), default=before)
             seen += more
             waited_at, oks = max(waited_at, waited), oks + plainly
             self.read = max(self.read, note.number)
@@ -172,6 +185,7 @@ class Learning:
         gate = self.gate
         now = max(now, self.at)
         gate.follow(now)
+        self._check_rate()
         learned = ""
         if now >= self._saved_at + SAVE_EVERY:
             learned = self.saved()
@@ -189,7 +203,7 @@ class Learning:
         return Publication(
             fence=self.fence,
             rate=gate.rate,
-            hold=max(0.0, gate.opens_at - now),
+            hold=min(max(0.0, gate.opens_at - now), LONGEST_WAIT),
             skip=skipped,
             cap=NO_CAP if cap == float("inf") else max(1.0, cap),
             circuit_open=circuit_open,
@@ -200,10 +214,16 @@ class Learning:
             covers=self.read if learned else 0,
         )
 
+    def _check_rate(self) -> None:
+        """Nobody is to be told a pace that is none."""
+        if not 0.0 < self.gate.rate < float("inf"):
+            raise ValueError(f"rate={self.gate.rate!r} must be a finite number above 0")
+
     def saved(self) -> str:
         """All that was learned, as text; empty if this strategy cannot be put away."""
         state = self.gate.to_state()
-        return "" if state is None else json.dumps(_lists(state), separators=(",", ":"))
+        text = "" if state is None else json.dumps(_lists(state), separators=(",", ":"))
+        return text and _checksum(text) + text
 
     def _summary(self) -> tuple[Any, ...]:
         gate = self.gate
@@ -214,6 +234,17 @@ class Learning:
             return True
         now = self._summary()
         return now[:-1] != self._told[:-1] or abs(now[-1] - self._told[-1]) > WORTH_TELLING * self._told[-1]
+
+
+def _checksum(text: str) -> str:
+    return f"{crc32(text.encode()):0{CHECKSUM_DIGITS}x}"
+
+
+def _instant(word: str) -> float:
+    """There are instants that never were and that will never be; there is none that is no number."""
+    if word == "NaN":
+        raise ValueError(word)
+    return float(word)
 
 
 def _lists(value: Any) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from ..decision import LONGEST_WAIT, NEVER, Outcome
@@ -19,12 +20,21 @@ from ..signal import SILENT, Limit, Signal
 from .visit import LARGEST_NOTE
 
 MOST_EVENTS = 1_000
-"""Calls and answers in one note; who has more visits sooner."""
+"""Calls in one note, and answers; who has more visits sooner."""
+LATEST = 20
+"""Answers of which all is told in any case."""
 MOST_OKS = 1_000_000
+MOST_LIMITS = 32
+LONGEST_NAME = 200
+"""Limits that one answer speaks of, and characters of their names."""
 RELEASED, ABANDONED = "released", "abandoned"
 """Ends without an outcome: sent, and nobody knows; not sent at all."""
 _OK = SILENT[Outcome.OK]
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+End = tuple[int, float, float, Signal | None, str]
+"""Of a call: its number, when it ended, its latency, its answer, or how it ended without one."""
 
 
 @dataclass(slots=True)
@@ -48,7 +58,7 @@ class Notebook:
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, float]] = []
-        self.ends: list[tuple[int, float, float, Signal | None, str]] = []
+        self.ends: list[End] = []
         self.waited_at = NEVER
         self.oks = 0
         """Successes of which nothing more is told."""
@@ -57,6 +67,14 @@ class Notebook:
 
     def __len__(self) -> int:
         return len(self.sends) + len(self.ends)
+
+    def send(self, number: int, at: float) -> None:
+        if len(self.sends) < MOST_EVENTS:
+            self.sends.append((number, at))
+
+    def end(self, number: int, at: float, latency: float, signal: Signal | None, how: str) -> None:
+        if len(self.ends) < MOST_EVENTS:
+            self.ends.append((number, at, latency, signal, how))
 
     def hear(self, word: int) -> None:
         """From now on calls leave by this word of the leader's."""
@@ -74,13 +92,19 @@ class Notebook:
         ]
 
     def text(self, now: float) -> str:
-        """... and for another."""
+        """... and for another. If that is too much, what most answers said beside their outcome is left out."""
         if not len(self) and self.waited_at == NEVER and not self.oks:
             return ""
+        text = self._text(now, self.ends)
+        if len(text) > LARGEST_NOTE:
+            text = self._text(now, [*map(_in_short, self.ends[:-LATEST]), *self.ends[-LATEST:]])
+        return text
+
+    def _text(self, now: float, told: list[End]) -> str:
         sends: list[float] = []
         for number, at in self.sends:
             sends += number, round(now - at, 6)
-        ends = [_end_as_list(now, *end) for end in self.ends]
+        ends = [_end_as_list(now, *end) for end in told]
         content: dict[str, Any] = {"s": sends, "a": ends, "v": [self.word_before, self.before, self.word]}
         if self.waited_at != NEVER:
             content["w"] = round(now - self.waited_at, 6)
@@ -113,8 +137,15 @@ def read(text: str, member: str, at: float) -> tuple[list[Seen], float, int]:
         seen += [_end_from_list(member, at, end) for end in ends]
         oks = min(max(0, int(content.get("o", 0))), MOST_OKS)
         return seen[: 2 * MOST_EVENTS], NEVER if waited is None else at - _ago(waited), oks
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return [], NEVER, 0
+
+
+def _in_short(end: End) -> End:
+    number, at, latency, signal, how = end
+    if signal is None or signal.retry_after is not None:
+        return end
+    return number, at, latency, SILENT[signal.outcome], how
 
 
 def _end_as_list(now: float, number: int, at: float, latency: float, signal: Signal | None, end: str) -> list[Any]:
@@ -127,7 +158,7 @@ def _end_as_list(now: float, number: int, at: float, latency: float, signal: Sig
 
 def _end_from_list(member: str, at: float, line: list[Any]) -> Seen:
     number, ago, latency, outcome = line[:4]
-    if outcome in (RELEASED, ABANDONED):
+    if len(line) == 4 and outcome in (RELEASED, ABANDONED):
         return Seen(at - _ago(ago), member, int(number), end=outcome)
     if len(line) == 4:
         signal = SILENT[_OUTCOMES[outcome]]
@@ -136,13 +167,30 @@ def _end_from_list(member: str, at: float, line: list[Any]) -> Seen:
         signal = Signal(
             outcome=_OUTCOMES[outcome],
             retry_after=None if retry_after is None else _ago(retry_after),
-            limits=tuple(
-                Limit(dimension=dimension, limit=limit, remaining=remaining, reset=reset, window=window, name=name)
-                for dimension, limit, remaining, reset, window, name in limits
-            ),
-            scope=scope,
+            limits=tuple(_limit_from_list(*limit) for limit in limits[:MOST_LIMITS]),
+            scope=None if scope is None else str(scope)[:LONGEST_NAME],
         )
     return Seen(at - _ago(ago), member, int(number), _ago(latency), signal)
+
+
+def _limit_from_list(dimension: str, limit: Any, remaining: Any, reset: Any, window: Any, name: str) -> Limit:
+    return Limit(
+        dimension=str(dimension)[:LONGEST_NAME],
+        limit=_amount(limit),
+        remaining=_amount(remaining),
+        reset=None if reset is None else _ago(reset),
+        window=None if window is None else _ago(window),
+        name=str(name)[:LONGEST_NAME],
+    )
+
+
+def _amount(value: Any) -> float | None:
+    if value is None:
+        return None
+    amount = float(value)
+    if not isfinite(amount):
+        raise ValueError(f"{amount!r} is no amount")
+    return amount
 
 
 def _ago(seconds: float) -> float:

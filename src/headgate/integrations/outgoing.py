@@ -1,0 +1,109 @@
+"""A request as the gate sees it: whose line it stands in, what it takes of the limits, whether it may be sent twice.
+
+    GET, HEAD, OPTIONS, PUT, DELETE, TRACE            may be sent again: twice is the same as once
+    any other with an Idempotency-Key                 likewise: the server knows that it is the same one
+    any other                                         only if nothing was done for it: not sent, or turned away (429)
+    a body that cannot be read again (a generator)    never
+
+A body is parsed where limits on tokens are known, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..batch.tokens import CHARACTERS_IN_A_TOKEN, USUAL_OUTPUT, Usage, estimate
+from ..limiter.checks import Cost
+from ..wire.urls import host_key
+
+IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
+LARGEST_PARSED = 8 << 20
+"""Bytes of a body that are parsed to count its tokens; a larger one is judged by its size."""
+LONGEST_MODEL = 100
+"""Characters of a model's name that are part of a key."""
+_MODELS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
+"""Ends of paths where language models answer, and say in ``usage`` what it took."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One request, before it is sent. Made by the file of each client."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By names in lower case."""
+    body: bytes | None = None
+    """Where it is in memory."""
+    can_repeat_body: bool = True
+    """Whether the body can be sent a second time; a generator or a file under way cannot."""
+
+    @property
+    def path(self) -> str:
+        return self.url.partition("?")[0].partition("#")[0]
+
+    @property
+    def for_model(self) -> bool:
+        """Whether a language model answers there."""
+        return self.method == "POST" and self.path.endswith(_MODELS)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the vendor's client sends it again by itself: openai's and anthropic's say so."""
+        return self.headers.get("x-stainless-retry-count", "0") != "0"
+
+    def parsed(self) -> Any:
+        """The body as JSON; None if it is none, or too large to look at."""
+        if self.body is None or len(self.body) > LARGEST_PARSED:
+            return None
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+
+Key = Callable[[Outgoing], str]
+CostOf = Callable[[Outgoing], Cost]
+Repeatable = Callable[[Outgoing], bool]
+
+
+def by_host(request: Outgoing) -> str:
+    """One line for each host: the usual key."""
+    return host_key(request.url)
+
+
+def by_model(request: Outgoing) -> str:
+    """One line for each model of a host, since vendors of language models limit each model on its own."""
+    host = host_key(request.url)
+    if not request.for_model:
+        return host
+    body = request.parsed()
+    model = body.get("model") if isinstance(body, dict) else None
+    return f"{host}/{model[:LONGEST_MODEL]}" if isinstance(model, str) and model else host
+
+
+def with_tokens(request: Outgoing) -> Cost:
+    """One request and, where a language model answers, the tokens it will likely take."""
+    if not request.for_model:
+        return 1
+    if request.body is not None and len(request.body) > LARGEST_PARSED:
+        likely = Usage(len(request.body) // CHARACTERS_IN_A_TOKEN, USUAL_OUTPUT)
+    else:
+        body = request.parsed()
+        if body is None:
+            return 1
+        likely = estimate(body, request.path)
+    return {"requests": 1, "tokens": likely.tokens}
+
+
+def is_idempotent(request: Outgoing) -> bool:
+    """Whether sending it twice does no more than sending it once."""
+    return request.method in IDEMPOTENT or "idempotency-key" in request.headers
+
+
+def is_idempotent_or_generates(request: Outgoing) -> bool:
+    """The same, and what language models are asked: their vendors' clients repeat that too."""
+    return request.for_model or is_idempotent(request)

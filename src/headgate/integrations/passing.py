@@ -1,0 +1,158 @@
+"""One way through the gate for the requests of every client.
+
+    Outgoing ─> Passing.call ─> send: line up, lease a credential ─> attempt ─┬─ 200: hold the permit ─ body ─> over
+                                  ^                                          ├─ 429: report at once, and again if it may
+                                  └────────── one wait, if it may ───────────┘─ else: report, and hand it to the client
+
+A ``Passing`` is the settings of one gate for many requests; a client's own file makes an ``Outgoing`` of each request,
+drives its ``RequestCall``, and tells it what came back:
+
+    call = passing.call(outgoing)
+    response = await passing.send(call, attempt)      # or passing.send_sync(call, attempt)
+
+``attempt()`` sends the request once, with ``call.headers()`` on top of its own, closes what an attempt before it had
+left open, and calls ``call.heard(status, headers, body)`` before it returns its response. An answer that is fine holds
+its permit: hand each piece of its body to ``call.piece(data)``, and call ``call.over()`` when it has ended,
+``call.broke(error)`` if it was cut off, ``call.left()`` if nobody reads on. Ending twice is harmless.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, TypeVar
+
+from ..checks import check, check_time, check_whole, number
+from ..clock import Clock
+from ..config import RateLimitConfig
+from ..errors import ConfigError
+from ..events import ResilienceEvent
+from ..limiter import AdaptiveRateLimiter
+from ..resilience.config import REMEMBERED, ProviderResilienceConfig, RateLimiterConfig
+from ..resilience.executor import drive, drive_sync
+from .binding import Bound, Given, bind, origin_of
+from .keeper import Keeper
+from .outgoing import CostOf, Key, Outgoing, Repeatable, by_host, is_idempotent, with_tokens
+from .request_call import Errors, RequestCall
+
+if TYPE_CHECKING:
+    from ..stores.contract import Store
+
+__all__ = ["LONGEST_WAIT", "Outgoing", "Passing", "RequestCall"]
+
+LONGEST_WAIT = 3600.0
+"""Seconds that a request may wait for its turn, unless something else is said: a long line, but not a day's quota."""
+R = TypeVar("R")
+
+
+class Passing:
+    """The settings of one gate, for the requests of one client or of several. Safe for threads and asyncio at once."""
+
+    def __init__(
+        self,
+        *,
+        limits: Mapping[str, str] | None = None,
+        config: RateLimitConfig | None = None,
+        limiter: AdaptiveRateLimiter | None = None,
+        store: Store | str | None = None,
+        credentials: Mapping[str, Given] | None = None,
+        retries: int = 2,
+        repeat_refused: bool = True,
+        repeatable: Repeatable = is_idempotent,
+        max_wait: float | None = LONGEST_WAIT,
+        time_budget: float | None = None,
+        key: Key = by_host,
+        cost: CostOf = with_tokens,
+        on_event: Callable[[ResilienceEvent], None] | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Everything has a default that suits an API of which nothing is known.
+
+        ``limits``       what is known: ``{"requests": "500/min", "tokens": "30000/min"}``; what is not, is learned
+        ``config``       all settings of the gate, also for single hosts; or ``limiter``, one that others use too
+        ``store``        share the limits with whoever uses the same store: "machine" or "redis://..."
+        ``credentials``  a coordinator for each origin; what a request carries in that header is replaced
+        ``retries``      how often a failure is tried again where that is safe (``repeatable``)
+        ``repeat_refused``  whether what was turned away (429) may go again although it is not ``repeatable``
+        ``max_wait``     seconds; a longer wait, for the turn or because a server asks for it, is not begun; None: any
+        ``time_budget``  waiting, attempts and backoff together, until the answer begins
+        ``key``, ``cost``   whose line a request stands in, and what it takes of known limits
+        """
+        check_whole("retries", retries, 0)
+        check("max_wait", max_wait, max_wait is None or number(max_wait) >= 0, "None, or 0 or more seconds")
+        check_time("time_budget", time_budget)
+        if limiter is not None and (config is not None or limits is not None or store is not None):
+            raise ConfigError("limiter: it has a config, limits and a store of its own; give either it or these")
+        if limiter is not None and credentials:
+            raise ConfigError("limiter: with credentials each of them has a gate of its own; give config= and store=")
+        if limiter is None:
+            config = RateLimitConfig(domain_state_ttl=REMEMBERED) if config is None else config
+            config = config if limits is None else replace(config, limits=limits)
+        else:
+            config = limiter.config
+        self.repeatable = repeatable
+        self.repeat_refused = repeat_refused
+        self.retries = retries
+        self.max_wait = inf if max_wait is None else max_wait
+        self.time_budget = inf if time_budget is None else time_budget
+        self._key, self._cost = key, cost
+        self._bound: dict[str, Bound] = bind(credentials or {})
+        self.keeper = Keeper(config, limiter, store, clock=clock, rng=rng, on_event=on_event)
+        self._resilience = ProviderResilienceConfig(
+            rate_limiter=RateLimiterConfig(max_wait_seconds=self.max_wait),
+            failure_threshold=config.consecutive_fail_threshold,
+            recovery_timeout=config.open_state_duration,
+            half_open_probes=config.half_open_probes,
+            max_attempts=retries + 1,
+            base_delay=config.retry_base_delay,
+            max_delay=config.retry_max_delay,
+            time_budget=self.time_budget,
+        )
+
+    @property
+    def limiter(self) -> AdaptiveRateLimiter:
+        """What the requests stand in line at: to look at, or to share with other code."""
+        return self.keeper.limiter
+
+    def call(
+        self, request: Outgoing, *, max_wait: float | None = None, unsent: Errors = (), not_theirs: Errors = ()
+    ) -> RequestCall:
+        """The way of one request. ``max_wait`` is this one's own.
+
+        ``unsent`` are the client's errors after which nothing has left (no connection), ``not_theirs`` those that say
+        nothing about the server (no free connection in the client's own pool).
+        """
+        key = self._key(request)
+        bound = self._bound.get(origin_of(request.url)) if self._bound else None
+        return RequestCall(
+            request,
+            bound,
+            key,
+            cost=self._cost(request) if self.keeper.counts(key) else 1,
+            max_wait=max_wait,
+            max_attempts=1 if request.is_repeated else None,  # whoever repeats it by himself does so often enough
+            credentials=None if bound is None else bound.credentials,
+            manager=self.keeper,
+            resilience_config=self._resilience,
+            may_repeat=self.repeatable(request),
+            may_repeat_refused=self.repeat_refused,
+            unsent=unsent,
+            not_theirs=not_theirs,
+        )
+
+    async def send(self, call: RequestCall, attempt: Callable[[], Awaitable[R]]) -> R:
+        """Take the request through the gate, as often as it may be tried. Raises a ``Refused`` if it may not pass."""
+        result: R = await drive(call, attempt)
+        return result
+
+    def send_sync(self, call: RequestCall, attempt: Callable[[], R]) -> R:
+        """The same for a thread."""
+        result: R = drive_sync(call, attempt)
+        return result
+
+    def close(self) -> None:
+        """Give back what is held of a shared quota; it happens by itself when the program ends."""
+        self.limiter.close()

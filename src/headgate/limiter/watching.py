@@ -1,0 +1,75 @@
+"""Who wants to hear of every single call: metrics, spans, recordings.
+
+Events tell what changes; a call that went as the last one did is none. Whoever needs all of them watches, and only
+then does a call cost anything for it:
+
+    permit ──around──> the call ──ended──> what came back
+                          └─────dropped──> nobody will know, or nothing was sent
+
+``around`` is entered by those parts of the house that make the call themselves: ``with limiter.permit(...)``, the
+executor, a batch, a crawl. Who acquires and reports by hand has an end without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..wire import response_behind
+
+if TYPE_CHECKING:
+    from ..events import CallEvent
+    from .permit import Permit
+
+log = logging.getLogger("headgate")
+
+_NOTHING: AbstractContextManager[object] = nullcontext()
+
+
+class About(NamedTuple):
+    """What is known of a call before it is made, as far as it is."""
+
+    attempt: int = 1
+    method: str = ""
+    url: str = ""
+    credential: str = ""
+    """Its label."""
+
+
+class CallWatcher:
+    """To be made more of. Nothing here may take long or wait: the caller's thread does it. What it raises is logged."""
+
+    def around(self, permit: Permit, about: About) -> AbstractContextManager[object]:
+        """Entered right before the call is made, left when it is over; ``ended`` or ``dropped`` comes after that."""
+        return _NOTHING
+
+    def ended(self, permit: Permit, call: CallEvent) -> None:
+        """An answer came, or an error that says as much."""
+
+    def dropped(self, permit: Permit, sent: bool) -> None:
+        """It ended without an outcome."""
+
+
+def around(watchers: tuple[CallWatcher, ...], permit: Permit, about: About) -> AbstractContextManager[object]:
+    """All of them, the first outermost."""
+    stack = ExitStack()
+    for watcher in watchers:
+        try:
+            stack.enter_context(watcher.around(permit, about))
+        except Exception:  # it must not cost anybody a call
+            log.exception("a watcher failed on a call of %s", permit.gate.key)
+    return stack
+
+
+def status_of(answer: object) -> int | None:
+    """The status of whatever an answer was read from: a response, an exception, the number itself."""
+    if isinstance(answer, BaseException):
+        answer = response_behind(answer)
+    if answer is None or isinstance(answer, int):
+        return answer
+    for name in ("status_code", "status"):
+        status = getattr(answer, name, None)
+        if isinstance(status, int):
+            return status
+    return None

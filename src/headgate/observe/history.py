@@ -1,0 +1,161 @@
+"""How keys have been going: one instant a second, further apart the longer ago, of the keys with the most going on.
+
+    ├ · · · · · ┼ ·  ·  ·  ┼ · · · · · · · · · · · · · · ┤ now
+      minutes      seconds         one a second
+
+When a line is full, each two neighbours of its older half become one: a rate becomes their mean, a number of
+waiters the higher one, a state the worse one. So an hour and a day have the same length.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .snapshot import KeyLine, Timeline
+
+EVERY = 1.0
+"""Seconds between two instants."""
+MOST_TIMELINES = 50
+MOST_INSTANTS = 600
+MOST_SHOWN = 300
+"""Instants of one line that are shown at once."""
+FADES = 0.9
+"""What is left of a key's importance from one instant to the next."""
+STATES = ("open", "ramp", "held", "circuit")
+"""What a key may be doing, the worst last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    at: float
+    rate: float
+    said: float | None
+    done: float
+    refused: float
+    latency: float
+    waiting: int
+    state: str
+
+
+@dataclass(slots=True)
+class Going:
+    """One key."""
+
+    instants: list[Instant] = field(default_factory=list)
+    done: int = 0
+    refused: int = 0
+    sent: int = 0
+    """As it was counted at the last instant."""
+    importance: float = 0.0
+
+
+class History:
+    """Safe for threads."""
+
+    def __init__(self) -> None:
+        self._goings: dict[str, Going] = {}
+        self._at = float("-inf")
+        self._lock = threading.Lock()
+
+    def is_due(self, at: float) -> bool:
+        return not self._at <= at < self._at + EVERY  # also where somebody has set the clock back
+
+    def take(self, at: float, keys: Iterable[KeyLine]) -> None:
+        """Remember how these stand at this instant (Unix time), unless the last one is hardly over."""
+        with self._lock:
+            if not self.is_due(at):
+                return
+            passed = min(max(at - self._at, EVERY), 3600.0)
+            self._at = at
+            for going in self._goings.values():
+                going.importance *= FADES
+            for line in keys:
+                going = self._goings.get(line.key) or self._begin(line)
+                if going is not None:
+                    self._add(going, line, at, passed)
+
+    def _begin(self, line: KeyLine) -> Going | None:
+        """A place for a key that has none, if it is worth more than the last of those that have one."""
+        if len(self._goings) >= MOST_TIMELINES:
+            least = min(self._goings, key=lambda key: self._goings[key].importance)
+            if self._goings[least].importance >= line.waiting + line.in_flight:
+                return None
+            del self._goings[least]
+        going = self._goings[line.key] = Going(done=line.done, refused=line.refused, sent=line.sent)
+        return going
+
+    def _add(self, going: Going, line: KeyLine, at: float, passed: float) -> None:
+        before = going.done, going.refused, going.sent
+        going.done, going.refused, going.sent = line.done, line.refused, line.sent
+        done, refused, sent = (
+            max(0, now - then if now >= then else now)  # a key that was forgotten counts from 0 again
+            for now, then in zip((line.done, line.refused, line.sent), before, strict=True)
+        )
+        going.importance += sent + line.waiting + line.in_flight
+        going.instants.append(
+            Instant(at, line.rate, line.said, done / passed, refused / passed, line.latency, line.waiting, state_of(line))
+        )
+        if len(going.instants) >= MOST_INSTANTS:
+            older, newer = going.instants[: MOST_INSTANTS // 2], going.instants[MOST_INSTANTS // 2 :]
+            going.instants = thinned(older, 2) + newer
+
+    def keys(self) -> list[str]:
+        """The most important first."""
+        with self._lock:
+            return sorted(self._goings, key=lambda key: -self._goings[key].importance)
+
+    def timelines(self, keys: Sequence[str], since: float, most: int = MOST_SHOWN) -> list[Timeline]:
+        """Those of these keys that have one, with what came after ``since`` (Unix time)."""
+        with self._lock:
+            chosen = {key: self._goings[key].instants for key in keys if key in self._goings}
+            chosen = {
+                key: instants[bisect_right(instants, since, key=lambda instant: instant.at) :]
+                for key, instants in chosen.items()
+            }
+        return [timeline(key, thinned(instants, -(-len(instants) // most))) for key, instants in chosen.items()]
+
+
+def state_of(line: KeyLine) -> str:
+    if line.circuit != "closed":
+        return "circuit"
+    if line.not_before > 0:
+        return "held"
+    return "ramp" if line.returning < 1 else "open"
+
+
+def thinned(instants: list[Instant], by: int) -> list[Instant]:
+    """Each ``by`` neighbours as one."""
+    if by <= 1:
+        return instants
+    return [_one(instants[first : first + by]) for first in range(0, len(instants), by)]
+
+
+def _one(some: list[Instant]) -> Instant:
+    count, last = len(some), some[-1]
+    return Instant(
+        at=last.at,
+        rate=sum(one.rate for one in some) / count,
+        said=last.said,
+        done=sum(one.done for one in some) / count,
+        refused=sum(one.refused for one in some) / count,
+        latency=sum(one.latency for one in some) / count,
+        waiting=max(one.waiting for one in some),
+        state=max((one.state for one in some), key=STATES.index),
+    )
+
+
+def timeline(key: str, instants: list[Instant]) -> Timeline:
+    return Timeline(
+        key=key,
+        at=tuple(round(one.at, 3) for one in instants),
+        rate=tuple(round(one.rate, 4) for one in instants),
+        said=tuple(one.said for one in instants),
+        done=tuple(round(one.done, 3) for one in instants),
+        refused=tuple(round(one.refused, 3) for one in instants),
+        latency=tuple(round(one.latency, 5) for one in instants),
+        waiting=tuple(one.waiting for one in instants),
+        state=tuple(one.state for one in instants),
+    )

@@ -1,0 +1,100 @@
+"""One stream for everything that happens: given to any part as its ``on_event``, passed on to any number of listeners.
+
+    limiter ──┐
+    batch  ───┤                 ┌──> log
+    crawl  ───┼──> hub ─────────┼──> ring ──> page, terminal
+    keys   ───┤                 └──> metrics
+    calls  ───┘
+
+Where nobody listens the parts make no events at all, so it costs nothing to have a hub. A listener is called by
+whoever has something to tell, in its thread; it must be quick. One that raises is logged, and left out after a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..batch.report import BatchEvent
+from ..crawl.report import CrawlEvent
+from ..events import Event, ResilienceEvent
+
+log = logging.getLogger("headgate")
+
+AnyEvent = Event | BatchEvent | CrawlEvent | ResilienceEvent
+Listener = Callable[[Any], None]
+"""Called with each event; it takes those that it knows."""
+
+MOST_LISTENERS = 64
+MOST_FAULTS = 10
+"""Times in a row that a listener may raise before it is left out."""
+
+
+class Teller(Protocol):
+    """A part that makes events only while somebody wants them."""
+
+    listener: Any
+
+    def heard(self, is_heard: bool) -> None: ...
+
+
+class _Ear:
+    __slots__ = ("faults", "listener")
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.faults = 0
+
+
+class Hub:
+    def __init__(self) -> None:
+        self.is_heard = False
+        """Whether anybody listens."""
+        self._ears: tuple[_Ear, ...] = ()
+        self._tellers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def __call__(self, event: AnyEvent) -> None:
+        for ear in self._ears:
+            try:
+                ear.listener(event)
+                ear.faults = 0
+            except Exception as error:
+                self._failed(ear, error)
+
+    def add(self, listener: Listener) -> None:
+        """From now on this one hears everything; adding it again changes nothing."""
+        with self._lock:
+            if any(ear.listener == listener for ear in self._ears):
+                return
+            if len(self._ears) >= MOST_LISTENERS:
+                raise ValueError(f"listeners: there are {MOST_LISTENERS} already; remove one first")
+            self._settle((*self._ears, _Ear(listener)))
+
+    def remove(self, listener: Listener) -> None:
+        with self._lock:
+            self._settle(tuple(ear for ear in self._ears if ear.listener != listener))
+
+    def when_heard(self, teller: Teller) -> None:
+        """Tell this part whether anybody listens, now and whenever that changes while the hub is its listener."""
+        with self._lock:
+            self._tellers.add(teller)
+            teller.heard(self.is_heard)
+
+    def _settle(self, ears: tuple[_Ear, ...]) -> None:
+        self._ears, self.is_heard = ears, bool(ears)
+        for teller in self._tellers:
+            if teller.listener is self:
+                teller.heard(self.is_heard)
+
+    def _failed(self, ear: _Ear, error: Exception) -> None:
+        """What it raised may quote anything, so only its kind is logged."""
+        ear.faults += 1
+        name = getattr(ear.listener, "__qualname__", type(ear.listener).__qualname__)
+        log.warning("a listener (%s) raised %s", name, type(error).__name__)
+        if ear.faults >= MOST_FAULTS:
+            log.error("a listener (%s) raised %d times in a row and hears no more", name, ear.faults)
+            self.remove(ear.listener)

@@ -1,0 +1,92 @@
+"""The last events, for pages and terminals: few enough to be read, however many there are.
+
+Of each kind only so many a second are kept, so that ten thousand rows that are done do not push out the one circuit
+that opened. Every event has a number, also those that are left out: a gap says how many.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+
+from ..clock import Clock
+from .hub import AnyEvent
+from .snapshot import EventLine
+from .wording import in_words, kind_of, shortened
+
+MOST_KEPT = 2_000
+MOST_A_SECOND = 20
+"""Of one kind."""
+MOST_KINDS = 100
+"""Kinds that are told apart; all others are one."""
+OTHERS = "other"
+
+
+class Ring:
+    """A listener for a ``Hub``. Safe for threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lines: deque[EventLine] = deque(maxlen=MOST_KEPT)
+        self._lock = threading.Lock()
+        self._second = -1
+        self._kept: Counter[str] = Counter()
+        """Of this second, by kind."""
+        self.number = 0
+        """Events so far."""
+        self.left_out = 0
+        self.kinds: Counter[str] = Counter()
+
+    def __call__(self, event: AnyEvent) -> None:
+        kind = kind_of(event)
+        with self._lock:
+            number = self._count(kind)
+        if number is not None:
+            said = in_words(event, self._clock)  # without the lock: it takes a while
+            self._keep(EventLine(number=number, at=said.at, kind=said.kind, key=said.key, reason=said.reason))
+
+    def say(self, kind: str, key: str, reason: str) -> None:
+        """Something that no part of a run tells: what an operator did, say. It is always kept."""
+        with self._lock:
+            self.number += 1
+            number = self.number
+        self._keep(EventLine(number=number, at=self._clock.wall(), kind=kind, key=key, reason=shortened(reason)))
+
+    def after(self, number: int, most: int = 200) -> list[EventLine]:
+        """The newest after that number, the oldest of them first."""
+        found: list[EventLine] = []
+        with self._lock:
+            for line in reversed(self._lines):
+                if line.number <= number or len(found) >= most:
+                    break
+                found.append(line)
+        found.reverse()
+        return found
+
+    def _count(self, kind: str) -> int | None:
+        """The number of an event that is to be kept, else None."""
+        self.number += 1
+        if kind not in self.kinds and len(self.kinds) >= MOST_KINDS:
+            kind = OTHERS
+        self.kinds[kind] += 1
+        second = int(self._clock.now())
+        if second != self._second:
+            self._second = second
+            self._kept.clear()
+        if self._kept[kind] >= MOST_A_SECOND:
+            self.left_out += 1
+            return None
+        self._kept[kind] += 1
+        return self.number
+
+    def _keep(self, line: EventLine) -> None:
+        """In the order of their numbers, though two threads may be quick and slow."""
+        with self._lock:
+            lines = self._lines
+            place = len(lines)
+            while place and lines[place - 1].number > line.number:
+                place -= 1
+            if place == len(lines):
+                lines.append(line)
+            elif len(lines) < MOST_KEPT:
+                lines.insert(place, line)

@@ -1,0 +1,182 @@
+"""Who may ask the page anything: everything is refused here unless it shows that it comes from the operator.
+
+    any way in    Host is a name that is ours         else 421: a foreign name that points here (DNS rebinding)
+                  no Origin but our own, and no        else 403: another site's page asks through the operator's
+                  Sec-Fetch-Site but our own                     browser
+                  the token, in one of three places    else 401
+    a person      GET /?token=...                      sets the cookie and goes on to / without the token
+    a browser     the cookie: HttpOnly, SameSite=Strict; what it holds is made from the token and is not the token
+    a machine     Authorization: Bearer ...
+
+A refusal says the same whether or not what was asked for exists, and repeats nothing of the request. No answer is
+kept by a browser, framed by a page or read by another origin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from html import escape
+from urllib.parse import parse_qsl
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headgate.checks import check
+
+from .bodies import read_body, replay
+from .coming import Fields, Hosts, own_path, same_site
+from .refusing import RefusedError, refuse
+
+LARGEST_HEAD = 16_384
+"""Bytes of all header fields and the address."""
+TOKENS = "16 to 200 letters, digits, - and _ (new_token() makes one), or None"
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+ALWAYS = [
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", POLICY.encode("ascii")),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
+WELCOME = '<!doctype html><html lang="en"><title>Headgate</title><p><a href="{0}">Go on to the page</a></p></html>'
+LOCKED = (
+    '<!doctype html><html lang="en"><title>Headgate</title><p>This page opens by the link that was printed '
+    "when the run was started: the one with <code>?token=</code> in it.</p></html>"
+)
+
+log = logging.getLogger("headgate.web")
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+class Guard:
+    """Stands before the app and lets through what may pass, with its body already read."""
+
+    def __init__(
+        self, app: ASGIApp, *, token: str | None, allow_hosts: Sequence[str], open_paths: frozenset[str]
+    ) -> None:
+        fine = token is None or (isinstance(token, str) and _TOKEN.fullmatch(token) is not None)
+        check("token", token, fine, TOKENS)
+        self._app = app
+        self._hosts = Hosts(allow_hosts)
+        self._open_paths = open_paths
+        self._token = None if token is None else token.encode("ascii")
+        made = hmac.new(self._token or b"", b"headgate cookie", hashlib.sha256).hexdigest()
+        self._cookie_name = f"headgate-{made[:8]}"  # its own: the pages of two runs share a jar, whatever their ports
+        self._cookie = made[8:]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def send_safely(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                close = [(b"connection", b"close")] if message["status"] >= 400 and _is_http1(scope) else []
+                message = {**message, "headers": [*message.get("headers", ()), *ALWAYS, *close]}
+            await send(message)
+
+        try:
+            try:
+                answer, body = self._judge(scope), b""
+                body = await read_body(Fields(scope), scope["method"], receive)
+            except RefusedError as refused:
+                log.debug("refused: %s", refused.sentence)
+                answer = refuse(refused.status, refused.sentence)
+            if answer is None:
+                await self._app(scope, replay(body, receive), send_safely)
+            else:
+                await answer(scope, receive, send_safely)
+        except Exception as error:
+            log.debug("an answer was not finished: %s", type(error).__name__)
+            if not started:
+                with suppress(Exception):
+                    await refuse(500, "something went wrong here")(scope, receive, send_safely)
+
+    def _judge(self, scope: Scope) -> Response | None:
+        """An answer that ends it, or None if it may go on; raises ``RefusedError``."""
+        fields, path, method = Fields(scope), own_path(scope), scope["method"]
+        if fields.size > LARGEST_HEAD:
+            raise RefusedError(431, "the request's head is too large")
+        if not path.isprintable():  # a route may overlook a line end
+            raise RefusedError(400, "the address cannot be read")
+        host = fields.only(b"host")
+        if host is None or not self._hosts.has(host):
+            raise RefusedError(421, "this is not a name of this server")
+        to_page = method == "GET" and path in ("", "/")
+        if not same_site(fields, host, to_page=to_page):
+            raise RefusedError(403, "another site may not ask this")
+        if path in self._open_paths:
+            return None
+        if to_page and self._token is not None and b"token=" in scope["query_string"]:
+            return self._welcome(scope)
+        if not self._knows(fields, method):
+            if not to_page:
+                raise RefusedError(401, "this needs the token")
+            return HTMLResponse(LOCKED, 401)
+        return RedirectResponse(_home(scope)) if path == "" else None
+
+    def _welcome(self, scope: Scope) -> Response:
+        """Not a redirect: after a link from elsewhere browsers would not send along a strict cookie."""
+        try:
+            asked = parse_qsl(scope["query_string"].decode("ascii"), strict_parsing=True, max_num_fields=8)
+        except ValueError:
+            asked = []
+        tokens = [value for name, value in asked if name == "token"]
+        if len(tokens) != 1 or not self._is_token(tokens[0].encode("utf-8", "replace")):
+            return HTMLResponse(LOCKED, 401)
+        home = _home(scope)
+        answer = HTMLResponse(WELCOME.format(escape(home)), headers={"Refresh": f"0; url={home}"})
+        answer.set_cookie(
+            self._cookie_name,
+            self._cookie,
+            path=home,
+            secure=scope.get("scheme") == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    def _knows(self, fields: Fields, method: str) -> bool:
+        if self._token is None:
+            return True
+        if said := fields.all(b"authorization"):
+            scheme, _, token = said[0].partition(b" ")
+            return len(said) == 1 and scheme.lower() == b"bearer" and self._is_token(token)
+        if method == "POST" and not (fields.all(b"origin") or fields.all(b"sec-fetch-site")):
+            return False  # a browser that sends cookies says where it comes from
+        cookies = b";".join(fields.all(b"cookie")).split(b";")
+        pairs = (one.strip().partition(b"=") for one in cookies)
+        ours, right = self._cookie_name.encode("ascii"), self._cookie.encode("ascii")
+        return any(name == ours and _same(value, right) for name, _, value in pairs)
+
+    def _is_token(self, said: bytes) -> bool:
+        return self._token is not None and _same(said, self._token)
+
+
+def _same(said: bytes, right: bytes) -> bool:
+    """Takes as long whatever was said."""
+    return hmac.compare_digest(hashlib.sha256(said).digest(), hashlib.sha256(right).digest())
+
+
+def _home(scope: Scope) -> str:
+    return "/" + scope.get("root_path", "").strip("/") + "/" if scope.get("root_path") else "/"
+
+
+def _is_http1(scope: Scope) -> bool:
+    return str(scope.get("http_version", "1.1")).startswith("1")

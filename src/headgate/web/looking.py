@@ -1,0 +1,181 @@
+"""What is shown now, taken once for all who look.
+
+Whoever looks asks for the view. One that is fresh enough is shared; else the first who asks has a new one taken
+and the others join. So a run is looked at four times a second at most, whether one or a hundred look, and not at
+all when nobody does. A view that is dear to take (a thousand keys) is taken less often, so that taking costs at most a
+hundredth of one core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+from headgate.observe.snapshot import SCHEMA, RunSnapshot, Timeline
+from headgate.observe.source import Source, Sources
+
+from .apart import Apart, NotAnsweringError
+from .encoding import encoded
+
+QUICKEST = 0.25
+"""Seconds from one view to the next, at least."""
+SLOWEST = 5.0
+SHARE = 0.01
+"""Of one core, for taking views."""
+MOST_RUNS = 20
+EVENTS_A_VIEW = 100
+EVENTS_KEPT = 200
+"""Of the newest, for whoever comes."""
+TIMELINES_EVERY = 1.0
+MOST_TIMELINES_SHARED = 64
+HEAD = ("run", "title", "kind", "pid", "host", "started_at", "state", "progress")
+
+T = TypeVar("T")
+log = logging.getLogger("headgate.web")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    source: Source
+    json: bytes
+    head: bytes
+    """Of the snapshot only what tells it from others, and its progress."""
+    events: tuple[tuple[int, bytes], ...]
+    """The newest, the oldest of them first: number and JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    at: float
+    """Unix time."""
+    next_at: float
+    """When the next one may be taken, by the clock of whoever looks."""
+    runs: Mapping[str, RunView]
+    more_runs: int
+    unreadable: int
+    """Runs that are there and did not say how they are."""
+
+    def json(self, *, whole: str | None, read_only: bool) -> tuple[bytes, bytes]:
+        """The view as it is sent, in two parts: what stands around the runs, and the runs. The one that is named is
+        whole, of the others only the heads are there; without a name all are whole."""
+        about = {"schema": SCHEMA, "at": self.at, "read_only": read_only, "more_runs": self.more_runs}
+        around = encoded({**about, "unreadable": self.unreadable})
+        runs = (one.json if whole in (None, name) else one.head for name, one in self.runs.items())
+        return around[:-1], b',"runs":[%b]}' % b",".join(runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some keys' timelines as they are sent."""
+
+    json: bytes
+    newest_at: float
+
+
+class Looking:
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._apart = Apart()
+        self._view: View | None = None
+        self._taking: asyncio.Task[View] | None = None
+        self._refused_until = 0.0
+        self._timelines: dict[tuple[str, tuple[str, ...], float], tuple[float, asyncio.Task[Lines]]] = {}
+
+    async def view(self) -> View:
+        """The newest; raises ``NotAnsweringError``, and for a moment after that without asking again."""
+        now = time.monotonic()
+        if self._view is not None and now < self._view.next_at:
+            return self._view
+        if self._taking is None or self._taking.done():
+            if now < self._refused_until:
+                raise NotAnsweringError
+            self._taking = asyncio.create_task(self._take())
+        return await asyncio.shield(self._taking)
+
+    async def _take(self) -> View:
+        try:
+            self._view = await self._apart.ask(partial(take, self._sources, self._view))
+        except Exception as error:
+            self._refused_until = time.monotonic() + QUICKEST
+            if not isinstance(error, NotAnsweringError):
+                log.warning("the runs cannot be read: %s", type(error).__name__)
+            raise NotAnsweringError from None
+        return self._view
+
+    async def timelines(self, run: str, source: Source, keys: tuple[str, ...], since: float) -> Lines:
+        """Who wants the same within a second gets the same."""
+        now = time.monotonic()
+        wanted = (run, keys, since)
+        kept = self._timelines.get(wanted)
+        if kept is None or now >= kept[0] or (kept[1].done() and kept[1].exception() is not None):
+            if len(self._timelines) >= MOST_TIMELINES_SHARED:
+                self._timelines.clear()
+            question = partial(lines, source, keys, since)
+            kept = (now + TIMELINES_EVERY, asyncio.create_task(self._apart.ask(question)))
+            self._timelines[wanted] = kept
+        return await asyncio.shield(kept[1])
+
+    async def events(self, source: Source, after: int, most: int) -> bytes:
+        return await self.ask(lambda: encoded(list(source.events(after, most))))
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        """Anything else, in a thread of its own; as ``Apart.ask``."""
+        return await self._apart.ask(question)
+
+
+def take(sources: Sources, before: View | None) -> View:
+    """Look at every run once. Runs that cannot be read are counted and hide no other."""
+    began, began_at = time.thread_time(), time.monotonic()
+    known = before.runs if before is not None else {}
+    all_runs = list(sources.runs())
+    runs: dict[str, RunView] = {}
+    unreadable = 0
+    for source in all_runs[:MOST_RUNS]:
+        try:
+            snapshot = source.snapshot()
+            runs[snapshot.run] = _run_view(source, snapshot, known.get(snapshot.run))
+        except Exception as error:
+            unreadable += 1
+            log.debug("a run cannot be read: %s", type(error).__name__)
+    cost = time.thread_time() - began
+    return View(
+        at=time.time(),
+        next_at=began_at + min(max(cost / SHARE, QUICKEST), SLOWEST),
+        runs=runs,
+        more_runs=max(len(all_runs) - MOST_RUNS, 0),
+        unreadable=unreadable,
+    )
+
+
+def _run_view(source: Source, snapshot: RunSnapshot, before: RunView | None) -> RunView:
+    old = before.events if before is not None else ()
+    last = old[-1][0] if old else 0
+    new = [(one.number, encoded(one)) for one in source.events(last, EVENTS_A_VIEW if old else EVENTS_KEPT)]
+    return RunView(
+        source=source,
+        json=encoded(snapshot),
+        head=encoded({name: getattr(snapshot, name) for name in HEAD}),
+        events=(*old, *new)[-EVENTS_KEPT:],
+    )
+
+
+def lines(source: Source, keys: Sequence[str], since: float) -> Lines:
+    """What came after that instant, not at it; an empty text if nothing did."""
+    found = [_after(one, since) for one in islice(source.timelines(keys, since), len(keys))]
+    found = [one for one in found if one.at]
+    return Lines(encoded(found) if found else b"", max((one.at[-1] for one in found), default=since))
+
+
+def _after(timeline: Timeline, since: float) -> Timeline:
+    first = bisect_right(timeline.at, since)
+    if first == 0:
+        return timeline
+    rest = {one.name: getattr(timeline, one.name)[first:] for one in fields(timeline) if one.name != "key"}
+    return Timeline(key=timeline.key, **rest)

@@ -1,0 +1,180 @@
+"""Run the page beside a run: a server in a thread of its own, with an event loop of its own.
+
+    served = serve(sources)
+    print(served.url)         # the link with the token, for the operator alone
+    ...
+    served.close()            # within a second, whoever still looks
+
+It listens on this machine's loopback. Anything else takes an explicit ``host`` and an explicit ``token``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from headgate.checks import check
+from headgate.errors import ConfigError, HeadgateError
+from headgate.observe.source import Sources
+
+from .app import WebApp, create_app
+from .coming import LOOPBACK
+from .connection import KEEP_ALIVE, Connection
+from .guard import LARGEST_HEAD, new_token
+
+BACKLOG = 64
+CLOSE_TIME = 0.6
+"""Seconds that answers in progress get at the end."""
+LAST_MOMENT = 0.3
+START_TIME = 10.0
+EVERY_ADDRESS = ("0.0.0.0/0", "::/0")
+"""Asked for by an address, no foreign name can be in play."""
+
+log = logging.getLogger("headgate.web")
+
+
+class NotServedError(HeadgateError, OSError):
+    """The page cannot be served there."""
+
+
+class Served:
+    """The page while it is served. ``with serve(...) as served:`` closes it at the end."""
+
+    def __init__(self, app: WebApp, listening: socket.socket, host: str, token: str) -> None:
+        self.port: int = listening.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"http://{shown}:{self.port}/"
+        """Where it is, without the token."""
+        self.url = f"{self.address}?token={token}"
+        """What the operator opens. Whoever has it may do what the operator may."""
+        self._app = app
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE,
+            h11_max_incomplete_event_size=LARGEST_HEAD,
+        )
+        self._server = uvicorn.Server(config)
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(listening,), name="headgate-web", daemon=True)
+        self._thread.start()
+        self._started.wait(START_TIME)
+
+    def __repr__(self) -> str:
+        return f"Served({self.address!r})"
+
+    def close(self) -> None:
+        """Stop: whoever looks is told, and after less than a second nothing is left. May be called again."""
+        self._server.should_exit = True
+        self._app.close()
+        self._thread.join(CLOSE_TIME)
+        if self._thread.is_alive():
+            self._server.force_exit = True
+            self._thread.join(LAST_MOMENT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, listening: socket.socket) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                runner.get_loop().set_exception_handler(_note)
+                runner.get_loop().call_soon(self._started.set)
+                runner.run(self._server.serve(sockets=[listening]))
+        except Exception as error:
+            log.error("the page has ended: %s", type(error).__name__)
+        finally:
+            self._started.set()
+            listening.close()
+
+
+def serve(
+    sources: Sources,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    allow_hosts: Sequence[str] = (),
+    read_only: bool = False,
+) -> Served:
+    """Serve the page from now on; ``port=0`` takes a free one. ``allow_hosts`` are further names that it answers to.
+
+    Without ``token`` one is made up, which only this machine's own addresses may rely on.
+    """
+    check("port", port, isinstance(port, int) and 0 <= port <= 65_535, "0 to 65535")
+    if token is None and not _is_loopback(host):
+        raise ConfigError("host is not this machine alone: give a token too (headgate.web.new_token() makes one).")
+    token = new_token() if token is None else token
+    names = (*LOOPBACK, *_own_names(host), *allow_hosts)
+    app = create_app(sources, token=token, allow_hosts=names, read_only=read_only)
+    return Served(app, _listen(host, port), _reached_as(host), token)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Here and not in the thread, so that whoever asks for a port hears that it is taken."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            if socket.SO_REUSEADDR and hasattr(socket, "AF_UNIX"):  # on Windows it would share the port with anybody
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
+        except BaseException:
+            listening.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        raise NotServedError(f"the page cannot be served at {host}, port {port}: {error}") from None
+    return listening
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _is_every(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return host == ""
+
+
+def _own_names(host: str) -> tuple[str, ...]:
+    if _is_loopback(host):
+        return (host,)
+    return (socket.gethostname(), *(EVERY_ADDRESS if _is_every(host) else (host,)))
+
+
+def _reached_as(host: str) -> str:
+    return socket.gethostname() if _is_every(host) else host
+
+
+def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Instead of a traceback, which would show what was asked for."""
+    error = context.get("exception")
+    log.debug("a connection ended badly: %s", type(error).__name__ if error is not None else "no reason")

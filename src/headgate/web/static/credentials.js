@@ -1,0 +1,45 @@
+// Credentials by their labels, those in trouble first, with the time until each is back.
+
+import { byId, listed, make, mark, show, write } from "./dom.js";
+import { count, countdown } from "./words.js";
+
+const MOST_SHOWN = 60;
+const ORDER = { resting: 0, retired: 1, held: 2, free: 3 };
+const WORDS = { free: "free", held: "in use", resting: "resting", retired: "retired" };
+const TONES = { free: "good", held: "busy", resting: "warn", retired: "bad" };
+const list = byId("credentials-list");
+const sum = byId("credentials-sum");
+
+/** `ask(kind, line)` is called when an operator wants one parked or freed. */
+export function drawCredentials(run, passed, readOnly, ask) {
+  const tally = new Map();
+  for (const line of run.credentials) tally.set(line.state, (tally.get(line.state) ?? 0) + 1);
+  const states = Object.keys(ORDER).filter((state) => tally.has(state));
+  const more = run.credentials.length - MOST_SHOWN;
+  const words = states.map((state) => `${count(tally.get(state))} ${WORDS[state]}`);
+  write(sum, [...words, more > 0 ? `${count(more)} not shown` : ""].filter(Boolean).join(" · "));
+  mark(list, "data-empty", run.credentials.length ? null : "This run needs no credentials, or keeps them to itself.");
+  const lines = [...run.credentials].sort((a, b) => ORDER[a.state] - ORDER[b.state] || a.label.localeCompare(b.label)).slice(0, MOST_SHOWN);
+  listed(list, lines, (line) => `${line.label}/${line.mark}`, () => createLine(ask), (element, line) => {
+    element.line = line;
+    const [label, state, reason, button] = element.children;
+    write(label.firstChild, line.label);
+    write(label.lastChild, [line.provider, line.group, line.mark].filter(Boolean).join(" · "));
+    const resting = line.state === "resting";
+    write(state, resting && line.rests > 0 ? countdown(line.rests - passed) : WORDS[line.state] ?? line.state);
+    mark(state, "data-tone", TONES[line.state] ?? "quiet");
+    mark(state, "title", resting ? "until it is back" : null);
+    write(reason, line.reason);
+    show(reason, line.reason !== "");
+    show(button, !readOnly);
+    write(button, resting || line.state === "retired" ? "Free" : "Park");
+    mark(button, "aria-label", `${button.textContent} ${line.label} ${line.mark}`);
+  });
+}
+
+function createLine(ask) {
+  const button = make("button", { type: "button", class: "button small" });
+  const element = make("li", {}, make("div", { class: "label" }, make("strong"), make("small")), make("span", { class: "pill" }), make("p"), button);
+  button.addEventListener("click", () => ask(button.textContent === "Free" ? "free" : "park", element.line));
+  return element;
+}

@@ -1,0 +1,175 @@
+// The page: news comes in from the wire, and at most a few times a second what changed is drawn.
+
+import { askCredential, askKey, askPause } from "./asking.js";
+import { drawCredentials } from "./credentials.js";
+import { byId, mark, show, speak, typing, write } from "./dom.js";
+import { drawEvents, forgetEvents, hearEvents, lastEvent, toggleHold } from "./events.js";
+import { KeyTable } from "./keys.js";
+import { drawHead, drawRuns } from "./progress.js";
+import { Timelines } from "./timelines.js";
+import { drawDead, drawWaits } from "./waits.js";
+import { Wire } from "./wire.js";
+import { countdown, span } from "./words.js";
+
+const DRAW_EVERY = 200;
+const TICK = 1000;
+/** A line that is silent for so many seconds is said to be; a heartbeat comes more often. */
+const SILENT = 12;
+
+let news = null;
+let heardAt = 0;
+let chosen = new URLSearchParams(location.hash.slice(1)).get("run") ?? "";
+let link = { is: "connecting", until: 0 };
+let drawnAt = -Infinity;
+let asked = 0;
+
+const theRun = () => news?.runs.find((run) => run.run === chosen && run.keys) ?? null;
+const passed = () => (performance.now() - heardAt) / 1000;
+
+const timelines = new Timelines(() => wire.open(), openKey);
+const table = new KeyTable({ open: openKey, pin, pinned: timelines.pinned });
+const wire = new Wire(wanted, {
+  snapshot(body) {
+    const before = theRun();
+    news = body;
+    heardAt = performance.now();
+    if (before && !body.runs.some((run) => run.run === chosen)) body.runs.push({ ...before, state: "ended", waits: [] });
+    if (!body.runs.some((run) => run.run === chosen)) choose(body.runs[0]?.run ?? "");
+    const run = theRun();
+    if (run) timelines.choose(run.keys);
+    ask();
+  },
+  events(body) {
+    if (body.run === chosen) hearEvents(body.events);
+    ask();
+  },
+  timelines(body) {
+    if (body.run === chosen) timelines.hear(body.timelines);
+    ask();
+  },
+  link(is, until) {
+    if (link.is === "live" && is === "waiting") speak("The connection is lost; trying again.");
+    if (link.was === "lost" && is === "live") speak("Connected again.");
+    const was = is === "live" ? "good" : is === "connecting" ? link.was : "lost";
+    link = { is, until, was };
+    drawLink();
+  },
+});
+
+function wanted() {
+  const parameters = new URLSearchParams({ after: lastEvent() });
+  if (chosen) parameters.set("run", chosen);
+  for (const key of timelines.keys) parameters.append("keys", key);
+  return parameters;
+}
+
+function choose(name) {
+  if (name === chosen) return;
+  const first = chosen === "";
+  chosen = name;
+  if (first) return;
+  forgetEvents();
+  timelines.forget();
+  history.replaceState(null, "", `#${new URLSearchParams({ run: name })}`);
+  wire.open();
+}
+
+// ------------------------------------------------------------------ drawing
+
+/** Draw soon; often asked, it is done once. */
+function ask() {
+  if (asked) return;
+  const wait = Math.max(0, drawnAt + DRAW_EVERY - performance.now());
+  asked = setTimeout(() => requestAnimationFrame(draw), wait);
+}
+
+function draw() {
+  asked = 0;
+  drawnAt = performance.now();
+  drawLink();
+  const run = theRun();
+  show(document.querySelector("main"), Boolean(run) || !news);
+  if (!run) {
+    write(byId("state"), news ? "no run to be seen" : "waiting for news");
+    return;
+  }
+  const readOnly = Boolean(news.read_only);
+  drawRuns(news.runs, chosen);
+  drawHead(run, readOnly);
+  drawWaits(run, passed(), openKey);
+  drawCredentials(run, passed(), readOnly, (kind, line) => askCredential(theRun(), kind, line));
+  timelines.draw(run, link.is === "live" && run.state === "running" ? run.at + Math.min(passed(), SILENT) : run.at);
+  table.draw(run.keys, run.more_keys, passed());
+  drawEvents();
+  drawDead(run);
+}
+
+function drawLink() {
+  const left = (link.until - performance.now()) / 1000;
+  const silent = (performance.now() - wire.heardAt) / 1000;
+  const old = silent > SILENT ? `, silent for ${span(Math.round(silent))}` : "";
+  const words = { live: `live${old}`, connecting: link.was === "lost" ? "trying again" : "connecting", waiting: "not connected", refused: "not allowed", closed: "closed" };
+  write(byId("link-text"), words[link.is]);
+  mark(byId("link"), "data-link", link.is);
+  const lost = link.was === "lost";
+  show(byId("banner"), lost);
+  mark(document.body, "data-lost", lost);
+  if (!lost) return;
+  const again = link.is === "connecting" ? "Trying again now." : `Trying again in ${countdown(left)}.`;
+  const sentences = {
+    refused: "This link is not valid any more. Open the address that the run printed.",
+    closed: "The run has closed its page. What you see is how it was at the end.",
+  };
+  write(byId("banner-text"), sentences[link.is] ?? `The connection is lost; the run goes on without it. What you see is from before. ${again}`);
+}
+
+// ------------------------------------------------------------------ the operator
+
+function openKey(key) {
+  const line = theRun()?.keys.find((one) => one.key === key);
+  if (line) askKey(theRun(), line, Boolean(news.read_only), timelines.pinned(key), pin);
+}
+
+function pin(key) {
+  timelines.pin(key);
+  const run = theRun();
+  timelines.choose(run.keys);
+  speak(timelines.pinned(key) ? `The time line of ${key} is pinned.` : `The time line of ${key} is not pinned any more.`);
+  ask();
+}
+
+const pause = () => theRun() && !byId("pause").hidden && askPause(theRun());
+const help = () => byId("help").showModal();
+const focus = (id) => {
+  const section = byId(id);
+  section.focus({ preventScroll: true });
+  section.scrollIntoView({ block: "start" });
+};
+const SHORTCUTS = {
+  "?": help,
+  p: pause,
+  h: toggleHold,
+  s: () => timelines.nextSpan(),
+  "/": () => byId("keys-filter").focus(),
+  e: () => byId("events-filter").focus(),
+  ...Object.fromEntries(["waits", "credentials", "timelines", "keys", "events", "dead"].map((id, place) => [place + 1, () => focus(id)])),
+};
+
+addEventListener("keydown", (press) => {
+  if (press.key === "Escape" && press.target.type === "search") {
+    press.target.value = "";
+    press.target.dispatchEvent(new Event("input"));
+    press.target.blur();
+  }
+  if (press.ctrlKey || press.metaKey || press.altKey || typing(press.target)) return;
+  const shortcut = SHORTCUTS[press.key.toLowerCase()];
+  if (!shortcut) return;
+  press.preventDefault();
+  shortcut();
+});
+byId("pause").addEventListener("click", pause);
+byId("help-open").addEventListener("click", help);
+byId("retry").addEventListener("click", () => wire.retry());
+byId("run").addEventListener("change", (change) => choose(change.target.value));
+setInterval(ask, TICK);
+wire.open();

@@ -1,0 +1,75 @@
+// The head of the page: which run, in what state, how far, how fast, how long.
+
+import { byId, make, mark, show, speak, wide, write } from "./dom.js";
+import { count, moment, money, pace, plural, short, span } from "./words.js";
+
+const TONES = { running: "good", paused: "warn", stopping: "warn", ended: "quiet" };
+const at = Object.fromEntries(
+  ["title", "state", "facts", "share", "share-of", "rate", "eta", "in-flight", "parked", "dead-count", "tokens", "cost", "bar", "pause", "run"].map(
+    (id) => [id, byId(id)],
+  ),
+);
+const parts = Object.fromEntries([...at.bar.children].map((part) => [part.dataset.part, part]));
+let lastState = "";
+
+export function drawHead(run, readOnly) {
+  write(at.title, run.title || run.run);
+  write(at.state, run.state);
+  mark(at.state, "data-tone", TONES[run.state] ?? "quiet");
+  const facts = [run.kind, `${run.host}, process ${run.pid}`, `for ${span(run.at - run.started_at)}`, run.store];
+  write(at.facts, facts.filter(Boolean).join(" · "));
+  const ended = run.state === "ended" || run.state === "stopping";
+  show(at.pause, !readOnly && !ended);
+  write(at.pause, run.state === "paused" ? "Resume" : "Pause");
+  mark(at.pause, "data-tone", run.state === "paused" ? "main" : null);
+  if (lastState && lastState !== run.state) speak(`The run is ${run.state}.`);
+  lastState = run.state;
+  drawProgress(run.progress, run);
+}
+
+function drawProgress(progress, run) {
+  const seen = progress.total ?? progress.done + progress.dead + progress.open;
+  const finished = progress.done + progress.dead;
+  const share = seen > 0 ? finished / seen : 0;
+  const percent = share >= 1 ? "100" : (100 * share).toFixed(1);
+  write(at.share, seen > 0 ? `${percent} %` : count(finished));
+  const of = progress.total === null ? `${count(finished)} of ${count(seen)} seen so far` : `${count(finished)} of ${plural(seen, "row")}`;
+  write(at["share-of"], seen > 0 ? of : "done");
+  write(at.rate, pace(progress.rate));
+  write(at.eta, eta(progress, run));
+  write(at["in-flight"], count(progress.in_flight));
+  write(at.parked, count(progress.parked));
+  write(at["dead-count"], count(progress.dead));
+  write(at.tokens, short(progress.tokens));
+  write(at.cost, money(progress.cost));
+  for (const [name, value] of [["dead", progress.dead], ["tokens", progress.tokens], ["cost", progress.cost]]) {
+    show(document.querySelector(`[data-when="${name}"]`), value > 0);
+  }
+  wide(parts.done, progress.done / seen);
+  wide(parts.dead, progress.dead / seen);
+  wide(parts["in-flight"], progress.in_flight / seen);
+  wide(parts.parked, progress.parked / seen);
+  mark(at.bar, "aria-valuenow", Math.floor(100 * share));
+  mark(at.bar, "aria-valuetext", `${percent} percent, ${of}`);
+  const prefix = run.state === "running" ? (seen > 0 ? `${percent} %` : pace(progress.rate)) : run.state;
+  const title = `${prefix} · ${run.title || run.run} · Headgate`;
+  if (document.title !== title) document.title = title;
+}
+
+function eta(progress, run) {
+  if (run.state === "ended") return "none";
+  if (progress.eta === null) return "–";
+  return progress.eta < 3600 ? span(progress.eta) : `${span(progress.eta)}, at ${moment(run.at + progress.eta)}`;
+}
+
+/** Let a person choose among several runs. */
+export function drawRuns(runs, chosen) {
+  show(at.run.parentElement, runs.length > 1);
+  at.title.classList.toggle("unseen", runs.length > 1);
+  const names = runs.map((run) => run.run).join("\n");
+  if (at.run.dataset.names !== names) {
+    at.run.dataset.names = names;
+    at.run.replaceChildren(...runs.map((run) => make("option", { value: run.run }, `${run.title || run.run} (${run.kind}, ${run.pid})`)));
+  }
+  if (at.run.value !== chosen) at.run.value = chosen;
+}

@@ -1,0 +1,79 @@
+// Why it waits: one sentence for each thing that holds rows back, the largest crowd first; and the rows that died.
+
+import { byId, listed, make, mark, show, wide, write } from "./dom.js";
+import { count, countdown, plural, short, spaced } from "./words.js";
+
+const list = byId("waits-list");
+const sum = byId("waits-sum");
+
+export function drawWaits(run, passed, openKey) {
+  const keys = new Map(run.keys.map((line) => [line.key, line]));
+  const crowd = Math.max(1, ...run.waits.map((line) => line.behind));
+  const seen = new Map();
+  const lines = run.waits.map((line) => {
+    const nth = (seen.get(line.scope) ?? 0) + 1;
+    seen.set(line.scope, nth);
+    return { ...line, name: `${line.scope} ${nth}` };
+  });
+  const behind = lines.reduce((total, line) => total + line.behind, 0);
+  write(sum, lines.length ? `${plural(behind, "row")} behind ${plural(lines.length, "cause")}` : "");
+  mark(list, "data-empty", lines.length ? null : emptySentence(run));
+  listed(list, lines, (line) => line.name, () => createWait(openKey), (element, line) => {
+    const [number, words, left] = element.children;
+    wide(number.lastChild, line.behind / crowd);
+    write(number.firstChild, short(line.behind));
+    write(number.children[1], line.behind === 1 ? "row" : "rows");
+    write(words.firstChild, line.sentence);
+    const scope = words.lastChild;
+    write(scope, line.scope);
+    scope.disabled = !keys.has(line.scope);
+    mark(element, "data-state", stateOf(keys.get(line.scope), run));
+    show(left, line.seconds !== null);
+    if (line.seconds !== null) write(left, countdown(line.seconds - passed));
+  });
+}
+
+const emptySentence = (run) => (run.state === "ended" ? "The run is over." : "Nothing waits: every call may start at once.");
+
+function stateOf(key, run) {
+  if (run.state === "paused") return "held";
+  if (!key) return "other";
+  return key.circuit !== "closed" ? "circuit" : key.not_before > 0 ? "held" : key.returning < 1 ? "ramp" : "paced";
+}
+
+function createWait(openKey) {
+  const scope = make("button", { type: "button", class: "scope" });
+  scope.addEventListener("click", () => openKey(scope.textContent));
+  return make(
+    "li",
+    {},
+    make("span", { class: "behind" }, make("strong"), make("small"), make("i", { class: "crowd", "aria-hidden": "true" })),
+    make("div", { class: "because" }, make("p"), scope),
+    make("span", { class: "left" }),
+  );
+}
+
+// ------------------------------------------------------------------ dead rows
+
+const deadList = byId("dead-list");
+const deadSum = byId("dead-sum");
+const counters = byId("counters");
+
+export function drawDead(run) {
+  const most = Math.max(1, ...run.dead.map((line) => line.count));
+  write(deadSum, run.progress.dead ? plural(run.progress.dead, "row") : "");
+  mark(deadList, "data-empty", run.dead.length ? null : "No row has died.");
+  listed(deadList, run.dead, (line) => line.reason, createDead, (element, line) => {
+    const [number, reason, example] = element.children;
+    wide(number.lastChild, line.count / most);
+    write(number.firstChild, count(line.count));
+    write(reason, line.reason);
+    write(example, line.example ? `such as ${line.example}` : "");
+  });
+  const named = Object.entries(run.counters);
+  listed(counters, named, ([name]) => name, ([name]) => make("div", {}, make("dt", {}, spaced(name)), make("dd")), (element, [, value]) => {
+    write(element.lastChild, short(value));
+  });
+}
+
+const createDead = () => make("li", {}, make("span", { class: "behind" }, make("strong"), make("i", { class: "crowd", "aria-hidden": "true" })), make("p"), make("small"));

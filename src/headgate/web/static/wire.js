@@ -1,0 +1,100 @@
+// The line to the run: one stream of news that comes back by itself, and the operator's wishes the other way.
+//
+//     connecting --open--> live --error or silence--> waiting --time is up--> connecting
+//                                 |                     '--401, 403--> refused (asks again, but seldom)
+//                                 '--the server says that it ends--> closed
+
+const FIRST_WAIT = 0.5;
+const LONGEST_WAIT = 8;
+const SELDOM = 30;
+const SILENCE = 20;
+/** A link that holds for so many seconds was a good one: the next failure starts from the shortest wait again. */
+const GOOD = 5;
+
+export class Wire {
+  /** `wanted()` gives the parameters for the stream; `hear` has a function for each kind of message, and `link`. */
+  constructor(wanted, hear) {
+    Object.assign(this, { wanted, hear, wait: FIRST_WAIT, stream: null, timer: 0, openedAt: 0, heardAt: 0 });
+    setInterval(() => this.watch(), 2000);
+    addEventListener("online", () => this.retry());
+    addEventListener("pagehide", () => this.stream?.close());
+  }
+
+  open() {
+    this.stream?.close();
+    clearTimeout(this.timer);
+    this.tell("connecting");
+    const stream = new EventSource(`api/stream?${this.wanted()}`);
+    this.stream = stream;
+    this.heardAt = performance.now();
+    stream.onopen = () => {
+      this.openedAt = this.heardAt = performance.now();
+      this.tell("live");
+    };
+    stream.onerror = () => stream === this.stream && this.lost();
+    for (const kind of ["snapshot", "events", "timelines", "heartbeat"]) {
+      stream.addEventListener(kind, (message) => {
+        this.heardAt = performance.now();
+        if (stream === this.stream) this.hear[kind]?.(JSON.parse(message.data));
+      });
+    }
+    stream.addEventListener("closing", () => stream === this.stream && this.later("closed", LONGEST_WAIT));
+  }
+
+  retry() {
+    this.wait = FIRST_WAIT;
+    this.open();
+  }
+
+  watch() {
+    const silent = (performance.now() - this.heardAt) / 1000 > SILENCE;
+    if (silent && this.stream && this.stream.readyState === EventSource.OPEN) this.lost();
+  }
+
+  async lost() {
+    if (this.openedAt && performance.now() - this.openedAt > 1000 * GOOD) this.wait = FIRST_WAIT;
+    this.openedAt = 0;
+    this.later("waiting", this.wait * (0.75 + 0.5 * Math.random()));
+    this.wait = Math.min(LONGEST_WAIT, 2 * this.wait);
+    const status = await statusNow();
+    if ((status === 401 || status === 403) && this.stream === null) this.later("refused", SELDOM);
+  }
+
+  later(link, wait) {
+    this.stream?.close();
+    this.stream = null;
+    clearTimeout(this.timer);
+    this.tell(link, wait);
+    this.timer = setTimeout(() => this.open(), 1000 * wait);
+  }
+
+  tell(link, wait = 0) {
+    this.hear.link(link, performance.now() + 1000 * wait);
+  }
+}
+
+/** A stream does not say why it failed; a plain request does. */
+async function statusNow() {
+  try {
+    const answer = await fetch("api/snapshot", { method: "HEAD", cache: "no-store" });
+    return answer.status;
+  } catch {
+    return 0;
+  }
+}
+
+/** Ask for something to be done. Gives {done, sentence}, whatever happens. */
+export async function act(run, kind, target = "", value = null) {
+  try {
+    const answer = await fetch("api/act", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ run, kind, target, value }),
+    });
+    const said = await answer.json().catch(() => ({}));
+    const fallback = answer.ok ? "Done." : `That was refused (${answer.status}).`;
+    return { done: answer.ok, sentence: said.said ?? said.error ?? fallback };
+  } catch {
+    return { done: false, sentence: "The run cannot be reached now; nothing was changed." };
+  }
+}

@@ -1,0 +1,159 @@
+"""What the page hears while it is open, as server-sent events.
+
+    snapshot    the chosen run as it is and the heads of the others; at most four times a second, and only if it changed
+    events      what happened since in the chosen run
+    timelines   what is new in the charts of the chosen keys, at most once a second
+    heartbeat   nothing, if there was nothing else for a while
+    closing     the server ends
+
+A listener never holds anybody up: each gets the newest view when it is ready for it and not what it missed, and one
+that does not read for a while is let go. Ids say how far it got, so a browser that comes back goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from starlette.types import Receive, Scope, Send
+
+from .apart import NotAnsweringError
+from .encoding import encoded
+from .looking import QUICKEST, TIMELINES_EVERY, Looking, RunView, View
+
+HEARTBEAT = 5.0
+RETRY = b"retry: 1000\n\n"
+WRITE_TIME = 5.0
+"""Seconds that a listener may take to read what it was sent."""
+_PLACE = re.compile(r"(\d{1,15})~(\d{1,11}(?:\.\d{1,9})?)~([\x21-\x7e]{0,600})")
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """How far a listener got: events up to a number, timelines up to an instant, of one run."""
+
+    run: str | None
+    event: int = 0
+    since: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.event}~{self.since!r}~{quote(self.run or '', safe='')}"
+
+    def resume(self, last_event_id: str) -> None:
+        """Go on from what a browser says it has; anything else than what we sent is as good as nothing."""
+        found = _PLACE.fullmatch(last_event_id)
+        if found is not None and self.run is not None and found[3] == quote(self.run, safe=""):
+            self.event, self.since = int(found[1]), float(found[2])
+
+
+class EventStream:
+    """An ASGI answer that lasts until its listener or the server ends it."""
+
+    def __init__(
+        self,
+        looking: Looking,
+        *,
+        place: Place,
+        keys: tuple[str, ...],
+        read_only: bool,
+        on_end: Callable[[EventStream], None],
+    ) -> None:
+        self._looking = looking
+        self._place = place
+        self._keys = keys
+        self._read_only = read_only
+        self._on_end = on_end
+        self._wake = asyncio.Event()
+        self._left = False
+        self._closing = False
+        self._timelines_next_at = 0.0
+        self._shown = b""
+        self._run: RunView | None = None
+        self.loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Say so and end. From its own event loop only."""
+        self._closing = True
+        self._wake.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        listening = asyncio.create_task(self._until_left(receive))
+        try:
+            headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self._tell(send)
+        finally:
+            listening.cancel()
+            self._on_end(self)
+
+    async def _until_left(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._left = True
+        self._wake.set()
+
+    async def _tell(self, send: Send) -> None:
+        said_at = time.monotonic()
+        message = RETRY
+        while not self._left:
+            now = time.monotonic()
+            next_at = now + QUICKEST
+            if not self._closing:
+                with suppress(NotAnsweringError):
+                    view = await self._looking.view()
+                    next_at = view.next_at
+                    message += b"".join(self._news(view)) + await self._timelines(now)
+            if self._closing:
+                message += _message("closing", b"{}")
+            elif not message and now - said_at >= HEARTBEAT:
+                message = _message("heartbeat", b"{}")
+            if message or self._closing:
+                async with asyncio.timeout(WRITE_TIME):
+                    await send({"type": "http.response.body", "body": message, "more_body": not self._closing})
+                said_at, message = now, b""
+            if self._closing:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(next_at - time.monotonic(), 0.0)):
+                    await self._wake.wait()
+
+    def _news(self, view: View) -> Iterator[bytes]:
+        place = self._place
+        if place.run is None:
+            place.run = next(iter(view.runs), None)
+        about, runs = view.json(whole=place.run or "", read_only=self._read_only)
+        if runs != self._shown:
+            self._shown = runs
+            yield _message("snapshot", about + runs)
+        self._run = view.runs.get(place.run) if place.run is not None else None
+        if self._run is None:
+            return
+        new = [(number, line) for number, line in self._run.events if number > place.event]
+        if new:
+            place.event = new[-1][0]
+            body = b'{"run":%b,"events":[%b]}' % (encoded(place.run), b",".join(line for _, line in new))
+            yield _message("events", body, place)
+
+    async def _timelines(self, now: float) -> bytes:
+        run, place = self._run, self._place
+        if run is None or place.run is None or not self._keys or now < self._timelines_next_at:
+            return b""
+        self._timelines_next_at = now + TIMELINES_EVERY
+        try:
+            lines = await self._looking.timelines(place.run, run.source, self._keys, place.since)
+        except Exception:  # charts stand still; what is wrong with the run is seen by its view
+            return b""
+        if not lines.json:
+            return b""
+        place.since = lines.newest_at
+        return _message("timelines", b'{"run":%b,"timelines":%b}' % (encoded(place.run), lines.json), place)
+
+
+def _message(kind: str, data: bytes, place: Place | None = None) -> bytes:
+    head = f"event: {kind}\n" if place is None else f"id: {place}\nevent: {kind}\n"
+    return head.encode("ascii") + b"data: " + data + b"\n\n"

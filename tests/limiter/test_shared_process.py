@@ -1,0 +1,439 @@
+"""Around a shared limiter: threads, forks, the garbage collector, leaving, keys that come and go, faults inside.
+
+These run in real time with short waits, because threads and processes do.
+"""
+
+import asyncio
+import gc
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.core.control.fixed import Fixed
+from headgate.errors import CircuitOpenError, WaitTooLongError
+from headgate.limiter.shared import SharedGate
+from headgate.stores.contract import StoreDown
+from headgate.stores.memory import MemoryStore
+from headgate.stores.sqlite import SqliteStore
+
+KEY = "api.example.com"
+
+
+def fixed(rate, **more):
+    return RateLimitConfig(strategy="fixed", initial_rps=rate, **more)
+
+
+def names():
+    return [thread.name for thread in threading.enumerate()]
+
+
+def eventually(is_so, within=5.0):
+    until = time.monotonic() + within
+    while not is_so():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def limiter_of():
+    limiters = []
+
+    def make(store, config=None, **more):
+        limiters.append(AdaptiveRateLimiter(config or fixed(200.0), store=store, **more))
+        return limiters[-1]
+
+    yield make
+    for limiter in limiters:
+        limiter.close()
+
+
+class Faulty(MemoryStore):
+    """Fails as it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.fault = None
+        self.cut_short = False
+
+    def visit(self, visits):
+        if self.fault is not None:
+            raise self.fault
+        replies = super().visit(visits)
+        return replies[:-1] if self.cut_short else replies
+
+
+class TestThreads:
+    def test_threads_of_several_limiters_stay_within_the_rate_together(self, limiter_of):
+        store, starts, until = MemoryStore(), [], time.monotonic() + 2.0
+        limiters = [limiter_of(store, fixed(400.0)) for _ in range(4)]
+
+        def work(limiter):
+            while time.monotonic() < until:
+                permit = limiter.acquire(KEY)
+                starts.append(time.monotonic())
+                permit.report(status_code=200)
+
+        threads = [threading.Thread(target=work, args=(limiter,)) for limiter in limiters for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10.0)
+            assert not thread.is_alive()
+        assert 0.5 * 800 <= len(starts) <= 1.02 * 800 + 4 + 16
+
+    def test_a_first_call_takes_milliseconds(self, limiter_of):
+        limiter = limiter_of(MemoryStore())
+        began_at = time.monotonic()
+        limiter.acquire(KEY).report(status_code=200)
+        assert time.monotonic() - began_at < 0.25
+
+    def test_the_lock_is_not_held_while_the_store_is_visited(self, limiter_of):
+        held = []
+
+        class Looking(MemoryStore):
+            def visit(self, visits):
+                held.append(limiter.lock.locked())
+                return super().visit(visits)
+
+        limiter = limiter_of(Looking())
+        for _ in range(20):
+            limiter.acquire(KEY).report(status_code=200)
+        limiter.close()
+        assert held
+        assert not any(held)  # nobody else asks meanwhile
+
+    def test_two_limiters_in_one_process_are_two_members(self, limiter_of):
+        store = MemoryStore()
+        one, other = limiter_of(store), limiter_of(store)
+        one.acquire(KEY).report(status_code=200)
+        other.acquire(KEY).report(status_code=200)
+        eventually(lambda: other.look(KEY).shared_by == 2)
+
+    def test_who_shares_nothing_has_nobody_to_share_with(self):
+        limiter = AdaptiveRateLimiter(fixed(100.0))
+        limiter.acquire(KEY).report(status_code=200)
+        assert limiter.look(KEY).shared_by == 0
+        assert limiter.snapshot().store_failures == 0
+
+
+class TestLeaving:
+    def test_closing_gives_back_what_is_held_and_leaves(self, limiter_of):
+        store = MemoryStore()
+        one, other = limiter_of(store), limiter_of(store)
+        for _ in range(5):
+            one.acquire(KEY).report(status_code=200)
+            other.acquire(KEY).report(status_code=200)
+        one.close()
+        (desk,) = store.look()
+        assert len(desk.members) == 1
+        assert "headgate-sharing" in names()
+        other.close()
+        assert store.look()[0].members == ()
+        eventually(lambda: "headgate-sharing" not in names())
+
+    def test_closing_twice_and_closing_unused_is_harmless(self, limiter_of):
+        unused = limiter_of(MemoryStore())
+        unused.close()
+        unused.close()
+
+    def test_a_closed_limiter_that_is_used_again_joins_again(self, limiter_of):
+        store = MemoryStore()
+        limiter = limiter_of(store)
+        limiter.acquire(KEY).report(status_code=200)
+        limiter.close()
+        limiter.acquire(KEY, max_wait=2.0).report(status_code=200)
+        assert len(store.look()[0].members) == 1
+
+    def test_whoever_waits_while_it_is_closed_is_let_through(self, limiter_of):
+        limiter = limiter_of(MemoryStore(), fixed(5.0, token_bucket_capacity=1))
+        limiter.acquire(KEY).report(status_code=200)
+        through = []
+        waiting = threading.Thread(target=lambda: through.append(limiter.acquire(KEY)))
+        waiting.start()
+        eventually(lambda: limiter.look(KEY).waiters == 1)
+        limiter.close()
+        waiting.join(3.0)
+        assert through
+
+    def test_a_limiter_nobody_holds_any_more_ends_its_thread(self):
+        limiter = AdaptiveRateLimiter(fixed(100.0), store=MemoryStore())
+        limiter.acquire(KEY).report(status_code=200)
+        assert "headgate-sharing" in names()
+        del limiter
+        gc.collect()
+        eventually(lambda: "headgate-sharing" not in names())
+
+    def test_a_program_that_ends_leaves(self, tmp_path):
+        program = """
+            import sys
+            from headgate import AdaptiveRateLimiter, RateLimitConfig
+            from headgate.stores.sqlite import SqliteStore
+            limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=100.0),
+                                          store=SqliteStore(sys.argv[1]))
+            for _ in range(3):
+                limiter.acquire("k").report(status_code=200)
+        """
+        path = str(tmp_path / "shared.db")
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), path], capture_output=True, text=True, timeout=30
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert SqliteStore(path).look()[0].members == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+class TestForking:
+    PROGRAM = """
+        import os, sys, threading, time
+        from headgate import AdaptiveRateLimiter, RateLimitConfig
+        from headgate.stores.sqlite import SqliteStore
+
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=200.0),
+                                      store=SqliteStore(sys.argv[1]))
+        stop = threading.Event()
+
+        def work():
+            while not stop.is_set():
+                limiter.acquire("k").report(status_code=200)
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        children = []
+        for _ in range(int(sys.argv[2])):
+            held = limiter._gates["k"].holds
+            child = os.fork()
+            if not child:
+                gate = limiter._gates["k"]
+                fresh = gate.holds == 0 and gate.learning is None and not gate.flight.out
+                for _ in range(20):
+                    limiter.acquire("k", max_wait=5.0).report(status_code=200)
+                shared_by = limiter.look("k").shared_by
+                limiter.close()
+                os._exit(0 if fresh and shared_by >= 2 else 1)
+            children.append(child)
+            time.sleep(0.02)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        stop.set()
+        for thread in threads:
+            thread.join(5.0)
+        limiter.close()
+        print(codes)
+    """
+
+    def test_a_child_is_a_member_of_its_own_that_holds_nothing(self, tmp_path):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(self.PROGRAM), str(tmp_path / "shared.db"), "6"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == str([0] * 6), done.stderr
+
+
+class TestFaultsInside:
+    @pytest.mark.parametrize("fault", [StoreDown("gone"), ValueError("ours"), RecursionError(), KeyError("k")])
+    def test_whatever_a_store_raises_calls_go_on_and_come_back(self, limiter_of, fault):
+        store = Faulty()
+        limiter = limiter_of(store)
+        limiter.acquire(KEY).report(status_code=200)
+        store.fault = fault
+        for _ in range(20):
+            limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+        eventually(lambda: limiter.snapshot().store_failures > 0)
+        store.fault = None
+        eventually(lambda: not limiter._gates[KEY].alone)
+        limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+
+    def test_a_store_with_too_few_replies_ends_no_thread(self, limiter_of):
+        store = Faulty()
+        limiter = limiter_of(store)
+        limiter.acquire(KEY).report(status_code=200)
+        store.cut_short = True
+        for _ in range(20):
+            limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+        store.cut_short = False
+        eventually(lambda: not limiter._gates[KEY].alone)
+        assert "headgate-sharing" in names()
+
+    def test_a_strategy_that_raises_ends_no_thread(self, limiter_of):
+        class Broken(Fixed):
+            learns = True
+
+            def on_answer(self, ticket, signal, latency, now):
+                raise ZeroDivisionError
+
+        limiter = limiter_of(MemoryStore(), RateLimitConfig(strategy=Broken(200.0)))
+        for _ in range(50):
+            limiter.acquire(KEY, max_wait=2.0).report(status_code=200)
+        assert "headgate-sharing" in names()
+
+    def test_a_listener_that_raises_ends_no_thread(self, limiter_of):
+        def listen(event):
+            raise ZeroDivisionError
+
+        store = Faulty()
+        limiter = limiter_of(store, on_event=listen)
+        limiter.acquire(KEY).report(status_code=200)
+        store.fault = StoreDown("gone")
+        for _ in range(10):
+            limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+        store.fault = None
+        eventually(lambda: not limiter._gates[KEY].alone)
+
+    def test_without_a_thread_to_be_had_calls_go_on_alone(self, limiter_of, monkeypatch):
+        def start(thread):
+            raise RuntimeError("can't start new thread")
+
+        limiter = limiter_of(MemoryStore())
+        monkeypatch.setattr(threading.Thread, "start", start)
+        for _ in range(5):
+            limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+        assert limiter._gates[KEY].alone
+
+
+class TestKeys:
+    def test_a_key_that_is_forgotten_and_used_again_goes_on_at_once(self, shared):
+        async def main(town):
+            member = town.join()
+            waits = []
+            for _ in range(40):  # the desk has seen many visits of this member
+                (await member.limiter.acquire_async(KEY)).report(status_code=200)
+                await town.clock.sleep_async(0.05)
+            for _ in range(3):
+                await town.clock.sleep_async(2.0)
+                member.limiter.snapshot()  # tidies up
+                assert KEY not in member.limiter._gates
+                asked_at = town.clock.now()
+                (await member.limiter.acquire_async(KEY)).report(status_code=200)
+                waits.append(town.clock.now() - asked_at)
+            return waits
+
+        assert max(shared(main, fixed(100.0, domain_state_ttl=0.5))) <= 0.02
+
+    def test_keys_make_room_for_each_other(self, shared):
+        async def main(town):
+            member = town.join()
+            for number in range(30):
+                (await member.limiter.acquire_async(f"key{number}")).report(status_code=200)
+                await town.clock.sleep_async(0.1)
+            return len(member.limiter._gates)
+
+        assert shared(main, fixed(100.0, max_keys=4)) <= 4
+
+    def test_what_is_not_used_any_more_is_not_visited_any_more(self, shared):
+        async def main(town):
+            member = town.join()
+            for number in range(20):
+                (await member.limiter.acquire_async(f"key{number}")).report(status_code=200)
+            await town.until(15.0)
+            visits = town.store.visits
+            await town.until(60.0)
+            return len(member.sharing._gates), town.store.visits - visits
+
+        assert shared(main, fixed(100.0)) == (0, 0)
+
+    def test_those_who_wait_for_a_pace_go_with_it_to_another_key(self, shared):
+        async def main(town):
+            member = town.join()
+            town.work(member, 6)
+            await town.until(1.0)
+            member.limiter.part(KEY, "other", fixed(1000.0))
+            await town.until(3.0)
+            (await member.limiter.acquire_async(KEY, max_wait=0.1)).report(status_code=200)
+            return member.started(1.0, 3.0), sorted(town.store._places), member.limiter.look("other").waiters
+
+        started, desks, waiting = shared(main, fixed(20.0))
+        assert started >= 30
+        assert desks == [KEY, "other"]
+        assert waiting == 0
+
+    def test_memory_is_bounded_when_nobody_reports(self, shared):
+        async def main(town):
+            member = town.join(RateLimitConfig(strategy="aimd", initial_rps=50_000.0, max_rps=50_000.0))
+            most = 0
+            for _ in range(60_000):
+                await member.limiter.acquire_async(KEY)
+                most = max(most, len(member.gate.book))
+            learning = member.gate.learning
+            return most, len(member.gate.flight), len(learning._out), len(town.store._places[KEY].notes)
+
+        book, flying, out, notes = shared(main)
+        assert book <= 2_000
+        assert flying <= 50_000
+        assert out <= 100_000
+        assert notes <= 512
+
+
+class TestRefusing:
+    def test_refusing_without_a_store_holds_from_the_first_call(self, limiter_of):
+        store = Faulty()
+        store.fault = StoreDown("gone")
+        limiter = limiter_of(store, fixed(100.0, without_store="refuse"))
+        with pytest.raises(CircuitOpenError, match="cannot be reached"):
+            limiter.acquire(KEY)
+        time.sleep(0.1)
+        assert limiter.try_acquire(KEY) is None
+
+
+def test_numbers_are_never_used_twice(shared):
+    """Random callers that cancel, abandon, report and pause, on two keys: each number leaves once, in no other era."""
+    seen = set()
+
+    async def main(town):
+        before = SharedGate._leave
+
+        def leave(gate, seq, numbers, now):
+            at = gate._next if gate.left else gate._ranges[0][0]
+            for number in range(numbers):
+                name = (gate.key, gate.era, at + number)
+                assert name not in seen, name
+                seen.add(name)
+            before(gate, seq, numbers, now)
+
+        SharedGate._leave = leave
+        try:
+            rng = random.Random(3)
+            members = [town.join() for _ in range(4)]
+
+            async def call(member):
+                while True:
+                    key, also = rng.choice([("one", ()), ("two", ()), ("one", ("two",))])
+                    patience = rng.choice([None, 0.05])
+                    try:
+                        permit = await member.limiter.acquire_async(key, also=also, max_wait=patience)
+                    except WaitTooLongError:
+                        await town.clock.sleep_async(0.01)
+                        continue
+                    await town.clock.sleep_async(rng.uniform(0.0, 0.03))
+                    fate = rng.random()
+                    if fate < 0.1:
+                        permit.abandon()
+                    elif fate < 0.12:
+                        permit.report(status_code=429, headers={"Retry-After": "0.3"})
+                    else:
+                        permit.report(status_code=200)
+
+            loop = asyncio.get_running_loop()
+            for member in members:
+                member.tasks += [loop.create_task(call(member)) for _ in range(5)]
+            for _ in range(60):
+                await town.clock.sleep_async(0.1)
+                member = rng.choice(members)
+                victim = member.tasks.pop(rng.randrange(len(member.tasks)))
+                victim.cancel()
+                member.tasks.append(loop.create_task(call(member)))
+        finally:
+            SharedGate._leave = before
+
+    shared(main, fixed(200.0))
+    assert len(seen) > 500

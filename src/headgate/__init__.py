@@ -52,6 +52,11 @@ if TYPE_CHECKING:
         StoreError,
         credentials_from,
     )
+    from .integrations.anthropic import anthropic_client as anthropic_client
+    from .integrations.anthropic import async_anthropic_client as async_anthropic_client
+    from .integrations.openai import async_openai_client as async_openai_client
+    from .integrations.openai import openai_client as openai_client
+    from .integrations.passing import Passing
     from .providers import (
         CrossrefProvider,
         GoogleProvider,
@@ -105,6 +110,9 @@ _LATER = {
         "StoreError",
         "credentials_from",
     ),
+    "integrations.anthropic": ("anthropic_client", "async_anthropic_client"),
+    "integrations.openai": ("async_openai_client", "openai_client"),
+    "integrations.passing": ("Passing",),
     "providers": (
         "CrossrefProvider",
         "GoogleProvider",
@@ -135,7 +143,10 @@ _LATER = {
         "stream_with_resilience",
     ),
 }
-"""Parts that are loaded when one of their names is first asked for: who only limits should not pay for the rest."""
+"""Parts that are loaded when one of their names is first asked for: who only limits should not pay for the rest.
+
+The clients of vendors are not in ``__all__``: they need the vendor's package, which ``import *`` must not.
+"""
 
 __all__ = [
     "GLOBAL_DEFAULTS",
@@ -181,6 +192,7 @@ __all__ = [
     "NoCredentialError",
     "Outcome",
     "Page",
+    "Passing",
     "Permit",
     "PerplexityProvider",
     "ProviderError",

@@ -7,7 +7,7 @@ words, since an HTTP library's may quote an address or a header, and with it a k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ SHORTEST_SECRET = 8
 """A shorter one is not looked for in answers, where it would be found everywhere."""
 AGENT = {"User-Agent": f"headgate/{__version__}"}
 USUAL_HEADERS = {**AGENT, "Accept": "application/json"}
+on_request: Callable[[str, object], None] | None = None
+"""Told the method and the address of every request before it is sent, if anybody traces calls."""
 _SENT_ONCE_ANYWAY = ("POST", "PATCH")
 """aiohttp repeats none of these, and our own care would cost each some of its time."""
 
@@ -103,6 +105,8 @@ async def exchange(
     for a caller who sees to the time.
     """
     problem: Failed
+    if on_request is not None:
+        on_request(method, url)
     try:
         response = await session.request(
             method,

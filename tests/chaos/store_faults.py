@@ -1,103 +1,13 @@
-"""Everything that can happen to a store, on loopback and with real servers and files; each can begin and end at will.
-
-A *ground* is what members stand on: it says where their store is, and brings the fault about. ``ready`` is called
-before each fault, and ``seconds`` says for how long it lasts.
-"""
+"""Everything that can happen to a store, on loopback and with real servers and files."""
 
 import os
 import resource
-import socket
 import sqlite3
-import subprocess
-import sys
-import threading
-import time
-from contextlib import ExitStack
-from pathlib import Path
 
 import redis
-from bench.redis_server import RedisServer
-
-PATIENCE = 20.0
-AWAY = (0.3, 1.0)
-AT_ONCE = (0.0, 0.0)
-
-
-def ports():
-    """Each once: one whose server is down for a while must not be taken by another trial, here or in a process beside.
-
-    The kernel hands out those above by itself.
-    """
-    for port in range(15_000 + os.getpid() * 64 % 17_000, 32_700):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
-
-
-_PORTS, _ONE_AT_A_TIME = ports(), threading.Lock()
-
-
-def own_server(*options):
-    with _ONE_AT_A_TIME:
-        port = next(_PORTS)
-    return RedisServer(*options, port=port)
-
-
-def wait_for(what, condition):
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, f"{what}: not within {PATIENCE:.0f} s"
-        time.sleep(0.01)
-
-
-class Ground:
-    felt = True
-    """Whether members cannot but notice the fault."""
-    seconds = AWAY
-    replaces = False
-    """Whether it is a member that fails."""
-    slow_by = 0.0
-    """Seconds by which each answer comes later, if it comes at all."""
-    is_shared = True
-    """Whether other processes can find the store."""
-
-    def __init__(self, folder, crowd):
-        self.folder, self.crowd, self.stack = folder, crowd, ExitStack()
-        self.where = self.lay()
-
-    def lay(self):
-        """Make the store; returns how members call it."""
-        raise NotImplementedError
-
-    def ready(self):
-        pass
-
-    def begin(self):
-        raise NotImplementedError
-
-    def end(self):
-        pass
-
-    def clear(self):
-        self.stack.close()
-
+from tests.chaos.store_grounds import AT_ONCE, FarAway, Filed, Ground, Served, own_server, wait_for
 
 # ------------------------------------------------------------------ a server
-
-
-class Served(Ground):
-    options = ()
-
-    def lay(self):
-        self.server = self.stack.enter_context(own_server(*self.options))
-        return self.server.url
-
-    def tell(self, *words):
-        with redis.Redis(port=self.server.port, protocol=2) as client:
-            client.execute_command(*words)
 
 
 class Killed(Served):
@@ -166,20 +76,6 @@ class OutOfMemory(Served):
 # ------------------------------------------------------------------ the way to a server
 
 
-class FarAway(Served):
-    """A line in front of the server."""
-
-    def lay(self):
-        super().lay()
-        command = [sys.executable, str(Path(__file__).with_name("slow_line.py")), str(self.server.port)]
-        self.line = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-        self.stack.callback(self.line.communicate, timeout=PATIENCE)
-        return f"redis://127.0.0.1:{int(self.line.stdout.readline())}"
-
-    def tell_line(self, *words):
-        self.line.stdin.write(" ".join(map(str, words)) + "\n")
-
-
 class Slow(FarAway):
     felt = False
     delay = slow_by = 0.02
@@ -231,13 +127,6 @@ class FailingOver(FarAway):
 
 
 # ------------------------------------------------------------------ a file
-
-
-class Filed(Ground):
-    def lay(self):
-        self.state = self.folder / "state"
-        self.path = self.state / "shared.db"
-        return "machine"
 
 
 class Locked(Filed):

@@ -17,6 +17,11 @@ NEAR = 0.05
 NOTICED = 0.1
 """Seconds within which a fault is noticed by a busy member, and another's refusal heard of."""
 BACK_WITHIN = 5.0
+LONGEST_WAIT = 0.06
+SLOWER = 0.01
+"""Seconds that a visit takes beyond the delay on its way."""
+NOISY = 0.1
+"""A period of which the machine took a larger share says nothing of how much work can be done."""
 LOOK_EVERY = 2.0
 LATER = 0.5
 """Seconds between two looks of a coordinator at its store, at which it also keeps what could not be kept before; and by
@@ -66,8 +71,8 @@ class History:
                 self.states[member].append(State(float(at), alone == "1", int(era), int(count)))
             case "late", process, begin, end:
                 self.late[process].append((float(begin), float(end)))
-            case "told", _, at, seconds:
-                self.told.append((float(at), float(seconds)))
+            case "told", member, at, seconds:
+                self.told.append((float(at), member, float(seconds)))
             case "handed", member, at, label:
                 self.handed.append((float(at), member, label))
             case "rested", member, at, label, seconds:
@@ -146,7 +151,7 @@ class History:
                 wait = permit.given_at - permit.asked_at - self.delayed(process, permit.asked_at, permit.given_at)
                 (away if any(begin <= permit.asked_at <= end for begin, end in self.faults) else usual).append(wait)
         return {
-            "p99 wait while away": (percentile(away, 0.99), max(0.06, 2 * slow + 0.01)),
+            "p99 wait while away": (percentile(away, 0.99), max(LONGEST_WAIT, 2 * (slow + SLOWER))),
             "p50 wait while away": percentile(away, 0.5),
             "longest wait while away": max(away, default=0.0),
             "calls while away": len(away),
@@ -159,45 +164,65 @@ class History:
         back = []
         for fault, after in zip(self.faults, self.in_step_after, strict=True):
             begin = fault.ended_at + after + NOTICED
-            back.append((begin, min((at for at, _ in self.told if at > begin), default=begin)))
+            back.append((begin, min((at for at, *_ in self.told if at > begin), default=begin)))
         measured = {"unused once back": (1 - self._used(back), 0.1)}
         return {"unused while away": (1 - self._used(away), 0.3), **measured} if away else measured
 
     def _used(self, periods):
         """Which share of the limit, in the time that the machine left them."""
         instants = [permit.given_at for permit in self.permits if permit.key == "full"]
-        done = sum(bisect_left(instants, end) - bisect_left(instants, begin) for begin, end in periods)
-        had = sum(
-            end - begin - max(self.delayed(process, begin, end) for process in self.late) for begin, end in periods
-        )
-        return done / (self.limit * had)
+        done = had = 0.0
+        for begin, end in periods:
+            delayed = max((self.delayed(process, begin, end) for process in self.late), default=0.0)
+            if delayed <= NOISY * (end - begin):
+                done += bisect_left(instants, end) - bisect_left(instants, begin)
+                had += end - begin - delayed
+        return done / (self.limit * had) if had else 1.0
 
     def _steps(self):
         return {"longest until back in step": (max(self.in_step_after), BACK_WITHIN)}
 
     def _refusals(self):
-        """One member's 429 holds all of them."""
-        instants = [permit.given_at for permit in self.permits if permit.key == "full"]
-        early, last = 0, 0.0
-        for at, seconds in self.told:
-            for given_at in instants[bisect_left(instants, at) : bisect_left(instants, at + seconds)]:
-                after = given_at - at - self.longest_delay(at, given_at)
-                last = max(last, after)
-                early += after > NOTICED
-        assert self.told
-        return {"started in spite of a refusal": (early, 0), "last start after a refusal": last}
+        """One member's 429 holds all of them, but for whom the machine itself kept from the store at that moment."""
+        full = [permit for permit in self.permits if permit.key == "full"]
+        early, last, heard = 0, 0.0, 0
+        for at, by, seconds in self.told:
+            if self._was_alone(by, at, at + NOTICED):
+                continue
+            heard += 1
+            for permit in full[bisect_left(full, (at,)) : bisect_left(full, (at + seconds,))]:
+                after = permit.given_at - at - self.longest_delay(at, permit.given_at)
+                if not self._was_alone(permit.member, at, permit.given_at):
+                    last, early = max(last, after), early + (after > NOTICED)
+        return {
+            "started in spite of a refusal": (early, 0),
+            "last start after a refusal": last,
+            "refusals that were not passed on": (len(self.told) - heard, 0.2 * len(self.told)),
+        }
 
     def _events(self):
-        """Everybody said each time that the store was lost and that it is back, and counted it."""
+        """Everybody was without the store each time, said so, counted it, and said that it is back."""
         began_at, missed = self.faults[0].begun_at, 0
         there = [member for member, states in self.states.items() if states[0].at < began_at]
         for member in there:
             assert self.failures[member] >= len(self.faults), self.failures
             for fault, after in zip(self.faults, self.in_step_after, strict=True):
                 until = fault.ended_at + after + NOTICED
-                kinds = {kind for at, kind in self.events[member] if fault.begun_at <= at <= until}
-                missed += not {"store_lost", "store_back"} <= kinds
+                came_back = any(k == "store_back" and fault.begun_at <= at <= until for at, k in self.events[member])
+                missed += not (came_back and self._was_alone(member, fault.begun_at, fault.ended_at))
         return {"members who did not say so": (missed, 0)}
+
+    def _was_alone(self, member, begin, end):
+        """Whether this member was without the store at any moment, by what it said. It takes a while to notice."""
+        lost_at = None
+        for at, kind in self.events[member]:
+            if kind == "store_lost" and lost_at is None:
+                lost_at = at - NOTICED
+            elif kind == "store_back" and lost_at is not None:
+                if lost_at <= end and begin <= at:
+                    return True
+                lost_at = None
+        return lost_at is not None and lost_at <= end
 
     def _credentials(self):
         """What was told to rest is not handed out by who told it, by newcomers, or by others once they can know."""

@@ -63,6 +63,11 @@ class Member:
             task.cancel()
         self.tasks = []
 
+    async def leave(self):
+        self.idle()
+        await asyncio.sleep(0)
+        self.limiter.close()
+
 
 class Town:
     def __init__(self, clock, seed, config, store):
@@ -82,13 +87,13 @@ class Town:
         async def call():
             while True:
                 asked_at = self.clock.now()
-                permit = await member.limiter.acquire_async(key, **more)
-                member.starts.append(self.clock.now())
-                member.waits.append(self.clock.now() - asked_at)
-                await self.clock.sleep_async(latency / 2)
-                said = 200 if answer is None else answer(self.clock.now())
-                await self.clock.sleep_async(latency / 2)
-                permit.report(**(said if isinstance(said, dict) else {"status_code": said}))
+                with await member.limiter.acquire_async(key, **more) as permit:
+                    member.starts.append(self.clock.now())
+                    member.waits.append(self.clock.now() - asked_at)
+                    await self.clock.sleep_async(latency / 2)
+                    said = 200 if answer is None else answer(self.clock.now())
+                    await self.clock.sleep_async(latency / 2)
+                    permit.report(**(said if isinstance(said, dict) else {"status_code": said}))
                 await self.clock.sleep_async(pause * self.rng.uniform(0.5, 1.5))
 
         loop = asyncio.get_running_loop()

@@ -46,10 +46,10 @@ class TestWithinTheLimit:
                 gone = town.rng.choice(here)
                 if fate == "crash":
                     gone.crash()
-                else:
+                elif fate == "idle":
                     gone.idle()
-                if fate == "leave":
-                    gone.limiter.close()
+                else:
+                    await gone.leave()
             await town.until(10.0)
             return town.starts(), town.started(1.0, 10.0)
 

@@ -141,7 +141,9 @@ class Page:
                     connection.shutdown(socket.SHUT_WR)
                 while piece := connection.recv(65_536):
                     received += piece
-            except ConnectionError:
+            except TimeoutError:
+                pytest.fail("the page neither answered nor ended the connection")
+            except OSError:
                 pass
         return Answer(received)
 

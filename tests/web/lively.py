@@ -243,7 +243,7 @@ class Lively(Source):
         reason = {
             "held": f"told to wait by the server, {one.left:.1f} s to go",
             "circuit": f"circuit open after 8 failures in a row (503), {one.left:.1f} s to go",
-            "ramp": f"paced at {one.rate * one.returning:.3g} calls/s on the way back from a pause, following the server's headers",
+            "ramp": f"paced at {one.rate * one.returning:.3g} calls/s on the way back from a pause",
         }.get(one.state, "" if one.waiting < 20 else f"paced at {one.rate:.3g} calls/s, looking for the limit")
         limit = self.limits.get(key)
         return KeyLine(
@@ -276,7 +276,7 @@ class Lively(Source):
         for key in self.keys[:3]:
             one = moment(key, elapsed)
             if one.state == "held":
-                told = "The server said 429 with Retry-After: 20. Everything for this key waits it out; then it comes back gently."
+                told = "The server said 429 with Retry-After: 20. The key waits it out, then comes back gently."
                 lines.append(WaitLine(scope=key, sentence=told, behind=one.waiting, seconds=one.left))
             elif one.state == "circuit":
                 told = (

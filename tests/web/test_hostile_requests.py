@@ -43,11 +43,11 @@ def cases(group, **named):
 
 # Paths that lead elsewhere, all with the token.
 TRICKS = """/../ /.. /static/ /static /static/../app.py /static/..%2fapp.py /static/%2e%2e/app.py
-/static/%2e%2e%2fapp.py /static/..%5capp.py /static/....//app.py /static//etc/passwd /static/%2fetc/passwd /static/..%c0%afapp.py
-/static/%00 /static/page.js%00 /static/page.js/ /static/page.js/.. /static/.%2fpage.js /static/./page.js
-/static/vendor /static/vendor/../../app.py /static/C:%5cwindows /static/~root /static/%252e%252e/app.py
-/static/__pycache__ /static/.git/config //api/snapshot /api//snapshot /api/snapshot/ /API/SNAPSHOT
-/api/snapshot%20 /api/snapshot%0a /api/snapshot;x /api /api/ /api/.. /.env /.git/config /index.html
+/static/%2e%2e%2fapp.py /static/..%5capp.py /static/....//app.py /static//etc/passwd /static/%2fetc/passwd
+/static/..%c0%afapp.py /static/%00 /static/page.js%00 /static/page.js/ /static/page.js/..
+/static/.%2fpage.js /static/./page.js /static/vendor /static/vendor/../../app.py /static/C:%5cwindows /static/~root
+/static/%252e%252e/app.py /static/__pycache__ /static/.git/config //api/snapshot /api//snapshot /api/snapshot/
+/API/SNAPSHOT /api/snapshot%20 /api/snapshot%0a /api/snapshot;x /api /api/ /api/.. /.env /.git/config /index.html
 /favicon.ico /wp-login.php /docs /openapi.json /console /debug /healthz/ /healthz/../api/act /metrics/
 /static/con"""
 for one in [*TRICKS.split(), "/static/" + "a/" * 2_000, "/" + "%41" * 3_000, "/static/" + "a" * 5_000]:

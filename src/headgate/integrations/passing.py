@@ -22,7 +22,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..checks import check, check_time, check_whole, number
 from ..clock import Clock
@@ -111,6 +111,15 @@ class Passing:
             max_delay=config.retry_max_delay,
             time_budget=self.time_budget,
         )
+
+    @classmethod
+    def given(cls, passing: Passing | None, settings: Mapping[str, Any]) -> Passing:
+        """The gate that a client was given, or one of its own with these settings."""
+        if passing is None:
+            return cls(**settings)
+        if settings:
+            raise ConfigError(f"passing: it has settings of its own; {', '.join(settings)} cannot be given beside it")
+        return passing
 
     @property
     def limiter(self) -> AdaptiveRateLimiter:

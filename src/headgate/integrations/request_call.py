@@ -119,8 +119,10 @@ class RequestCall(Call):
             self._failed(None, error)
 
     def left(self, error: BaseException | None = None) -> None:
-        """Nobody reads on; without effect where the end has come before."""
+        """Nobody reads on; without effect where the end has come before. Whoever goes freely has seen enough."""
         held = self._left
+        if held and error is None and self.reported is not None:
+            self._report(self.reported, self._first_after)
         self.close()
         self._left = False
         if held:

@@ -2,7 +2,7 @@
 
     "12,000 of 30,000 tokens are left, whole again in 36 s"  ──at 60 tokens a call──>  "200 of 500 calls are left ..."
 
-The pace is learned in calls. A limit on tokens that nobody has set beforehand, but that the server announces, is followed
+The pace is learned in calls. A limit on tokens that nobody has set, but that the server announces, is followed
 as the limit on calls that it amounts to, and the narrowest decides. Where calls differ much in size that is right on
 average, and the room that is kept for bursts takes the rest.
 """

@@ -298,8 +298,6 @@ class SharedGate(NumberedGate):
             self._refund_all(amounts, self._visited_at)
             if unused and not self.probe and self.breaker.state is not CircuitState.CLOSED:
                 self._probe_over = True
-        if self._spent_alone:
-            self._refund_all(self._overdrawn(), now)
         publication = self._publish(member, now, draw)
         note = "" if self.learning is not None and self.members == 1 else self.book.text(now)
         self.book.clear()
@@ -308,7 +306,7 @@ class SharedGate(NumberedGate):
             number=self.sharing.next_number(),
             elapsed=0.0 if self._visited_at == NEVER else now - self._visited_at,
             terms=self.terms,
-            asks=() if leaves or self.limiter.is_paused else self.asks(now),
+            asks=() if leaves or self.alone or self.limiter.is_paused else self.asks(now),
             span=2.0 * self.trip,
             era=self.era,
             back=self._back,
@@ -428,7 +426,8 @@ class SharedGate(NumberedGate):
             share_of_others = (reply.line - line) / max(1.0, reply.rate * (now - told_at))
             self.debt = max(0, round(min(1.0, share_of_others) * self._spent_alone["requests"]))
         self._rest = max(0.0, self.opens_at - now)
-        self._is_urgent = self._rest > 0
+        self._refund_all(self._overdrawn(), now)  # not before: what is said to a store that is too slow counts each time
+        self._is_urgent = self._rest > 0 or self.waited_for
         self.alone, self._spent_alone = False, {}
         self._settle_in(self._policy_together, now)
 

@@ -73,9 +73,9 @@ class History:
             for going in self._goings.values():
                 going.importance *= FADES
             for line in keys:
-                going = self._goings.get(line.key) or self._begin(line)
-                if going is not None:
-                    self._add(going, line, at, passed)
+                known = self._goings.get(line.key) or self._begin(line)
+                if known is not None:
+                    self._add(known, line, at, passed)
 
     def _begin(self, line: KeyLine) -> Going | None:
         """A place for a key that has none, if it is worth more than the last of those that have one."""
@@ -95,9 +95,8 @@ class History:
             for now, then in zip((line.done, line.refused, line.sent), before, strict=True)
         )
         going.importance += sent + line.waiting + line.in_flight
-        going.instants.append(
-            Instant(at, line.rate, line.said, done / passed, refused / passed, line.latency, line.waiting, state_of(line))
-        )
+        paces = done / passed, refused / passed
+        going.instants.append(Instant(at, line.rate, line.said, *paces, line.latency, line.waiting, state_of(line)))
         if len(going.instants) >= MOST_INSTANTS:
             older, newer = going.instants[: MOST_INSTANTS // 2], going.instants[MOST_INSTANTS // 2 :]
             going.instants = thinned(older, 2) + newer

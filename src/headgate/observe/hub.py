@@ -16,15 +16,17 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..batch.report import BatchEvent
-from ..crawl.report import CrawlEvent
-from ..events import Event, ResilienceEvent
+if TYPE_CHECKING:
+    from ..batch.report import BatchEvent
+    from ..crawl.report import CrawlEvent
+    from ..events import Event, ResilienceEvent
+
+    AnyEvent = Event | BatchEvent | CrawlEvent | ResilienceEvent
 
 log = logging.getLogger("headgate")
 
-AnyEvent = Event | BatchEvent | CrawlEvent | ResilienceEvent
 Listener = Callable[[Any], None]
 """Called with each event; it takes those that it knows."""
 

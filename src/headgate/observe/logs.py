@@ -1,7 +1,7 @@
 """Events in the standard library's log: a line for people, or an object of JSON for machines.
 
     hub.add(LogListener())                  headgate.events: api.example.com circuit_changed: closed to open
-    hub.add(LogListener(as_json=True))      {"at": 1790000000.0, "kind": "circuit_changed", "key": "api.example.com", ...}
+    hub.add(LogListener(as_json=True))      {"at": 1790000000.0, "level": "warning", "kind": "circuit_changed", ...}
 
 What happens all the time is logged as DEBUG, what somebody should look at as WARNING, all else as INFO. Where
 nobody reads that level, an event costs a look at it and no more.
@@ -12,11 +12,14 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..wire.redaction import redact
-from .hub import AnyEvent
 from .wording import ROUTINE, in_words, kind_of
+
+if TYPE_CHECKING:
+    from .hub import AnyEvent
 
 LOGGER = "headgate.events"
 _SAID_ALREADY = ("at", "timestamp", "kind", "event_type", "key", "host", "provider", "reason", "url")
@@ -25,7 +28,9 @@ _SAID_ALREADY = ("at", "timestamp", "kind", "event_type", "key", "host", "provid
 class LogListener:
     """A listener for a ``Hub``, or for any one part's ``on_event``."""
 
-    def __init__(self, logger: logging.Logger | None = None, *, as_json: bool = False, clock: Clock | None = None) -> None:
+    def __init__(
+        self, logger: logging.Logger | None = None, *, as_json: bool = False, clock: Clock | None = None
+    ) -> None:
         """``clock``: that of the parts that are listened to."""
         self._log = logging.getLogger(LOGGER) if logger is None else logger
         self._as_json = as_json
@@ -42,7 +47,8 @@ class LogListener:
             told = {"at": round(said.at, 3), "level": logging.getLevelName(said.level).lower(), "kind": said.kind}
             log.log(said.level, "%s", json.dumps({**told, "key": said.key, "reason": said.reason, **details(event)}))
         else:
-            log.log(said.level, "%s", " ".join(filter(None, (said.key, said.kind))) + f": {said.reason}" * bool(said.reason))
+            what = f"{said.key} {said.kind}".strip()
+            log.log(said.level, "%s: %s" if said.reason else "%s%s", what, said.reason)
 
 
 def details(event: AnyEvent) -> dict[str, object]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from .hub import AnyEvent
 from .snapshot import EventLine
 from .wording import in_words, kind_of, shortened
+
+if TYPE_CHECKING:
+    from .hub import AnyEvent
 
 MOST_KEPT = 2_000
 MOST_A_SECOND = 20

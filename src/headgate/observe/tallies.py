@@ -63,21 +63,78 @@ class CallTally:
         self.waited = Spread()
 
 
-class Tallies:
-    """Takes every kind of event, and every call. Safe for threads."""
+class Counting:
+    """Takes every kind of event and says what there is to count. Safe for threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.calls: dict[str, CallTally] = {}
-        self.counts: dict[str, dict[tuple[str, ...], float]] = {}
-        """By metric and by its labels' values, of which the first is the bounded one."""
-        self._names = {label: Busiest() for label in ("key", "host", "provider", "reason")}
+        self.names = {label: Busiest() for label in ("key", "host", "provider", "reason")}
+        """For the labels that need bounds."""
         self._takers: dict[str, Callable[[Any], None]] = {  # by name: who does not crawl should not load the crawler
             "Event": self._take_event,
             "BatchEvent": self._take_batch,
             "CrawlEvent": self._take_crawl,
             "ResilienceEvent": self._take_resilience,
         }
+
+    def take(self, event: object) -> None:
+        """What is no event of a kind that is counted is passed over."""
+        taker = self._takers.get(type(event).__name__)
+        if taker is not None:
+            taker(event)
+
+    def _take_event(self, event: Event) -> None:
+        if event.kind == "circuit_changed":
+            self.add("headgate_circuit_changes", "key", event.key, event.state)
+        elif event.kind in _OF_KEYS:
+            self.add(_OF_KEYS[event.kind], "key", event.key)
+
+    def _take_crawl(self, event: CrawlEvent) -> None:
+        if event.kind in _FATES:
+            self.add("headgate_addresses", "host", event.host, event.kind)
+
+    def _take_batch(self, event: BatchEvent) -> None:
+        counted = _ROWS.get(event.kind)
+        if counted is not None:
+            self.add(counted[0], "key", event.key, counted[1])
+        if event.kind in ("item_done", "item_dead"):
+            for why, seconds in event.waited.items():
+                self.add("headgate_row_wait_seconds", "reason", why, by=seconds)
+            if event.tokens:
+                self.add("headgate_tokens", "key", event.key, by=event.tokens)
+            if event.cost:
+                self.add("headgate_cost", "key", event.key, by=event.cost)
+            if event.kind == "item_dead":
+                self.add("headgate_dead_rows", "reason", event.reason.partition(":")[0])
+        elif event.kind == "cooldown_started":
+            self.add("headgate_cooldowns", "key", event.key)
+
+    def _take_resilience(self, event: ResilienceEvent) -> None:
+        kind, provider = event.event_type, event.provider
+        if kind in _RESULTS:
+            self.add("headgate_requests", "provider", provider, _RESULTS[kind])
+        elif kind == "retry_attempt":
+            self.add("headgate_retries", "provider", provider, event.error_classification or "unknown")
+        elif kind == "rate_limit_wait":
+            self.add("headgate_request_wait_seconds", "provider", provider, by=(event.wait_ms or 0) / 1e3)
+        elif kind in _CREDENTIALS:
+            self.add("headgate_credential_changes", "provider", provider, _CREDENTIALS[kind])
+        elif kind == "store_failed":
+            self.add("headgate_store_failures", "provider", provider)
+
+    def add(self, metric: str, label: str, value: str, *more: str, by: float = 1) -> None:
+        """Count; ``label`` is the metric's first, the one whose values are bounded."""
+        raise NotImplementedError
+
+
+class Tallies(Counting):
+    """The numbers, kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[str, CallTally] = {}
+        self.counts: dict[str, dict[tuple[str, ...], float]] = {}
+        """By metric and by its labels' values, of which the first is the bounded one."""
 
     def take_call(self, call: CallEvent) -> None:
         with self.lock:
@@ -89,52 +146,7 @@ class Tallies:
             tally.latency.add(call.latency)
             tally.waited.add(call.waited)
 
-    def take(self, event: object) -> None:
-        """What is no event of a kind that is counted is passed over."""
-        taker = self._takers.get(type(event).__name__)
-        if taker is not None:
-            taker(event)
-
-    def _take_event(self, event: Event) -> None:
-        if event.kind == "circuit_changed":
-            self._add("headgate_circuit_changes", "key", event.key, event.state)
-        elif event.kind in _OF_KEYS:
-            self._add(_OF_KEYS[event.kind], "key", event.key)
-
-    def _take_crawl(self, event: CrawlEvent) -> None:
-        if event.kind in _FATES:
-            self._add("headgate_addresses", "host", event.host, event.kind)
-
-    def _take_batch(self, event: BatchEvent) -> None:
-        counted = _ROWS.get(event.kind)
-        if counted is not None:
-            self._add(counted[0], "key", event.key, counted[1])
-        if event.kind in ("item_done", "item_dead"):
-            for why, seconds in event.waited.items():
-                self._add("headgate_row_wait_seconds", "reason", why, by=seconds)
-            if event.tokens:
-                self._add("headgate_tokens", "key", event.key, by=event.tokens)
-            if event.cost:
-                self._add("headgate_cost", "key", event.key, by=event.cost)
-            if event.kind == "item_dead":
-                self._add("headgate_dead_rows", "reason", event.reason.partition(":")[0])
-        elif event.kind == "cooldown_started":
-            self._add("headgate_cooldowns", "key", event.key)
-
-    def _take_resilience(self, event: ResilienceEvent) -> None:
-        kind, provider = event.event_type, event.provider
-        if kind in _RESULTS:
-            self._add("headgate_requests", "provider", provider, _RESULTS[kind])
-        elif kind == "retry_attempt":
-            self._add("headgate_retries", "provider", provider, event.error_classification or "unknown")
-        elif kind == "rate_limit_wait":
-            self._add("headgate_request_wait_seconds", "provider", provider, by=(event.wait_ms or 0) / 1e3)
-        elif kind in _CREDENTIALS:
-            self._add("headgate_credential_changes", "provider", provider, _CREDENTIALS[kind])
-        elif kind == "store_failed":
-            self._add("headgate_store_failures", "provider", provider)
-
-    def _add(self, metric: str, label: str, value: str, *more: str, by: float = 1) -> None:
+    def add(self, metric: str, label: str, value: str, *more: str, by: float = 1) -> None:
         with self.lock:
             counts = self.counts.setdefault(metric, {})
             place = (self._name(label, value), *more)
@@ -142,7 +154,7 @@ class Tallies:
 
     def _name(self, label: str, value: str) -> str:
         """Under the lock."""
-        names = self._names[label]
+        names = self.names[label]
         name = names.name(value)
         if names.left:
             self._forget(label, names.left.pop())

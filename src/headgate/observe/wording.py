@@ -4,26 +4,56 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
-from ..batch.report import BatchEvent
 from ..clock import Clock
 from ..core.words import span
-from ..crawl.report import CrawlEvent
 from ..events import Event, ResilienceEvent
 from ..wire.redaction import redact
-from .hub import AnyEvent
+
+if TYPE_CHECKING:
+    from ..batch.report import BatchEvent
+    from ..crawl.report import CrawlEvent
+    from .hub import AnyEvent
 
 LONGEST_REASON = 300
 LONGEST_KEY = 200
 
 ROUTINE = frozenset(
-    "rate_changed refused key_evicted item_done item_parked item_failed call page sent_on put_off robots sitemap "
-    "rate_limit_wait retry_attempt request_success".split()
+    [
+        "rate_changed",
+        "refused",
+        "key_evicted",
+        "item_done",
+        "item_parked",
+        "item_failed",
+        "call",
+        "page",
+        "sent_on",
+        "put_off",
+        "robots",
+        "sitemap",
+        "rate_limit_wait",
+        "retry_attempt",
+        "request_success",
+    ]
 )
 """What happens all the time."""
 ALARMING = frozenset(
-    "cannot_learn store_lost store_failed circuit_open item_dead item_lost caps_reached failed credential_retired "
-    "budget_exceeded all_providers_circuit_open".split()
+    [
+        "cannot_learn",
+        "store_lost",
+        "store_failed",
+        "circuit_open",
+        "item_dead",
+        "item_lost",
+        "caps_reached",
+        "failed",
+        "credential_retired",
+        "budget_exceeded",
+        "all_providers_circuit_open",
+        "request_failure",
+    ]
 )
 """What somebody should look at."""
 
@@ -58,8 +88,9 @@ def in_words(event: AnyEvent, clock: Clock) -> Wording:
     at = clock.wall() - (clock.now() - event.at)
     if isinstance(event, Event):
         return _wording(at, event.kind, event.key, event.reason)
-    if isinstance(event, CrawlEvent):
-        return _wording(at, event.kind, event.host, ", ".join(_of_crawl(event)))
+    if hasattr(event, "host"):  # so that who does not crawl need not load what crawls
+        crawled = cast("CrawlEvent", event)
+        return _wording(at, crawled.kind, crawled.host, ", ".join(_of_crawl(crawled)))
     return _wording(at, event.kind, event.key, ", ".join(_of_batch(event)))
 
 

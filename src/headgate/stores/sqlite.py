@@ -28,6 +28,7 @@ from .naming import shown
 from .sqlite_file import (
     MOST_DESKS,
     OfAnother,
+    all_of,
     identity_of,
     in_words,
     is_broken,
@@ -72,6 +73,8 @@ class SqliteStore:
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         """Which file is open, or was tried."""
+        self._files: tuple[tuple[int, int] | None, ...] = ()
+        """... with those beside it."""
         self._made = 0
         """New desks so far."""
 
@@ -126,7 +129,7 @@ class SqliteStore:
     # ------------------------------------------------------------------ the file
 
     def _try(self, visits: Sequence[tuple[str, Visit]], give_up_at: float) -> list[Reply]:
-        if self._connection is not None and identity_of(self.path) != self._file:  # removed or replaced
+        if self._connection is not None and all_of(self.path) != self._files:  # removed or replaced
             self._drop()
         pause = FIRST_PAUSE
         while True:
@@ -162,7 +165,7 @@ class SqliteStore:
             except BaseException:
                 connection.close()
                 raise
-            self._connection, self._file = connection, identity_of(self.path)
+            self._connection, self._file, self._files = connection, identity_of(self.path), all_of(self.path)
         return self._connection
 
     def _drop(self) -> None:

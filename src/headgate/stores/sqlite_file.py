@@ -123,6 +123,11 @@ def identity_of(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def all_of(path: str) -> tuple[tuple[int, int] | None, ...]:
+    """Which files it consists of now. Whoever has the same file open and another log than others does not see them."""
+    return tuple(identity_of(path + beside) for beside in ("", "-wal", "-shm"))
+
+
 def in_words(error: Exception, path: str) -> str:
     """Why the file cannot be used, for a person."""
     if isinstance(error, OSError):

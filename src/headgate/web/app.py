@@ -22,7 +22,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.errors import HeadgateError
 from headgate.observe.source import ActionRefusedError, Source, Sources
 
 from .apart import NotAnsweringError
@@ -33,11 +32,11 @@ from .files import page_files
 from .guard import Guard
 from .looking import Looking, View
 from .refusing import refuse
-from .scraping import Scraping
+from .scraping import Metrics, NoMetricsError, Scraping
 from .stream import EventStream, Place
 
 MOST_STREAMS = 32
-ANSWERED = (BadRequestError, NotAnsweringError, HeadgateError, HTTPException, Exception)
+ANSWERED = (BadRequestError, NotAnsweringError, NoMetricsError, HTTPException, Exception)
 OPEN_PATHS = frozenset({"/healthz"})
 
 log = logging.getLogger("headgate.web")
@@ -46,10 +45,17 @@ log = logging.getLogger("headgate.web")
 class WebApp:
     """An ASGI app. ``close`` ends the streams that are open, which a server that shuts down would else wait for."""
 
-    def __init__(self, sources: Sources, *, token: str | None, allow_hosts: Sequence[str], read_only: bool) -> None:
-        self._sources = sources
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        token: str | None,
+        allow_hosts: Sequence[str],
+        read_only: bool,
+        metrics: Metrics | None,
+    ) -> None:
         self._looking = Looking(sources)
-        self._scraping = Scraping(sources)
+        self._scraping = Scraping(sources, metrics)
         self._read_only = read_only
         self._files = page_files()
         self._streams: set[EventStream] = set()
@@ -124,9 +130,9 @@ class WebApp:
         if request.method != "GET":
             raise HTTPException(405)
         asked: Query = read_query(request.scope["query_string"], "run", "keys", "after", "since")
+        await self._looking.view()
         if len(self._streams) >= MOST_STREAMS:
             return refuse(503, f"{MOST_STREAMS} look already")
-        await self._looking.view()
         place = Place(run=asked.run, event=asked.after, since=asked.since)
         place.resume(request.headers.get("last-event-id", ""))
         stream = EventStream(
@@ -164,13 +170,15 @@ def create_app(
     token: str | None,
     allow_hosts: Sequence[str] = LOOPBACK,
     read_only: bool = False,
+    metrics: Metrics | None = None,
 ) -> WebApp:
     """The page, to be mounted into a service of one's own: ``Mount("/headgate", create_app(...))``.
 
     ``token=None`` lets in whoever reaches it, so it must be written and is for services that ask who comes
     themselves. ``allow_hosts`` are the names under which it is asked for: names, addresses, networks, or ``*``.
+    ``metrics`` is what has been counting for Prometheus, if anything has; else ``/metrics`` tells how the runs are.
     """
-    return WebApp(sources, token=token, allow_hosts=allow_hosts, read_only=read_only)
+    return WebApp(sources, token=token, allow_hosts=allow_hosts, read_only=read_only, metrics=metrics)
 
 
 def _find(view: View, run: str | None, *, only: bool = False) -> tuple[str, Source]:
@@ -193,7 +201,7 @@ async def _failed(request: Request, error: Exception) -> Response:
         return refuse(400, str(error))
     if isinstance(error, NotAnsweringError):
         return refuse(503, "the run does not answer")
-    if isinstance(error, HeadgateError):
+    if isinstance(error, NoMetricsError):
         return refuse(501, str(error))
     if isinstance(error, HTTPException):
         return refuse(error.status_code, "not by this method" if error.status_code == 405 else "there is no such thing")

@@ -29,6 +29,7 @@ from .app import WebApp, create_app
 from .coming import LOOPBACK
 from .connection import KEEP_ALIVE, Connection
 from .guard import LARGEST_HEAD, new_token
+from .scraping import Metrics
 
 BACKLOG = 64
 CLOSE_TIME = 0.6
@@ -117,6 +118,7 @@ def serve(
     token: str | None = None,
     allow_hosts: Sequence[str] = (),
     read_only: bool = False,
+    metrics: Metrics | None = None,
 ) -> Served:
     """Serve the page from now on; ``port=0`` takes a free one. ``allow_hosts`` are further names that it answers to.
 
@@ -127,7 +129,7 @@ def serve(
         raise ConfigError("host is not this machine alone: give a token too (headgate.web.new_token() makes one).")
     token = new_token() if token is None else token
     names = (*LOOPBACK, *_own_names(host), *allow_hosts)
-    app = create_app(sources, token=token, allow_hosts=names, read_only=read_only)
+    app = create_app(sources, token=token, allow_hosts=names, read_only=read_only, metrics=metrics)
     return Served(app, _listen(host, port), _reached_as(host), token)
 
 

@@ -1,6 +1,7 @@
 """What a leader learns from everybody's notes is what one process would have learned, and survives its leader."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -232,13 +233,28 @@ class TestHandingOver:
     def test_notes_that_were_not_saved_yet_are_read_again(self):
         config, learning, now = grown("aimd")
         saved, members = learning.saved(), Members()
+        members.book("a").hear(learning.word)
         members.call("a", 1, now + 0.1, now + 0.2, Outcome.RATE_LIMITED)
         notes = members.notes(now + 0.3)
         learning.take(notes, now + 0.3, 0.5)
         heir = Learning(config.gate_policy(), 2, now, learning.word)
         heir.go_on(saved, 0)
         heir.take(notes, now + 0.3, 0.5)
-        assert heir.publication(now + 0.3).rate == pytest.approx(learning.publication(now + 0.3).rate)
+        before, after = learning.publication(now).rate, heir.publication(now + 0.3).rate
+        assert after == pytest.approx(learning.publication(now + 0.3).rate)
+        assert after == pytest.approx(before)
+
+    def test_the_next_leader_does_not_cut_again_for_calls_that_left_before_a_cut_was_heard_of(self):
+        learning, members = learner(), Members()
+        members.book("b").hear(learning.word)
+        members.call("a", 1, 1000.1, 1000.2, Outcome.RATE_LIMITED)
+        learning.take(members.notes(1000.3), 1000.3, 0.5)
+        cut = learning.publication(1000.3)
+        heir = Learning(AIMD.gate_policy(), 2, 1000.4, cut.word)
+        heir.go_on(learning.saved(), 1)
+        members.call("b", 1, 1000.32, 1000.4, Outcome.RATE_LIMITED)  # it still goes by the word before
+        heir.take(members.notes(1000.5), 1000.5, 0.5)
+        assert heir.publication(1000.5).rate == pytest.approx(cut.rate)
 
     def test_it_saves_now_and_then_with_the_newest_note_it_knows(self):
         learning, members = learner(), Members()
@@ -291,12 +307,9 @@ class TestHandingOver:
     def test_nothing_is_published_that_is_no_number(self):
         learning = learner()
         learning.gate.controller.rate = float("nan")
-        learning.gate.policy = RateLimitConfig(strategy="fixed").gate_policy()
-        told = learning.publication(1000.5)
-        assert 0.0 < told.rate < float("inf")
-        learning.gate.rate = float("inf")
-        learning.gate.follow = lambda now: None
-        with pytest.raises(ValueError, match="rate=inf"):
+        assert 0.0 < learning.publication(1000.5).rate < float("inf")
+        learning.gate.policy = replace(learning.gate.policy, least=float("nan"))
+        with pytest.raises(ValueError, match="rate=nan"):
             learning.publication(1000.6)
 
     def test_no_hold_is_longer_than_any_wait_may_be(self):

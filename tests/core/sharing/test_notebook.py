@@ -89,7 +89,6 @@ class TestThereAndBack:
         assert len(text) <= LARGEST_NOTE, len(text)
         assert len(read(text, "m", 3.0)[0]) == 2 * MOST_EVENTS
 
-
     def test_a_book_full_of_long_answers_tells_their_outcomes_and_the_last_ones_whole(self):
         limits = tuple(Limit(dimension=f"dimension-{number}", limit=1e6, remaining=5e5) for number in range(8))
         chatty = Signal(outcome=Outcome.OK, limits=limits)

@@ -103,8 +103,10 @@ class Learning:
             text, checksum = learned[CHECKSUM_DIGITS:], learned[:CHECKSUM_DIGITS]
             if checksum != _checksum(text):
                 raise ValueError("this is not what was saved")
-            self.gate.load_state(_tuples(json.loads(text, parse_constant=_instant)), self.at)
+            state, cuts = _tuples(json.loads(text, parse_constant=_instant))
+            self.gate.load_state(state, self.at)
             self._check_rate()
+            self._cuts = [(int(word), int(seq)) for word, seq in cuts]
         except Exception:  # of another version or another strategy, or no such text at all: learn anew
             self.gate = Watched(self.gate.policy)
 
@@ -222,8 +224,10 @@ class Learning:
     def saved(self) -> str:
         """All that was learned, as text; empty if this strategy cannot be put away."""
         state = self.gate.to_state()
-        text = "" if state is None else json.dumps(_lists(state), separators=(",", ":"))
-        return text and _checksum(text) + text
+        if state is None:
+            return ""
+        text = json.dumps(_lists((state, self._cuts)), separators=(",", ":"))
+        return _checksum(text) + text
 
     def _summary(self) -> tuple[Any, ...]:
         gate = self.gate

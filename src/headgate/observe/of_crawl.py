@@ -1,0 +1,108 @@
+"""A crawl as it is looked at: pages done and to go, what each host waits for, how many addresses stand behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..batch.ledger import LedgerError
+from ..crawl.report import CrawlEvent
+from ..credentials import CredentialCoordinator
+from ..limiter import AdaptiveRateLimiter
+from ..wire.redaction import redact
+from .attaching import Telling
+from .snapshot import ProgressLine, WaitLine
+from .subject import Lately, States
+
+if TYPE_CHECKING:
+    from ..crawl.crawler import Crawler
+    from .hub import AnyEvent
+
+MOST_HOSTS = 200
+READ_EVERY = 5.0
+"""Seconds between two looks into the frontier for how many addresses hosts have."""
+_SHARED = {"workers": "workers", "paused": "run"}
+"""What all hosts wait for together."""
+_NOT_BLOCKED = ("", "answers", "robots")
+_COUNTED = ("fetches", "retries", "rate_limited", "refused", "sent_on", "sitemaps", "put_off", "bytes", "hosts")
+
+
+class OfCrawl:
+    kind = "crawl"
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._lately = Lately()
+        self._open: dict[str, int] = {}
+        self._read_at = float("-inf")
+        seeds = crawler.seeds
+        self.title = redact(seeds[0]) + (f" and {len(seeds) - 1:,} more" if len(seeds) > 1 else "")
+        self.clock = crawler.clock
+        self.limiter: AdaptiveRateLimiter | None = crawler.limiter
+        self.coordinators: Mapping[str, CredentialCoordinator] = {
+            redact(origin): keys.coordinator for origin, keys in crawler.credentials.items()
+        }
+        self.tellers: Sequence[Telling] = (crawler,)
+
+    def progress(self) -> ProgressLine:
+        """How many pages there will be nobody knows, so there is no total and no time to go."""
+        report = self._crawler.report()
+        return ProgressLine(
+            done=report.before + report.pages,
+            dead=report.failed_before + report.failed,
+            open=report.open,
+            in_flight=self._crawler.in_flight,
+            rate=self._lately.rate(self.clock.now(), report.pages),
+        )
+
+    def dead(self) -> Mapping[str, int]:
+        return dict(self._crawler.report().reasons)
+
+    def example(self, event: AnyEvent) -> tuple[str, str] | None:
+        if not isinstance(event, CrawlEvent) or event.kind != "failed":
+            return None
+        return event.reason.partition(":")[0], redact(event.url)
+
+    def counters(self) -> Mapping[str, float]:
+        report = self._crawler.report()
+        return {name: getattr(report, name) for name in _COUNTED}
+
+    def waits(self, credentials: States) -> list[WaitLine]:
+        hosts = self._crawler.hosts(MOST_HOSTS)
+        behind = self._behind() if any(host.waits_for == "shut" for host in hosts) else {}
+        found, together = [], dict.fromkeys(_SHARED, 0)
+        words = {}
+        for host in hosts:
+            count = max(host.waiting, behind.get(host.host, 0) - host.in_flight)
+            if host.waits_for in _SHARED:
+                together[host.waits_for] += count
+                words[host.waits_for] = host.reason
+            elif host.reason and host.waits_for not in _NOT_BLOCKED:
+                line = f"{redact(host.host)}: {redact(host.reason)}"
+                found.append(WaitLine(scope=redact(host.host), sentence=line, behind=count, seconds=host.opens_in))
+        for what, count in together.items():
+            if what in words:
+                sentence = f"the crawl is {words[what]}" if what == "paused" else words[what]
+                found.append(WaitLine(scope=_SHARED[what], sentence=sentence, behind=count))
+        return found
+
+    def _behind(self) -> Mapping[str, int]:
+        """The addresses of a host that is shut lie on disk."""
+        now = self.clock.now()
+        if now >= self._read_at + READ_EVERY:
+            self._read_at = now
+            with suppress(LedgerError):  # it ends at this very moment; what was known will do
+                self._open = self._crawler.open_by_host(MOST_HOSTS)
+        return self._open
+
+    def state(self) -> str:
+        if self._crawler.report().stopped:
+            return "stopping"
+        return "paused" if self._crawler.is_paused else "running"
+
+    def pause(self) -> None:
+        self._crawler.pause()
+
+    def resume(self) -> None:
+        self._crawler.resume()

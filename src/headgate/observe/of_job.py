@@ -1,0 +1,149 @@
+"""A batch as it is looked at: rows done and to go, what each blocked lane waits for, how many rows stand behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..batch.job import Job
+from ..batch.ledger import Counts, RowState
+from ..batch.report import BatchEvent, BatchReport
+from ..batch.runner import BatchRunner
+from ..batch.standing import LaneStanding
+from ..core.words import span
+from ..credentials import CredentialCoordinator
+from ..limiter import AdaptiveRateLimiter
+from ..wire.redaction import redact
+from .attaching import Telling
+from .of_credentials import standing
+from .snapshot import ProgressLine, WaitLine
+from .subject import Lately, States
+
+if TYPE_CHECKING:
+    from .hub import AnyEvent
+
+MOST_LANES = 200
+_NOT_ITS_OWN = ("", "rows", "workers", "paused")
+"""What a lane waits for that is no matter of its key."""
+_COUNTED = (
+    "calls",
+    "attempts",
+    "rate_limited_items_stored",
+    "rate_limited_items_redistributed",
+    "rate_limit_generations",
+    "rate_limit_participants",
+    "retries_held",
+)
+
+
+class OfJob:
+    """A ``Job``, or a ``BatchRunner`` of a program's own."""
+
+    kind = "run"
+
+    def __init__(self, job: Job | BatchRunner, rows: Callable[[], int | None] | None = None) -> None:
+        """``rows``: how many there are, where that is known from elsewhere."""
+        self._job = job if isinstance(job, Job) else None
+        self._runner = job.runner if isinstance(job, Job) else job
+        self._rows = rows
+        self._lately = Lately()
+        self.title = "" if self._job is None else redact(f"{self._job.rows.name} to {self._job.output}")
+        self.clock = self._runner.clock
+        self.limiter: AdaptiveRateLimiter | None = self._runner.limiter
+        keys = self._runner.credentials
+        self.coordinators: Mapping[str, CredentialCoordinator] = {} if keys is None else {"": keys}
+        self.tellers: Sequence[Telling] = (self._runner,)
+
+    # ------------------------------------------------------------------ how far
+
+    def progress(self) -> ProgressLine:
+        counts, total = self._counts()
+        done, dead = counts.states.get(RowState.DONE, 0), counts.states.get(RowState.DEAD, 0)
+        rate = self._lately.rate(self.clock.now(), done + dead)
+        return ProgressLine(
+            total=total,
+            done=done,
+            dead=dead,
+            open=counts.open,
+            in_flight=self._runner.standing().in_flight,
+            parked=counts.states.get(RowState.PARKED, 0) + counts.states.get(RowState.FAILED, 0),
+            rate=rate,
+            eta=None if total is None or not rate else max(0, total - done - dead) / rate,
+            tokens=counts.tokens,
+            cost=counts.cost,
+        )
+
+    def _counts(self) -> tuple[Counts, int | None]:
+        """Of a job the whole ledger's, of a runner alone what it has done itself."""
+        known = None if self._rows is None else self._rows()
+        job = self._job
+        if job is None:
+            report = self._runner.report
+            states = {RowState.DONE: report.done + report.skipped, RowState.DEAD: report.dead}
+            seen = report.seen - report.elsewhere
+            counts = Counts(seen=seen, states=states, tokens=report.tokens, cost=report.cost)
+        else:
+            counts = job.report.counts
+            known = known if job.report.rows is None else job.report.rows
+        final = counts.states.get(RowState.DONE, 0) + counts.states.get(RowState.DEAD, 0)
+        return counts, None if known is None else max(known, final)
+
+    def dead(self) -> Mapping[str, int]:
+        return dict(self._runner.report.reasons if self._job is None else self._job.report.counts.reasons)
+
+    def example(self, event: AnyEvent) -> tuple[str, str] | None:
+        if not isinstance(event, BatchEvent) or event.kind != "item_dead" or event.index is None:
+            return None
+        return event.reason.partition(":")[0], f"row {event.index + 1:,}"
+
+    def counters(self) -> Mapping[str, float]:
+        report: BatchReport = self._runner.report
+        return {name: getattr(report, name) for name in _COUNTED}
+
+    # ------------------------------------------------------------------ why it waits
+
+    def waits(self, credentials: States) -> list[WaitLine]:
+        lanes = self._runner.lanes(MOST_LANES)
+        blocked = [lane for lane in lanes if lane.waiting and lane.reason and lane.waits_for not in _NOT_ITS_OWN]
+        found = [_wait(lane, sentence(lane, credentials)) for lane in blocked]
+        found += _of_all(lanes, "paused", "run", "the run is paused by an operator")
+        found += _of_all(lanes, "workers", "workers", f"all {self._runner.workers:,} workers are busy")
+        run = self._runner.standing()
+        if run.later:
+            when = "" if run.next_in is None else f", the first in {span(run.next_in)}"
+            words = f"rows that failed are tried again in their time{when}"
+            found.append(WaitLine(scope="retries", sentence=words, behind=run.later, seconds=run.next_in))
+        return found
+
+    def state(self) -> str:
+        if self._runner.standing().is_stopping or (self._job is not None and self._job.report.stopped):
+            return "stopping"
+        return "paused" if self._runner.is_paused else "running"
+
+    def pause(self) -> None:
+        self._runner.pause()
+
+    def resume(self) -> None:
+        self._runner.resume()
+
+
+def name_of(lane: LaneStanding) -> str:
+    key = redact(lane.key)
+    return key if lane.credential is None else f"{lane.credential} of {key}"
+
+
+def _wait(lane: LaneStanding, words: str) -> WaitLine:
+    return WaitLine(scope=name_of(lane), sentence=words, behind=lane.waiting, seconds=lane.opens_in)
+
+
+def sentence(lane: LaneStanding, credentials: States) -> str:
+    state = None if lane.credential is None else credentials.get(lane.credential)
+    if lane.waits_for == "credential" and state is not None:
+        return f"{name_of(lane)} {standing(state)}"
+    return f"{name_of(lane)}: {lane.reason}"
+
+
+def _of_all(lanes: Iterable[LaneStanding], waits_for: str, scope: str, words: str) -> list[WaitLine]:
+    """Several lanes wait for one thing that they share; rows of a key are counted once."""
+    behind = {lane.key: lane.waiting for lane in lanes if lane.waits_for == waits_for and lane.waiting}
+    return [WaitLine(scope=scope, sentence=words, behind=sum(behind.values()))] if behind else []

@@ -1,0 +1,101 @@
+"""A thousand keys: found, sorted and opened, by mouse and by keyboard alone."""
+
+import pytest
+from tests.web.lively import CROSSREF, GPT, SONNET, Lively
+
+MOST_ROWS = 60
+
+
+@pytest.fixture
+def page(new_page, serve_page, until):
+    page = new_page(serve_page(Lively(keys=1_000)).url)
+    until(page, "document.querySelector('#keys-sum').textContent === '1,000 keys'")
+    return page
+
+
+def names(page):
+    return page.locator("#keys-body .name").all_inner_texts()
+
+
+def column(page, name):
+    cells = page.locator(f"#keys-body td[data-column={name}]").all_inner_texts()
+    return [float(cell.replace(",", "")) for cell in cells]
+
+
+def test_only_rows_that_can_be_seen_are_in_the_document(page):
+    assert names(page)[:3] == [SONNET, GPT, CROSSREF]
+    assert len(names(page)) < MOST_ROWS
+    page.evaluate("document.querySelector('#keys-scroll').scrollTop = 1e9")
+    page.wait_for_timeout(200)
+    assert len(names(page)) < MOST_ROWS
+    last = page.locator("#keys-body tr:not(.spacer)").last
+    assert last.get_attribute("aria-rowindex") == "1001"
+
+
+def test_a_heading_sorts_and_a_second_press_turns_it_round(page):
+    heading = page.locator("#keys-head [data-column=rate]")
+    heading.locator("button").click()
+    assert heading.get_attribute("aria-sort") == "descending"
+    rates = column(page, "rate")
+    assert rates == sorted(rates, reverse=True)
+    heading.locator("button").click()
+    assert heading.get_attribute("aria-sort") == "ascending"
+    rates = column(page, "rate")
+    assert rates == sorted(rates)
+
+
+def test_a_filter_finds_keys_by_name_and_by_state(page):
+    page.keyboard.press("/")
+    page.keyboard.type("host-0999")
+    assert names(page) == ["host-0999.example.org"]
+    assert page.inner_text("#keys-sum") == "1 of 1,000 keys"
+    page.fill("#keys-filter", "circuit open")
+    assert names(page) == [SONNET]
+    page.keyboard.press("Escape")
+    assert page.inner_text("#keys-sum") == "1,000 keys"
+
+
+def test_a_key_is_chosen_opened_and_pinned_by_keyboard_alone(page, until):
+    page.focus("#keys table")
+    for _ in range(30):
+        page.keyboard.press("ArrowDown")
+    chosen = page.locator("#keys-body [aria-selected=true]")
+    assert chosen.count() == 1
+    assert page.get_attribute("#keys table", "aria-activedescendant") == chosen.get_attribute("id")
+    key = chosen.locator(".name").inner_text()
+    page.keyboard.press("Enter")
+    assert page.inner_text("#ask-title") == key
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#ask")
+    page.keyboard.press("t")
+    until(page, "(key) => document.querySelector('#charts').innerText.startsWith(key)", key)
+    assert page.locator("#charts article").count() == 1
+    page.keyboard.press("t")
+    until(page, "document.querySelectorAll('#charts article').length === 3")
+
+
+def test_shortcuts_are_shown_and_lead_everywhere(page):
+    page.keyboard.press("?")
+    assert page.is_visible("#help")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#help")
+    for place, section in enumerate(["waits", "credentials", "timelines", "keys", "events", "dead"], 1):
+        page.keyboard.press(str(place))
+        assert page.evaluate("document.activeElement.id") == section
+    page.keyboard.press("e")
+    assert page.evaluate("document.activeElement.id") == "events-filter"
+    page.keyboard.press("p")
+    assert page.input_value("#events-filter") == "p"
+    assert not page.is_visible("#ask")
+
+
+def test_where_the_focus_is_can_be_seen_and_everything_has_a_name(page):
+    page.evaluate("document.activeElement.blur()")
+    for _ in range(25):
+        page.keyboard.press("Tab")
+        shown = "getComputedStyle(document.activeElement).outlineStyle !== 'none' || document.activeElement === document.body"
+        assert page.evaluate(shown)
+    nameless = """[...document.querySelectorAll("button, input, select, [role=img], [role=grid]")]
+      .filter((one) => one.checkVisibility() && !one.innerText?.trim() && !one.ariaLabel && !one.labels?.length)
+      .map((one) => one.outerHTML)"""
+    assert page.evaluate(nameless) == []

@@ -1,0 +1,95 @@
+"""What an operator does on the page reaches the run, after a question where it hurts, and the answer is shown."""
+
+import pytest
+from tests.web.lively import GPT, Lively
+
+from headgate.observe.snapshot import Action
+
+
+@pytest.fixture
+def run():
+    return Lively()
+
+
+@pytest.fixture
+def page(new_page, serve_page, run):
+    page = new_page(serve_page(run).url)
+    page.wait_for_selector("#waits-list li")
+    return page
+
+
+def said(page):
+    return page.locator(".toast p").last.inner_text()
+
+
+def open_key(page, key):
+    page.locator("#keys-body .name", has_text=key).click()
+    assert page.inner_text("#ask-title") == key
+
+
+def test_pausing_asks_first_and_resuming_does_not(page, run, until, keep_picture):
+    page.click("#pause")
+    assert page.inner_text("#ask-title") == "Pause abstracts.jsonl?"
+    keep_picture(page, "question")
+    page.click("#ask-choices [value=cancel]")
+    assert run.acted == []
+    page.keyboard.press("p")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#state').textContent === 'paused'")
+    assert said(page) == "Paused: calls in flight finish, no new one starts."
+    assert "Paused by an operator" in page.inner_text("#waits-list")
+    assert page.inner_text("#pause") == "Resume"
+    page.click("#pause")
+    until(page, "document.querySelector('#state').textContent === 'running'")
+    assert [action.kind for action in run.acted] == ["pause", "resume"]
+
+
+def test_a_credential_is_parked_for_some_minutes_and_freed(page, run, until):
+    page.click("[aria-label='Park team-c 11d3f0']")
+    page.fill("#ask-value", "5")
+    page.keyboard.press("Enter")
+    page.click("[aria-label='Free team-c 11d3f0']")
+    page.wait_for_selector("[aria-label='Park team-c 11d3f0']")
+    assert run.acted == [
+        Action(kind="park", target="team-c/11d3f0", value=300.0),
+        Action(kind="free", target="team-c/11d3f0"),
+    ]
+
+
+def test_a_refusal_is_shown_as_the_run_words_it(page, until):
+    page.click("[aria-label='Free old 9f01c2']")
+    assert "401: the key was revoked" in page.inner_text("#ask-text")
+    page.click("#ask-choices [value=free]")
+    page.wait_for_selector(".toast[data-tone=bad]")
+    assert said(page) == "old/9f01c2 was revoked by its provider; only a new key can take its place."
+    assert len(page.complaints) == 1
+    assert "409" in page.complaints.pop()
+
+
+def test_a_limit_is_set_checked_and_taken_away(page, run, until):
+    open_key(page, GPT)
+    page.fill("#ask-value", "many")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#ask-error") == "At most: a number above 0, please."
+    page.fill("#ask-value", "12,5")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".toast")
+    assert said(page) == f"{GPT} makes at most 12.5 calls/s from now on."
+    until(page, "document.querySelector('#charts').innerText.includes('your limit is 12.5/s')")
+    open_key(page, GPT)
+    assert page.input_value("#ask-value") == "12.5"
+    page.click("#ask-choices [value=unlimit]")
+    until(page, "!document.querySelector('#charts').innerText.includes('your limit')")
+    assert [action.value for action in run.acted] == [12.5, None]
+
+
+def test_a_page_that_only_shows_has_no_buttons_that_do(new_page, serve_page, run):
+    page = new_page(serve_page(run, read_only=True).url)
+    page.wait_for_selector("#waits-list li")
+    assert not page.is_visible("#pause")
+    assert not page.locator("#credentials-list button").first.is_visible()
+    open_key(page, GPT)
+    assert not page.is_visible("#ask-value")
+    page.keyboard.press("Escape")
+    page.keyboard.press("p")
+    assert not page.is_visible("#ask")

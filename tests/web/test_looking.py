@@ -1,0 +1,92 @@
+"""A run is looked at four times a second at most, whoever looks, and not at all when nobody does."""
+
+import contextlib
+import time
+
+from headgate.observe.snapshot import Timeline
+from headgate.web import looking
+
+
+def read_for(seconds, connections):
+    """Read what listeners are sent, so that none of them is slow."""
+    began = time.monotonic()
+    received = 0
+    for one in connections:
+        one.setblocking(False)
+    while time.monotonic() - began < seconds:
+        for one in connections:
+            with contextlib.suppress(BlockingIOError):
+                received += len(one.recv(1_000_000))
+        time.sleep(0.01)
+    return received
+
+
+def test_nobody_looks(page):
+    time.sleep(0.6)
+    assert page.run.looks == 0
+
+
+def test_twenty_look_and_the_run_is_looked_at_four_times_a_second(page):
+    with contextlib.ExitStack() as open_streams:
+        streams = [open_streams.enter_context(contextlib.closing(page.listen("?keys=key-0"))) for _ in range(20)]
+        read_for(1.5, streams)
+        for _ in range(30):
+            assert page.ask("GET /api/snapshot", page.bearer).status == 200
+        read_for(0.5, streams)
+    apart = [later - sooner for sooner, later in zip(page.run.looked_at, page.run.looked_at[1:], strict=False)]
+    assert len(apart) >= 3
+    assert min(apart) > looking.QUICKEST * 0.9
+    assert page.run.timelines_asked <= 5
+    looks = page.run.looks
+    time.sleep(0.6)
+    assert page.run.looks <= looks + 1
+
+
+def test_what_is_dear_to_look_at_is_looked_at_less_often(fake_run, fake_sources):
+    run = fake_run()
+    real = run.snapshot
+
+    def dear():
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        return real()
+
+    run.snapshot = dear
+    began = time.monotonic()
+    view = looking.take(fake_sources(run), None)
+    assert 1.9 < view.next_at - began < looking.SLOWEST + 0.1
+
+
+def test_events_are_taken_once_and_the_newest_are_kept(fake_run, fake_sources):
+    run = fake_run()
+    run.newest = 1_000
+    sources = fake_sources(run)
+    view = looking.take(sources, None)
+    assert [number for number, _ in view.runs["run-1"].events] == list(range(801, 1_001))
+    run.newest = 50_000
+    view = looking.take(sources, view)
+    numbers = [number for number, _ in view.runs["run-1"].events]
+    assert numbers == [*range(901, 1_001), *range(49_901, 50_001)]
+
+
+def test_of_a_timeline_only_what_came_after(fake_run):
+    run = fake_run()
+    three = (1.0, 2.0, 3.0)
+    run.timelines = lambda keys, since: [Timeline(key="k", at=three, rate=three, state=("held", "open", "open"))]
+    assert looking.lines(run, ("k",), 3.0) == looking.Lines(b"", 3.0)
+    assert looking.lines(run, ("k",), 2.0).newest_at == 3.0
+    assert b'"at":[3.0],"rate":[3.0]' in looking.lines(run, ("k",), 2.0).json
+
+
+def test_twenty_who_look_at_a_thousand_keys_cost_little(open_page, fake_run):
+    page = open_page(fake_run(keys=1_000))
+    clock = time.pthread_getcpuclockid(page.served._thread.ident)
+    with contextlib.ExitStack() as open_streams:
+        streams = [open_streams.enter_context(contextlib.closing(page.listen("?keys=key-0"))) for _ in range(20)]
+        read_for(0.5, streams)
+        before, began = time.clock_gettime(clock), time.monotonic()
+        received = read_for(2.0, streams)
+        share = (time.clock_gettime(clock) - before) / (time.monotonic() - began)
+    assert received > 1_000_000
+    assert share < 0.25, f"the server took {share:.0%} of a core"

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import sqlite3
 
 import redis
@@ -169,7 +170,11 @@ class FolderAway(Filed):
 
     def begin(self):
         self.state.rename(self.folder / "elsewhere")
-        self.state.touch()
+        while not self.state.is_file():
+            try:
+                self.state.touch(exist_ok=False)
+            except FileExistsError:  # a member was faster, and has made another
+                shutil.rmtree(self.state, ignore_errors=True)
 
     def end(self):
         self.state.unlink()

@@ -8,7 +8,7 @@ import redis
 from bench.redis_server import RedisServer
 
 from headgate.core.sharing.visit import Terms, Visit
-from headgate.credentials.identity import Identities
+from headgate.identity import Identities
 from headgate.stores.contract import StoreDown
 from headgate.stores.redis import DESKS, RedisStore
 

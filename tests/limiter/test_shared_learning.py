@@ -27,7 +27,7 @@ class Server:
         return 200
 
 
-def goodput(shared, members, workers, seed, rate=100.0, seconds=40.0):
+def goodput(shared, members, workers, seed, rate=100.0, seconds=30.0):
     async def main(town):
         server = Server(rate, 20.0)
         for _ in range(members):

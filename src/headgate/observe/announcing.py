@@ -126,7 +126,7 @@ class Announced:
 
 
 def sign_of_life(path: str) -> IO[bytes]:
-    """A file that is locked from the moment it can be seen: whoever sees it without a lock takes it for a dead one's."""
+    """A file that is locked from the moment it can be seen: one without a lock is taken for that of a dead run."""
     draft = path if os.name == "nt" else f"{path}.draft"  # an open file has no other name there
     file = os.fdopen(os.open(draft, os.O_RDWR | os.O_CREAT, OWNER_ONLY), "wb")
     try:

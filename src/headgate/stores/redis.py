@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.sharing.visit import Note, Reply, Visit, plain
-from ..credentials.identity import Identities
+from ..identity import Identities
 from ..errors import ConfigError
 from .contract import TIMEOUT, DeskView, MemberView, StoreDown
 from .naming import shown

@@ -22,7 +22,7 @@ from functools import lru_cache
 from ..clock import Clock, SystemClock
 from ..core.sharing.desk import MOST_NOTES, Desk
 from ..core.sharing.visit import Errand, Note, Reply, Visit
-from ..credentials.identity import Identities, state_folder
+from ..identity import Identities, state_folder
 from .contract import TIMEOUT, DeskView, StoreDown, view_of
 from .naming import shown
 from .sqlite_file import (

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from headgate.observe.snapshot import plain
@@ -25,15 +27,25 @@ def encoded(value: Any) -> bytes:
             return _quickly(value, default=plain)
         except TypeError:
             pass
-    value = plain(value)
     try:
         return _plainly(value)
     except ValueError:
-        return _plainly(_finite(value))
+        return _plainly(_finite(plain(value)))
 
 
 def _plainly(value: Any) -> bytes:
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return json.dumps(value, default=_opened, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def _opened(value: Any) -> Any:
+    """One step only: what is inside is left to the encoder, which is far quicker at it."""
+    names = _field_names(type(value))
+    return {name: getattr(value, name) for name in names} if names else plain(value)
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _finite(value: Any) -> Any:

@@ -2,8 +2,8 @@
 
 Whoever looks asks for the view. One that is fresh enough is shared; else the first who asks has a new one taken
 and the others join. So a run is looked at four times a second at most, whether one or a hundred look, and not at
-all when nobody does. A view that is dear to take (a thousand keys) is taken less often, so that taking costs at most a
-hundredth of one core.
+all when nobody does. A view that is dear to take (a thousand keys) or to send (many who look) is taken less often, so
+that all of it stays within a small share of one core.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .encoding import encoded
 QUICKEST = 0.25
 """Seconds from one view to the next, at least."""
 SLOWEST = 5.0
-SHARE = 0.01
-"""Of one core, for taking views."""
+SHARE = 0.015
+"""Of one core, for taking views and sending them."""
 MOST_RUNS = 20
 EVENTS_A_VIEW = 100
 EVENTS_KEPT = 200
@@ -86,6 +86,7 @@ class Looking:
         self._view: View | None = None
         self._taking: asyncio.Task[View] | None = None
         self._refused_until = 0.0
+        self._spent = 0.0
         self._timelines: dict[tuple[str, tuple[str, ...], float], tuple[float, asyncio.Task[Lines]]] = {}
 
     async def view(self) -> View:
@@ -101,13 +102,18 @@ class Looking:
 
     async def _take(self) -> View:
         try:
-            self._view = await self._apart.ask(partial(take, self._sources, self._view))
+            spent, self._spent = self._spent, 0.0
+            self._view = await self._apart.ask(partial(take, self._sources, self._view, spent))
         except Exception as error:
             self._refused_until = time.monotonic() + QUICKEST
             if not isinstance(error, NotAnsweringError):
                 log.warning("the runs cannot be read: %s", type(error).__name__)
             raise NotAnsweringError from None
         return self._view
+
+    def spent(self, seconds: float) -> None:
+        """Sending has cost so much of this thread's time: the next view but one comes later for it."""
+        self._spent += seconds
 
     async def timelines(self, run: str, source: Source, keys: tuple[str, ...], since: float) -> Lines:
         """Who wants the same within a second gets the same."""
@@ -130,8 +136,9 @@ class Looking:
         return await self._apart.ask(question)
 
 
-def take(sources: Sources, before: View | None) -> View:
-    """Look at every run once. Runs that cannot be read are counted and hide no other."""
+def take(sources: Sources, before: View | None, spent: float = 0.0) -> View:
+    """Look at every run once. Runs that cannot be read are counted and hide no other. What was spent before on sending
+    counts with the cost."""
     began, began_at = time.thread_time(), time.monotonic()
     known = before.runs if before is not None else {}
     all_runs = list(sources.runs())
@@ -144,7 +151,7 @@ def take(sources: Sources, before: View | None) -> View:
         except Exception as error:
             unreadable += 1
             log.debug("a run cannot be read: %s", type(error).__name__)
-    cost = time.thread_time() - began
+    cost = time.thread_time() - began + spent
     return View(
         at=time.time(),
         next_at=began_at + min(max(cost / SHARE, QUICKEST), SLOWEST),

@@ -113,8 +113,10 @@ class EventStream:
             elif not message and now - said_at >= HEARTBEAT:
                 message = _message("heartbeat", b"{}")
             if message or self._closing:
+                began = time.thread_time()
                 async with asyncio.timeout(WRITE_TIME):
                     await send({"type": "http.response.body", "body": message, "more_body": not self._closing})
+                self._looking.spent(time.thread_time() - began)
                 said_at, message = now, b""
             if self._closing:
                 return

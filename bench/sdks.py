@@ -4,9 +4,9 @@
                it is the calls; every fourth is streamed
     quota      calls and tokens by the second; a while after the first call the server halves both
 
-Nobody is told the limits. All calls are there at once, a hundred of them under way. "of the quota" is the time in which a
-caller who knew everything would have had the answered calls, by the server's own arithmetic, divided by the time it took.
-`--write` keeps the run in `bench/SDKS.md`.
+Nobody is told the limits. All calls are there at once, a hundred of them under way. "of the quota" is the time in which
+a caller who knew everything would have had the answered calls, by the server's own arithmetic, divided by the time it
+took. `--write` keeps the run in `bench/SDKS.md`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from headgate.sim.notation import Rate, Step
 RESULTS = Path(__file__).with_name("SDKS.md")
 SEED, MODEL = 1, "mock-1"
 CALLS, AT_ONCE = 2_000, 100
-RATE, TOKENS = 80.0, 4_000.0
-HALVED_AT = 14.0
+RATE, TOKENS = 40.0, 2_000.0
+HALVED_AT = 20.0
 SHORT_ANSWER = 16
 LATENCY = "100ms"
 SDKS = {"openai": (openai.AsyncOpenAI, openai.APIError), "anthropic": (anthropic.AsyncAnthropic, anthropic.APIError)}
@@ -149,7 +149,7 @@ async def warm(sdk: str) -> None:
 
 
 async def measure(sdk: str, way: str, calls: int = CALLS, plan: MockPlan | None = None) -> Figures:
-    plan = plan or MockPlan(rate=Rate(RATE), tokens=Rate(TOKENS), steps=(Step(HALVED_AT, 0.5),))
+    plan = plan or MockPlan(rate=Rate(RATE), tokens=Rate(TOKENS), steps=(Step(factor=0.5, at=HALVED_AT),))
     answered: list[int] = []
     failures: Counter[str] = Counter()
     under_way = asyncio.Semaphore(AT_ONCE)
@@ -191,10 +191,10 @@ def page(rows: list[Figures], calls: int) -> str:
         "# The vendors' clients, with Headgate and without\n\n"
         f"`python -m bench.sdks --write`, {time.strftime('%Y-%m-%d', time.gmtime())}; {versions}; "
         f"`headgate mock` over loopback.\n\n"
-        f"{calls:,} calls, {AT_ONCE} under way, every fourth streamed; {RATE:g} calls and {TOKENS:,.0f} tokens a second, half "
-        f"of both from second {HALVED_AT:g} on. Nobody is told the limits. The first half of the calls is short of tokens, "
-        'the second of calls. "Of the quota" is how long a caller who knew everything would have needed for the answered '
-        "calls, divided by how long it took.\n\n" + table(rows) + "\n"
+        f"{calls:,} calls, {AT_ONCE} under way, every fourth streamed; {RATE:g} calls and {TOKENS:,.0f} tokens "
+        f"a second, half of both from second {HALVED_AT:g} on. Nobody is told the limits. The first half of the "
+        'calls is short of tokens, the second of calls. "Of the quota" is how long a caller who knew everything would '
+        "have needed for the answered calls, divided by how long it took.\n\n" + table(rows) + "\n"
     )
 
 

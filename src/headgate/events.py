@@ -23,7 +23,7 @@ class Event:
     at: float
     """On the limiter's clock."""
     kind: str
-    """rate_changed, circuit_changed, held, refused, key_evicted or cannot_learn."""
+    """rate_changed, circuit_changed, held, refused, limited, key_evicted or cannot_learn."""
     key: str
     reason: str
     rate: float
@@ -73,3 +73,9 @@ class ResilienceEvent:
     correlation_id: str | None = None
     credential: str | None = None
     """The label of the credential, never the secret."""
+
+
+def is_wanted(listener: object, kind: str) -> bool:
+    """Whether to make an event of this kind: a listener that hears too many of them says so (``wants``)."""
+    wants = getattr(listener, "wants", None)
+    return wants is None or wants(kind)

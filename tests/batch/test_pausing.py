@@ -54,7 +54,9 @@ def test_it_is_said_why(play):
         seen = []
         at(lab.clock, 5.0, lambda: (seen.extend(runner.lanes()), runner.resume()))
         await runner.run(range(5))
-        assert [(lane.waits_for, lane.reason, lane.waiting) for lane in seen] == [("paused", "paused by an operator", 5)]
+        assert [(lane.waits_for, lane.reason, lane.waiting) for lane in seen] == [
+            ("paused", "paused by an operator", 5)
+        ]
 
     play(scenario)
 

@@ -79,7 +79,7 @@ class OutOfMemory(Served):
 
 class Slow(FarAway):
     felt = False
-    delay = slow_by = 0.02
+    delay = 0.02
 
     def begin(self):
         self.tell_line("delay", self.delay)
@@ -96,7 +96,7 @@ class SlowToTheLimit(Slow):
 
 class TooSlow(Slow):
     felt = True
-    delay, slow_by = 0.2, 0.0
+    delay = 0.2
 
 
 class FailingOver(FarAway):

@@ -59,7 +59,7 @@ class Ground:
     replaces = False
     """Whether it is a member that fails."""
     slow_by = 0.0
-    """Seconds by which each answer comes later, if it comes at all."""
+    """Seconds by which answers come later, where that is almost too late."""
     is_shared = True
     """Whether other processes can find the store."""
 

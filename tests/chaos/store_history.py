@@ -18,8 +18,8 @@ NOTICED = 0.1
 """Seconds within which a fault is noticed by a busy member, and another's refusal heard of."""
 BACK_WITHIN = 5.0
 LONGEST_WAIT = 0.06
-SLOWER = 0.01
-"""Seconds that a visit takes beyond the delay on its way."""
+SLOWER = 0.015
+"""Seconds that a visit takes beyond the delay on its way, on a busy machine."""
 NOISY = 0.1
 """A period of which the machine took a larger share says nothing of how much work can be done."""
 LOOK_EVERY = 2.0
@@ -57,8 +57,8 @@ class History:
         """By process."""
         self.told, self.handed, self.rested = [], [], []
         self.failures, self.in_step_after = {}, []
-        self.gone = {}
-        """Members that were killed, and when."""
+        self.gone, self.blind = {}, set()
+        """Members that were killed, and when; and those that could not look at what is known when they came."""
 
     def hear(self, line):
         """One line of a process; see ``store_member.py``."""
@@ -77,6 +77,8 @@ class History:
                 self.handed.append((float(at), member, label))
             case "rested", member, at, label, seconds:
                 self.rested.append((float(at), member, label, float(seconds)))
+            case "blind", member:
+                self.blind.add(member)
             case "failures", member, count:
                 self.failures[member] = int(count)
             case _:
@@ -112,14 +114,17 @@ class History:
         """
         self.permits.sort()
         assert not self.crashes, self.crashes
-        assert self.faults
-        measured = {"faults": len(self.faults), "permits": len(self.permits)}
+        measured = {"faults": len(self.faults), "permits": len(self.permits), "noise": self.noise()}
         measured |= self._windows() | self._waits(slow) | self._work() | self._steps() | self._refusals()
         if felt:
             measured |= self._events()
         measured |= self._credentials()
-        wrong = [name for name, value in measured.items() if isinstance(value, tuple) and not value[0] <= value[1]]
-        return measured, wrong
+        return measured, [name for name, said in measured.items() if isinstance(said, tuple) and said[0] > said[1]]
+
+    def noise(self):
+        """Of how much of the time the machine kept one of the processes waiting."""
+        begin, end = self.faults[0].begun_at, self.permits[-1].given_at
+        return max((self.delayed(process, begin, end) for process in self.late), default=0.0) / (end - begin)
 
     def _windows(self):
         """No second holds more than the limit and 1 %, and a lease of each member for each fault that it overlaps."""
@@ -150,11 +155,12 @@ class History:
                 process = permit.member.partition(".")[0]
                 wait = permit.given_at - permit.asked_at - self.delayed(process, permit.asked_at, permit.given_at)
                 (away if any(begin <= permit.asked_at <= end for begin, end in self.faults) else usual).append(wait)
+        longest = max(LONGEST_WAIT, 2 * (slow + SLOWER) if slow else 0.0)
         return {
-            "p99 wait while away": (percentile(away, 0.99), max(LONGEST_WAIT, 2 * (slow + SLOWER))),
-            "p50 wait while away": percentile(away, 0.5),
-            "longest wait while away": max(away, default=0.0),
             "calls while away": len(away),
+            "... that waited too long": (sum(wait > longest for wait in away), max(1, 0.01 * len(away))),
+            "p50 wait while away": percentile(away, 0.5),
+            "p99 wait while away": percentile(away, 0.99),
             "p99 wait otherwise": percentile(usual, 0.99),
         }
 
@@ -231,10 +237,11 @@ class History:
         for at, member, label in self.handed:
             handed[label].append((at, member))
         for rested_at, by, label, seconds in self.rested:
-            kept_at = self._over_at(rested_at) + LOOK_EVERY + LATER
+            kept_at = self._looked_at(rested_at)
             for at, member in handed[label]:
-                looked_at = came_at[member] if came_at[member] > kept_at else kept_at + LOOK_EVERY
-                wrong += (rested_at if by == member else looked_at) < at < rested_at + seconds
+                is_new = came_at[member] > kept_at and member not in self.blind
+                known_at = came_at[member] if is_new else self._looked_at(max(kept_at, came_at[member]))
+                wrong += (rested_at if by == member else known_at) < at < rested_at + seconds
         newcomers = sum(came_at[member] > self.faults[-1].ended_at for _, member, _ in self.handed)
         return {
             "rests": len(self.rested),
@@ -242,12 +249,13 @@ class History:
             "resting credentials that were handed out": (wrong, 0),
         }
 
-    def _over_at(self, at):
-        """When the fault of that instant was over for all; that instant if there was none."""
+    def _looked_at(self, at):
+        """By when a coordinator has looked at its store, which it cannot during a fault."""
+        by = at + LOOK_EVERY + LATER
         for fault, after in zip(self.faults, self.in_step_after, strict=True):
-            if fault.begun_at <= at <= fault.ended_at:
-                return fault.ended_at + after
-        return at
+            if fault.begun_at - NOTICED <= by and fault.ended_at + after >= at:
+                by = max(by, fault.ended_at + after) + LOOK_EVERY
+        return by
 
 
 def percentile(values, share):

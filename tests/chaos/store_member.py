@@ -14,6 +14,7 @@ Lines that come in (stdin):                      Lines that go out, instants on 
                                                      late PROCESS FROM TO             the machine kept the loop waiting
                                                      handed MEMBER AT LABEL           a credential
                                                      rested MEMBER AT LABEL SECONDS
+                                                     blind MEMBER                     credentials: no first look
                                                      failures MEMBER COUNT            at the end
                                                      crash MEMBER WHAT
 """
@@ -77,6 +78,8 @@ class Member:
         self.keys = CredentialCoordinator(
             [f"secret-{number:03}" for number in range(CREDENTIALS)], at_once=None, store=credentials
         )
+        if self.keys.store_failures:
+            say("blind", name)
         self.rests, self.rng, self.state = [], random.Random(name), None
 
     def hear(self, event):

@@ -123,6 +123,20 @@ class TestWhoGetsWhat:
 
         assert shared(main, fixed(200.0)) >= 0.8
 
+    @pytest.mark.parametrize("callers", [1, 4])
+    def test_the_way_of_most_calls_is_local(self, shared, callers):
+        """One caller after the other asks the store no more often than many at once."""
+
+        async def main(town):
+            for _ in range(2):
+                town.work(town.join(), callers)
+            await town.until(3.0)
+            return town.started(1.0, 3.0), town.store.visits / town.started(0.0, 3.0)
+
+        started, visits = shared(main, fixed(2000.0))
+        assert started >= 0.98 * 2 * 2000
+        assert visits <= 0.2
+
     def test_members_come_and_find_each_other_by_the_key_alone(self, shared):
         async def main(town):
             here, there = town.join(), town.join()

@@ -8,6 +8,7 @@ import pytest
 from headgate.batch.report import BatchEvent
 from headgate.crawl.report import CrawlEvent
 from headgate.events import Event, ResilienceEvent
+from headgate.observe.hub import Hub
 from headgate.observe.ring import MOST_A_SECOND, MOST_KEPT, MOST_KINDS, Ring
 from headgate.sim.virtual import VirtualClock
 
@@ -73,9 +74,12 @@ def test_it_is_bounded_however_long_it_goes_on_and_however_many_kinds_there_are(
 
 def test_threads_lose_no_number(clock):
     ring = Ring(clock)
-    threads = [
-        threading.Thread(target=lambda name=name: [ring(event(f"kind-{name}")) for _ in range(500)]) for name in range(8)
-    ]
+
+    def tell(kind):
+        for _ in range(500):
+            ring(event(kind))
+
+    threads = [threading.Thread(target=tell, args=(f"kind-{number}",)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -97,8 +101,8 @@ def test_threads_lose_no_number(clock):
             ("cooldown_started", "api/key-1", "for 30.0 s"),
         ),
         (
-            CrawlEvent(at=50.0, kind="failed", host="a.test", url=f"https://a.test/?api_key={SECRET}", reason="dns: gone"),
-            ("failed", "a.test", "dns: gone, https://a.test/?api_key=***"),
+            CrawlEvent(at=50.0, kind="failed", host="a.test", url=f"https://a.test/?key={SECRET}", reason="dns: gone"),
+            ("failed", "a.test", "dns: gone, https://a.test/?key=***"),
         ),
         (
             ResilienceEvent(
@@ -134,3 +138,25 @@ def test_what_an_operator_did_is_always_kept(clock):
     for _ in range(100):
         ring.say("operator", "", "paused")
     assert len(ring.after(0)) == 100
+
+
+def test_what_is_not_even_made_is_counted_as_left_out(clock):
+    ring, hub, made = Ring(clock), Hub(), 0
+    hub.add(ring)
+    for _ in range(1_000):
+        if hub.wants("item_done"):
+            made += 1
+            hub(BatchEvent(at=50.0, kind="item_done"))
+    assert made == MOST_A_SECOND
+    assert (ring.number, ring.left_out, ring.kinds["item_done"]) == (1_000, 1_000 - MOST_A_SECOND, 1_000)
+
+
+def test_another_listener_that_wants_all_gets_all(clock):
+    ring, hub, heard = Ring(clock), Hub(), []
+    hub.add(ring)
+    hub.add(heard.append)
+    for _ in range(1_000):
+        assert hub.wants("item_done")
+        hub(BatchEvent(at=50.0, kind="item_done"))
+    assert len(heard) == ring.number == 1_000
+    assert ring.left_out == 1_000 - MOST_A_SECOND

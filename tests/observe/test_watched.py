@@ -97,7 +97,9 @@ class TestProgram:
             watched = Watched(credentials=keys)
             waiting = [asyncio.ensure_future(keys.acquire_async()) for _ in range(3)]
             await asyncio.sleep(0)
-            assert sentences(watched.snapshot()) == {"openai": ("key-2 of openai rests 41.0 s: its quota is used up", 3)}
+            assert sentences(watched.snapshot()) == {
+                "openai": ("key-2 of openai rests 41.0 s: its quota is used up", 3)
+            }
             for task in waiting:
                 task.cancel()
 
@@ -128,7 +130,7 @@ class TestProgram:
 
     def test_a_snapshot_is_made_once_for_all_who_ask_at_once(self):
         clock = VirtualClock()
-        limiter, watched = watched_program(clock)
+        _, watched = watched_program(clock)
         first = watched.snapshot()
         assert watched.snapshot() is first
         clock.advance(0.3)

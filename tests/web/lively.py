@@ -339,7 +339,7 @@ class Lively(Source):
         if one.refused:
             kind, reason = "refused", "429, Retry-After: 20" if key == GPT else "429 without a time"
         elif number % 4 == 0 and one.state == "open":
-            kind, reason = "row_done", f"row {30_000 + number:,} in {1000 * one.latency:.0f} ms"
+            kind, reason = "item_done", f"row {30_000 + number:,} in {1000 * one.latency:.0f} ms"
         elif number % 37 == 0:
             kind, reason = "credential_rested", "team-b: daily quota used up"
         return EventLine(number=number, at=self.began_at + elapsed, kind=kind, key=key, reason=reason)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.decision import UNKNOWN, Outcome
 from ..errors import CostTooLargeError, Failed
+from ..events import is_wanted
 from ..limiter.checks import check_cost
 from ..wire.redaction import redact
 from .bell import Bell
@@ -260,7 +261,7 @@ class Run:
     def tell(self, kind: str, key: str = "", item: Item | None = None, **facts: Any) -> None:
         """Tell whoever listens; a listener that raises costs nobody a row."""
         listener = self.runner.on_event
-        if listener is None or not getattr(listener, "is_heard", True):
+        if listener is None or not is_wanted(listener, kind):
             return
         if item is not None:
             tokens, money, waited = item.totals()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..clock import Clock
+from ..events import is_wanted
 from .report import CrawlEvent, CrawlReport
 from .visit import Arrived, Call, Fate, PutOff, SentOn
 
@@ -23,7 +24,7 @@ class Telling:
     def tell(self, kind: str, host: str = "", **facts: Any) -> None:
         """Tell whoever listens; a listener that raises costs nobody a page."""
         listener = self._listener()
-        if listener is None or not getattr(listener, "is_heard", True):
+        if listener is None or not is_wanted(listener, kind):
             return
         try:
             listener(CrawlEvent(at=self._clock.now(), kind=kind, host=host, **facts))

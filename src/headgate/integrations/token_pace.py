@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..batch.tokens import Usage
 from ..core.signal import Limit, Signal
 
-SLOWEST_LEARNING = 0.02
+SLOWEST_LEARNING = 0.05
 """How much the newest call counts at least; the first ones count in full."""
 LARGER = 1.03
 """A little more than the average, since the next call may be a larger one."""

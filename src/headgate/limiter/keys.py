@@ -164,6 +164,8 @@ class Keys:
 
     def look(self, key: str, now: float) -> KeyGate | None:
         """The gate of a key as it is; None if there is none. It is not touched, and a packed one stays packed."""
+        if key in self.gates:
+            return self.gates[key]
         name = self._aliases.get(key) or self._name(key)
         packed = self.packed.get(name)
         return self.gates.get(name) if packed is None else self._make(name, packed, now)

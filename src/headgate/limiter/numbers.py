@@ -45,6 +45,7 @@ class NumberedGate(KeyGate):
         "_next",
         "_polled_at",
         "_polled_cost",
+        "_quick",
         "_pool",
         "_ranges",
         "_short_of",
@@ -78,6 +79,8 @@ class NumberedGate(KeyGate):
         self._short_until, self._short_of = NEVER, ""
         """What the desk had too little of, and when to ask again."""
         self._asks_out: tuple[tuple[int, Cost], ...] = ()
+        self._quick = False
+        """Whether the last two calls came one right after the other."""
         self._used = self._missed = 0
         """Numbers used since the last visit; whether somebody found none."""
         self._polled_at, self._polled_cost = NEVER, NOTHING
@@ -153,7 +156,7 @@ class NumberedGate(KeyGate):
             self._polled_at = now
         if objection.code in ("pace", "share"):
             self.book.waited_at = now
-        if now >= self._ask_from and not self.asked and (self._needs_more() or self.terms.limits):
+        if now >= self._ask_from and not self.asked and (self._needs_more(0, now) or self.terms.limits):
             self.want(now)
 
     def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Permit:
@@ -182,11 +185,12 @@ class NumberedGate(KeyGate):
             self._next += 1.0
             self.tokens -= 1.0
         self._used += numbers
+        self._quick = now < self.last_sent_at + PERIOD
         self.seq, self.last_sent_at = seq, now
         self.flight.out[seq] = now
         if self.controller.learns or seq == self.probe:
             self.book.send(seq, now)
-        if now >= self._ask_from and not self.asked and self._needs_more():
+        if now >= self._ask_from and not self.asked and self._needs_more(numbers, now):
             self.want(now)
 
     def end_of_line(self, now: float) -> None:
@@ -210,9 +214,14 @@ class NumberedGate(KeyGate):
         """How many numbers are held."""
         return self.left + sum(count for _, count in self._ranges)
 
-    def _needs_more(self) -> bool:
-        """Whether more is wanted than is held: by those in line, or, if all goes on like this, soon."""
-        return max(self._missed if self.line is None else self.line.requests, 2 * self._used) > self.holds
+    def _needs_more(self, leaving: int, now: float) -> bool:
+        """Whether more is wanted than is held: by those in line but who just leaves, or soon."""
+        wanted = self._missed if self.line is None else self.line.requests - leaving
+        return max(wanted, self._soon(now)) > self.holds
+
+    def _soon(self, now: float) -> int:
+        """How many numbers the next calls will want, if all goes on like this."""
+        return 2 * self._used if (self._used > 1 or self._quick) and now < self.last_sent_at + PERIOD else 0
 
     def _due_at(self, wanted: float, due: float, now: float) -> float | None:
         """When the line reaches number ``due``, counted from the first; None unless as many as wanted are held."""
@@ -244,10 +253,9 @@ class NumberedGate(KeyGate):
     def _wishes(self, now: float) -> tuple[tuple[int, Cost], ...]:
         line, held = self.line, self.holds
         if line is None or (not self.terms.limits and line.requests == len(line)):
-            soon = 2 * self._used if self._used > 1 and now < self.last_sent_at + PERIOD else 0
-            wanted = max(int(self.is_polled(now)) if line is None else len(line), soon) - held
             if line is None and self.terms.limits:
-                return ((1, self._needed_of(self._polled_cost)),) if wanted > 0 else ()
+                return ((1, self._needed_of(self._polled_cost)),) if self.is_polled(now) and not held else ()
+            wanted = max(int(self.is_polled(now)) if line is None else len(line), self._soon(now)) - held
             return ((wanted, NOTHING),) if wanted > 0 else ()
         asks: list[tuple[int, Cost]] = []
         covered = dict(self._pool)

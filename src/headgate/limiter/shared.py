@@ -426,9 +426,7 @@ class SharedGate(NumberedGate):
             share_of_others = (reply.line - line) / max(1.0, reply.rate * (now - told_at))
             self.debt = max(0, round(min(1.0, share_of_others) * self._spent_alone["requests"]))
         self._rest = max(0.0, self.opens_at - now)
-        self._refund_all(
-            self._overdrawn(), now
-        )  # not before: what is said to a store that is too slow counts each time
+        self._refund_all(self._overdrawn(), now)  # not before: a store that is too slow hears every attempt
         self._is_urgent = self._rest > 0 or self.waited_for
         self.alone, self._spent_alone = False, {}
         self._settle_in(self._policy_together, now)

@@ -37,6 +37,7 @@ class Telling:
     def listen(self, listener: Callable[[Event], None] | None) -> None:
         """From now on this one is told. One that may have nobody to pass it on to says so (``when_heard``)."""
         self.listener = listener
+        self._wants: Callable[[str], bool] | None = getattr(listener, "wants", None)
         when_heard: Callable[[Telling], None] | None = getattr(listener, "when_heard", None)
         if when_heard is not None:
             when_heard(self)
@@ -72,7 +73,7 @@ class Telling:
         if gate.breaker.state is not state:
             self.note("circuit_changed", gate, now, f"{state.value} to {gate.breaker.state.value}")
         learned = gate.learned_rate
-        if learned != rate:
+        if learned != rate and (self._wants is None or self._wants("rate_changed")):
             self.note("rate_changed", gate, now, f"{rate:.4g} to {learned:.4g} calls/s, {gate.controller.why()}")
         if gate.opens_at > max(shut_until, now):
             self.note("held", gate, now, gate.why(now))

@@ -44,11 +44,16 @@ class Teller(Protocol):
 
 
 class _Ear:
-    __slots__ = ("faults", "listener")
+    """A listener may have a method ``wants(kind)``: an event that nobody wants is not even made; it is told to
+    ``missed(kind)``, if there is one."""
+
+    __slots__ = ("faults", "listener", "missed", "wants")
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.faults = 0
+        self.wants: Callable[[str], bool] | None = getattr(listener, "wants", None)
+        self.missed: Callable[[str], None] | None = getattr(listener, "missed", None)
 
 
 class Hub:
@@ -66,6 +71,16 @@ class Hub:
                 ear.faults = 0
             except Exception as error:
                 self._failed(ear, error)
+
+    def wants(self, kind: str) -> bool:
+        """Whether an event of this kind is worth making now. Who asks makes it then, or does not."""
+        for ear in self._ears:
+            if ear.wants is None or ear.wants(kind):
+                return True
+        for ear in self._ears:
+            if ear.missed is not None:
+                ear.missed(kind)
+        return False
 
     def add(self, listener: Listener) -> None:
         """From now on this one hears everything; adding it again changes nothing."""

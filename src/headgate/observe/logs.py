@@ -36,9 +36,13 @@ class LogListener:
         self._as_json = as_json
         self._clock: Clock = SystemClock() if clock is None else clock
 
+    def wants(self, kind: str) -> bool:
+        """Whether anybody would read of it; whether it is grave enough shows in its words alone."""
+        return self._log.isEnabledFor(logging.DEBUG if kind in ROUTINE else logging.WARNING)
+
     def __call__(self, event: AnyEvent) -> None:
         log = self._log
-        if not log.isEnabledFor(logging.DEBUG if kind_of(event) in ROUTINE else logging.WARNING):
+        if not self.wants(kind_of(event)):
             return
         said = in_words(event, self._clock)
         if not log.isEnabledFor(said.level):

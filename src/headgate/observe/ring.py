@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
@@ -28,8 +29,9 @@ OTHERS = "other"
 class Ring:
     """A listener for a ``Hub``. Safe for threads."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, also: Callable[[AnyEvent], None] | None = None) -> None:
+        """``also`` is called with each event that is kept."""
+        self._clock, self._also = clock, also
         self._lines: deque[EventLine] = deque(maxlen=MOST_KEPT)
         self._lock = threading.Lock()
         self._second = -1
@@ -47,6 +49,17 @@ class Ring:
         if number is not None:
             said = in_words(event, self._clock)  # without the lock: it takes a while
             self._keep(EventLine(number=number, at=said.at, kind=said.kind, key=said.key, reason=said.reason))
+            if self._also is not None:
+                self._also(event)
+
+    def wants(self, kind: str) -> bool:
+        """Whether one more of these would be kept."""
+        return self._kept.get(kind, 0) < MOST_A_SECOND or int(self._clock.now()) != self._second
+
+    def missed(self, kind: str) -> None:
+        """There was one, which nobody wanted."""
+        with self._lock:
+            self._count(kind)
 
     def say(self, kind: str, key: str, reason: str) -> None:
         """Something that no part of a run tells: what an operator did, say. It is always kept."""

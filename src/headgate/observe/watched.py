@@ -90,7 +90,7 @@ class Watched:
         self.kind, self.title = kind or subject.kind, title or subject.title or kind or subject.kind
         self.run = f"{self.kind}-{os.getpid()}-{secrets.token_hex(3)}"
         self.hub = Hub() if hub is None else hub
-        self.ring = Ring(self.clock)
+        self.ring = Ring(self.clock, self._hear)
         self.history = History()
         self.keys = None if subject.limiter is None else KeysSeen(subject.limiter)
         self.credentials = CredentialsSeen(subject.coordinators)
@@ -99,16 +99,21 @@ class Watched:
         self._last: RunSnapshot | None = None
         self._fresh_until = float("-inf")
         self._lock = threading.Lock()
-        self._is_over = threading.Event()
+        self._is_started, self._is_over = False, threading.Event()
         self._thread: threading.Thread | None = None
         self._listening: list[tuple[Telling, Any, Any]] = []
 
     # ------------------------------------------------------------------ from beginning to end
 
     def start(self, *steps: Callable[[], None], alone: bool = True) -> Self:
-        """Listen from now on, and look by a thread of its own (``alone``), which does these ``steps`` each time too."""
+        """Listen from now on, and look by a thread of its own (``alone``), which does these ``steps`` each time too.
+
+        Starting it again changes nothing.
+        """
+        if self._is_started:
+            return self
+        self._is_started = True
         self.hub.add(self.ring)
-        self.hub.add(self._hear)
         subject = self._subject
         limiters = () if subject.limiter is None else (subject.limiter,)
         for teller in (*limiters, *subject.coordinators.values(), *subject.tellers):
@@ -134,7 +139,6 @@ class Watched:
                 teller.on_event = before
         self._listening.clear()
         self.hub.remove(self.ring)
-        self.hub.remove(self._hear)
         with self._lock:
             self._last = self._make()
 

@@ -16,7 +16,7 @@ from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
 from ..core.decision import CircuitState
 from ..errors import ConfigError
-from ..events import Event, ResilienceEvent
+from ..events import Event, ResilienceEvent, is_wanted
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.snapshot import KeySnapshot
 from ..wire.urls import host_key
@@ -121,7 +121,7 @@ class ProviderResilienceManager:
 
     def tell(self, event_type: str, provider: str, **facts: Any) -> None:
         """Tell whoever listens; a listener that raises costs nobody a call."""
-        if self.on_event is None or not getattr(self.on_event, "is_heard", True):
+        if self.on_event is None or not is_wanted(self.on_event, event_type):
             return
         from datetime import UTC, datetime  # here, because most programs do not listen
 

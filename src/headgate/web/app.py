@@ -112,7 +112,7 @@ class WebApp:
         view = await self._looking.view()
         if asked.run is not None:
             _find(view, asked.run)
-        return _json(b"".join(view.json(whole=asked.run, read_only=self._read_only)))
+        return _json(view.json(whole=asked.run, read_only=self._read_only)[0])
 
     async def _events(self, request: Request) -> Response:
         asked = read_query(request.scope["query_string"], "run", "after", "most")

@@ -39,7 +39,7 @@ def _plainly(value: Any) -> bytes:
 
 def _opened(value: Any) -> Any:
     """One step only: what is inside is left to the encoder, which is far quicker at it."""
-    names = _field_names(type(value))
+    names = _field_names(value.__class__)
     return {name: getattr(value, name) for name in names} if names else plain(value)
 
 

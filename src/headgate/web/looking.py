@@ -13,7 +13,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -27,7 +27,7 @@ from .encoding import encoded
 QUICKEST = 0.25
 """Seconds from one view to the next, at least."""
 SLOWEST = 5.0
-SHARE = 0.015
+SHARE = 0.01
 """Of one core, for taking views and sending them."""
 MOST_RUNS = 20
 EVENTS_A_VIEW = 100
@@ -61,14 +61,19 @@ class View:
     more_runs: int
     unreadable: int
     """Runs that are there and did not say how they are."""
+    _said: dict[tuple[str | None, bool], tuple[bytes, bytes]] = field(default_factory=dict)
 
     def json(self, *, whole: str | None, read_only: bool) -> tuple[bytes, bytes]:
-        """The view as it is sent, in two parts: what stands around the runs, and the runs. The one that is named is
-        whole, of the others only the heads are there; without a name all are whole."""
-        about = {"schema": SCHEMA, "at": self.at, "read_only": read_only, "more_runs": self.more_runs}
-        around = encoded({**about, "unreadable": self.unreadable})
-        runs = (one.json if whole in (None, name) else one.head for name, one in self.runs.items())
-        return around[:-1], b',"runs":[%b]}' % b",".join(runs)
+        """The view as it is sent, and its runs alone, by which one sees whether anything changed. The run that is named
+        is whole, of the others only the heads are there; without a name all are whole. Whoever asks the same is given
+        the same bytes."""
+        said = self._said.get((whole, read_only))
+        if said is None:
+            about = {"schema": SCHEMA, "at": self.at, "read_only": read_only, "more_runs": self.more_runs}
+            around = encoded({**about, "unreadable": self.unreadable})
+            runs = b",".join(one.json if whole in (None, name) else one.head for name, one in self.runs.items())
+            said = self._said[whole, read_only] = (b'%b,"runs":[%b]}' % (around[:-1], runs), runs)
+        return said
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class Looking:
         self._taking: asyncio.Task[View] | None = None
         self._refused_until = 0.0
         self._spent = 0.0
+        self._complained = False
         self._timelines: dict[tuple[str, tuple[str, ...], float], tuple[float, asyncio.Task[Lines]]] = {}
 
     async def view(self) -> View:
@@ -106,9 +112,11 @@ class Looking:
             self._view = await self._apart.ask(partial(take, self._sources, self._view, spent))
         except Exception as error:
             self._refused_until = time.monotonic() + QUICKEST
-            if not isinstance(error, NotAnsweringError):
+            if not self._complained:
                 log.warning("the runs cannot be read: %s", type(error).__name__)
+            self._complained = True
             raise NotAnsweringError from None
+        self._complained = False
         return self._view
 
     def spent(self, seconds: float) -> None:

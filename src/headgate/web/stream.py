@@ -72,7 +72,7 @@ class EventStream:
         self._left = False
         self._closing = False
         self._timelines_next_at = 0.0
-        self._shown = b""
+        self._shown: bytes | None = None
         self._run: RunView | None = None
         self.loop = asyncio.get_running_loop()
 
@@ -99,7 +99,7 @@ class EventStream:
 
     async def _tell(self, send: Send) -> None:
         said_at = time.monotonic()
-        message = RETRY
+        message = [RETRY]
         while not self._left:
             now = time.monotonic()
             next_at = now + QUICKEST
@@ -107,17 +107,20 @@ class EventStream:
                 with suppress(NotAnsweringError):
                     view = await self._looking.view()
                     next_at = view.next_at
-                    message += b"".join(self._news(view)) + await self._timelines(now)
+                    message += self._news(view)
+                    message += await self._timelines(now)
             if self._closing:
-                message += _message("closing", b"{}")
+                message.append(_message("closing", b"{}"))
             elif not message and now - said_at >= HEARTBEAT:
-                message = _message("heartbeat", b"{}")
-            if message or self._closing:
+                message.append(_message("heartbeat", b"{}"))
+            if message:
                 began = time.thread_time()
                 async with asyncio.timeout(WRITE_TIME):
-                    await send({"type": "http.response.body", "body": message, "more_body": not self._closing})
+                    body = b"".join(message)
+                    await send({"type": "http.response.body", "body": body, "more_body": not self._closing})
                 self._looking.spent(time.thread_time() - began)
-                said_at, message = now, b""
+                said_at = now
+                message.clear()
             if self._closing:
                 return
             with suppress(TimeoutError):
@@ -128,10 +131,10 @@ class EventStream:
         place = self._place
         if place.run is None:
             place.run = next(iter(view.runs), None)
-        about, runs = view.json(whole=place.run or "", read_only=self._read_only)
+        snapshot, runs = view.json(whole=place.run or "", read_only=self._read_only)
         if runs != self._shown:
             self._shown = runs
-            yield _message("snapshot", about + runs)
+            yield _message("snapshot", snapshot)
         self._run = view.runs.get(place.run) if place.run is not None else None
         if self._run is None:
             return
@@ -141,21 +144,21 @@ class EventStream:
             body = b'{"run":%b,"events":[%b]}' % (encoded(place.run), b",".join(line for _, line in new))
             yield _message("events", body, place)
 
-    async def _timelines(self, now: float) -> bytes:
+    async def _timelines(self, now: float) -> list[bytes]:
         run, place = self._run, self._place
         if run is None or place.run is None or not self._keys or now < self._timelines_next_at:
-            return b""
+            return []
         self._timelines_next_at = now + TIMELINES_EVERY
         try:
             lines = await self._looking.timelines(place.run, run.source, self._keys, place.since)
         except Exception:  # charts stand still; what is wrong with the run is seen by its view
-            return b""
+            return []
         if not lines.json:
-            return b""
+            return []
         place.since = lines.newest_at
-        return _message("timelines", b'{"run":%b,"timelines":%b}' % (encoded(place.run), lines.json), place)
+        return [_message("timelines", b'{"run":%b,"timelines":%b}' % (encoded(place.run), lines.json), place)]
 
 
 def _message(kind: str, data: bytes, place: Place | None = None) -> bytes:
-    head = f"event: {kind}\n" if place is None else f"id: {place}\nevent: {kind}\n"
-    return head.encode("ascii") + b"data: " + data + b"\n\n"
+    head = f"event: {kind}" if place is None else f"id: {place}\nevent: {kind}"
+    return b"%b\ndata: %b\n\n" % (head.encode("ascii"), data)

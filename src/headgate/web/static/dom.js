@@ -58,5 +58,8 @@ const spoken = byId("spoken");
 /** Say it to those who do not see it. */
 export const speak = (sentence) => write(spoken, sentence);
 
-/** Whether keys that are pressed there are text. */
-export const typing = (element) => /^(INPUT|SELECT|TEXTAREA)$/.test(element?.tagName ?? "") || Boolean(element?.closest?.("dialog"));
+/** Whether keys that are pressed there are text or an answer. A dialog that was just closed may still have the focus. */
+export function typing(element) {
+  const dialog = element?.closest?.("dialog");
+  return dialog ? dialog.open : /^(INPUT|SELECT|TEXTAREA)$/.test(element?.tagName ?? "");
+}

@@ -7,9 +7,10 @@ const MOST_KEPT = 2000;
 const MOST_DRAWN = 120;
 const MOST_KINDS = 40;
 const TONES = {
-  refused: "bad", circuit_changed: "bad", row_dead: "bad", credential_retired: "bad", store_failed: "bad", request_failure: "bad",
-  held: "warn", credential_rested: "warn", rate_limit_wait: "warn", retry_attempt: "warn",
-  rate_changed: "busy", row_done: "good", request_success: "good", credential_back: "good",
+  refused: "bad", circuit_changed: "bad", circuit_open: "bad", circuit_state_change: "bad", cannot_learn: "bad", item_dead: "bad", item_lost: "bad", failed: "bad",
+  credential_retired: "bad", store_failed: "bad", store_lost: "bad", request_failure: "bad", budget_exceeded: "bad", caps_reached: "bad", all_providers_circuit_open: "bad",
+  held: "warn", credential_rested: "warn", rate_limit_wait: "warn", retry_attempt: "warn", item_parked: "warn", item_failed: "warn", put_off: "warn",
+  rate_changed: "busy", item_done: "good", page: "good", request_success: "good", credential_back: "good",
 };
 const [list, sum, kindChoice, filter, hold] = ["events-list", "events-sum", "events-kind", "events-filter", "events-hold"].map(byId);
 const kinds = new Set();

@@ -1,7 +1,7 @@
 // The head of the page: which run, in what state, how far, how fast, how long.
 
 import { byId, make, mark, show, speak, wide, write } from "./dom.js";
-import { count, moment, money, pace, plural, short, span } from "./words.js";
+import { count, moment, money, pace, plural, short, span, unitOf } from "./words.js";
 
 const TONES = { running: "good", paused: "warn", stopping: "warn", ended: "quiet" };
 const at = Object.fromEntries(
@@ -10,6 +10,7 @@ const at = Object.fromEntries(
   ),
 );
 const parts = Object.fromEntries([...at.bar.children].map((part) => [part.dataset.part, part]));
+const figures = document.querySelectorAll("[data-when]");
 let lastState = "";
 
 export function drawHead(run, readOnly) {
@@ -32,9 +33,11 @@ function drawProgress(progress, run) {
   const finished = progress.done + progress.dead;
   const share = seen > 0 ? finished / seen : 0;
   const percent = share >= 1 ? "100" : (100 * share).toFixed(1);
-  write(at.share, seen > 0 ? `${percent} %` : count(finished));
-  const of = progress.total === null ? `${count(finished)} of ${count(seen)} seen so far` : `${count(finished)} of ${plural(seen, "row")}`;
-  write(at["share-of"], seen > 0 ? of : "done");
+  const sent = run.keys.reduce((total, line) => total + line.sent, 0);
+  write(at.share, seen > 0 ? `${percent} %` : count(sent));
+  const of = progress.total === null ? `${count(finished)} of ${count(seen)} seen so far` : `${count(finished)} of ${plural(seen, unitOf(run))}`;
+  write(at["share-of"], seen > 0 ? of : "calls sent");
+  show(at.bar, seen > 0);
   write(at.rate, pace(progress.rate));
   write(at.eta, eta(progress, run));
   write(at["in-flight"], count(progress.in_flight));
@@ -42,9 +45,7 @@ function drawProgress(progress, run) {
   write(at["dead-count"], count(progress.dead));
   write(at.tokens, short(progress.tokens));
   write(at.cost, money(progress.cost));
-  for (const [name, value] of [["dead", progress.dead], ["tokens", progress.tokens], ["cost", progress.cost]]) {
-    show(document.querySelector(`[data-when="${name}"]`), value > 0);
-  }
+  for (const figure of figures) show(figure, { seen, ...progress }[figure.dataset.when] > 0);
   wide(parts.done, progress.done / seen);
   wide(parts.dead, progress.dead / seen);
   wide(parts["in-flight"], progress.in_flight / seen);

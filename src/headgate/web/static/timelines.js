@@ -103,7 +103,7 @@ export class Timelines {
       mark(card.state, "data-tone", state.tone);
       card.facts = facts;
       if (!card.read) write(card.readout, present(facts));
-      write(card.why, facts.reason || "Nothing waits here.");
+      write(card.why, facts.reason || (facts.waiting ? `${plural(facts.waiting, "call")} in line, going out at this pace` : "Nothing waits here."));
     }
     if (!line?.at.length) return;
     const oldest = Math.min(...this.keys.map((key) => this.lines.get(key)?.at[0] ?? Infinity));

@@ -1,7 +1,7 @@
 // Why it waits: one sentence for each thing that holds rows back, the largest crowd first; and the rows that died.
 
 import { byId, listed, make, mark, show, wide, write } from "./dom.js";
-import { count, countdown, plural, short, spaced } from "./words.js";
+import { count, countdown, plural, short, spaced, unitOf } from "./words.js";
 
 const list = byId("waits-list");
 const sum = byId("waits-sum");
@@ -16,14 +16,15 @@ export function drawWaits(run, passed, openKey) {
     return { ...line, name: `${line.scope} ${nth}` };
   });
   const behind = lines.reduce((total, line) => total + line.behind, 0);
-  write(sum, lines.length ? `${plural(behind, "row")} behind ${plural(lines.length, "cause")}` : "");
+  const unit = unitOf(run);
+  write(sum, lines.length ? `${plural(behind, unit)} behind ${plural(lines.length, "cause")}` : "");
   mark(list, "data-empty", lines.length ? null : emptySentence(run));
   listed(list, lines, (line) => line.name, () => createWait(openKey), (element, line) => {
     const [number, words, left] = element.children;
     wide(number.lastChild, line.behind / crowd);
     write(number.firstChild, short(line.behind));
-    write(number.children[1], line.behind === 1 ? "row" : "rows");
-    write(words.firstChild, line.sentence);
+    write(number.children[1], line.behind === 1 ? unit : `${unit}s`);
+    write(words.firstChild, sentenceOf(line));
     const scope = words.lastChild;
     write(scope, line.scope);
     scope.disabled = !keys.has(line.scope);
@@ -33,7 +34,17 @@ export function drawWaits(run, passed, openKey) {
   });
 }
 
-const emptySentence = (run) => (run.state === "ended" ? "The run is over." : "Nothing waits: every call may start at once.");
+/** The scope stands below the sentence, so it need not begin it too. */
+function sentenceOf({ scope, sentence }) {
+  const words = sentence.startsWith(`${scope}: `) ? sentence.slice(scope.length + 2) : sentence;
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+function emptySentence(run) {
+  if (run.state === "ended") return "The run is over.";
+  const waiting = run.keys.reduce((total, line) => total + line.waiting, 0);
+  return waiting ? `Nothing is blocked: ${plural(waiting, "call")} in line, going out at the pace that was learned.` : "Nothing waits: every call may start at once.";
+}
 
 function stateOf(key, run) {
   if (run.state === "paused") return "held";
@@ -61,7 +72,7 @@ const counters = byId("counters");
 
 export function drawDead(run) {
   const most = Math.max(1, ...run.dead.map((line) => line.count));
-  write(deadSum, run.progress.dead ? plural(run.progress.dead, "row") : "");
+  write(deadSum, run.progress.dead ? plural(run.progress.dead, unitOf(run)) : "");
   mark(deadList, "data-empty", run.dead.length ? null : "No row has died.");
   listed(deadList, run.dead, (line) => line.reason, createDead, (element, line) => {
     const [number, reason, example] = element.children;

@@ -47,5 +47,8 @@ export function moment(at) {
 export const money = (value) => value.toFixed(value < 100 ? 2 : 0);
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
+/** What a run works through: rows, pages, or the calls of a program. */
+export const unitOf = (run) => ({ run: "row", crawl: "page" })[run.kind] ?? "call";
+
 /** rate_changed -> rate changed */
 export const spaced = (name) => name.replaceAll("_", " ");

@@ -1,0 +1,295 @@
+"""What looking on costs: `python -m bench.overhead [permit|batch ...] [--write]`.
+
+| figure | what is timed                                                                                             |
+|--------|-----------------------------------------------------------------------------------------------------------|
+| permit | acquire and report, beside the same code with all that tells events cut out of it (the cut is made from the |
+|        | source, so it is always that of the code beside it); at most 3 % more where nobody listens                 |
+| batch  | a whole job over loopback, file to file, with log, metrics and the page on, one reader of its stream and a  |
+|        | scrape a second, beside the same job with nobody looking; at most 5 % more                                 |
+
+Contenders take turns and the lowest of many rounds counts. The clock is the processor time of the whole process, so
+threads of ours count and other programs do not. `--write` keeps a run in `bench/OVERHEAD.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import inspect
+import logging
+import multiprocessing
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from headgate import AdaptiveRateLimiter
+from headgate._version import __version__
+from headgate.batch.job import Job
+from headgate.limiter import permit as permits
+from headgate.limiter import serving
+from headgate.observe.hub import Hub
+from headgate.observe.logs import LogListener
+from headgate.observe.prometheus import Prometheus
+from headgate.observe.watched import Watched
+from headgate.web import serve as serve_page
+
+from .batch import finish, job_of, make_rows, serve
+from .contenders import ours
+from .measure import Contender, interleave
+
+RESULTS = Path(__file__).with_name("OVERHEAD.md")
+PERMIT_MARK, BATCH_MARK = 1.03, 1.05
+STRATEGIES = ("fixed", "adaptive")
+TELLING = frozenset(("before", "ended", "asked", "tell"))
+"""The names by which what tells events is known in the code that ends a permit."""
+CYCLE = "acquire(key).report(status_code=200, latency=0.01)"
+
+
+# ---------------------------------------------------------------------- a permit
+
+
+class _Cut(ast.NodeTransformer):
+    """Leaves out every statement that has to do with telling."""
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.If) and not _speaks_of_telling(node.test):
+            return self.generic_visit(node)  # something inside may be
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.With) and _speaks_of_telling(node):
+            return None
+        return self.generic_visit(node)
+
+
+def _speaks_of_telling(node: ast.AST) -> bool:
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return bool(TELLING & (names | {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}))
+
+
+def without_telling() -> Callable[..., None]:
+    """``AdaptiveRateLimiter.end`` as it would be if there were no events."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(serving.Serving.end)))
+    cut = ast.fix_missing_locations(_Cut().visit(tree))
+    assert not _speaks_of_telling(cut), ast.unparse(cut)
+    scope: dict[str, Any] = {}
+    exec(compile(cut, "<end, without telling>", "exec"), vars(serving), scope)
+    end: Callable[..., None] = scope["end"]
+    return end
+
+
+class _Deaf(AdaptiveRateLimiter):
+    end = without_telling()
+
+
+class _DeafPermit(permits.Permit):
+    """One whose report does not pass on what only watchers want."""
+
+    __slots__ = ()
+
+    def report(
+        self,
+        answer: object = None,
+        *,
+        status_code: int | None = None,
+        latency: float | None = None,
+        headers: Any = None,
+        body: Any = None,
+        retry_after: float | None = None,
+        cost: Any = None,
+    ) -> Any:
+        limiter = self.gate.limiter
+        if status_code is None and answer is None and (cost is not None or latency is not None):
+            status_code = 200
+        if status_code == 200 and answer is None and headers is None and body is None and retry_after is None:
+            signal = permits._OK
+        else:
+            signal = permits.wire.signal_of(answer, status_code, headers, body, retry_after, limiter.clock.wall())
+        limiter.end(self, signal, latency, cost)
+        return signal.outcome
+
+
+def _limiter(kind: type[AdaptiveRateLimiter], strategy: str) -> AdaptiveRateLimiter:
+    return kind(ours.limiter(ours.HUGE, ours.HUGE, strategy).config)
+
+
+def _names(limiter: AdaptiveRateLimiter) -> dict[str, object]:
+    return {"acquire": limiter.acquire, "limiter": limiter}
+
+
+def _deaf(strategy: str) -> dict[str, object]:
+    limiter = _limiter(_Deaf, strategy)
+    limiter.acquire("api").report(status_code=200)
+    limiter._gates["api"].ticket = _DeafPermit
+    return _names(limiter)
+
+
+def _nobody(strategy: str) -> dict[str, object]:
+    return _names(_limiter(AdaptiveRateLimiter, strategy))
+
+
+def _idle_hub(strategy: str) -> dict[str, object]:
+    limiter = _limiter(AdaptiveRateLimiter, strategy)
+    limiter.on_event = Hub()
+    return _names(limiter)
+
+
+def _counted(strategy: str) -> dict[str, object]:
+    limiter = _limiter(AdaptiveRateLimiter, strategy)
+    metrics = Prometheus()
+    metrics.instrument(limiter)
+    return _names(limiter) | {"metrics": metrics}
+
+
+def permit(rounds: int) -> dict[str, float]:
+    """Nanoseconds of a cycle by who looks on."""
+    ways = {"cut out": _deaf, "nobody listens": _nobody, "a hub nobody listens to": _idle_hub, "metrics": _counted}
+    contenders = {
+        f"{strategy}: {name}": Contender(name, CYCLE, lambda make=make, strategy=strategy: make(strategy))
+        for strategy in STRATEGIES
+        for name, make in ways.items()
+    }
+    return interleave(contenders, rounds, 0.02, lambda _: None)
+
+
+# ---------------------------------------------------------------------- a batch
+
+
+def look_on(url: str) -> None:
+    """One browser: the page's stream, and a scrape each second, until it is ended."""
+    import urllib.request
+    from http.cookiejar import CookieJar
+
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+    browser.open(url, timeout=10).read()
+    base = url.partition("?")[0]
+    scrape_at = 0.0
+    with browser.open(f"{base}api/stream", timeout=10) as stream:
+        for _ in stream:
+            if time.monotonic() >= scrape_at:
+                scrape_at = time.monotonic() + 1.0
+                browser.open(f"{base}metrics", timeout=10).read()
+
+
+@contextmanager
+def observed(job: Job, folder: Path) -> Iterator[SimpleNamespace]:
+    """The job with everything on."""
+    logger = logging.getLogger("bench.overhead")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    handler = logging.FileHandler(folder / "log.txt")
+    logger.addHandler(handler)
+    with ExitStack() as stack:
+        stack.callback(handler.close)
+        stack.callback(logger.removeHandler, handler)
+        watched = stack.enter_context(Watched(job=job))
+        watched.hub.add(LogListener(logger))
+        metrics = Prometheus(watched)
+        metrics.instrument(job.runner)
+        served = stack.enter_context(serve_page(watched, metrics=metrics))
+        script = f"from bench.overhead import look_on; look_on({served.url!r})"
+        looker = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+        stack.callback(looker.wait)
+        stack.callback(looker.kill)
+        yield SimpleNamespace(metrics=metrics, watched=watched)
+
+
+async def _timed(job: Job) -> tuple[float, float]:
+    """Seconds of processor time, and of real time."""
+    used, began = time.process_time(), time.perf_counter()
+    await finish(job)
+    return time.process_time() - used, time.perf_counter() - began
+
+
+def batch(rounds: int, rows: int) -> dict[str, float]:
+    """Microseconds a row, by who looks on."""
+    context = multiprocessing.get_context("spawn")
+    told: Any = context.Queue()
+    server = context.Process(target=serve, args=(told,), daemon=True)
+    server.start()
+    best: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="bench-overhead-") as place:
+        folder = Path(place)
+        make_rows(folder / "rows.jsonl", rows)
+        url = f"http://127.0.0.1:{told.get(timeout=60)}/v1"
+        for turn in range(rounds):
+            for name in ("nobody", "all") if turn % 2 else ("all", "nobody"):
+                for path in folder.glob("out.jsonl*"):
+                    path.unlink()
+                job = job_of(folder, url)
+                if name == "nobody":
+                    took = asyncio.run(_timed(job))
+                else:
+                    with observed(job, folder) as seen:
+                        time.sleep(0.5)  # until the browser is there
+                        took = asyncio.run(_timed(job))
+                        text = seen.metrics.text().decode()
+                        assert "headgate_rows_total{" in text, text[:500]
+                for kind, seconds in zip(("processor", "real"), took, strict=True):
+                    label = f"{name}, {kind} time"
+                    best[label] = min(best.get(label, float("inf")), seconds / rows * 1e6)
+    server.kill()
+    return best
+
+
+# ---------------------------------------------------------------------- telling it
+
+
+def judged(ratio: float, mark: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} % ({'met' if ratio <= mark else 'MISSED'}: at most +{100 * (mark - 1):.0f} %)"
+
+
+def permit_table(lowest: dict[str, float]) -> list[str]:
+    lines = ["## A permit cycle: acquire, report, learn", ""]
+    lines += ["| strategy | who looks on | ns | beside the cut |", "|---|---|---|---|"]
+    for label, cost in lowest.items():
+        strategy, _, name = label.partition(": ")
+        ratio = cost / lowest[f"{strategy}: cut out"]
+        said = judged(ratio, PERMIT_MARK) if "nobody" in name else f"{100 * (ratio - 1):+.1f} %"
+        lines.append(f"| {strategy} | {name} | {cost:,.0f} | {said} |")
+    return lines
+
+
+def batch_table(best: dict[str, float], rows: int) -> list[str]:
+    lines = [f"## A job of {rows:,} rows over loopback", ""]
+    lines += ["| who looks on | processor, us a row | real, us a row |", "|---|---|---|"]
+    for name, words in (("nobody", "nobody"), ("all", "log, metrics, page with a reader, scrapes")):
+        lines.append(f"| {words} | {best[f'{name}, processor time']:.1f} | {best[f'{name}, real time']:.1f} |")
+    ratio = best["all, processor time"] / best["nobody, processor time"]
+    real = best["all, real time"] / best["nobody, real time"]
+    lines += ["", f"- processor time: {judged(ratio, BATCH_MARK)}; real time: {100 * (real - 1):+.1f} %"]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.overhead", description="Measure what looking on costs.")
+    parser.add_argument("figures", nargs="*", choices=["permit", "batch", []], help="one of them; both")
+    parser.add_argument("--rounds", type=int, default=0, help="instead of each figure's own number")
+    parser.add_argument("--rows", type=int, default=20_000, help="of the job")
+    parser.add_argument("--write", action="store_true", help=f"write a run of both to {RESULTS.name}")
+    arguments = parser.parse_args()
+    figures = arguments.figures or ["permit", "batch"]
+    if arguments.write and len(figures) < 2:
+        parser.error("--write is for a run of both figures")
+    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    where = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    page = ["# What looking on costs", "", f"Headgate {__version__}, {when} UTC, {where}; `python -m bench.overhead`."]
+    if "permit" in figures:
+        page += ["", *permit_table(permit(arguments.rounds or 60))]
+    if "batch" in figures:
+        page += ["", *batch_table(batch(arguments.rounds or 8, arguments.rows), arguments.rows)]
+    print("\n".join(page))
+    if arguments.write:
+        RESULTS.write_text("\n".join(page) + "\n")
+
+
+if __name__ == "__main__":
+    main()

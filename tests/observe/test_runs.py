@@ -1,0 +1,211 @@
+"""Runs that others can see: files of their own, read, acted on, and gone with the run."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.observe.announcing import Announced, announced
+from headgate.observe.runs import machine_runs, read_snapshot
+from headgate.observe.snapshot import Action, plain
+from headgate.observe.source import ActionRefusedError
+from headgate.observe.watched import Watched
+from headgate.sim.virtual import VirtualClock
+
+KEY = "api.example.com"
+
+
+class PumpedClock(VirtualClock):
+    """While somebody waits, the run does its steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def sleep(self, seconds):
+        self.advance(seconds)
+        for step in self.steps:
+            step()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return str(tmp_path / "runs")
+
+
+@pytest.fixture
+def clock():
+    return PumpedClock()
+
+
+@pytest.fixture
+def limiter(clock):
+    limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=50.0), clock=clock)
+    limiter.acquire(KEY).report(status_code=200)
+    return limiter
+
+
+@pytest.fixture
+def files(limiter, folder, clock):
+    watched = Watched(limiter=limiter, title="a run").start(alone=False)
+    files = Announced(watched, folder)
+    clock.steps.append(files.step)
+    yield files
+    watched.close()
+    files.end()
+
+
+def test_a_run_is_read_as_it_tells_itself(files, folder, clock, limiter):
+    for _ in range(3):
+        files._watched.look()
+        files.step()
+        clock.advance(1.0)
+    limiter.pause(KEY, 5.0)
+    files.step()
+    (run,) = machine_runs(folder, clock).runs()
+    assert run.snapshot() == files._watched.snapshot()
+    assert run.events(0) == files._watched.events(0)
+    assert run.timelines([KEY, "unknown"], 0.0) == files._watched.timelines([KEY], 0.0)
+    since = run.timelines([KEY], 0.0)[0].at[1]
+    assert len(run.timelines([KEY], since)[0].at) == 1
+
+
+def test_it_is_written_about_once_a_second(files, folder, clock, limiter):
+    written = set()
+    for _ in range(40):
+        files.step()
+        written.add(os.stat(files._base + ".json").st_ino)
+        with open(files._base + ".json", "rb") as file:
+            written.add(json.load(file)["snapshot"]["at"])
+        clock.advance(0.25)
+    assert len([one for one in written if isinstance(one, float)]) == 10
+
+
+def test_nobody_else_can_read_it(files, folder):
+    files.step()
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    assert os.listdir(folder)
+    for name in os.listdir(folder):
+        assert stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) == 0o600
+
+
+def test_nothing_is_left_when_it_ends(limiter, folder):
+    watched = Watched(limiter=limiter)
+    files = Announced(watched, folder)
+    files.step()
+    files.end()
+    assert os.listdir(folder) == []
+    assert machine_runs(folder).runs() == []
+
+
+def test_an_action_reaches_the_run_and_its_answer_comes_back(files, folder, clock, limiter):
+    files.step()
+    (run,) = machine_runs(folder, clock).runs()
+    assert run.act(Action(kind="limit", target=KEY, value=5.0)) == f"{KEY}: 5 calls a second at most"
+    assert limiter.look(KEY).limit == 5.0
+    assert run.snapshot().keys[0].limit == 5.0
+    assert run.act(Action(kind="limit", target=KEY)) == f"the limit of {KEY} is lifted"
+    with pytest.raises(ActionRefusedError, match="no such key"):
+        run.act(Action(kind="limit", target="nobody", value=5.0))
+    assert sorted(os.listdir(folder)) == [f"{run.name}.alive", f"{run.name}.json"]
+
+
+def test_a_run_that_does_not_answer_is_left_alone(files, folder, clock):
+    files.step()
+    clock.steps.clear()
+    (run,) = machine_runs(folder, clock).runs()
+    with pytest.raises(ActionRefusedError, match="has not answered"):
+        run.act(Action(kind="pause"))
+    assert clock.now() == pytest.approx(5.0, abs=0.1)
+    assert sorted(os.listdir(folder)) == [f"{run.name}.alive", f"{run.name}.json"]
+
+
+def test_orders_that_others_could_have_written_are_not_followed(files, folder, clock, limiter):
+    path = f"{files._base}.{'0' * 16}.do"
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"kind": "pause"}, file)
+    os.chmod(path, 0o666)
+    files.step()
+    assert not limiter.is_paused
+    with open(path.replace(".do", ".said"), "rb") as file:
+        assert "not known who" in json.load(file)["refused"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b'{"kind": 5}', b'{"kind": "park", "value": "x"}', b"\xff" * 9_000]
+)
+def test_orders_that_make_no_sense_are_refused_and_go(files, folder, content, limiter):
+    path = f"{files._base}.{'a' * 16}.do"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+        file.write(content)
+    files.step()
+    assert not os.path.exists(path)
+    with open(path.replace(".do", ".said"), "rb") as file:
+        assert json.load(file)["refused"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"snapshot": {"schema": 99}}', b'{"snapshot": 5}'])
+def test_a_file_that_makes_no_sense_is_passed_over(files, folder, content, clock):
+    with open(files._base + ".json", "wb") as file:
+        file.write(content)
+    os.chmod(files._base + ".json", 0o600)
+    assert machine_runs(folder, clock).runs() == []
+
+
+def test_what_a_newer_version_adds_is_left_out(files):
+    told = plain(files._watched.snapshot()) | {"more": 1}
+    told["keys"] = [one | {"colour": "red"} for one in told["keys"]]
+    assert read_snapshot(told) == files._watched.snapshot()
+
+
+def test_what_a_crash_leaves_is_removed_by_the_next_who_looks(folder):
+    """A real process that dies on the spot."""
+    program = f"""
+import os
+from headgate import AdaptiveRateLimiter
+from headgate.observe.announcing import Announced
+from headgate.observe.watched import Watched
+files = Announced(Watched(limiter=AdaptiveRateLimiter()), {folder!r})
+files.step()
+print("here", flush=True)
+os.read(0, 1)
+os._exit(9)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"here\n"
+        (run,) = machine_runs(folder).runs()
+        assert run.snapshot().pid == process.pid
+        process.stdin.write(b"x")
+        process.stdin.close()
+        assert process.wait(20) == 9
+    assert machine_runs(folder).runs() == []
+    assert os.listdir(folder) == []
+    with pytest.raises(ActionRefusedError, match="ended"):
+        run.act(Action(kind="pause"))
+
+
+def test_a_block_announces_and_cleans_up():
+    """In real time, for one round of the thread."""
+    limiter = AdaptiveRateLimiter()
+    with announced(Watched(limiter=limiter, kind="demo")) as watched:
+        until = time.monotonic() + 10.0
+        while not (runs := machine_runs().runs()):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert [run.name for run in runs] == [watched.run]
+        assert runs[0].act(Action(kind="pause")).startswith("paused")
+        assert limiter.is_paused
+    assert machine_runs().runs() == []
+
+
+def test_where_nothing_can_be_written_the_run_goes_on(monkeypatch, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HEADGATE_STATE", str(tmp_path / "file"))
+    with announced(Watched(limiter=AdaptiveRateLimiter())) as watched:
+        assert watched.snapshot().state == "running"
+    assert "others cannot look at this run" in caplog.text

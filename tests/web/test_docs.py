@@ -1,0 +1,36 @@
+"""docs/web.md says every field that is sent, every way in and every bound."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from headgate.observe import snapshot
+from headgate.web import app, asking, bodies, connection, guard, looking, stream
+
+TEXT = (Path(__file__).parents[2] / "docs" / "web.md").read_text(encoding="utf-8")
+SENT = ["ProgressLine", "KeyLine", "CredentialLine", "WaitLine", "DeadLine", "RunSnapshot", "EventLine", "Timeline"]
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_every_field_is_described(name):
+    missing = [one.name for one in fields(getattr(snapshot, name)) if f"`{one.name}`" not in TEXT]
+    assert missing == []
+
+
+def test_every_way_in_is_described():
+    routes = re.findall(r'Route\("(/[^"{]*)"', Path(app.__file__).read_text(encoding="utf-8"))
+    assert len(routes) == 8
+    assert [one for one in routes if one not in TEXT] == []
+
+
+def test_every_action_is_described():
+    assert [one for one in asking.ACTIONS if f"`{one}`" not in TEXT] == []
+
+
+def test_the_bounds_are_as_described():
+    assert (guard.LARGEST_HEAD, bodies.LARGEST_BODY) == (16 * 1024, 4096)
+    assert (connection.HEAD_TIME, bodies.BODY_TIME, stream.WRITE_TIME, stream.HEARTBEAT) == (5.0, 5.0, 5.0, 5.0)
+    assert (connection.MOST_CONNECTIONS, app.MOST_STREAMS) == (100, 32)
+    assert (looking.QUICKEST, looking.MOST_RUNS, asking.MOST_CHOSEN_KEYS, asking.MOST_EVENTS) == (0.25, 20, 20, 200)

@@ -51,6 +51,7 @@ CREDENTIALS = {
     "StoreError",
     "credentials_from",
 }
+INTEGRATING = {"Passing"}
 SEARCHING = {
     "CrossrefProvider",
     "DeepResearch",
@@ -79,7 +80,9 @@ ERRORS = {
     "RateLimitError",
     "AuthenticationError",
 }
-PROMISED = LIMITING | RESILIENCE | CALLING | BATCHES | CRAWLS | CREDENTIALS | SEARCHING | EXTENDING | ERRORS
+PROMISED = (
+    LIMITING | RESILIENCE | CALLING | BATCHES | CRAWLS | CREDENTIALS | INTEGRATING | SEARCHING | EXTENDING | ERRORS
+)
 
 everything = pytest.mark.parametrize("name", sorted(PROMISED))
 

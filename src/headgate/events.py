@@ -51,6 +51,8 @@ class CallEvent(NamedTuple):
     signal: Signal
     """What the answer said."""
     cost: float | Mapping[str, float] = 1
+    draw: float = 0.0
+    """What chance added to the wait that the answer asks for, as a share of the most it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

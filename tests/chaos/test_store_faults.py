@@ -13,7 +13,8 @@ a history of all that happened is judged afterwards:
 | a credential that was told to rest  | is not handed out, not even by whoever comes later                         |
 
 What the machine did itself is left out: a loop that was woken 10 ms late or more says so, and permits that came late by
-that much are taken for as many more in a window and as much less of a wait.
+that much are taken for as many more in a window and as much less of a wait. Where such delays took more than 2 % of the
+time, only what holds on any machine is judged: what was let through, and credentials.
 """
 
 import os
@@ -26,57 +27,48 @@ from tests.chaos.store_faults import FAULTS
 TIMES = 50
 AT_ONCE = 4
 """Trials side by side: each needs about a quarter of a core."""
-VARIANTS = [
-    *((name, 1) for name in FAULTS if name != "folder read-only" or os.getuid() != 0),
-    ("killed", MEMBERS),
-    ("stalled", MEMBERS),
-]
+ONCE = [(name, 1) for name in FAULTS if name != "folder read-only" or os.getuid() != 0] + [("killed", MEMBERS)]
+VARIANTS = [*ONCE, ("stalled", MEMBERS)]
 """Each fault for four members in one process, and some for four processes."""
-
-
-ALWAYS = ("beyond what is allowed", "resting credentials that were handed out")
+ALWAYS = {"beyond what is allowed", "resting credentials that were handed out"}
 """What holds on any machine; all else is about time."""
 NOISY = 0.02
 """If the machine kept a process waiting for a larger part of the time, what a trial says about time is not its own."""
-TRIES = 3
 
 
 def judged(name, processes, times, seed, folder):
-    """What was measured, and what of it is wrong; a trial that the machine has spoilt is repeated."""
-    for attempt in range(TRIES):
-        ground = folder / f"{seed}-{attempt}"
-        ground.mkdir()
-        fault = FAULTS[name]
-        measured, wrong = trial(fault, times, seed + attempt, ground, processes).judge(
-            felt=fault.felt, slow=fault.slow_by
-        )
-        if not wrong or measured["noise"] <= NOISY or set(wrong) & set(ALWAYS):
-            break
+    """What was measured, what of it is wrong, and what is but could be the machine's doing."""
+    ground = folder / str(seed)
+    ground.mkdir()
+    fault = FAULTS[name]
+    measured, wrong = trial(fault, times, seed, ground, processes).judge(felt=fault.felt, slow=fault.slow_by)
     said = ", ".join(f"{what} {_shown(value)}" for what, value in measured.items())
-    return f"{name}, {processes} process(es), seed {seed + attempt}: {said}", wrong, measured["noise"] > NOISY
+    spoilt = set(wrong) - ALWAYS if measured["noise"] > NOISY else set()
+    return f"{name}, {processes} process(es), seed {seed}: {said}", set(wrong) - spoilt, spoilt
 
 
 def _shown(value):
     return f"{value[0]:.4g} (at most {value[1]:.4g})" if isinstance(value, tuple) else f"{value:.4g}"
 
 
-@pytest.mark.parametrize(("name", "processes"), VARIANTS)
+@pytest.mark.parametrize(("name", "processes"), ONCE)
 def test_once(name, processes, tmp_path):
-    said, wrong, noisy = judged(name, processes, 1, 1, tmp_path)
-    if wrong and noisy and not set(wrong) & set(ALWAYS):
-        pytest.skip(f"the machine is too busy for what is about time: {wrong}; {said}")
+    said, wrong, spoilt = judged(name, processes, 1, 1, tmp_path)
+    if spoilt:
+        said, wrong, spoilt = judged(name, processes, 1, 2, tmp_path)
     assert not wrong, (wrong, said)
+    if spoilt:
+        pytest.skip(f"the machine is too busy to judge {spoilt}; {said}")
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
 def test_fifty_times(tmp_path):
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        running = [
-            pool.submit(judged, name, processes, TIMES, TRIES * seed, tmp_path)
-            for seed, (name, processes) in enumerate(VARIANTS)
-        ]
+        running = [pool.submit(judged, *variant, TIMES, seed, tmp_path) for seed, variant in enumerate(VARIANTS)]
         outcomes = [one.result() for one in running]
-    for said, wrong, noisy in outcomes:
-        print(said, "TOO NOISY" if noisy else "", "WRONG:" if wrong else "", *wrong)
-    assert not any(wrong for _, wrong, _ in outcomes), [wrong for _, wrong, _ in outcomes if wrong]
+    for said, wrong, spoilt in outcomes:
+        print(said, f"WRONG: {wrong}" if wrong else "", f"the machine was too busy to judge {spoilt}" if spoilt else "")
+    assert not any(wrong for _, wrong, _ in outcomes), [said for said, wrong, _ in outcomes if wrong]
+    if any(spoilt for _, _, spoilt in outcomes):
+        pytest.skip("the machine was too busy to judge all that is about time; see above")

@@ -79,10 +79,10 @@ def test_a_body_that_never_comes_is_refused(page):
     assert page.send(head.encode()).status == 408
 
 
-def deaf(page, request):
+def deaf(page, request, room=4_096):
     """A connection whose owner reads nothing, with as little room on the way as can be had."""
     one = socket.socket()
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     one.connect(("127.0.0.1", page.port))
     one.sendall(request.encode())
     return one
@@ -92,11 +92,17 @@ def open_connections(page):
     return len(page.served._server.server_state.connections)
 
 
+def paused(page):
+    return [one for one in page.served._server.server_state.connections if one.flow.write_paused]
+
+
 def wait_until(what):
     deadline = time.monotonic() + PATIENCE
     while not what() and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert what()
+    found = what()
+    assert found
+    return found
 
 
 def test_a_listener_that_does_not_read_is_dropped(open_page, fake_run):
@@ -116,6 +122,33 @@ def test_one_that_asks_much_and_reads_nothing_is_dropped(open_page, fake_run):
         wait_until(lambda: open_connections(page) == 1)
         assert is_well(page)
         wait_until(lambda: open_connections(page) == 0)
+
+
+def test_one_that_reads_late_gets_everything(open_page, fake_run, monkeypatch):
+    monkeypatch.setattr(connection, "WRITE_TIME", PATIENCE)
+    page = open_page(fake_run(keys=1_000))
+    request = f"GET /api/snapshot HTTP/1.1\r\nHost: {page.host}\r\n{page.bearer}\r\n\r\n"
+    with contextlib.closing(deaf(page, request * 30, room=200_000)) as one:
+        (held,) = wait_until(lambda: paused(page))
+        one.settimeout(2.0)
+        received = bytearray()
+        with contextlib.suppress(TimeoutError):
+            while received.count(b"x-frame-options") < 30:
+                received += one.recv(1_000_000)
+    assert received.count(b"HTTP/1.1 200 OK") == 30
+    assert held._write_timer is None
+
+
+def test_closing_does_not_wait_for_one_that_reads_nothing(open_page, fake_run, monkeypatch):
+    page = open_page(fake_run(keys=1_000))
+    request = f"GET /api/snapshot HTTP/1.1\r\nHost: {page.host}\r\n{page.bearer}\r\n\r\n"
+    monkeypatch.setattr(connection, "WRITE_TIME", 60.0)
+    with contextlib.closing(deaf(page, request * 30)):
+        wait_until(lambda: paused(page))
+        began = time.monotonic()
+        page.close()
+        assert time.monotonic() - began < 1.0
+        assert not page.served._thread.is_alive()
 
 
 def test_idle_connections_give_way_to_whoever_comes(page, monkeypatch):

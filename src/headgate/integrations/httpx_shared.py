@@ -94,6 +94,13 @@ def heard(call: RequestCall, response: Any, start: bytes | None) -> None:
         call.heard(response.status_code, response.headers, body)
 
 
+def ended_before(call: RequestCall, response: Any) -> None:
+    """The answer was in memory from the start, unpacked: nobody will read its stream."""
+    if "content-encoding" not in response.headers:
+        call.piece(response.content)
+    call.over()
+
+
 def explains_itself(response: Any) -> bool:
     """Whether it is an error whose body is worth a look before the client has one: JSON, or short.
 
@@ -204,7 +211,7 @@ class SharedSync(Shared):
                 raise self._refusal(error, request) from error.__cause__
             raise
         if response.is_closed:
-            call.over()
+            ended_before(call, response)
         return response
 
     def close(self) -> None:
@@ -242,7 +249,7 @@ class SharedAsync(Shared):
                 raise self._refusal(error, request) from error.__cause__
             raise
         if response.is_closed:
-            call.over()
+            ended_before(call, response)
         return response
 
     async def aclose(self) -> None:

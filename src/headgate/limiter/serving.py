@@ -356,7 +356,7 @@ class Serving:
                 self._tidy(now)
         if before is not None:
             if ended and self.tell.watchers:
-                self.tell.called(asked, gate.key, signal, latency, now, answer)
+                self.tell.called(asked, gate.key, signal, latency, now, answer, draw)
             self.tell.flush()
 
     def drop(self, permit: Permit, *, sent: bool) -> None:

@@ -92,9 +92,12 @@ class Telling:
 
     # ------------------------------------------------------------------ calls
 
-    def called(self, permit: Permit, key: str, signal: Signal, latency: float, now: float, answer: object) -> None:
+    def called(
+        self, permit: Permit, key: str, signal: Signal, latency: float, now: float, answer: object, draw: float
+    ) -> None:
         """Tell those who watch calls, with no lock held, that one has ended."""
-        call = CallEvent(now, key, permit.sent_at, permit.waited, latency, status_of(answer), signal, permit.cost)
+        status = status_of(answer)
+        call = CallEvent(now, key, permit.sent_at, permit.waited, latency, status, signal, permit.cost, draw)
         for watcher in self.watchers:
             try:
                 watcher.ended(permit, call)

@@ -9,6 +9,12 @@ broken off is still good up to its last line:
     {"at": 4.2, "learned": 96.4, "key": 1}
     {"ended_at": 28.114}
 
+A recording of a limiter's own (``recording.py``) tells more, enough to decide everything once more (``replay.py``):
+
+    {"sent_at": 4.102100731, "latency": 0.003411, "status": 429, "waited": 0.118, "key": 2, "told":
+        {"outcome": "rate_limited", "at": 4.105511, "draw": 0.31, "limits": [{"limit": 50, "remaining": 0}]}}
+    {"at": 4.105511, "circuit": "open", "key": 2}
+
 Times are seconds since the recording began; status 0 is a call that got no answer; ``retry_after`` is there where
 the server said so. Keys are numbers in the order in which they were first used; a call made with a credential
 tells its label. No address, host or secret goes into a recording. ``trace_reading`` reads it.
@@ -17,17 +23,25 @@ tells its label. No address, host or secret goes into a recording. ``trace_readi
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from ..config import RateLimitConfig
+from ..core.signal import Limit
 
 VERSION = 1
 TOO_MANY = 429
 MOST_LINES = 2_000_000
 MOST_KEYS = 1_000
+MOST_LIMITS = 4
+"""Of one answer; more are left out."""
+EXACTLY = 9
+"""Digits of a second, and of a pace, where all is to be decided once more."""
+RELEASED = "released"
+LONGEST_SCOPE = 100
 USUALLY_OPEN_FOR = RateLimitConfig().open_state_duration
 
 
@@ -44,6 +58,19 @@ class Heading:
     recorded_at: str = ""
 
 
+class Told(NamedTuple):
+    """What was told of a call that has ended, where all of it is recorded."""
+
+    outcome: str
+    """One of ``Outcome``; RELEASED if nobody knows."""
+    at: float
+    """When the limiter heard of it."""
+    draw: float = 0.0
+    limits: tuple[Limit, ...] = ()
+    scope: str | None = None
+    cost: float | Mapping[str, float] = 1
+
+
 class Call(NamedTuple):
     sent_at: float
     latency: float
@@ -53,6 +80,7 @@ class Call(NamedTuple):
     """Seconds at the gate before it was sent."""
     key: int = 1
     retry_after: float | None = None
+    told: Told | None = None
 
     @property
     def is_served(self) -> bool:
@@ -63,6 +91,14 @@ class Call(NamedTuple):
 class Learned(NamedTuple):
     at: float
     rate: float
+    key: int = 1
+
+
+class Circuit(NamedTuple):
+    """A circuit has changed."""
+
+    at: float
+    state: str
     key: int = 1
 
 
@@ -78,6 +114,7 @@ class Trace:
     """Whether it was written to its end."""
     labels: dict[int, str] = field(default_factory=dict)
     """The credential that each key is of, as far as that is recorded."""
+    circuits: list[Circuit] = field(default_factory=list)
 
 
 class TraceWriter:
@@ -114,23 +151,30 @@ class TraceWriter:
         waited: float,
         retry_after: float | None,
         credential: str | None = None,
+        told: Told | None = None,
     ) -> None:
         """``credential`` is the label of the one that was used, never the secret."""
+        digits = 4 if told is None else EXACTLY
         line: dict[str, Any] = {
-            "sent_at": round(sent_at, 4),
-            "latency": round(latency, 4),
+            "sent_at": round(sent_at, digits),
+            "latency": round(latency, digits),
             "status": status,
-            "waited": round(waited, 4),
+            "waited": round(waited, digits),
             "key": self._number(key),
         }
         if credential is not None:
             line["credential"] = credential
         if retry_after is not None:
-            line["retry_after"] = round(retry_after, 3)
+            line["retry_after"] = round(retry_after, 3 if told is None else EXACTLY)
+        if told is not None:
+            line["told"] = _told(told)
         self._write(line)
 
-    def learned(self, key: str, at: float, rate: float) -> None:
-        self._write({"at": round(at, 3), "learned": round(rate, 3), "key": self._number(key)})
+    def learned(self, key: str, at: float, rate: float, digits: int = 3) -> None:
+        self._write({"at": round(at, digits), "learned": round(rate, digits), "key": self._number(key)})
+
+    def circuit(self, key: str, at: float, state: str) -> None:
+        self._write({"at": round(at, EXACTLY), "circuit": state, "key": self._number(key)})
 
     def end(self, at: float) -> None:
         """The run is over; nothing can be written after this."""
@@ -151,3 +195,20 @@ class TraceWriter:
             self._file.write(json.dumps(line) + "\n")
         except OSError as error:
             self.trouble = error
+
+
+def _told(told: Told) -> dict[str, Any]:
+    """What is usual is left out."""
+    facts: dict[str, Any] = {"outcome": told.outcome, "at": round(told.at, EXACTLY)}
+    if told.draw:
+        facts["draw"] = told.draw
+    if told.limits:
+        facts["limits"] = [
+            {name: value for name, value in asdict(limit).items() if value is not None and name != "name"}
+            for limit in told.limits[:MOST_LIMITS]
+        ]
+    if told.scope:
+        facts["scope"] = told.scope[:LONGEST_SCOPE]
+    if told.cost != 1:
+        facts["cost"] = dict(told.cost) if isinstance(told.cost, Mapping) else told.cost
+    return facts

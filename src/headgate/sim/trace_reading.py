@@ -13,8 +13,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from ..core.decision import CircuitState, Outcome
+from ..core.signal import Limit
 from ..credentials.credential import LONGEST_LABEL
-from .trace import MOST_KEYS, MOST_LINES, USUALLY_OPEN_FOR, VERSION, Call, Heading, Learned, Trace
+from .trace import (
+    LONGEST_SCOPE,
+    MOST_KEYS,
+    MOST_LIMITS,
+    MOST_LINES,
+    RELEASED,
+    USUALLY_OPEN_FOR,
+    VERSION,
+    Call,
+    Circuit,
+    Heading,
+    Learned,
+    Told,
+    Trace,
+)
 
 MOST_SERVED = 1_000_000
 """Calls that got an answer which a recording may have: as many items as can wait for the workers of a simulation."""
@@ -25,6 +41,10 @@ MOST_WORKERS = 100_000
 LONGEST_TIME = 31 * 86400.0
 FASTEST = 1e9
 """Calls a second that may be said to have been learned."""
+MOST_LIMITED = 1e18
+"""What a server may be said to allow, of whatever it counts."""
+_OUTCOMES = (*(outcome.value for outcome in Outcome), RELEASED)
+_STATES = tuple(state.value for state in CircuitState)
 
 
 class TraceError(ValueError):
@@ -141,8 +161,57 @@ def _take_call(trace: Trace, line: _Line) -> None:
             waited=line.value("waited", 0.0, LONGEST_TIME, 0.0),
             key=key,
             retry_after=None if told is None else line.value("retry_after", 0.0, LONGEST_TIME),
+            told=_told(line),
         )
     )
+
+
+def _told(line: _Line) -> Told | None:
+    """What was told of the call, where all of it is recorded."""
+    facts = line.facts.get("told")
+    if facts is None:
+        return None
+    if not isinstance(facts, dict) or facts.get("outcome") not in _OUTCOMES:
+        raise line.wrong(f"told must have an outcome: one of {', '.join(_OUTCOMES)}")
+    inner, scope, cost = line._replace(facts=facts), facts.get("scope"), facts.get("cost", 1)
+    if isinstance(cost, dict):
+        costs = line._replace(facts=cost)
+        cost = {str(name)[:LONGEST_SCOPE]: costs.value(name, 0.0, FASTEST) for name in list(cost)[:MOST_LIMITS]}
+    else:
+        cost = inner.value("cost", 0.0, FASTEST, 1)
+    limits = facts.get("limits", [])
+    if not isinstance(limits, list) or not all(isinstance(one, dict) for one in limits):
+        raise line.wrong("limits must be a list of objects")
+    return Told(
+        outcome=facts["outcome"],
+        at=inner.value("at", 0.0, 2 * LONGEST_TIME),
+        draw=inner.value("draw", 0.0, 1.0, 0.0),
+        limits=tuple(_limit(line._replace(facts=one)) for one in limits[:MOST_LIMITS]),
+        scope=scope[:LONGEST_SCOPE] if isinstance(scope, str) else None,
+        cost=cost,
+    )
+
+
+def _limit(line: _Line) -> Limit:
+    dimension = line.facts.get("dimension", "requests")
+
+    def value(name: str, most: float) -> float | None:
+        return None if line.facts.get(name) is None else line.value(name, 0.0, most)
+
+    return Limit(
+        dimension=str(dimension)[:LONGEST_SCOPE],
+        limit=value("limit", MOST_LIMITED),
+        remaining=value("remaining", MOST_LIMITED),
+        reset=value("reset", LONGEST_TIME),
+        window=value("window", LONGEST_TIME),
+    )
+
+
+def _take_circuit(trace: Trace, line: _Line) -> None:
+    state = line.facts["circuit"]
+    if state not in _STATES:
+        raise line.wrong(f"circuit must be one of {', '.join(_STATES)}")
+    trace.circuits.append(Circuit(line.value("at", 0.0, LONGEST_TIME), state, line.whole("key", 1, MOST_KEYS, 1)))
 
 
 def _take_learned(trace: Trace, line: _Line) -> None:
@@ -158,6 +227,7 @@ def _take_end(trace: Trace, line: _Line) -> None:
 _KINDS: dict[str, Callable[[Trace, _Line], None]] = {
     "sent_at": _take_call,
     "learned": _take_learned,
+    "circuit": _take_circuit,
     "ended_at": _take_end,
 }
 

@@ -16,6 +16,7 @@ import logging
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -72,6 +73,7 @@ class Served:
             h11_max_incomplete_event_size=LARGEST_HEAD,
         )
         self._server = uvicorn.Server(config)
+        self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(listening,), name="headgate-web", daemon=True)
         self._thread.start()
@@ -87,6 +89,8 @@ class Served:
         self._thread.join(CLOSE_TIME)
         if self._thread.is_alive():
             self._server.force_exit = True
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._cut_off)
             self._thread.join(LAST_MOMENT)
 
     def __enter__(self) -> Self:
@@ -97,11 +101,16 @@ class Served:
     ) -> None:
         self.close()
 
+    def _cut_off(self) -> None:
+        for one in list(self._server.server_state.connections):
+            if isinstance(one, Connection):
+                one.transport.abort()
+
     def _run(self, listening: socket.socket) -> None:
         try:
-            with asyncio.Runner() as runner:
-                runner.get_loop().set_exception_handler(_note)
-                runner.get_loop().call_soon(self._started.set)
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                self._loop.set_exception_handler(_note)
+                self._loop.call_soon(self._started.set)
                 runner.run(self._server.serve(sockets=[listening]))
         except Exception as error:
             log.error("the page has ended: %s", type(error).__name__)

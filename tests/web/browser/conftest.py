@@ -27,6 +27,11 @@ def no_browser(why):
     pytest.skip(sentence)
 
 
+def where(said):
+    """What is on the console, with the address it is about but without a token that may be in that."""
+    return f"{said.text} ({said.location['url'].partition('?')[0]})"
+
+
 @pytest.fixture(scope="module")
 def browser():
     """For one module, not longer: Playwright keeps an event loop running, in which other tests could not run theirs."""
@@ -56,7 +61,7 @@ def new_page(browser, serve_page):
         page = browser.new_context(**{**defaults, **context}).new_page()
         page.set_default_timeout(PATIENCE)
         page.complaints, page.asked = [], []
-        page.on("console", lambda said: said.type in ("error", "warning") and page.complaints.append(said.text))
+        page.on("console", lambda said: said.type in ("error", "warning") and page.complaints.append(where(said)))
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
         page.on("request", lambda request: page.asked.append(request.url))
         opened.append(page)
@@ -80,7 +85,8 @@ def until():
     def wait(page, script, arg=None):
         give_up_at = time.monotonic() + PATIENCE / 1000
         while not page.evaluate(script, arg):
-            assert time.monotonic() < give_up_at, f"never: {script}"
+            said = [page.text_content("#state"), page.text_content("#link-text"), page.complaints]
+            assert time.monotonic() < give_up_at, f"never: {script}; the page says {said}"
             page.wait_for_timeout(50)
 
     return wait

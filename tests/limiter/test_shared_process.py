@@ -196,7 +196,7 @@ class TestForking:
         from headgate.stores.sqlite import SqliteStore
 
         limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=200.0),
-                                      store=SqliteStore(sys.argv[1]))
+                                      store=SqliteStore(sys.argv[1], timeout=5.0))
         stop = threading.Event()
 
         def work():
@@ -357,11 +357,15 @@ class TestKeys:
         assert desks == [KEY, "other"]
         assert waiting == 0
 
-    def test_memory_is_bounded_when_nobody_reports(self, shared):
+    def test_memory_is_bounded_when_nobody_reports(self, shared, monkeypatch):
+        monkeypatch.setattr("headgate.core.flight.A_LOT", 2_000)
+        monkeypatch.setattr("headgate.core.gate.CHECK_EVERY", 500)
+        monkeypatch.setattr("headgate.core.sharing.learning.MOST_OUT", 5_000)
+
         async def main(town):
             member = town.join(RateLimitConfig(strategy="aimd", initial_rps=50_000.0, max_rps=50_000.0))
             most = 0
-            for _ in range(60_000):
+            for _ in range(12_000):
                 await member.limiter.acquire_async(KEY)
                 most = max(most, len(member.gate.book))
             learning = member.gate.learning
@@ -369,8 +373,8 @@ class TestKeys:
 
         book, flying, out, notes = shared(main)
         assert book <= 2_000
-        assert flying <= 50_000
-        assert out <= 100_000
+        assert flying <= 6_000
+        assert out <= 5_000
         assert notes <= 512
 
 

@@ -99,3 +99,14 @@ def test_a_missing_client_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.delattr("headgate.stores.redis_connecting", raising=False)
     with pytest.raises(ConfigError, match=r"pip install \"headgate\[redis\]\""):
         RedisStore("redis://host")
+
+
+def test_a_server_that_is_far_away_may_take_longer():
+    assert read_address("redis://h?timeout=0.2").timeout == 0.2
+    assert read_address("redis://h").timeout is None
+
+
+@pytest.mark.parametrize("timeout", ["0", "-1", "nan", "61", "soon", ""])
+def test_a_timeout_has_bounds(timeout):
+    with pytest.raises(ConfigError, match="the timeout must be above 0 and at most 60 seconds"):
+        read_address(f"redis://h?timeout={timeout}")

@@ -23,7 +23,7 @@ GAP = "{secret}"
 MOST_ORIGINS = 10_000
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _SECRET_HEADER = re.compile(
-    r"(?i)(?:proxy-)?authorization|cookie|(?:[a-z0-9]{1,16}-){0,4}(?:(?:api-?)?key|token|secret|signature|credential)"
+    r"cookie|(?:[a-z0-9]{1,16}-){0,4}(?:authorization|auth|(?:api-?)?key|token|secret|signature|credential|password)"
 )
 _NO_SECRET = frozenset(("idempotency-key", "sec-websocket-key"))
 
@@ -82,4 +82,5 @@ def origin_of(url: str) -> str:
 
 def is_secret(header: str) -> bool:
     """Whether a header of this name may hold a credential, by the names that are in use for it."""
-    return header.lower() not in _NO_SECRET and _SECRET_HEADER.fullmatch(header) is not None
+    name = header.lower().replace("_", "-")
+    return name not in _NO_SECRET and _SECRET_HEADER.fullmatch(name) is not None

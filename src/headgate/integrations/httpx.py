@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from ..errors import CircuitOpenError, Refused, TimeBudgetExceededError, WaitTooLongError
+from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from .httpx_shared import AsyncBody, Body, SharedAsync, SharedSync
 from .passing import Passing
 
@@ -88,6 +88,8 @@ class AsyncGatedTransport(SharedAsync, httpx.AsyncBaseTransport):
 
 def gate(client: C, *, passing: Passing | None = None, **settings: Any) -> C:
     """Put the gate into a client as it is: its transport and those of its proxies stay, behind the gate. Returns it."""
+    if isinstance(client._transport, GatedTransport | AsyncGatedTransport):
+        raise ConfigError("client: it is behind a gate already, and would stand in line twice")
     passing = Passing.given(passing, settings)
 
     def gated(transport: Any) -> Any:

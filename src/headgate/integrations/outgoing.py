@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,12 +35,14 @@ class Outgoing:
 
     method: str
     url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """By names in lower case."""
-    body: bytes | None = None
+    body: bytes | None = field(default=None, repr=False)
     """Where it is in memory."""
     can_repeat_body: bool = True
     """Whether the body can be sent a second time; a generator or a file under way cannot."""
+    _json: Any = field(default=None, init=False, repr=False)
+    _is_parsed: bool = field(default=False, init=False, repr=False)
 
     @property
     def path(self) -> str:
@@ -57,12 +60,12 @@ class Outgoing:
 
     def parsed(self) -> Any:
         """The body as JSON; None if it is none, or too large to look at."""
-        if self.body is None or len(self.body) > LARGEST_PARSED:
-            return None
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
+        if not self._is_parsed:
+            self._is_parsed = True
+            if self.body is not None and len(self.body) <= LARGEST_PARSED:
+                with suppress(ValueError, RecursionError):
+                    self._json = json.loads(self.body)
+        return self._json
 
 
 Key = Callable[[Outgoing], str]

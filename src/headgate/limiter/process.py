@@ -1,8 +1,8 @@
 """Forking and ending: what a process that shares a quota must do at both.
 
 A child begins as a member of its own that holds nothing: the numbers its parent held are the parent's, and its
-parent's thread is not there. No lock is taken over in the middle of a decision, for whoever forks takes it first. A
-process that ends gives back what it holds.
+parent's thread is not there. Whoever forks waits until no visit is under way and no decision is being made: a lock that
+was taken over, of ours or of a database's, would never be freed. A process that ends gives back what it holds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .sharing import Sharing
 
 PATIENCE = 1.0
-"""Seconds for which a fork waits for a decision to be over."""
+"""Seconds for which a fork waits for a visit, and for a decision, to be over."""
 
 _sharing: dict[int, weakref.ref[Sharing]] = {}
 _taken: list[threading.Lock] = []
@@ -36,8 +36,9 @@ def _all() -> list[Sharing]:
 def _before_fork() -> None:
     for one in _all():
         limiter = one.limiter
-        if limiter is not None and limiter.lock.acquire(timeout=PATIENCE):
-            _taken.append(limiter.lock)
+        for lock in () if limiter is None else (one.visiting, limiter.lock):
+            if lock.acquire(timeout=PATIENCE):
+                _taken.append(lock)
 
 
 def _after_fork() -> None:

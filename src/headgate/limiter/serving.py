@@ -361,8 +361,9 @@ class Serving:
 
     def drop(self, permit: Permit, *, sent: bool) -> None:
         """Take a permit back without an outcome. Called by ``permit.release`` and ``permit.abandon``."""
+        is_watched = self.tell.watchers and permit.seq in permit.gate.flight.out
         self._when_free(lambda: self._give_back(permit, sent, self._now()))
-        if self.tell.watchers:
+        if is_watched:
             self.tell.dropped(permit, sent)
 
     def _when_free(self, act: Callable[[], None]) -> None:

@@ -60,6 +60,8 @@ class Sharing:
         self._thread: threading.Thread | None = None
         self._visits = 0
         self.closed = False
+        self.visiting = threading.Lock()
+        """Held over a visit, so that no fork falls into one."""
         self._patience = TRY_AGAIN
         self._draw = limiter.draw
         self._now = limiter.clock.now
@@ -214,7 +216,8 @@ class Sharing:
 
     def _exchange(self, due: list[tuple[SharedGate, Visit]]) -> tuple[list[Reply], StoreDown | None]:
         try:
-            return self.store.visit([(gate.key, visit) for gate, visit in due]), None
+            with self.visiting:
+                return self.store.visit([(gate.key, visit) for gate, visit in due]), None
         except StoreDown as down:
             return [], down
         except Exception as fault:

@@ -23,7 +23,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..config import RateLimitConfig
 from ..core.decision import Outcome
@@ -34,6 +34,9 @@ from ..limiter import AdaptiveRateLimiter, Permit
 from .trace import RELEASED, Call, Circuit, Learned, Trace
 from .virtual import LoopClock, run
 
+OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+ROUNDING = 2e-9
+"""Seconds by which what is written may be off; so late, a question comes after the answer that made somebody ask."""
 MOST_TOLD = 20
 """Differences that are told."""
 
@@ -61,6 +64,12 @@ def replay(trace: Trace, config: RateLimitConfig | None = None) -> Replayed:
     return result
 
 
+class _Question(NamedTuple):
+    at: float
+    number: int
+    call: Call
+
+
 class _Chance(random.Random):
     """Draws what was drawn."""
 
@@ -83,7 +92,7 @@ class _Stage:
     async def play(self) -> Replayed:
         loop = asyncio.get_running_loop()
         self._loop, self._done = loop, loop.create_future()
-        questions = deque(sorted(enumerate(self._trace.calls), key=_order))
+        questions = deque(_questions(self._trace.calls))
         if questions:
             self._next(questions)
             await self._done
@@ -91,14 +100,14 @@ class _Stage:
 
     # ------------------------------------------------------------------ asking
 
-    def _next(self, questions: deque[tuple[int, Call]]) -> None:
+    def _next(self, questions: deque[_Question]) -> None:
         """Ask when it was asked; of one instant, answers come first: mostly one of them made somebody ask."""
         if questions:
-            at = max(_asked_at(questions[0][1]), self._clock.now())
+            at = max(questions[0].at, self._clock.now())
             self._loop.call_at(at, self._loop.call_soon, self._ask, questions)
 
-    def _ask(self, questions: deque[tuple[int, Call]]) -> None:
-        number, call = questions.popleft()
+    def _ask(self, questions: deque[_Question]) -> None:
+        _, number, call = questions.popleft()
         task = self._loop.create_task(self._take(number, call))
         self._asking.add(task)
         task.add_done_callback(self._asked)
@@ -128,8 +137,9 @@ class _Stage:
             permit.release()
         else:
             self._chance.drawn = told.draw
-            outcome = Outcome(told.outcome)
-            signal = Signal(outcome=outcome, retry_after=call.retry_after, limits=told.limits, scope=told.scope)
+            signal = Signal(
+                outcome=OUTCOMES[told.outcome], retry_after=call.retry_after, limits=told.limits, scope=told.scope
+            )
             self._limiter.end(permit, signal, call.latency, None)
         self._ended()
 
@@ -145,14 +155,16 @@ class _Stage:
             self._result.circuits.append(Circuit(event.at, event.state, int(event.key)))
 
 
-def _asked_at(call: Call) -> float:
-    return max(0.0, call.sent_at - call.waited)
-
-
-def _order(numbered: tuple[int, Call]) -> tuple[float, float, int]:
-    """By when it was asked; of one instant, by who was let through first."""
-    number, call = numbered
-    return round(_asked_at(call), 8), call.sent_at, number
+def _questions(calls: list[Call]) -> list[_Question]:
+    """In the order in which they were asked. Lines are first come, first served: of one key, who left first asked
+    first, even where what is written of the instants is off by a rounding."""
+    latest: dict[int, float] = {}
+    questions = []
+    for number, call in sorted(enumerate(calls), key=lambda one: (one[1].sent_at, one[1].sent_at - one[1].waited)):
+        asked_at = max(call.sent_at - call.waited + ROUNDING, latest.get(call.key, 0.0))
+        latest[call.key] = asked_at
+        questions.append(_Question(asked_at, number, call))
+    return sorted(questions, key=lambda one: one.at)
 
 
 def differences(trace: Trace, replayed: Replayed, within: float = 1e-6) -> list[str]:

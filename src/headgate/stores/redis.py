@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.sharing.visit import Note, Reply, Visit, plain
-from ..identity import Identities
 from ..errors import ConfigError
+from ..identity import Identities
 from .contract import TIMEOUT, DeskView, MemberView, StoreDown
 from .naming import shown
-from .redis_address import read_address
+from .redis_address import LONGEST_TIMEOUT, read_address
 from .redis_scripts import LOOK, VISIT, Request, Script
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ SALT_CHANGES = 3
 DESKS = "headgate:1"
 """The number grows when desks are written in another way, so that old and new programs keep out of each other's way."""
 NUMBERS = struct.Struct("<17d")
-LONGEST_TIMEOUT = 60.0
 LOOKED_AT_ONCE = 100
 
 
@@ -49,7 +48,7 @@ class RedisStore:
         if not 0.0 < timeout <= LONGEST_TIMEOUT:
             raise ConfigError(f"timeout={timeout!r}: it must be above 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
         self._address = read_address(url)
-        self._timeout = timeout
+        self._timeout = self._address.timeout or timeout
         try:
             from . import redis_connecting
         except ModuleNotFoundError as error:

@@ -4,9 +4,9 @@
     redis+sentinel://[[user]:password@]host[:port],.../service[/database]  whoever the Sentinels say is the primary
     redis+cluster://[[user]:password@]host[:port],...                      a Cluster, by any of its nodes
 
-Options behind ``?``: ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile`` (paths), ``sentinel_username`` and
-``sentinel_password``. An error names what is wrong with an address and never quotes it: a slip of the
-pen may put a password anywhere in it.
+Options behind ``?``: ``timeout`` (seconds; more for a server that is far away), ``ssl_ca_certs``, ``ssl_certfile``,
+``ssl_keyfile`` (paths), ``sentinel_username`` and ``sentinel_password``. An error names what is wrong with an address
+and never quotes it: a slip of the pen may put a password anywhere in it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ PORT, SENTINEL_PORT = 6379, 26379
 MOST_HOSTS = 32
 KINDS = {"": "server", "+sentinel": "sentinel", "+cluster": "cluster"}
 FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+LONGEST_TIMEOUT = 60.0
 SENTINEL_LOGIN = ("sentinel_username", "sentinel_password")
 
 
@@ -33,6 +34,8 @@ class Address:
     service: str = ""
     """What the Sentinels call it."""
     database: int = 0
+    timeout: float | None = None
+    """Seconds for which a visit may wait, if the address says so."""
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     options: dict[str, str] = field(default_factory=dict, repr=False)
@@ -61,7 +64,7 @@ def read_address(url: str) -> Address:
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
     service, database = _path(kind, parts.path)
-    known = (*FILES, *SENTINEL_LOGIN) if kind == "sentinel" else FILES
+    known = ("timeout", *FILES, *(SENTINEL_LOGIN if kind == "sentinel" else ()))
     if not set(options) <= set(known):
         _wrong(f"behind the ? it knows {', '.join(known)} and nothing else")
     if name == "redis" and set(options) & set(FILES):
@@ -72,6 +75,7 @@ def read_address(url: str) -> Address:
         tls=name == "rediss",
         service=service,
         database=database,
+        timeout=_timeout(options.pop("timeout", None)),
         username=unquote(username),
         password=unquote(password),
         options=options,
@@ -113,6 +117,18 @@ def _host(text: str, usual_port: int) -> tuple[str, int]:
     if port and not (port.isdecimal() and port.isascii() and len(port) <= 5 and 1 <= int(port) <= 65_535):
         _wrong("a port must be a number from 1 to 65535")
     return host, int(port) if port else usual_port
+
+
+def _timeout(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        timeout = float(text)
+    except ValueError:
+        timeout = 0.0
+    if not 0.0 < timeout <= LONGEST_TIMEOUT:
+        _wrong(f"the timeout must be above 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
+    return timeout
 
 
 def _wrong(what: str) -> NoReturn:

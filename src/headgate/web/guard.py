@@ -51,10 +51,11 @@ ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 ]
-WELCOME = '<!doctype html><html lang="en"><title>Headgate</title><p><a href="{0}">Go on to the page</a></p></html>'
-LOCKED = (
-    '<!doctype html><html lang="en"><title>Headgate</title><p>This page opens by the link that was printed '
-    "when the run was started: the one with <code>?token=</code> in it.</p></html>"
+_HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Headgate</title><link rel="icon" href="data:,">'
+WELCOME = _HEAD + '<p><a href="{0}">Go on to the page</a></p></html>'
+LOCKED = _HEAD + (
+    "<p>This page opens by the link that was printed when the run was started: the one with <code>?token=</code> in it."
+    "</p></html>"
 )
 
 log = logging.getLogger("headgate.web")

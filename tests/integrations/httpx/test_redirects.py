@@ -178,7 +178,17 @@ def test_refused_credential_gives_way_to_the_next(lab):
 
 @pytest.mark.parametrize(
     "header",
-    ["Authorization", "x-api-key", "api-key", "apikey", "X-Auth-Token", "X-Amz-Security-Token", "PRIVATE-TOKEN"],
+    [
+        "Authorization",
+        "x-api-key",
+        "api-key",
+        "apikey",
+        "X-Auth-Token",
+        "X-Amz-Security-Token",
+        "PRIVATE-TOKEN",
+        "x_api_key",
+        "X-Auth",
+    ],
 )
 def test_names_of_secrets(header):
     assert is_secret(header)

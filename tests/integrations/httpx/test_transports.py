@@ -365,6 +365,11 @@ def test_client_in_use_is_gated_as_it_is(lab):
     assert len(lab.sent) == 4
 
 
+def test_client_is_gated_once(lab):
+    with pytest.raises(ConfigError, match="already"):
+        lab.integration.gate(lab.client())
+
+
 @pytest.mark.parametrize(
     ("settings", "about"),
     [

@@ -82,7 +82,7 @@ export class KeyTable {
     const words = this.filter.value.trim().toLowerCase();
     const fits = (line) => !words || `${line.key} ${stateOf(line).word} ${line.reason}`.toLowerCase().includes(words);
     const chosen = this.lines.filter(fits);
-    const busy = this.body.matches(":hover") || performance.now() - this.sortedAt < SORT_EVERY;
+    const busy = this.body.matches(":hover") || this.table.matches(":focus") || performance.now() - this.sortedAt < SORT_EVERY;
     if (!now && busy && this.shown.length) {
       const order = new Map(this.shown.map((line, place) => [line.key, place]));
       const placeOf = (line) => order.get(line.key) ?? order.size;

@@ -24,10 +24,17 @@ setup: .venv/.ready  ## make .venv with everything but the benchmark's peers
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@
 
+.venv/.browser: .venv/.ready
+	@if command -v chromium >/dev/null; then touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing chromium, to test the page in ..."; \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null && touch $@; \
+	else echo "!!! NO BROWSER, SO THE PAGE IS NOT TESTED. As root: apt-get install chromium"; fi
+
 demo: .venv/.ready  ## a mock API with hidden quotas for three keys, and the limiter that finds them
 	@$(BIN)/headgate demo
 
-test: check  ## everything that must hold: lint, types, layers, tests, coverage
+test: check .venv/.browser  ## everything that must hold: lint, types, layers, tests, coverage
 	@$(BIN)/python -m pytest -m "not chaos" -n auto --cov --cov-report=term
 
 check: .venv/.ready  ## ruff, mypy --strict, import-linter
@@ -52,5 +59,5 @@ wheel: .venv/.ready  ## build the wheel into dist/
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
 
 clean:  ## remove everything that was made
-	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage headgate-demo*.svg
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .artefacts headgate-demo*.svg
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,7 +2,7 @@
 
     calls      the first half long ones, for which the tokens are what is short, the second half short ones, for which
                it is the calls; every fourth is streamed
-    quota      calls and tokens by the second; a while after the first call the server halves both
+    quota      calls and tokens in a few seconds; a while after the first call the server halves both
 
 Nobody is told the limits. All calls are there at once, a hundred of them under way. "of the quota" is the time in which
 a caller who knew everything would have had the answered calls, by the server's own arithmetic, divided by the time it
@@ -37,7 +37,8 @@ from headgate.sim.notation import Rate, Step
 RESULTS = Path(__file__).with_name("SDKS.md")
 SEED, MODEL = 1, "mock-1"
 CALLS, AT_ONCE = 2_000, 100
-RATE, TOKENS = 40.0, 2_000.0
+WINDOW = 4.0
+RATE, TOKENS = Rate(160.0, WINDOW), Rate(8_000.0, WINDOW)
 HALVED_AT = 20.0
 SHORT_ANSWER = 16
 LATENCY = "100ms"
@@ -98,13 +99,17 @@ def best_time(plan: MockPlan, costs: list[int]) -> float:
     return now
 
 
+def as_text(rate: Rate) -> str:
+    return f"{rate.amount:g}/{rate.window:g}s"
+
+
 @contextmanager
 def mock(sdk: str, plan: MockPlan) -> Iterator[tuple[str, str]]:
     """`headgate mock` in a process of its own: the base URL for the client, and where the truth is."""
     assert plan.tokens is not None
     step = plan.steps[0]
-    command = [sys.executable, "-m", "headgate", "mock", "--provider", sdk, "--rate", f"{plan.rate.amount:g}/s"]
-    command += ["--tokens", f"{plan.tokens.amount:g}/s", "--step", f"{step.factor:g}@{step.at:g}s"]
+    command = [sys.executable, "-m", "headgate", "mock", "--provider", sdk, "--rate", as_text(plan.rate)]
+    command += ["--tokens", as_text(plan.tokens), "--step", f"{step.factor:g}@{step.at:g}s"]
     command += ["--latency", LATENCY, "--seed", str(SEED), "--json", "--stop-with-stdin"]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdin is not None
@@ -149,7 +154,7 @@ async def warm(sdk: str) -> None:
 
 
 async def measure(sdk: str, way: str, calls: int = CALLS, plan: MockPlan | None = None) -> Figures:
-    plan = plan or MockPlan(rate=Rate(RATE), tokens=Rate(TOKENS), steps=(Step(factor=0.5, at=HALVED_AT),))
+    plan = plan or MockPlan(rate=RATE, tokens=TOKENS, steps=(Step(factor=0.5, at=HALVED_AT),))
     answered: list[int] = []
     failures: Counter[str] = Counter()
     under_way = asyncio.Semaphore(AT_ONCE)
@@ -191,8 +196,8 @@ def page(rows: list[Figures], calls: int) -> str:
         "# The vendors' clients, with Headgate and without\n\n"
         f"`python -m bench.sdks --write`, {time.strftime('%Y-%m-%d', time.gmtime())}; {versions}; "
         f"`headgate mock` over loopback.\n\n"
-        f"{calls:,} calls, {AT_ONCE} under way, every fourth streamed; {RATE:g} calls and {TOKENS:,.0f} tokens "
-        f"a second, half of both from second {HALVED_AT:g} on. Nobody is told the limits. The first half of the "
+        f"{calls:,} calls, {AT_ONCE} under way, every fourth streamed; {RATE.amount:g} calls and {TOKENS.amount:,.0f} "
+        f"tokens in {WINDOW:g} s, half of both from second {HALVED_AT:g} on. Nobody is told the limits. The first half of the "
         'calls is short of tokens, the second of calls. "Of the quota" is how long a caller who knew everything would '
         "have needed for the answered calls, divided by how long it took.\n\n" + table(rows) + "\n"
     )

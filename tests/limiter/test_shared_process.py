@@ -231,13 +231,13 @@ class TestForking:
 
     def test_a_child_is_a_member_of_its_own_that_holds_nothing(self, tmp_path):
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(self.PROGRAM), str(tmp_path / "shared.db"), "6"],
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(self.PROGRAM), str(tmp_path / "shared.db"), "8"],
             capture_output=True,
             text=True,
             timeout=60,
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout.strip() == str([0] * 6), done.stderr
+        assert done.stdout.strip() == str([0] * 8), done.stderr
 
 
 class TestFaultsInside:

@@ -221,10 +221,11 @@ def test_a_recording_names_no_host_and_its_lines_are_bounded(tmp_path):
         ({"told": 5}, "told must have an outcome"),
         ({"told": {"outcome": "fine", "at": 1}}, "told must have an outcome"),
         ({"told": {"outcome": "ok"}}, "at is missing"),
-        ({"told": {"outcome": "ok", "at": 1, "draw": 2}}, "draw is"),
-        ({"told": {"outcome": "ok", "at": 1, "limits": 3}}, "limits must be a list"),
-        ({"told": {"outcome": "ok", "at": 1, "limits": [{"limit": -1}]}}, "limit is"),
-        ({"told": {"outcome": "ok", "at": 1, "cost": {"tokens": "many"}}}, "tokens is"),
+        ({"told": {"outcome": "ok", "at": 1}}, "number is missing"),
+        ({"told": {"outcome": "ok", "at": 1, "number": 1, "draw": 2}}, "draw is"),
+        ({"told": {"outcome": "ok", "at": 1, "number": 1, "limits": 3}}, "limits must be a list"),
+        ({"told": {"outcome": "ok", "at": 1, "number": 1, "limits": [{"limit": -1}]}}, "limit is"),
+        ({"told": {"outcome": "ok", "at": 1, "number": 1, "cost": {"tokens": "many"}}}, "tokens is"),
     ],
 )
 def test_what_somebody_else_has_written_is_checked(tmp_path, change, said):

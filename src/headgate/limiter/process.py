@@ -36,9 +36,8 @@ def _all() -> list[Sharing]:
 def _before_fork() -> None:
     for one in _all():
         limiter = one.limiter
-        for lock in () if limiter is None else (one.visiting, limiter.lock):
-            if lock.acquire(timeout=PATIENCE):
-                _taken.append(lock)
+        locks = () if limiter is None else (one.visiting, limiter.lock)
+        _taken.extend(lock for lock in locks if lock.acquire(timeout=PATIENCE))
 
 
 def _after_fork() -> None:

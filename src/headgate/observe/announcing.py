@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from ..batch.sqlite_alive import lock
@@ -161,14 +161,14 @@ def remove_file(path: str) -> None:
 
 
 @contextlib.contextmanager
-def announced(watched: Watched) -> Iterator[Watched]:
-    """Watch a run and make it known on this machine, for the length of a block."""
+def announced(watched: Watched, *steps: Callable[[], None]) -> Iterator[Watched]:
+    """Watch a run and make it known on this machine, for the length of a block; ``steps`` are done at each look."""
     try:
         files: Announced | None = Announced(watched)
     except OSError as error:
         log.warning("others cannot look at this run: %s cannot be used (%s)", runs_folder(), error.strerror)
         files = None
-    watched.start(*(() if files is None else (files.step,)))
+    watched.start(*steps, *(() if files is None else (files.step,)))
     try:
         yield watched
     finally:

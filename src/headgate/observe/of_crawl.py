@@ -25,6 +25,8 @@ READ_EVERY = 5.0
 _SHARED = {"workers": "workers", "paused": "run"}
 """What all hosts wait for together."""
 _NOT_BLOCKED = ("", "answers", "robots")
+_STAGES = {"extraction": "permit", "processing": "reading", "output": "writing"}
+"""What pages wait for in front of each stage."""
 _COUNTED = ("fetches", "retries", "rate_limited", "refused", "sent_on", "sitemaps", "put_off", "bytes", "hosts")
 
 
@@ -67,6 +69,10 @@ class OfCrawl:
     def counters(self) -> Mapping[str, float]:
         report = self._crawler.report()
         return {name: getattr(report, name) for name in _COUNTED}
+
+    def waited(self) -> Mapping[str, float]:
+        stages = self._crawler.report().stages
+        return {_STAGES.get(name, name): stage.waited for name, stage in stages.items() if stage.waited}
 
     def waits(self, credentials: States) -> list[WaitLine]:
         hosts = self._crawler.hosts(MOST_HOSTS)

@@ -102,6 +102,9 @@ class OfJob:
 
     # ------------------------------------------------------------------ why it waits
 
+    def waited(self) -> Mapping[str, float]:
+        return dict(self._runner.report.waits if self._job is None else self._job.report.counts.waited)
+
     def waits(self, credentials: States) -> list[WaitLine]:
         lanes = self._runner.lanes(MOST_LANES)
         blocked = [lane for lane in lanes if lane.waiting and lane.reason and lane.waits_for not in _NOT_ITS_OWN]

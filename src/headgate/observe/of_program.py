@@ -46,6 +46,9 @@ class OfProgram:
     def counters(self) -> Mapping[str, float]:
         return {}
 
+    def waited(self) -> Mapping[str, float]:
+        return {}
+
     def state(self) -> str:
         return "paused" if self.limiter is not None and self.limiter.is_paused else "running"
 

@@ -123,6 +123,8 @@ class RunSnapshot:
     credentials: tuple[CredentialLine, ...] = ()
     dead: tuple[DeadLine, ...] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
+    waited: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that rows or pages have waited so far, added up, by what for."""
     store: str = ""
     """Where quotas are shared, and whether that can be reached; empty if they are not."""
     schema: int = SCHEMA

@@ -47,6 +47,10 @@ class Subject(Protocol):
 
     def counters(self) -> Mapping[str, float]: ...
 
+    def waited(self) -> Mapping[str, float]:
+        """Seconds that rows have waited so far, by what for."""
+        ...
+
     def state(self) -> str:
         """running, paused, stopping or ended."""
         ...

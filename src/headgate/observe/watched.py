@@ -219,6 +219,7 @@ class Watched:
             credentials=tuple(self.credentials.lines),
             dead=self._dead(),
             counters=counters,
+            waited=subject.waited(),
             store="" if subject.limiter is None else in_words(subject.limiter.look_at_sharing()),
         )
 

@@ -51,6 +51,7 @@ class Recording(CallWatcher):
         told = Told(
             outcome=signal.outcome.value,
             at=call.at - self._began_at,
+            number=permit.seq,
             draw=call.draw,
             limits=signal.limits,
             scope=signal.scope,
@@ -62,7 +63,7 @@ class Recording(CallWatcher):
         """Of what was not sent after all nothing is left: it has taken nothing."""
         if sent:
             now = self._limiter.clock.now()
-            told = Told(outcome=RELEASED, at=now - self._began_at, cost=permit.cost)
+            told = Told(outcome=RELEASED, at=now - self._began_at, number=permit.seq, cost=permit.cost)
             self._write(permit.key, permit.sent_at, now - permit.sent_at, 0, permit.waited, None, told)
 
     def hear(self, event: Event) -> None:

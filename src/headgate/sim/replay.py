@@ -160,7 +160,7 @@ def _questions(calls: list[Call]) -> list[_Question]:
     first, even where what is written of the instants is off by a rounding."""
     latest: dict[int, float] = {}
     questions = []
-    for number, call in sorted(enumerate(calls), key=lambda one: (one[1].sent_at, one[1].sent_at - one[1].waited)):
+    for number, call in sorted(enumerate(calls), key=lambda one: one[1].told.number if one[1].told else 0):
         asked_at = max(call.sent_at - call.waited + ROUNDING, latest.get(call.key, 0.0))
         latest[call.key] = asked_at
         questions.append(_Question(asked_at, number, call))
@@ -178,7 +178,7 @@ def differences(trace: Trace, replayed: Replayed, within: float = 1e-6) -> list[
             now = "refused" if at is None else f"let through at {at:.6f}"
             found.append(f"call {number} of key {call.key}: let through at {call.sent_at:.6f}, now {now}")
     for what, recorded, decided in (
-        ("pace", _by_key(trace.learned), _by_key(replayed.learned)),
+        ("pace", _paces(trace.learned, within), _paces(replayed.learned, within)),
         ("circuit", _by_key(trace.circuits), _by_key(replayed.circuits)),
     ):
         for key in sorted(recorded.keys() | decided.keys()):
@@ -192,6 +192,16 @@ def _by_key(changes: list[Any]) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
     for change in changes:
         found.setdefault(change.key, []).append(change)
+    return found
+
+
+def _paces(learned: list[Learned], within: float) -> dict[int, list[Learned]]:
+    """Without changes that are none but in the last digits."""
+    found: dict[int, list[Learned]] = {}
+    for one in learned:
+        before = found.setdefault(one.key, [])
+        if not before or abs(before[-1].rate - one.rate) > within * one.rate:
+            before.append(one)
     return found
 
 

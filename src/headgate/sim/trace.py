@@ -11,8 +11,8 @@ broken off is still good up to its last line:
 
 A recording of a limiter's own (``recording.py``) tells more, enough to decide everything once more (``replay.py``):
 
-    {"sent_at": 4.102100731, "latency": 0.003411, "status": 429, "waited": 0.118, "key": 2, "told":
-        {"outcome": "rate_limited", "at": 4.105511, "draw": 0.31, "limits": [{"limit": 50, "remaining": 0}]}}
+    {"sent_at": 4.102100731, "latency": 0.003411, "status": 429, "waited": 0.118, "key": 2, "told": {"number": 57,
+        "outcome": "rate_limited", "at": 4.105511, "draw": 0.31, "limits": [{"limit": 50, "remaining": 0}]}}
     {"at": 4.105511, "circuit": "open", "key": 2}
 
 Times are seconds since the recording began; status 0 is a call that got no answer; ``retry_after`` is there where
@@ -65,6 +65,8 @@ class Told(NamedTuple):
     """One of ``Outcome``; RELEASED if nobody knows."""
     at: float
     """When the limiter heard of it."""
+    number: int
+    """Among the calls of its key, in the order in which they were let through."""
     draw: float = 0.0
     limits: tuple[Limit, ...] = ()
     scope: str | None = None
@@ -199,7 +201,7 @@ class TraceWriter:
 
 def _told(told: Told) -> dict[str, Any]:
     """What is usual is left out."""
-    facts: dict[str, Any] = {"outcome": told.outcome, "at": round(told.at, EXACTLY)}
+    facts: dict[str, Any] = {"outcome": told.outcome, "at": round(told.at, EXACTLY), "number": told.number}
     if told.draw:
         facts["draw"] = told.draw
     if told.limits:

@@ -185,6 +185,7 @@ def _told(line: _Line) -> Told | None:
     return Told(
         outcome=facts["outcome"],
         at=inner.value("at", 0.0, 2 * LONGEST_TIME),
+        number=inner.whole("number", 0, MOST_CALLS * MOST_KEYS),
         draw=inner.value("draw", 0.0, 1.0, 0.0),
         limits=tuple(_limit(line._replace(facts=one)) for one in limits[:MOST_LIMITS]),
         scope=scope[:LONGEST_SCOPE] if isinstance(scope, str) else None,

@@ -23,7 +23,7 @@ class Event:
     at: float
     """On the limiter's clock."""
     kind: str
-    """rate_changed, circuit_changed, held, refused, limited, key_evicted or cannot_learn."""
+    """rate_changed, circuit_changed, held, refused, limited, key_evicted, cannot_learn, store_lost or store_back."""
     key: str
     reason: str
     rate: float

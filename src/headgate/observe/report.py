@@ -1,0 +1,157 @@
+"""A run's report: one file with the pictures and the numbers, to be read when the run is over, by whoever was not there.
+
+    notes = Notes(watched)                       # while it runs: how far it was, once a second at most
+    with announced(watched, notes.take): ...
+    write_report(report_of(watched, notes), "run.html")      # or run.md
+
+It has what a snapshot has, so no secret is in it, and it asks nothing of any other host: it can be sent to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from .history import STATES
+from .snapshot import EventLine, KeyLine, RunSnapshot, Timeline
+from .watched import Watched
+from .wording import ROUTINE
+
+MOST_NOTES = 600
+MOST_PICTURES = 8
+"""Keys that are drawn: those with the most going on."""
+MOST_ROWS = 30
+"""Of any table; what does not fit is counted."""
+MOST_EVENTS = 40
+FORMS = (".html", ".md")
+
+
+class Note(NamedTuple):
+    at: float
+    """Unix time."""
+    done: int
+    dead: int
+
+
+class Notes:
+    """How far a run was, again and again: close together in a short run, further apart the longer it goes."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._every = 0.25
+        self.kept: list[Note] = []
+
+    def take(self) -> None:
+        now = self._watched.clock.wall()
+        if self.kept and self.kept[-1].at <= now < self.kept[-1].at + self._every:
+            return
+        progress = self._watched.snapshot().progress
+        self.kept.append(Note(now, progress.done, progress.dead))
+        if len(self.kept) >= MOST_NOTES:
+            self._every *= 2
+            self.kept = self.kept[::2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    snapshot: RunSnapshot
+    notes: Sequence[Note] = ()
+    timelines: Sequence[Timeline] = ()
+    events: Sequence[EventLine] = ()
+    """Those worth a line, the last of them."""
+    ending: str = ""
+    """What the run itself said at its end."""
+
+    @property
+    def took(self) -> float:
+        return max(0.0, self.snapshot.at - self.snapshot.started_at)
+
+    @property
+    def here(self) -> int:
+        """Rows finished in this run, not in one before it."""
+        progress = self.snapshot.progress
+        before = self.notes[0].done + self.notes[0].dead if self.notes else 0
+        return max(0, progress.done + progress.dead - before)
+
+    @property
+    def keys(self) -> list[KeyLine]:
+        """The busiest first."""
+        return sorted(self.snapshot.keys, key=lambda line: -line.sent)
+
+    def calls(self) -> tuple[int, int, int]:
+        """Sent, refused and failed, of all keys that are known."""
+        keys = self.snapshot.keys
+        return sum(one.sent for one in keys), sum(one.refused for one in keys), sum(one.failed for one in keys)
+
+    def waited(self) -> list[tuple[str, float]]:
+        """Seconds by what for, the longest first; where rows do not tell, what callers in line waited for."""
+        told = self.snapshot.waited or stood_in_line(self.timelines)
+        return sorted(((why, seconds) for why, seconds in told.items() if seconds > 0), key=lambda one: -one[1])
+
+
+def report_of(watched: Watched, notes: Notes, ending: str = "") -> RunReport:
+    """Ask when the run is over: ``watched`` is closed."""
+    keys = watched.history.keys()[:MOST_PICTURES]
+    worth = [line for line in watched.ring.after(0, most=2_000) if line.kind not in ROUTINE]
+    snapshot, kept = watched.snapshot(), list(notes.kept)
+    if kept:
+        kept.append(Note(snapshot.at, snapshot.progress.done, snapshot.progress.dead))
+    return RunReport(
+        snapshot=snapshot,
+        notes=kept,
+        timelines=watched.history.timelines(keys, -inf),
+        events=worth[-MOST_EVENTS:],
+        ending=ending,
+    )
+
+
+_IN_LINE = {
+    "open": "the pace",
+    "ramp": "the ramp after a pause",
+    "held": "a pause the server asked for",
+    "circuit": "an open circuit",
+}
+
+
+def stood_in_line(timelines: Sequence[Timeline]) -> dict[str, float]:
+    sums = dict.fromkeys(_IN_LINE.values(), 0.0)
+    for line in timelines:
+        for (began, ended), waiting, state in zip(pairwise(line.at), line.waiting[1:], line.state[1:], strict=True):
+            sums[_IN_LINE[state]] += max(0.0, ended - began) * waiting
+    return sums
+
+
+def times_in_states(line: Timeline) -> Mapping[str, float]:
+    """Seconds that a key was open, ramping, held or shut by its circuit."""
+    sums = dict.fromkeys(STATES, 0.0)
+    for (began, ended), state in zip(pairwise(line.at), line.state[1:], strict=True):
+        sums[state] += max(0.0, ended - began)
+    return sums
+
+
+def form_of(path: str) -> str:
+    """How this file is to be written; ``ValueError`` says what there is."""
+    form = Path(path).suffix.lower()
+    if form not in FORMS:
+        raise ValueError(f"{path!r} is neither .html nor .md; the name says how it is to be written")
+    return form
+
+
+def write_report(report: RunReport, path: str) -> None:
+    """Raises ``OSError`` where it cannot be written; a file that was there is replaced by a whole one."""
+    from .report_html import as_html
+    from .report_markdown import as_markdown
+
+    text = as_html(report) if form_of(path) == ".html" else as_markdown(report)
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.draft")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

@@ -199,7 +199,8 @@ def page(rows: list[Figures], calls: int) -> str:
         f"{calls:,} calls, {AT_ONCE} under way, every fourth streamed; {RATE.amount:g} calls and {TOKENS.amount:,.0f} "
         f"tokens in {WINDOW:g} s, half of both from second {HALVED_AT:g} on. Nobody is told the limits. The first half "
         'of the calls is short of tokens, the second of calls. "Of the quota" is how long a caller who knew everything '
-        "would have needed for the answered calls, divided by how long it took.\n\n" + table(rows) + "\n"
+        "would have needed for the answered calls in their order, divided by how long it took; whoever mixes long "
+        "and short calls can be a little faster than that.\n\n" + table(rows) + "\n"
     )
 
 

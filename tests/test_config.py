@@ -34,6 +34,7 @@ DEFAULTS = {
     "stats_bucket": 2.0,
     "domain_state_ttl": 120.0,
     "max_keys": 100_000,
+    "without_store": "share",
     "group_subdomains": False,
     "limits": {},
     "burst": {},

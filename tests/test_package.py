@@ -140,6 +140,8 @@ class TestImport:
 
     @pytest.mark.parametrize("option", ["--help", "--version"])
     def test_the_help_of_the_command_loads_nothing_but_click(self, option: str) -> None:
-        loaded = {name.split(".")[0] for name in modules_after(f"from headgate.cli import run; run(['{option}'])")}
+        loaded = {
+            name.split(".")[0] for name in modules_after(f"from headgate.cli import execute; execute(['{option}'])")
+        }
         assert loaded & NOT_FOR_EVERYBODY == {"click"}
         assert not loaded & {"asyncio", "sqlite3", "ssl"}

@@ -1,6 +1,7 @@
 """A server that does nothing but write down when each call came in, and whose it was: ``counting_server.py LOG``.
 
-It prints its port. The log is one line for each call: the instant (monotonic) and the name of the caller.
+It prints its port. The log is one line for each call: the instant at which it came in, at which its caller was let
+through (both by the machine's monotonic clock), and the name of the caller.
 """
 
 import asyncio
@@ -19,9 +20,9 @@ async def main(path):
                 now = time.monotonic()
                 self.seen += data
                 while (end := self.seen.find(b"\r\n\r\n")) >= 0:
-                    name = self.seen.split(b" ", 2)[1].decode().strip("/")
+                    name, left_at = self.seen.split(b" ", 2)[1].decode().strip("/").split("/")
                     self.seen = self.seen[end + 4 :]
-                    log.write(f"{now:.6f} {name}\n")
+                    log.write(f"{now:.6f} {left_at} {name}\n")
                     self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
         server = await asyncio.get_running_loop().create_server(Counting, "127.0.0.1", 0)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.cli import run
+from headgate.cli import execute as run
 
 
 @pytest.fixture

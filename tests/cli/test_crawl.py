@@ -252,3 +252,13 @@ def test_a_terminal_shows_hosts_and_why_they_wait():
         "opens_in": 12.0,
         "reason": "circuit open, 12 s to go",
     }
+
+
+def test_a_crawl_is_told_in_one_file_at_its_end(headgate, site, here):
+    said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--report", "crawl.html")
+    assert said.code == 3
+    report = (here / "crawl.html").read_text(encoding="utf-8")
+    assert "8 pages" in report
+    assert "http_404" in report
+    assert "127.0.0.1" in report
+    assert headgate("crawl", site.url, "-o", "same.html", "--report", "same.html").code == 2

@@ -68,7 +68,7 @@ def test_the_version_is_told(headgate):
 
 def test_the_first_page_imports_nothing_heavy():
     code = (
-        "import sys; from headgate.cli import run; run(['--help']); "
+        "import sys; from headgate.cli import execute; execute(['--help']); "
         "heavy = {'aiohttp', 'rich', 'yarl', 'headgate.sim', 'headgate.cli.demo'} & set(sys.modules); "
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )

@@ -510,3 +510,26 @@ class TestInterrupted:
         assert said.splitlines()[-1] == "Stopped. Run the same command again to go on."
         told = json.loads(headgate("status", out, "--json").out)
         assert (told["done"], told["dead"], told["open"], told["processes"]) == (0, 0, 30, [])
+
+
+def test_a_run_is_told_in_one_file_at_its_end(headgate, mock, rows, out, tmp_path):
+    server = mock(*GENEROUS)
+    with rows.open("a") as file:
+        file.write(line(30).replace("/v1/chat/completions", "/v1/nothing") + "\n")
+    done = headgate("run", rows, "-o", out, *to(server), "--report", tmp_path / "run.md")
+    assert done.code == 3, done.err
+    report = (tmp_path / "run.md").read_text(encoding="utf-8")
+    assert "30 of 31 rows" in report
+    assert "| invalid | 1 | row 31 |" in report
+    assert "MOCK\\_KEY" in report
+    assert KEY not in report + done.err
+    same = headgate("run", rows, "-o", "same.md", *to(server), "--report", "same.md")
+    assert "--report and --output are the same file" in same.err
+
+
+def test_a_run_that_cannot_begin_leaves_an_earlier_report_alone(headgate, mock, rows, out, tmp_path):
+    (tmp_path / "run.md").write_text("as it was")
+    out.mkdir()
+    said = headgate("run", rows, "-o", out, *to(mock(*GENEROUS)), "--report", tmp_path / "run.md")
+    assert said.code == 2
+    assert (tmp_path / "run.md").read_text() == "as it was"

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from headgate import AdaptiveRateLimiter, ConfigError, CredentialCoordinator, RateLimitConfig
-from headgate.cli import run
+from headgate.cli import execute as run
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
 from headgate.crawl.fetched import Fetched

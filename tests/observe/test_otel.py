@@ -304,7 +304,7 @@ def test_a_batch_has_a_span_for_each_call_of_its_worker(seen, in_threads):
     assert len(seen.spans) == 4
     assert {span.context.span_id for span in seen.spans} == {span_id for _, span_id in calls}
     assert sorted(span.attributes.get("http.request.resend_count", 0) for span in seen.spans) == [0, 0, 0, 1]
-    assert sum(point.value for point in seen.points("headgate.rows")) == 3
+    assert sum(point.value for point in seen.points("headgate.rows_put_aside")) == 1
 
 
 def test_a_row_that_is_sent_tells_its_method_and_where_it_goes(seen):

@@ -204,7 +204,7 @@ class BatchRunner:
     def call(self, attempt: Attempt, context: ItemContext) -> Awaitable[Any]:
         """One call of the worker, within its time."""
         is_bounded = self.config.attempt_timeout is not None or attempt.item.deadline_at != UNKNOWN
-        if self.limiter.tell.watchers:
+        if self.limiter.tell.around:
             return self._watched(attempt, context, is_bounded)
         if is_bounded or self._passing is not None:
             return self._call(attempt, context, is_bounded)
@@ -216,7 +216,7 @@ class BatchRunner:
     async def _watched(self, attempt: Attempt, context: ItemContext, is_bounded: bool) -> Any:
         """The same, with those around it who watch every call."""
         about = About(attempt.attempt, credential=context.credential_label or "")
-        with around(self.limiter.tell.watchers, attempt.permit, about):
+        with around(self.limiter.tell.around, attempt.permit, about):
             return await self._call(attempt, context, is_bounded)
 
     async def _call(self, attempt: Attempt, context: ItemContext, is_bounded: bool) -> Any:
@@ -236,7 +236,7 @@ class BatchRunner:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.workers, "headgate-batch")
         loop = asyncio.get_running_loop()
-        if self.limiter.tell.watchers:  # what they put around the call is to be seen in the thread too
+        if self.limiter.tell.around:  # what they put around the call is to be seen in the thread too
             return loop.run_in_executor(self._threads, copy_context().run, self._worker, attempt.item.value, context)
         return loop.run_in_executor(self._threads, self._worker, attempt.item.value, context)
 

@@ -46,6 +46,8 @@ COMMANDS = {
     "crawl": Entry("Crawl a site", "Visit a site's pages politely, and go on where it stopped."),
     "run": Entry("Run a batch", "Send a file of requests, and go on where it stopped."),
     "retry": Entry("Run a batch", "Give dead rows of a batch another chance."),
+    "watch": Entry("Look after a run", "See live what runs do and why they wait, in the terminal."),
+    "web": Entry("Look after a run", "See the same in a browser."),
     "status": Entry("Look after a run", "Show how far a batch is, or who shares which quota."),
     "verify": Entry("Look after a run", "Prove that a batch has lost no row and has none twice."),
     "keys": Entry("Look after a run", "Show how credentials stand; park, free or retire one."),
@@ -112,10 +114,10 @@ def group(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code; whatever goes wrong is told in one sentence on stderr."""
-    sys.exit(run(arguments))
+    sys.exit(execute(arguments))
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def execute(arguments: Sequence[str] | None = None) -> int:
     log, sentences = logging.getLogger("headgate"), Sentences(logging.WARNING)
     log.addHandler(sentences)
     try:

@@ -19,6 +19,7 @@ from headgate.crawl.crawler import Crawler
 from headgate.crawl.frontier_file import SUFFIX
 from headgate.crawl.keys import FORM
 from headgate.errors import ConfigError
+from headgate.observe.watched import Watched
 from headgate.sim.notation import read_duration, read_rate
 from headgate.wire.redaction import redact
 
@@ -26,9 +27,9 @@ from . import USAGE, CommandFailed
 from .crawl_going import go
 from .crawl_keys import credentials_of
 from .crawl_trace import CallRecorder
-from .examples import ExampleCommand
 from .notation import Notation, WholeNumber
 from .running import run_async
+from .seeing import SeenCommand, Wishes, seeing_options, seen
 from .sharing import NONE, Shared, store_option
 
 DURATION = Notation("TIME", read_duration)
@@ -60,7 +61,7 @@ def read_pace(text: str) -> float | None:
 
 
 @click.command(
-    cls=ExampleCommand,
+    cls=SeenCommand,
     examples=[
         ("headgate crawl https://docs.example.org/ -o pages.jsonl", "the whole of one host, a line for each page"),
         ("headgate crawl example.org -o pages.jsonl --depth 2 --max-pages 500", "the first pages only"),
@@ -74,6 +75,7 @@ def read_pace(text: str) -> float | None:
             "headgate crawl https://wiki.example.org/ -o p.jsonl --keys env:WIKI_TOKEN",
             "with a key, which only it gets to see",
         ),
+        ("headgate crawl https://example.org/ -o p.jsonl --web", "watch it in a browser"),
         ("headgate crawl http://localhost:8000/ -o - --allow-private | jq -r .title", "a site of your own, in a pipe"),
     ],
 )
@@ -163,6 +165,7 @@ def read_pace(text: str) -> float | None:
 @click.option("--wait", is_flag=True, help="Stay, however long nothing can start.  [default: leave after 15 minutes]")
 @click.option("--failures", metavar="FILE", help="Where to write, at the end, which addresses failed and why.")
 @click.option("--trace", metavar="FILE", help="Record every call for headgate simulate --trace.")
+@seeing_options
 @click.option("--json", "as_json", is_flag=True, help="Tell of the progress and the end in JSON lines.")
 @click.option("-q", "--quiet", is_flag=True, help="Say only the last line.")
 def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **given: Any) -> int:
@@ -176,6 +179,7 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
     failed (--failures says why); 4: stopped, run it again.
     """
     check_apart(output, given)
+    wishes = Wishes.of(given)
     try:
         config = config_of(given)
         recorder = None if given["trace"] is None else CallRecorder(given["trace"], config.workers)
@@ -197,7 +201,10 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
                 on_event=None if recorder is None else recorder.hear,
             )
             try:
-                return run_async(go(crawler, output, given["failures"], recorder, as_json=as_json, quiet=quiet)).code
+                with seen(wishes, lambda: Watched(crawler=crawler), quiet=quiet) as told:
+                    ending = run_async(go(crawler, output, given["failures"], recorder, as_json=as_json, quiet=quiet))
+                    told.tell(ending.code, ending.about)
+                return told.code(ending.code)
             finally:
                 limiter.close()
     except ConfigError as error:
@@ -209,6 +216,7 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
 def check_apart(output: str, given: dict[str, Any]) -> None:
     """Two options that name one file would cost what the first of them has written."""
     named = {"--output": output, "--warc": given["warc"], "--failures": given["failures"], "--trace": given["trace"]}
+    named["--report"] = given["report"]
     named["--seeds"] = None if given["seed_file"] == "-" else given["seed_file"]
     taken: dict[str, str] = {}
     for option, path in named.items():

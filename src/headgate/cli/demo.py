@@ -15,6 +15,7 @@ import asyncio
 import json
 import random
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,9 @@ import click
 
 from headgate.config import RateLimitConfig
 from headgate.limiter import AdaptiveRateLimiter
+from headgate.observe.snapshot import ProgressLine
+from headgate.observe.subject import Lately
+from headgate.observe.watched import Watched
 from headgate.sim.api import MockPlan
 from headgate.sim.notation import Outage, Rate, Step
 from headgate.sim.score import draw, judge
@@ -34,9 +38,9 @@ from headgate.sim.trial import Trial
 
 from . import DONE, FAILED, STOPPED, CommandFailed
 from .demo_report import Reporter, reporter_for
-from .examples import ExampleCommand
 from .notation import WHOLE, Number, WholeNumber
 from .running import run_async
+from .seeing import SeenCommand, Wishes, seeing_options, seen
 
 SAMPLE_EVERY = 0.1
 START_WITHIN = 20.0
@@ -54,12 +58,13 @@ OPEN_FOR = 1.0
 
 
 @click.command(
-    cls=ExampleCommand,
+    cls=SeenCommand,
     examples=[
         ("headgate demo", "half a minute, 6,000 calls; writes headgate-demo.svg"),
         ("headgate demo --seed 7", "other hidden quotas"),
         ("headgate demo --seconds 10 --calls 500 --workers 16", "shorter and smaller"),
         ("headgate demo --trace run.jsonl", "record it, to ask what-if questions of it with headgate simulate"),
+        ("headgate demo --web", "in a browser too"),
         ("headgate demo --json --no-picture | tail -n 1", "only the score, for a program"),
     ],
 )
@@ -106,6 +111,7 @@ OPEN_FOR = 1.0
     type=click.Path(dir_okay=False, path_type=Path),
     help='Record every call into this file, for "headgate simulate --trace".',
 )
+@seeing_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON line a second and one at the end.")
 def command(
     calls: int,
@@ -116,6 +122,7 @@ def command(
     no_picture: bool,
     recording: Path | None,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Find the hidden, changing quotas of three keys, live.
 
@@ -129,21 +136,33 @@ def command(
     for path, what in ((None if no_picture else picture, "picture"), (recording, "recording")):
         if path is not None and not path.absolute().parent.is_dir():
             raise click.UsageError(f"there is no directory {path.absolute().parent} to write the {what} into.")
-    return run_async(
-        demonstrate(calls, workers, seconds, seed, None if no_picture else picture, recording, as_json=as_json)
-    )
+    chosen = None if no_picture else picture
+    return run_async(demonstrate(calls, workers, seconds, seed, chosen, recording, Wishes.of(given), as_json=as_json))
 
 
 async def demonstrate(
-    calls: int, workers: int, seconds: float, seed: int, picture: Path | None, recording: Path | None, *, as_json: bool
+    calls: int,
+    workers: int,
+    seconds: float,
+    seed: int,
+    picture: Path | None,
+    recording: Path | None,
+    wishes: Wishes,
+    *,
+    as_json: bool,
 ) -> int:
     plan = hidden_plan(seed, calls, seconds)
     limiter = AdaptiveRateLimiter(RateLimitConfig(open_state_duration=OPEN_FOR), rng=random.Random(seed))
     async with mock_process(plan, seed) as url:
         secrets = [key_secret(number) for number in range(1, len(plan.keys) + 1)]
         trial = Trial(limiter, url, calls, workers, secrets)
-        with recorded(trial, recording) as lost, reporter_for(trial, plan, seconds, as_json=as_json) as reporter:
+        with (
+            seen(wishes, lambda: watched(trial, seed), quiet=as_json) as told,
+            recorded(trial, recording) as lost,
+            reporter_for(trial, plan, seconds, as_json=as_json) as reporter,
+        ):
             interrupted = await run_and_watch(trial, reporter, PATIENCE * seconds)
+            told.ending = f"{trial.done:,} of {calls:,} calls done{' when it was stopped' if interrupted else ''}."
         score = judge(trial, plan, await fetch_truth(url))
     undrawn = None if picture is None else write_picture(picture, draw(trial, plan, score).to_svg())
     reporter.conclude(score, plan, picture if undrawn is None else None, recording)
@@ -152,7 +171,21 @@ async def demonstrate(
             raise trouble
     if interrupted:
         return STOPPED
-    return DONE if score.is_sound and score.done == calls else FAILED
+    return told.code(DONE if score.is_sound and score.done == calls else FAILED)
+
+
+def watched(trial: Trial, seed: int) -> Watched:
+    lately = Lately()
+
+    def progress() -> ProgressLine:
+        done = trial.done
+        rate = lately.rate(time.monotonic(), done)
+        left = trial.calls - done
+        eta = left / rate if rate else None
+        return ProgressLine(total=trial.calls, done=done, open=left, in_flight=trial.in_flight, rate=rate, eta=eta)
+
+    title = f"{trial.calls:,} calls with {len(trial.keys)} keys, seed {seed}"
+    return Watched(limiter=trial.limiter, credentials=trial.credentials, progress=progress, kind="demo", title=title)
 
 
 def hidden_plan(seed: int, calls: int, seconds: float) -> MockPlan:

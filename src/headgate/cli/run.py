@@ -21,17 +21,19 @@ from headgate.batch.runner import AUTO_WORKERS
 from headgate.batch.sqlite_file import SUFFIX
 from headgate.batch.target import TargetConfig
 from headgate.errors import ConfigError
+from headgate.observe.watched import Watched
 from headgate.sim.notation import read_duration
 from headgate.wire.redaction import redact
 
 from . import DONE, USAGE, CommandFailed
-from .examples import ExampleCommand
 from .notation import Notation, Number, WholeNumber
 from .run_going import go
 from .run_plan import plan_line, plan_of, plan_page
+from .run_progress import Looker
 from .run_settings import HOPELESS, keys_of, prices_of, read_config, read_limits, read_workers, settings_of
 from .run_trace import Recorder
 from .running import run_async
+from .seeing import SeenCommand, Wishes, seeing_options, seen
 from .sharing import MACHINE, Shared, store_option, without_login
 
 DURATION = Notation("TIME", read_duration)
@@ -44,7 +46,7 @@ class CannotBegin(CommandFailed):
 
 
 @click.command(
-    cls=ExampleCommand,
+    cls=SeenCommand,
     examples=[
         ("headgate run rows.jsonl -o answers.jsonl --to openai", "a file made for OpenAI's batch API, as it is"),
         ("headgate run rows.jsonl -o answers.jsonl --to openai --plan", "rows, tokens, cost, time; nothing is sent"),
@@ -64,6 +66,10 @@ class CannotBegin(CommandFailed):
         (
             "headgate run rows.jsonl -o out.jsonl --to openai --store redis://cache:6379",
             "on several machines at once: one quota for all of them",
+        ),
+        (
+            "headgate run rows.jsonl -o out.jsonl --to openai --web --report run.html",
+            "watch it in a browser; pictures and numbers in one file at the end",
         ),
         ("headgate mock --provider openai --rate 500/min --port 8080", "practise: an API of your own, and ..."),
         (
@@ -160,6 +166,7 @@ class CannotBegin(CommandFailed):
     help='TOML with the names of these options: to = "openai", max-cost = 20. What is typed goes before.',
 )
 @click.option("--trace", metavar="FILE", help="Record every call for headgate simulate --trace.")
+@seeing_options
 @click.option("--json", "as_json", is_flag=True, help="Tell of the progress and the end in JSON lines.")
 @click.option("-q", "--quiet", is_flag=True, help="Say only the last line.")
 def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: bool, **given: Any) -> int:
@@ -219,6 +226,9 @@ def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], 
 
 
 def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, as_json: bool, quiet: bool) -> int:
+    wishes = Wishes.of(given)
+    if wishes.report is not None and os.path.abspath(wishes.report) == os.path.abspath(output):
+        raise click.UsageError("--report and --output are the same file; each needs one of its own.")
     ledger = ledger_of(output, given["ledger"])
     kept = ledger is not None
     shared = Shared.of(given["store"])
@@ -241,10 +251,13 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
         around=None if recorder is None else recorder.around,
         **settings,
     )
+    looker = Looker(job)
     try:
-        ending = run_async(go(job, again=again, kept=kept, recorder=recorder, as_json=as_json, quiet=quiet))
+        with seen(wishes, lambda: Watched(job=job, rows=lambda: looker.rows), quiet=quiet) as told:
+            ending = run_async(go(job, looker, again=again, kept=kept, recorder=recorder, as_json=as_json, quiet=quiet))
+            told.tell(ending.code, ending.about)
     finally:
         settings["limiter"].close()  # whoever shares the quota need not wait for what is left of ours
     if folder and ending.code == DONE:
         shutil.rmtree(folder, ignore_errors=True)  # a passing ledger whose rows are all done
-    return ending.code
+    return told.code(ending.code)

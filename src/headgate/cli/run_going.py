@@ -20,12 +20,13 @@ from .run_trace import Recorder
 from .run_words import AGAIN, Ending, about, ending_of, fields_of
 
 
-async def go(job: Job, *, again: str, kept: bool, recorder: Recorder | None, as_json: bool, quiet: bool) -> Ending:
+async def go(
+    job: Job, looker: Looker, *, again: str, kept: bool, recorder: Recorder | None, as_json: bool, quiet: bool
+) -> Ending:
     """Run the job to its end. What kept it from beginning is raised. ``kept``: the same command finds its ledger."""
     view = view_of(as_json=as_json, quiet=quiet, to_stderr=job.output == STDOUT)
     with on_interrupts(lambda times: interrupted(job, view, times)):
         running = asyncio.create_task(job.run())
-        looker = Looker(job)
         try:
             with view:
                 while not running.done():

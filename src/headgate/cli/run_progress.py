@@ -96,6 +96,12 @@ class Looker:
         self._count = RowCount(job)
         self._marks: deque[tuple[float, int]] = deque()
 
+    @property
+    def rows(self) -> int | None:
+        """How many there are, as far as is known."""
+        known = self._job.report.rows
+        return self._count.rows if known is None else known
+
     def look(self) -> Progress:
         job, report = self._job, self._job.report
         now, final = job.runner.clock.now(), report.done + report.dead
@@ -106,7 +112,7 @@ class Looker:
             self._marks.popleft()
         (began_at, began), (at, count) = self._marks[0], self._marks[-1]
         lanes = job.lanes()
-        rows = report.rows if report.rows is not None else self._count.rows
+        rows = self.rows
         return Progress(
             done=report.done,
             dead=report.dead,

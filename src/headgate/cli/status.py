@@ -1,5 +1,5 @@
 """``headgate status``: how far a batch is, read from its ledger while the run goes on elsewhere, or after it; or who
-shares which quota (``--store``, in ``status_store.py``)."""
+shares which quota (``--store``, in ``status_store.py``); or, where no batch is meant, the runs of this machine."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from headgate.core.words import span
 from . import DONE, CommandFailed
 from .examples import ExampleCommand
 
+WIDTH_OF_A_PIPE = 160
 MOST_SHOWN = 10
 """Reasons and processes listed for a person; ``--json`` has them all."""
 
@@ -27,7 +28,7 @@ MOST_SHOWN = 10
     cls=ExampleCommand,
     examples=[
         ("headgate status results.jsonl", "how far is the run that writes results.jsonl?"),
-        ("headgate status", "the same, where this folder has one ledger only"),
+        ("headgate status", "the same, where this folder has one ledger only; where it has none, the runs under way"),
         ("headgate status results.jsonl --json | jq .done", "for programs: one JSON line"),
         ("headgate status --store machine", "who shares which quota on this machine?"),
         (
@@ -53,7 +54,8 @@ MOST_SHOWN = 10
 def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json: bool) -> int:
     """Show how far a batch is: what is done, what is dead and why, what waits, and who works on it.
 
-    Name the output of the run or its ledger (OUTPUT.ledger). A run that goes on is not disturbed.
+    Name the output of the run or its ledger (OUTPUT.ledger). A run that goes on is not disturbed. Where nothing is
+    named and this folder has no ledger, show the runs of this machine as headgate watch does, once.
 
     With --store, show what is shared instead: for each key its pace, what holds it back, when that was learned, and the
     processes that use it; and which credentials rest.
@@ -66,6 +68,8 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json:
         return show_store(store, keys, as_json=as_json)
     if keys:
         raise click.UsageError("--key goes with --store: headgate status --store machine --key NAME.")
+    if path is None and not glob(f"*{SUFFIX}") and show_runs(as_json=as_json):
+        return DONE
     try:
         standing = look(find_ledger(path))
     except LedgerError as error:
@@ -74,12 +78,31 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json:
     return DONE
 
 
+def show_runs(*, as_json: bool) -> bool:
+    """The runs of this machine, if there are any."""
+    from rich.console import Console
+
+    from .watch import runs_now
+
+    frame, console = runs_now(), Console(highlight=False)
+    if not frame.fields:
+        return False
+    if as_json:
+        click.echo(json.dumps({"runs": frame.fields}))
+    else:
+        if not console.is_terminal:
+            console.width = WIDTH_OF_A_PIPE
+        console.print(frame.page(console.width))
+    return True
+
+
 def find_ledger(path: str | None) -> str:
     """The ledger that is meant: named itself, by its output, or by being the only one here."""
     if path is None:
         found = sorted(glob(f"*{SUFFIX}"))
         if len(found) != 1:
-            there_are = f"there are {', '.join(found[:5])}" if found else "there is none in this folder"
+            none = "there is none in this folder, and no run is under way on this machine"
+            there_are = f"there are {', '.join(found[:5])}" if found else none
             raise click.UsageError(f"name the output of a run, or its ledger; {there_are}.")
         return os.path.abspath(found[0])
     beside = path if path.endswith(SUFFIX) else path + SUFFIX

@@ -376,13 +376,16 @@ class Gate(Pace):
     @property
     def learned_rate(self) -> float:
         """The pace as it was learned, without the ramp after a pause."""
-        return min(max(self.controller.rate, self.policy.least), self.policy.most)
+        rate, policy = self.controller.rate, self.policy
+        if rate < policy.least:
+            return policy.least
+        return policy.most if rate > policy.most else rate
 
     @property
     def opens_at(self) -> float:
         """Before this instant nothing starts, whoever asked for it."""
-        told_until = NEVER if self.cooldown is None else self.cooldown.until
-        return max(told_until, self.controller.hold_until)
+        held_until = self.controller.hold_until
+        return held_until if self.cooldown is None or self.cooldown.until <= held_until else self.cooldown.until
 
     def idle_from(self, now: float) -> float:
         """From when on forgetting this key would change nothing but what it has learned."""

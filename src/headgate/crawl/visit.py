@@ -165,7 +165,7 @@ class Visiting:
         permit, headers, label = leave.permit, leave.headers_for(visit.url), leave.label
         with leave:
             try:
-                with around(self._limiter.tell.watchers, permit, About(visit.attempts + 1, "GET", visit.url, label)):
+                with around(self._limiter.tell.around, permit, About(visit.attempts + 1, "GET", visit.url, label)):
                     fetched = await (self._fetch(visit, headers) if headers else self._fetch(visit))
             except FetchProblem as problem:
                 if problem.outcome is Outcome.ABANDONED:

@@ -256,7 +256,7 @@ class PermitContext:
 
     def __enter__(self) -> Permit:
         self._permit = permit = self._limiter.acquire(*self._request)
-        return permit if not self._limiter.tell.watchers else self._watched(permit)
+        return permit if not self._limiter.tell.around else self._watched(permit)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -268,7 +268,7 @@ class PermitContext:
 
     async def __aenter__(self) -> Permit:
         self._permit = permit = await self._limiter.acquire_async(*self._request)
-        return permit if not self._limiter.tell.watchers else self._watched(permit)
+        return permit if not self._limiter.tell.around else self._watched(permit)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -276,6 +276,6 @@ class PermitContext:
         self.__exit__(kind, error, trace)
 
     def _watched(self, permit: Permit) -> Permit:
-        self._around = around(self._limiter.tell.watchers, permit, About())
+        self._around = around(self._limiter.tell.around, permit, About())
         self._around.__enter__()
         return permit

@@ -21,6 +21,9 @@ log = logging.getLogger("headgate")
 Look = tuple[float, CircuitState, float]
 """What can change with an answer: the pace, the circuit, and until when the gate is shut."""
 
+_NOT_COMPARED: Look = (0.0, CircuitState.CLOSED, 0.0)
+"""For those who watch calls alone."""
+
 
 class Telling:
     """Collects events under the lock and hands them over without it."""
@@ -31,6 +34,9 @@ class Telling:
         self._is_heard = False
         """Whether anybody wants to know of events."""
         self.watchers: tuple[CallWatcher, ...] = ()
+        """Who is told of every call ..."""
+        self.around: tuple[CallWatcher, ...] = ()
+        """... and who of them wants to be around it."""
         self._events: deque[Event] = deque()
         self.listen(listener)
 
@@ -52,6 +58,7 @@ class Telling:
     def watch(self, watchers: tuple[CallWatcher, ...]) -> None:
         """From now on these are told of every call."""
         self.watchers = watchers
+        self.around = tuple(one for one in watchers if type(one).around is not CallWatcher.around)
         self.heard(self._is_heard)
 
     def note(self, kind: str, gate: KeyGate, now: float, reason: str) -> None:
@@ -64,7 +71,9 @@ class Telling:
 
     def look(self, gate: KeyGate) -> Look | None:
         """What is to be compared with later, if anybody listens."""
-        return None if not self.is_watched else (gate.learned_rate, gate.breaker.state, gate.opens_at)
+        if self._is_heard:
+            return gate.learned_rate, gate.breaker.state, gate.opens_at
+        return _NOT_COMPARED if self.is_watched else None
 
     def note_changes(self, gate: KeyGate, before: Look | None, now: float) -> None:
         if before is None or not self._is_heard:

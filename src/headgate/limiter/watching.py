@@ -64,12 +64,11 @@ def around(watchers: tuple[CallWatcher, ...], permit: Permit, about: About) -> A
 
 def status_of(answer: object) -> int | None:
     """The status of whatever an answer was read from: a response, an exception, the number itself."""
-    if isinstance(answer, BaseException):
-        answer = response_behind(answer)
     if answer is None or isinstance(answer, int):
         return answer
-    for name in ("status_code", "status"):
-        status = getattr(answer, name, None)
-        if isinstance(status, int):
-            return status
-    return None
+    if isinstance(answer, BaseException):
+        answer = response_behind(answer)
+    status = getattr(answer, "status_code", None)
+    if not isinstance(status, int):
+        status = getattr(answer, "status", None)
+    return status if isinstance(status, int) else None

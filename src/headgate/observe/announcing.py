@@ -150,7 +150,10 @@ def read_action(path: str) -> Action:
 
 def remove(folder: str, run: str) -> None:
     """All files of a run; its sign of life last, so that nobody takes it for one that crashed."""
-    names = [name for name in os.listdir(folder) if name.startswith(f"{run}.")]
+    try:
+        names = [name for name in os.listdir(folder) if name.startswith(f"{run}.")]
+    except OSError:  # somebody has removed the whole folder
+        return
     for name in sorted(names, key=lambda name: name.endswith(".alive")):
         remove_file(os.path.join(folder, name))
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..events import is_wanted
 from ..limiter import AdaptiveRateLimiter
 
 log = logging.getLogger("headgate")
@@ -30,6 +31,8 @@ def limiter_of(owner: object) -> AdaptiveRateLimiter:
 def also_tell(owner: Telling, listener: Listener) -> None:
     """From now on this one is told as well, whoever is told already."""
     present = owner.on_event
+    if present is listener or (isinstance(present, Both) and present.tells(listener)):
+        return
     if present is None:
         owner.on_event = listener
     elif hasattr(present, "add"):  # a hub
@@ -43,6 +46,14 @@ class Both:
 
     def __init__(self, first: Listener, second: Listener) -> None:
         self._first, self._second = first, second
+
+    def tells(self, listener: Listener) -> bool:
+        parts = (self._first, self._second)
+        return listener in parts or any(isinstance(one, Both) and one.tells(listener) for one in parts)
+
+    def wants(self, kind: str) -> bool:
+        """Whether one of them does."""
+        return any([is_wanted(self._first, kind), is_wanted(self._second, kind)])  # both are asked: they may count
 
     def __call__(self, event: object) -> None:
         try:

@@ -22,8 +22,8 @@ class Busiest:
 
     def __init__(self, most: int = MOST_NAMED) -> None:
         self._most = most
-        self._named: dict[str, int] = {}
-        """By key, how often it was used."""
+        self._named: dict[str, list[int]] = {}
+        """By key, how often it was used: a number that its owner may raise without asking for the name each time."""
         self._candidates: dict[str, int] = {}
         self._bar = 0
         """No key with fewer uses can get a name: that of the least busy is safe until then."""
@@ -33,25 +33,30 @@ class Busiest:
     def name(self, key: str, uses: int | None = None) -> str:
         """What the key is called. ``uses`` is how often it was used so far; without it, this is one more use."""
         named = self._named
-        if key in named:
-            named[key] = named[key] + 1 if uses is None else uses
+        count = named.get(key)
+        if count is not None:
+            count[0] = count[0] + 1 if uses is None else uses
             return key
         if len(named) < self._most and key != OTHER:
-            named[key] = 1 if uses is None else uses
+            named[key] = [1 if uses is None else uses]
             return key
         if len(self._candidates) >= MOST_CANDIDATES:
             self._candidates.clear()
-        count = self._candidates[key] = self._candidates.get(key, 0) + 1 if uses is None else uses
-        if count < self._bar or key == OTHER:
+        total = self._candidates[key] = self._candidates.get(key, 0) + 1 if uses is None else uses
+        if total < self._bar or key == OTHER:
             return OTHER
         least = min(named, key=named.__getitem__)
-        self._bar = max(1, TIMES_AS_BUSY * named[least])
-        if count < self._bar:
+        self._bar = max(1, TIMES_AS_BUSY * named[least][0])
+        if total < self._bar:
             return OTHER
         del named[least], self._candidates[key]
-        named[key] = count
+        named[key] = [total]
         self.left.append(least)
         return key
+
+    def uses(self, key: str) -> list[int]:
+        """How often a key that has a name was used; raise it with each use. That of others is nowhere."""
+        return self._named.get(key) or [0]
 
 
 def readable(key: str) -> str:

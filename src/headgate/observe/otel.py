@@ -113,6 +113,9 @@ class OpenTelemetry(CallWatcher):
     def __call__(self, event: object) -> None:
         self._counting.take(event)
 
+    def wants(self, kind: str) -> bool:
+        return self._counting.wants(kind)
+
     # ------------------------------------------------------------------ one attempt
 
     @contextmanager

@@ -55,6 +55,9 @@ class Prometheus(CallWatcher, Collector):
         """Count an event of any kind."""
         self._tallies.take(event)
 
+    def wants(self, kind: str) -> bool:
+        return self._tallies.wants(kind)
+
     def ended(self, permit: Permit, call: CallEvent) -> None:
         self._tallies.take_call(call)
 
@@ -93,11 +96,12 @@ class Prometheus(CallWatcher, Collector):
         return (family for family in families.values() if family.samples)
 
     def _add_calls(self, families: dict[str, Any]) -> None:
+        self._tallies.count_calls()
         with self._tallies.lock:
             for key, tally in self._tallies.calls.items():
                 name = readable(key)
                 for outcome, count in tally.outcomes.items():
-                    families["headgate_calls"].add_metric([name, outcome], count)
+                    families["headgate_calls"].add_metric([name, outcome.value], count)
                 _add_spread(families["headgate_call_duration_seconds"], name, tally.latency)
                 _add_spread(families["headgate_permit_wait_seconds"], name, tally.waited)
 

@@ -1,4 +1,4 @@
-"""A run's report: one file with the pictures and the numbers, to be read when the run is over, by whoever was not there.
+"""A run's report: one file with the pictures and the numbers, for whoever was not there.
 
     notes = Notes(watched)                       # while it runs: how far it was, once a second at most
     with announced(watched, notes.take): ...
@@ -44,12 +44,16 @@ class Notes:
         self._watched = watched
         self._every = 0.25
         self.kept: list[Note] = []
+        self.has_begun = False
+        """Whether a call has been asked for."""
 
     def take(self) -> None:
         now = self._watched.clock.wall()
         if self.kept and self.kept[-1].at <= now < self.kept[-1].at + self._every:
             return
-        progress = self._watched.snapshot().progress
+        seen = self._watched.snapshot()
+        progress = seen.progress
+        self.has_begun = self.has_begun or bool(seen.keys)
         self.kept.append(Note(now, progress.done, progress.dead))
         if len(self.kept) >= MOST_NOTES:
             self._every *= 2
@@ -71,11 +75,12 @@ class RunReport:
         return max(0.0, self.snapshot.at - self.snapshot.started_at)
 
     @property
-    def here(self) -> int:
-        """Rows finished in this run, not in one before it."""
-        progress = self.snapshot.progress
-        before = self.notes[0].done + self.notes[0].dead if self.notes else 0
-        return max(0, progress.done + progress.dead - before)
+    def pace(self) -> float:
+        """Finished a second, in this run."""
+        if len(self.notes) < 2 or self.notes[-1].at <= self.notes[0].at:
+            return 0.0
+        first, last = self.notes[0], self.notes[-1]
+        return max(0, last.done + last.dead - first.done - first.dead) / (last.at - first.at)
 
     @property
     def keys(self) -> list[KeyLine]:
@@ -112,7 +117,7 @@ def report_of(watched: Watched, notes: Notes, ending: str = "") -> RunReport:
 _IN_LINE = {
     "open": "the pace",
     "ramp": "the ramp after a pause",
-    "held": "a pause the server asked for",
+    "held": "a pause after a refusal",
     "circuit": "an open circuit",
 }
 

@@ -1,8 +1,8 @@
 """The pictures of a report: SVG that takes its colours from the page it stands in, so that light and dark both work.
 
-    rate │   ╭──────╮  . . . what the server says          bands: held, ramp, circuit open
-         │ ╭─╯      ╰────    learned                       ticks: 429s
-         └──────────────────> time
+rate │   ╭──────╮  . . . what the server says          bands: held, ramp, circuit open
+     │ ╭─╯      ╰────    learned                       ticks: 429s
+     └──────────────────> time
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _LEGEND = (
     ('<polyline class="said" points="1,6 21,6"/>', "what the server says"),
     ('<rect class="done" width="22" height="12"/>', "done"),
     ('<line class="refused" x1="11" x2="11" y1="0" y2="12"/>', "429s"),
-    ('<rect class="held" width="22" height="12"/>', "held, as the server asked"),
+    ('<rect class="held" width="22" height="12"/>', "held after a refusal"),
     ('<rect class="ramp" width="22" height="12"/>', "ramp after a pause"),
     ('<rect class="circuit" width="22" height="12"/>', "circuit open"),
 )
@@ -54,7 +54,7 @@ def as_html(report: RunReport) -> str:
     title = escape(heading(report))
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{title}</title><style>{_STYLE}</style></head><body>",
         f"<header><h1>{title}</h1><p>{escape(report.ending)}</p></header>",
@@ -73,7 +73,8 @@ def _pictures(report: RunReport) -> str:
     parts = []
     if len(report.notes) > 1:
         chart = progress_chart(report.notes, report.snapshot.progress.total, began, ended)
-        parts.append(f"<section><h2>Progress</h2>{chart}</section>")
+        about = "Green: done; red: given up; dashed: all there are, where that is known."
+        parts.append(f'<section><h2>Progress</h2><p class="about">{about}</p>{chart}</section>')
     drawn = [line for line in report.timelines if len(line.at) > 1]
     if drawn:
         signs = "".join(f'<span><svg viewBox="0 0 22 12">{sign}</svg>{name}</span>' for sign, name in _LEGEND)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from .report import RunReport
 from .report_charts import sparkline
@@ -14,7 +15,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~&])")
 def as_markdown(report: RunReport) -> str:
     parts = [f"# {plainly(heading(report))}"]
     parts += [plainly(report.ending)] if report.ending else []
-    parts.append(_table(("", ""), [(name, value) for name, value in facts(report)], ()))
+    parts.append(_table(("", ""), facts(report), ()))
     if pictures := _pictures(report):
         parts += ["## What was learned", f"```text\n{pictures}\n```"]
     parts += [_sheet(sheet) for sheet in sheets(report)]
@@ -43,7 +44,7 @@ def _sheet(sheet: Sheet) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]], numbers: tuple[str, ...]) -> str:
+def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: tuple[str, ...]) -> str:
     lines = [columns, tuple("---:" if name in numbers else "---" for name in columns)]
     body = [tuple(plainly(cell) for cell in row) for row in rows]
     return "\n".join("| " + " | ".join(row) + " |" for row in (*lines, *body))

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.words import span
 from .report import MOST_ROWS, RunReport, times_in_states
 
 _NOUNS = {"run": "rows", "crawl": "pages", "demo": "calls", "program": "calls"}
+
+_FOLDER = re.compile(r" \(/[^)]*\)")
+"""Where a store lies on this machine is nothing to whoever reads this elsewhere."""
+_WAITS = {
+    "turn": "their turn, behind other rows",
+    "pace": "the pace of their key",
+    "permit": "their host's pace",
+    "reading": "being read",
+    "writing": "being written",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +30,7 @@ class Sheet:
     title: str
     about: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     numbers: tuple[str, ...] = ()
     more: int = 0
     """Rows that did not fit."""
@@ -41,14 +53,14 @@ def facts(report: RunReport) -> list[tuple[str, str]]:
     found = [("done", f"{progress.done:,}{of} {noun}")]
     found += [("dead", f"{progress.dead:,}")] if progress.dead else []
     found += [("still open", f"{progress.open:,}")] if progress.open else []
-    pace = f", {report.here / report.took:,.1f} {noun} a second" if report.took > 0 and report.here else ""
+    pace = f", {report.pace:,.1f} {noun} a second" if report.pace else ""
     found.append(("took", f"{span(report.took)}{pace}"))
     found.append(("calls sent", f"{sent:,}"))
     found.append(("refused (429)", f"{refused:,}" + (f" ({refused / sent:.2%})" if sent and refused else "")))
     found += [("failed", f"{failed:,}")] if failed else []
     found += [("tokens", f"{progress.tokens:,}")] if progress.tokens else []
     found += [("cost", f"{progress.cost:,.4g}")] if progress.cost else []
-    found += [("quota shared", seen.store)] if seen.store else []
+    found += [("quota shared", _FOLDER.sub("", seen.store))] if seen.store else []
     found.append(("began", clock_time(seen.started_at)))
     found.append(("ended", clock_time(seen.at)))
     found.append(("where", f"process {seen.pid} on {seen.host}"))
@@ -64,8 +76,10 @@ def sheets(report: RunReport) -> list[Sheet]:
 def _waited(report: RunReport) -> Sheet:
     waited = report.waited()
     total = sum(seconds for _, seconds in waited)
-    rows = [(why, span(seconds), f"{seconds / total:.0%}") for why, seconds in waited[:MOST_ROWS]]
+    rows = [(_WAITS.get(why, why), span(seconds), f"{seconds / total:.0%}") for why, seconds in waited[:MOST_ROWS]]
     about = f"The waits of all {_NOUNS.get(report.snapshot.kind, 'rows')} added up; many wait at the same time."
+    if not report.snapshot.waited:
+        about = "Callers in line at the gate, added up; those who were refused and came back later are not in it."
     return Sheet("Why it waited", about, ("for", "time", "share"), rows, ("time", "share"))
 
 
@@ -95,7 +109,7 @@ def _keys(report: RunReport) -> Sheet:
         )
     columns = ("key", "learned", "server says", "sent", "429s", "failed", "latency", "p95", "held", "circuit open")
     more = max(0, len(report.keys) - MOST_ROWS) + report.snapshot.more_keys
-    about = "The pace as it was learned at the end. Held: the server had asked for a pause."
+    about = "The pace as it was learned at the end. Held: it had to pause after a refusal."
     return Sheet("Keys", about, columns, rows, columns[1:], more)
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..core.decision import Outcome
 from ..events import CallEvent, Event, ResilienceEvent
 from .busiest import Busiest, readable
 from .metric_list import BY_NAME
@@ -25,16 +26,18 @@ if TYPE_CHECKING:
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds; models may take minutes, and waits too."""
 
+MOST_PUT_BY = 1_000
+"""Calls that are counted at once."""
 _OF_KEYS = {"refused": "headgate_refusals", "held": "headgate_holds"}
-_ROWS = {
-    "item_done": ("headgate_rows", "done"),
-    "item_dead": ("headgate_rows", "dead"),
-    "item_parked": ("headgate_rows_put_aside", "parked"),
-    "item_failed": ("headgate_rows_put_aside", "failed"),
-}
+_PUT_ASIDE = {"item_parked": "parked", "item_failed": "failed"}
 _FATES = ("page", "failed", "refused", "sent_on", "put_off")
 _RESULTS = {"request_success": "success", "request_failure": "failure", "budget_exceeded": "budget_exceeded"}
 _CREDENTIALS = {"credential_rested": "rested", "credential_back": "back", "credential_retired": "retired"}
+
+COUNTED = frozenset(
+    ("circuit_changed", "item_dead", "cooldown_started", "retry_attempt", "rate_limit_wait", "store_failed")
+).union(_OF_KEYS, _PUT_ASIDE, _FATES, _RESULTS, _CREDENTIALS)
+"""The kinds of events that are."""
 
 
 class Spread:
@@ -55,10 +58,11 @@ class Spread:
 class CallTally:
     """The calls of one key."""
 
-    __slots__ = ("latency", "outcomes", "waited")
+    __slots__ = ("latency", "outcomes", "uses", "waited")
 
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
+    def __init__(self, uses: list[int]) -> None:
+        self.uses = uses
+        self.outcomes: dict[Outcome, int] = {}
         self.latency = Spread()
         self.waited = Spread()
 
@@ -77,6 +81,11 @@ class Counting:
             "ResilienceEvent": self._take_resilience,
         }
 
+    @staticmethod
+    def wants(kind: str) -> bool:
+        """What nobody counts need not be told, least of all what happens with every row."""
+        return kind in COUNTED
+
     def take(self, event: object) -> None:
         """What is no event of a kind that is counted is passed over."""
         taker = self._takers.get(type(event).__name__)
@@ -94,18 +103,10 @@ class Counting:
             self.add("headgate_addresses", "host", event.host, event.kind)
 
     def _take_batch(self, event: BatchEvent) -> None:
-        counted = _ROWS.get(event.kind)
-        if counted is not None:
-            self.add(counted[0], "key", event.key, counted[1])
-        if event.kind in ("item_done", "item_dead"):
-            for why, seconds in event.waited.items():
-                self.add("headgate_row_wait_seconds", "reason", why, by=seconds)
-            if event.tokens:
-                self.add("headgate_tokens", "key", event.key, by=event.tokens)
-            if event.cost:
-                self.add("headgate_cost", "key", event.key, by=event.cost)
-            if event.kind == "item_dead":
-                self.add("headgate_dead_rows", "reason", event.reason.partition(":")[0])
+        if event.kind in _PUT_ASIDE:
+            self.add("headgate_rows_put_aside", "key", event.key, _PUT_ASIDE[event.kind])
+        elif event.kind == "item_dead":
+            self.add("headgate_dead_rows", "reason", event.reason.partition(":")[0])
         elif event.kind == "cooldown_started":
             self.add("headgate_cooldowns", "key", event.key)
 
@@ -133,18 +134,36 @@ class Tallies(Counting):
     def __init__(self) -> None:
         super().__init__()
         self.calls: dict[str, CallTally] = {}
+        self._put_by: deque[CallEvent] = deque()
         self.counts: dict[str, dict[tuple[str, ...], float]] = {}
         """By metric and by its labels' values, of which the first is the bounded one."""
 
     def take_call(self, call: CallEvent) -> None:
+        """Put it by; what is put by is counted many at once, which costs each of them less."""
+        self._put_by.append(call)
+        if len(self._put_by) >= MOST_PUT_BY:
+            self.count_calls()
+
+    def count_calls(self) -> None:
+        """Count what was put by so far."""
         with self.lock:
-            name = self._name("key", call.key)
-            tally = self.calls.get(name)
-            if tally is None:
-                tally = self.calls[name] = CallTally()
-            tally.outcomes[call.signal.outcome.value] += 1
-            tally.latency.add(call.latency)
-            tally.waited.add(call.waited)
+            for _ in range(len(self._put_by)):  # others may put more by meanwhile
+                call = self._put_by.popleft()
+                tally = self.calls.get(call.key)
+                if tally is None:
+                    tally = self._tally(call.key)
+                else:
+                    tally.uses[0] += 1
+                outcomes, outcome = tally.outcomes, call.signal.outcome
+                outcomes[outcome] = outcomes.get(outcome, 0) + 1
+                tally.latency.add(call.latency)
+                tally.waited.add(call.waited)
+
+    def _tally(self, key: str) -> CallTally:
+        name = self._name("key", key)
+        if name not in self.calls:
+            self.calls[name] = CallTally(self.names["key"].uses(name))
+        return self.calls[name]
 
     def add(self, metric: str, label: str, value: str, *more: str, by: float = 1) -> None:
         with self.lock:

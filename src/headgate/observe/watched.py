@@ -130,7 +130,7 @@ class Watched:
         """Look a last time, and listen no more; the last snapshot can still be asked for."""
         if self._is_over.is_set():
             return
-        self.look()
+        self._try(self.look)
         self._is_over.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=LONGEST_STALE)
@@ -139,6 +139,9 @@ class Watched:
                 teller.on_event = before
         self._listening.clear()
         self.hub.remove(self.ring)
+        self._try(self._look_a_last_time)
+
+    def _look_a_last_time(self) -> None:
         with self._lock:
             self._last = self._make()
 
@@ -151,10 +154,13 @@ class Watched:
     def _go(self, steps: Iterable[Callable[[], None]]) -> None:
         while not self._is_over.wait(LOOK_EVERY):
             for step in (self.look, *steps):
-                try:
-                    step()
-                except Exception:  # who looks must never be what stops a run, and looks again
-                    log.exception("a look at %s failed", self.run)
+                self._try(step)
+
+    def _try(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:  # who looks must never be what stops a run, and looks again
+            log.exception("a look at %s failed", self.run)
 
     def look(self) -> None:
         """Remember how the keys stand, if a second has passed since the last time."""

@@ -109,14 +109,14 @@ class Passage(Terms):
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody wants to hear of every call."""
-        return self.limiter is not None and bool(self.limiter.tell.watchers)
+        """Whether anybody wants to be around every call."""
+        return self.limiter is not None and bool(self.limiter.tell.around)
 
     def around(self) -> AbstractContextManager[object]:
         """What is to be entered around an attempt that is watched."""
         if self.limiter is None or self.permit is None:
             return nullcontext()
-        return around(self.limiter.tell.watchers, self.permit, About(self.attempt, credential=self.label or ""))
+        return around(self.limiter.tell.around, self.permit, About(self.attempt, credential=self.label or ""))
 
     # ------------------------------------------------------------------ after it
 

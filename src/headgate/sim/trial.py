@@ -95,6 +95,15 @@ class Trial:
         return sum(len(book.done_at) for book in self.keys)
 
     @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def credentials(self) -> CredentialCoordinator:
+        """Who hands out the keys; for whoever looks on."""
+        return self._coordinator
+
+    @property
     def statuses(self) -> Counter[int]:
         """How calls were answered, of all keys together."""
         return sum((book.statuses for book in self.keys), Counter())

@@ -15,9 +15,8 @@ from ..core.sharing.seat import LIVE
 from ..core.sharing.visit import Reply, Visit
 from ..errors import HeadgateError
 
-TIMEOUT = 0.03
-"""Seconds for which a visit may keep its caller waiting. A call may have to wait for one that is out and then for its
-own; both together stay below 60 ms."""
+TIMEOUT = 0.05
+"""Seconds for which a visit may keep its caller waiting. Less would lose the store whenever a machine is busy."""
 FORGOTTEN_AFTER = 31 * 86_400.0
 """Seconds after which a desk that nobody has visited is removed."""
 

@@ -1,0 +1,202 @@
+"""Runs as a terminal shows them: all of them as a list, or one of them whole; and each as one line for a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from headgate.core.words import span
+from headgate.observe.snapshot import CredentialLine, EventLine, KeyLine, ProgressLine, RunSnapshot, WaitLine
+from headgate.observe.waiting import is_ordinary
+
+WIDEST = 140
+MOST_LISTED = 50
+MOST_WAITS, MOST_KEYS, MOST_CREDENTIALS, MOST_DEAD, MOST_EVENTS = 6, 15, 8, 5, 8
+STALE = 15.0
+"""Seconds without a sign of how it stands after which that is worth a word."""
+NOBODY = "No run is under way on this machine. headgate run, crawl and demo show themselves here while they go."
+STATES = {"running": "green", "paused": "yellow", "stopping": "yellow", "ended": "dim"}
+CIRCUITS = {"closed": "green", "half_open": "yellow", "open": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A run at one moment."""
+
+    snapshot: RunSnapshot
+    events: Sequence[EventLine] = ()
+    """The last that are worth a line."""
+
+
+def far(progress: ProgressLine) -> str:
+    of = "" if progress.total is None else f" of {progress.total:,}"
+    return f"{progress.done:,} done{of}"
+
+
+def line_of(seen: RunSnapshot) -> str:
+    """For a pipe."""
+    progress = seen.progress
+    parts = [far(progress)]
+    parts += [f"{progress.dead:,} dead"] if progress.dead else []
+    parts += [f"{progress.rate:.1f}/s"]
+    parts += [f"{span(progress.eta)} to go"] if progress.eta else []
+    waits = "; ".join(behind(line) for line in seen.waits[:3])
+    return f"{seen.run} {seen.state}: {', '.join(parts)}" + (f"; {waits}" if waits else "")
+
+
+def behind(line: WaitLine) -> str:
+    return line.sentence + (f" ({line.behind:,} behind it)" if line.behind else "")
+
+
+def page_of(looks: Sequence[Look], width: int) -> RenderableType:
+    """One run whole, several as a list."""
+    if not looks:
+        return Text(NOBODY, "dim")
+    if len(looks) == 1:
+        return whole(looks[0].snapshot, looks[0].events, min(width, WIDEST))
+    return listed([one.snapshot for one in looks], min(width, WIDEST))
+
+
+# ---------------------------------------------------------------------- several
+
+
+def listed(runs: Sequence[RunSnapshot], width: int) -> RenderableType:
+    table = _table(width)
+    for name, right in (("run", False), ("state", False), ("done", True), ("pace", True), ("to go", True)):
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    table.add_column("what it is, and why it waits", ratio=1, no_wrap=True, overflow="ellipsis")
+    for seen in runs[:MOST_LISTED]:
+        progress = seen.progress
+        share = f" {(progress.done + progress.dead) / progress.total:.0%}" if progress.total else ""
+        about = Text(seen.title)
+        if seen.waits:
+            about.append(f"  {behind(seen.waits[0])}", _colour(seen.waits[0]))
+        table.add_row(
+            Text(seen.run),
+            Text(seen.state, STATES.get(seen.state, "")),
+            f"{progress.done:,}{share}",
+            Text(f"{progress.rate:,.1f}/s", "cyan"),
+            span(progress.eta) if progress.eta else "",
+            about,
+        )
+    parts: list[RenderableType] = [Text(f"{len(runs):,} runs on this machine", "bold"), table]
+    if len(runs) > MOST_LISTED:
+        parts.append(Text(f"... and {len(runs) - MOST_LISTED:,} more", "dim"))
+    parts.append(Text("headgate watch RUN shows one of them whole", "dim"))
+    return Group(*parts)
+
+
+# ---------------------------------------------------------------------- one
+
+
+def whole(seen: RunSnapshot, events: Sequence[EventLine], width: int) -> RenderableType:
+    parts = [_head(seen), _bar(seen.progress, width), _sums(seen)]
+    if seen.waits:
+        parts += [_title("why it waits")]
+        parts += [_cut(f"  {behind(line)}", _colour(line)) for line in seen.waits[:MOST_WAITS]]
+    if seen.keys:
+        parts += [Text(), _keys(seen, width)]
+    away = [line for line in seen.credentials if line.state in ("resting", "retired")]
+    if away:
+        parts += [_title("credentials that cannot be used")]
+        parts += [_cut(f"  {_standing(line)}", "yellow") for line in away[:MOST_CREDENTIALS]]
+    if seen.dead:
+        parts += [_title("dead")]
+        parts += [_cut(f"  {line.count:,} {line.reason}  {line.example}", "red") for line in seen.dead[:MOST_DEAD]]
+    if events:
+        parts += [_title("last")]
+        for event in events[-MOST_EVENTS:]:
+            when = time.strftime("%H:%M:%S", time.localtime(event.at))
+            parts.append(_cut(f"  {when}  {event.kind}  {event.key}  {event.reason}", "dim"))
+    return Group(*parts)
+
+
+def _head(seen: RunSnapshot) -> Text:
+    ago = max(0.0, seen.at - seen.started_at)
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(seen.run, "bold")
+    text.append(f"  {seen.state}", STATES.get(seen.state, ""))
+    text.append(f"  {seen.title}")
+    text.append(f"  process {seen.pid}, for {span(ago)}", "dim")
+    if time.time() - seen.at > STALE:
+        text.append(f"  as of {span(time.time() - seen.at)} ago: it does not answer", "red")
+    return text
+
+
+def _bar(progress: ProgressLine, width: int) -> RenderableType:
+    if not progress.total:
+        return Text(f"  {far(progress)}", "green")
+    ended = progress.done + progress.dead
+    table = Table.grid(padding=(0, 2))
+    bar = ProgressBar(total=progress.total, completed=ended, width=max(10, width - 50), complete_style="green")
+    table.add_row(f"  {far(progress)}", bar, f"{ended / progress.total:4.0%}")
+    return table
+
+
+def _sums(seen: RunSnapshot) -> Text:
+    progress = seen.progress
+    text = Text(f"  {progress.rate:,.1f}/s", "cyan")
+    rest = [f"about {span(progress.eta)} to go"] if progress.eta else []
+    rest += [f"{progress.in_flight:,} in flight", f"{progress.open:,} open"]
+    rest += [f"{progress.tokens:,} tokens"] if progress.tokens else []
+    rest += [f"cost {progress.cost:,.4g}"] if progress.cost else []
+    text.append(", " + ", ".join(rest), "default")
+    if progress.dead:
+        text.append(f", {progress.dead:,} dead", "red")
+    if seen.store:
+        text.append(f"  {seen.store}", "dim")
+    return text
+
+
+def _keys(seen: RunSnapshot, width: int) -> RenderableType:
+    table = _table(width)
+    table.add_column("key", overflow="ellipsis", no_wrap=True, max_width=44)
+    for name in ("learned", "server says", "in flight", "in line", "429s", "latency"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("circuit", no_wrap=True)
+    table.add_column("why it waits", ratio=1, overflow="ellipsis", no_wrap=True)
+    for line in seen.keys[:MOST_KEYS]:
+        table.add_row(*_cells(line))
+    more = len(seen.keys) - MOST_KEYS + seen.more_keys
+    return Group(table, Text(f"  ... and {more:,} more keys", "dim")) if more > 0 else table
+
+
+def _cells(line: KeyLine) -> list[RenderableType]:
+    return [
+        Text(line.key),
+        Text(f"{line.rate:,.1f}/s", "cyan"),
+        "" if line.said is None else f"{line.said:,.1f}/s",
+        f"{line.in_flight:,}",
+        f"{line.waiting:,}",
+        Text(f"{line.refused:,}", "red" if line.refused else "dim"),
+        span(line.latency) if line.latency else "",
+        Text(line.circuit.replace("_", "-"), CIRCUITS.get(line.circuit, "")),
+        Text(line.reason, "dim"),
+    ]
+
+
+def _standing(line: CredentialLine) -> str:
+    rests = f" for {span(line.rests)}" if line.rests else ""
+    return f"{line.label} ({line.mark}) {line.state}{rests}" + (f": {line.reason}" if line.reason else "")
+
+
+def _table(width: int) -> Table:
+    return Table(box=None, pad_edge=True, header_style="dim", width=width)
+
+
+def _title(words: str) -> Text:
+    return Text(f"\n {words}", "bold")
+
+
+def _cut(words: str, style: str) -> Text:
+    return Text(words, style, no_wrap=True, overflow="ellipsis")
+
+
+def _colour(line: WaitLine) -> str:
+    return "dim" if is_ordinary(line) else "yellow"

@@ -1,0 +1,127 @@
+"""How a live look is shown again and again: a screen that ends with q, plain lines in a pipe, or lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+LINE_EVERY, SCREEN_EVERY = 5.0, 1.0
+GOODBYE = "qQ\x1b\x03"
+HINT = Text("\n q or Ctrl-C ends this, not the runs", "dim")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What there is to show, in each of the ways in which it may be shown."""
+
+    page: Callable[[int], RenderableType]
+    """For a terminal of this width."""
+    lines: Sequence[str]
+    fields: Sequence[dict[str, Any]]
+    is_over: bool = False
+    """Nothing more will come."""
+
+
+class View(Protocol):
+    every: float
+
+    def show(self, frame: Frame) -> None: ...
+
+
+class JsonView:
+    every = SCREEN_EVERY
+
+    def show(self, frame: Frame) -> None:
+        for fields in frame.fields:
+            click.echo(json.dumps(fields))
+
+
+class LineView:
+    every = LINE_EVERY
+
+    def __init__(self) -> None:
+        self._last: Sequence[str] = ()
+
+    def show(self, frame: Frame) -> None:
+        if frame.lines != self._last:  # what has not changed need not be said again
+            for line in frame.lines:
+                click.echo(line)
+        self._last = frame.lines
+
+
+class ScreenView:
+    every = SCREEN_EVERY
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, frame: Frame) -> None:
+        self._live.update(Group(frame.page(self._live.console.width), HINT), refresh=True)
+
+
+def follow(look: Callable[[], Frame], *, as_json: bool, every: float | None = None) -> None:
+    """Look and show until somebody ends it, or until there is nothing more to come."""
+    with _opened(as_json) as view, _typing() as is_ended_within:
+        while True:
+            frame = look()
+            view.show(frame)
+            if frame.is_over or is_ended_within(view.every if every is None else every):
+                return
+
+
+@contextmanager
+def _opened(as_json: bool) -> Iterator[View]:
+    console = Console(highlight=False)
+    if as_json or not console.is_terminal or console.is_dumb_terminal:
+        yield JsonView() if as_json else LineView()
+        return
+    with Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
+        yield ScreenView(live)
+
+
+@contextmanager
+def _typing() -> Iterator[Callable[[float], bool]]:
+    """Wait, and say whether a key was pressed meanwhile that ends it. Where nobody types it only waits."""
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()):
+        yield _only_wait
+        return
+    try:
+        import select
+        import termios
+        import tty
+    except ImportError:  # Windows: Ctrl-C ends it
+        yield _only_wait
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+
+    def is_ended_within(seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if not select.select([terminal], [], [], left)[0]:
+                return False
+            typed = sys.stdin.read(1)
+            if not typed or typed in GOODBYE:
+                return True
+        return False
+
+    tty.setcbreak(terminal)
+    try:
+        yield is_ended_within
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _only_wait(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False

@@ -1,0 +1,286 @@
+"""Whoever looks on at a run: headgate watch and status, the page, the report."""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import pytest
+
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.cli import group
+from headgate.cli.seeing import SeenCommand
+from headgate.observe.announcing import Announced, announced, runs_folder
+from headgate.observe.snapshot import ProgressLine
+from headgate.observe.watched import Watched
+
+DOCS = Path(__file__).parents[2] / "docs"
+SMALL = ("--calls", "40", "--seconds", "2", "--workers", "8", "--no-picture")
+LINK = re.compile(r"The page: (http://127\.0\.0\.1:(\d+)/\?token=\S+)")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@contextmanager
+def a_run(title="rows.jsonl to out.jsonl", done=30):
+    """A run of this process that others can see."""
+    limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=50.0))
+    limiter.acquire("api.example.com").report(status_code=200)
+    progress = ProgressLine(total=100, done=done, rate=7.0, eta=10.0)
+    watched = Watched(limiter=limiter, progress=lambda: progress, kind="run", title=title).start(alone=False)
+    files = Announced(watched)
+    limiter.pause("api.example.com", 5.0)
+    files.step()
+    try:
+        yield watched
+    finally:
+        watched.close()
+        files.end()
+
+
+class TestStatus:
+    def test_without_a_ledger_it_shows_the_runs_of_this_machine(self, headgate):
+        with a_run() as one:
+            said = headgate("status")
+            assert (said.code, said.err) == (0, "")
+            assert one.run in said.out
+            assert "30 done of 100" in said.out
+            assert "api.example.com" in said.out
+            (told,) = json.loads(headgate("status", "--json").out)["runs"]
+            assert (told["run"], told["progress"]["done"]) == (one.run, 30)
+            with a_run("another", 5) as other:
+                listed = headgate("status").out
+                assert "2 runs on this machine" in listed
+                assert one.run in listed
+                assert other.run in listed
+
+    def test_with_neither_it_says_so(self, headgate):
+        said = headgate("status")
+        assert said.code == 2
+        assert "no run is under way on this machine" in said.err
+
+    def test_a_ledger_in_the_folder_goes_before(self, headgate, here):
+        (here / "a.ledger").write_text("no ledger at all" * 100)
+        with a_run():
+            assert headgate("status").code == 3
+
+
+class TestWatch:
+    def test_lines_for_a_pipe_until_the_run_ends(self, headgate_process):
+        with a_run() as one:
+            process = headgate_process("watch", one.run[:8], "--every", "100ms", "--json")
+            first = json.loads(process.stdout.readline())
+            assert (first["event"], first["run"], first["progress"]["done"]) == ("run", one.run, 30)
+            assert [event["kind"] for event in first["events"]]
+            assert json.loads(process.stdout.readline())["events"] == []  # told already
+        rest = process.communicate(timeout=20)[0].splitlines()
+        assert json.loads(rest[-1]) == {"event": "ended", "run": one.run}
+        assert process.returncode == 0
+
+    def test_all_runs_in_words_until_ctrl_c(self, headgate_process):
+        process = headgate_process("watch", "--every", "100ms")
+        assert process.stdout.readline().startswith("No run is under way")
+        with a_run() as one:
+            assert process.stdout.readline().startswith(f"{one.run} running: 30 done of 100, 7.0/s, 10.0 s to go")
+        assert process.stdout.readline().startswith("No run is under way")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+
+    def test_q_ends_the_screen_and_leaves_the_terminal_as_it_was(self):
+        pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
+        ours, theirs = pty.openpty()
+        before = termios.tcgetattr(theirs)
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
+        command = [sys.executable, "-m", "headgate", "watch"]
+        with a_run() as one:
+            process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+            try:
+                shown = read_until(ours, b"Ctrl-C ends this")
+                assert one.run.encode() in shown
+                assert b"why it waits" in shown
+                os.write(ours, b"q")
+                read_until(ours, b"\x1b[?1049l")
+                assert process.wait(20) == 0
+                assert termios.tcgetattr(theirs) == before
+            finally:
+                process.kill()
+                process.wait()
+                os.close(ours)
+                os.close(theirs)
+
+    def test_which_run_is_meant_must_be_clear(self, headgate):
+        none = headgate("watch", "nonsense")
+        assert (none.code, none.out) == (3, "")
+        assert "none is under way" in none.err
+        with a_run(), a_run("another"):
+            both = headgate("watch", "run-")
+            assert both.code == 3
+            assert "write more of the name" in both.err
+
+    def test_a_store_is_watched(self, headgate_process):
+        process = headgate_process("watch", "--store", "machine", "--json", "--every", "100ms")
+        assert json.loads(process.stdout.readline())["event"] == "store"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+
+    def test_options_that_do_not_go_together(self, headgate):
+        assert headgate("watch", "run", "--store", "machine").code == 2
+        assert headgate("watch", "--key", "name").code == 2
+        assert headgate("watch", "--every", "1ms").code == 2
+        assert headgate("watch", "--store", "nonsense").code == 2
+
+
+def read_until(terminal, words):
+    found, until = b"", time.monotonic() + 20
+    while words not in found:
+        assert time.monotonic() < until, found
+        if select.select([terminal], [], [], 0.5)[0]:
+            found += os.read(terminal, 65536)
+    return found
+
+
+class TestCommands:
+    def test_a_demo_is_seen_served_and_reported(self, headgate_process, here):
+        process = headgate_process(
+            "demo",
+            "--calls",
+            "60",
+            "--seconds",
+            "3",
+            "--workers",
+            "8",
+            "--no-picture",
+            "--json",
+            "--web",
+            "--report",
+            "a.html",
+        )
+        link = LINK.match(process.stderr.readline())
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        assert b"<title>" in opener.open(link[1], timeout=20).read()
+        snapshot = json.load(opener.open(f"http://127.0.0.1:{link[2]}/api/snapshot", timeout=20))
+        assert [run["kind"] for run in snapshot["runs"]] == ["demo"]
+        runs = eventually(lambda: [name for name in os.listdir(runs_folder()) if name.endswith(".json")])
+        assert runs[0].startswith(f"demo-{process.pid}-")
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert "sound" in json.loads(out.splitlines()[-1])
+        assert os.listdir(runs_folder()) == []
+        report = (here / "a.html").read_text(encoding="utf-8")
+        assert "60 of 60 calls" in report
+        assert "key-1" in report
+        assert "mock-key" not in report
+        with pytest.raises(urllib.error.URLError):
+            opener.open(f"http://127.0.0.1:{link[2]}/healthz", timeout=5)
+
+    def test_a_run_that_is_stopped_has_its_report_too(self, headgate_process, here):
+        process = headgate_process("demo", "--calls", "5000", "--seconds", "60", "--no-picture", "--report", "a.md")
+        while not process.stdout.readline().startswith("   2 s"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode == 4
+        assert "when it was stopped" in (here / "a.md").read_text(encoding="utf-8")
+
+    def test_an_unseen_one_leaves_nothing(self, headgate):
+        assert headgate("demo", *SMALL, "--json", "--unseen").code == 0
+        assert not os.path.exists(runs_folder())
+
+    def test_what_cannot_be_done_is_told_before_anything_begins(self, headgate):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            said = headgate("demo", *SMALL, "--web", taken.getsockname()[1])
+        assert said.code == 2
+        assert "cannot be served" in said.err
+        for wrong in (["--report", "a.pdf"], ["--report", "nowhere/a.html"], ["--web=x"], ["--web=99999"]):
+            assert headgate("demo", *SMALL, *wrong).code == 2
+
+    def test_a_report_that_cannot_be_written_is_a_failure(self, headgate, here):
+        (here / "a.html").mkdir()
+        said = headgate("demo", *SMALL, "--json", "--report", "a.html")
+        assert said.code == 3
+        assert "cannot write a.html" in said.err
+
+    @pytest.mark.parametrize(
+        ("typed", "port", "words"),
+        [
+            (["--web", "example.org"], 0, ["example.org"]),
+            (["--web", "8080", "example.org"], 8080, ["example.org"]),
+            (["--web=8080", "example.org"], 8080, ["example.org"]),
+            (["example.org", "--web"], 0, ["example.org"]),
+            (["--", "--web"], None, ["--web"]),
+        ],
+    )
+    def test_the_page_takes_a_port_only_if_it_is_one(self, typed, port, words):
+        crawl = group.get_command(click.Context(group), "crawl")
+        context = crawl.make_context("crawl", ["-o", "out.jsonl", *typed])
+        assert (context.params["web"], list(context.params["seeds"])) == (port, words)
+
+
+class TestWeb:
+    def test_all_runs_of_this_machine(self, headgate_process):
+        with a_run() as one:
+            process = headgate_process("web", "--read-only")
+            link = LINK.match(process.stderr.readline())
+            opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            opener.open(link[1], timeout=20).read()
+            told = json.load(opener.open(f"http://127.0.0.1:{link[2]}/api/snapshot", timeout=20))
+            assert ([run["run"] for run in told["runs"]], told["read_only"]) == ([one.run], True)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            assert process.stderr.read() == ""
+
+    def test_other_addresses_need_a_token(self, headgate, monkeypatch):
+        monkeypatch.delenv("HEADGATE_WEB_TOKEN", raising=False)
+        said = headgate("web", "--host", "0.0.0.0")
+        assert said.code == 2
+        assert "token" in said.err
+
+
+def eventually(ask):
+    until = time.monotonic() + 15
+    while not (answer := ask()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return answer
+
+
+def test_a_run_that_announces_itself_goes_when_it_ends():
+    with announced(Watched(limiter=AdaptiveRateLimiter())):
+        assert os.listdir(runs_folder())
+    assert os.listdir(runs_folder()) == []
+
+
+@pytest.mark.parametrize("name", ["run", "crawl", "demo", "watch", "web"])
+def test_every_option_is_in_the_page_about_seeing(name):
+    text = (DOCS / "observing.md").read_text(encoding="utf-8")
+    command = group.get_command(click.Context(group), name)
+    wanted = {"--web", "--report", "--unseen"} if name in ("run", "crawl", "demo") else set()
+    options = {one for parameter in command.params for one in parameter.opts if one.startswith("--")}
+    assert wanted <= options
+    for option in sorted(wanted or options):
+        assert f"`{option}" in text, f"{name} {option}"
+    assert isinstance(command, SeenCommand) or name == "web"
+
+
+def test_the_program_in_the_page_about_seeing_runs(here):
+    text = (DOCS / "observing.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(block, "docs/observing.md", "exec"), {})
+    assert "api.example.com" in (here / "run.html").read_text(encoding="utf-8")

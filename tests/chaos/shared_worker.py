@@ -19,10 +19,10 @@ async def main(store, url, name, limit, tasks):
 
     async def work(session):
         while not stopping.is_set():
-            async with limiter.permit("api") as permit:
-                async with session.get(f"{url}/{name}/{permit.sent_at:.6f}") as response:
-                    await response.read()
-                    permit.report(response)
+            permit = await limiter.acquire_async("api")
+            async with permit, session.get(f"{url}/{name}/{permit.sent_at:.6f}") as response:
+                await response.read()
+                permit.report(response)
 
     async with aiohttp.ClientSession() as session:
         working = [asyncio.create_task(work(session)) for _ in range(tasks)]

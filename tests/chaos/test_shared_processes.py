@@ -1,8 +1,8 @@
 """Several processes on one quota: what the server itself wrote down proves that they were one.
 
 The server logs every call. In every window of a second there may be the limit and 1 % more, whoever joined,
-left or was killed meanwhile; and those who were there all along got equal shares. It counts when calls were let through:
-a busy machine delays and bunches them on their way. When they came in is printed beside it.
+left or was killed meanwhile; and those who were there all along got equal shares. It counts when calls were let
+through: a busy machine delays and bunches them on their way. When they came in is printed beside it.
 """
 
 import os

@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.report import BatchEvent
 from headgate.core.decision import Outcome
-from headgate.core.signal import SILENT
 from headgate.crawl.report import CrawlEvent
-from headgate.events import CallEvent, Event, ResilienceEvent
+from headgate.events import Event, ResilienceEvent
 from headgate.observe.busiest import MOST_NAMED, OTHER, Busiest
 from headgate.observe.metric_list import METRICS
 from headgate.observe.prometheus import CONTENT_TYPE, Prometheus
@@ -88,8 +87,9 @@ def value(samples, metric, /, **labels):
     return samples[metric, tuple(sorted(labels.items()))]
 
 
-def call(key="api", outcome=Outcome.OK, latency=0.2, waited=0.0):
-    return CallEvent(10.0, key, 10.0 - latency, waited, latency, 200, SILENT[outcome])
+def ended(metrics, key="api", outcome=Outcome.OK, latency=0.2, waited=0.0):
+    """A call is over, as a limiter tells it."""
+    metrics.inbox.append((key, outcome, latency, waited))
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_registry_of_the_users_own_has_both(metrics):
     registry = CollectorRegistry()
     Counter("theirs", "Something of the user's.", registry=registry).inc()
     metrics.register(registry)
-    metrics.ended(None, call())
+    ended(metrics)
     names = {metric.name for metric in registry.collect()}
     assert {"theirs", "headgate_calls"} <= names
     with pytest.raises(ValueError, match="Duplicated"):
@@ -237,7 +237,7 @@ def test_listeners_that_were_there_before_go_on_hearing(metrics):
 def test_threads_lose_no_count(metrics):
     def work():
         for _ in range(2000):
-            metrics.ended(None, call())
+            ended(metrics)
             metrics(BatchEvent(at=1.0, kind="item_parked", key="api"))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -257,9 +257,9 @@ def test_threads_lose_no_count(metrics):
 
 def test_the_busiest_keys_have_names_and_all_others_are_one(metrics):
     for number in range(5 * MOST_NAMED):
-        metrics.ended(None, call(f"host-{number}"))
+        ended(metrics, f"host-{number}")
     for _ in range(50):
-        metrics.ended(None, call("late and busy"))
+        ended(metrics, "late and busy")
     samples = parsed(metrics.text())
     named = {dict(labels)["key"] for name, labels in samples if name == "headgate_calls_total"}
     assert len(named) == MOST_NAMED + 1
@@ -274,7 +274,7 @@ def test_a_total_never_goes_back_when_names_change_hands():
     before = {}
     for _ in range(12):
         for _ in range(1000):
-            metrics.ended(None, call(f"host-{int(rng.paretovariate(0.6)) % 1000}"))
+            ended(metrics, f"host-{int(rng.paretovariate(0.6)) % 1000}")
         samples = totals(metrics)
         for place, count in samples.items():
             assert count >= before.get(place, 0), place
@@ -302,7 +302,7 @@ def test_no_key_can_break_the_text(metrics):
         "other",
     ]
     for key in hostile:
-        metrics.ended(None, call(key))
+        ended(metrics, key)
         metrics(BatchEvent(at=1.0, kind="item_dead", key=key, reason=key))
     samples = parsed(metrics.text())
     assert {name for name, _ in samples} <= {
@@ -404,7 +404,7 @@ def test_names_and_units_follow_prometheus():
 
 
 def test_the_documentation_lists_every_metric_and_no_other():
-    text = (Path(__file__).parents[2] / "docs" / "observing.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| `(headgate_\w+)` \| (\w+) \| ([\w, ]+) \| (.+) \|$", text, re.MULTILINE)
     assert told == [
         (info.name + "_total" * (info.kind == "counter"), info.kind, ", ".join(info.labels), info.says)
@@ -416,6 +416,6 @@ def test_the_documentation_lists_every_metric_and_no_other():
 def test_the_documentations_code_runs(chapter, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("logging.basicConfig", lambda **_: None)
-    text = (Path(__file__).parents[2] / "docs" / "observing.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     block = re.search(rf"^## {chapter}\n.*?```python\n(.*?)```", text, re.MULTILINE | re.DOTALL)[1]
-    exec(compile(block, f"docs/observing.md, {chapter}", "exec"), {})
+    exec(compile(block, f"docs/metrics.md, {chapter}", "exec"), {})

@@ -14,7 +14,7 @@ from ..core.signal import Signal
 from ..events import CallEvent, Event
 from .key_gate import KeyGate
 from .permit import Permit
-from .watching import CallWatcher, status_of
+from .watching import MOST_KEPT, CallWatcher, status_of
 
 log = logging.getLogger("headgate")
 
@@ -36,7 +36,10 @@ class Telling:
         self.watchers: tuple[CallWatcher, ...] = ()
         """Who is told of every call ..."""
         self.around: tuple[CallWatcher, ...] = ()
-        """... and who of them wants to be around it."""
+        """... who of them wants to be around it ..."""
+        self._inboxes: tuple[CallWatcher, ...] = ()
+        """... and whose inbox it is put into."""
+        self._told: tuple[CallWatcher, ...] = ()
         self._events: deque[Event] = deque()
         self.listen(listener)
 
@@ -59,6 +62,8 @@ class Telling:
         """From now on these are told of every call."""
         self.watchers = watchers
         self.around = tuple(one for one in watchers if type(one).around is not CallWatcher.around)
+        self._inboxes = tuple(one for one in watchers if one.inbox is not None)
+        self._told = tuple(one for one in watchers if one.inbox is None)
         self.heard(self._is_heard)
 
     def note(self, kind: str, gate: KeyGate, now: float, reason: str) -> None:
@@ -105,9 +110,17 @@ class Telling:
         self, permit: Permit, key: str, signal: Signal, latency: float, now: float, answer: object, draw: float
     ) -> None:
         """Tell those who watch calls, with no lock held, that one has ended."""
+        for watcher in self._inboxes:
+            inbox = watcher.inbox
+            if inbox is not None:
+                inbox.append((key, signal.outcome, latency, permit.waited))
+                if len(inbox) >= MOST_KEPT:
+                    watcher.take_inbox()
+        if not self._told:
+            return
         status = status_of(answer)
         call = CallEvent(now, key, permit.sent_at, permit.waited, latency, status, signal, permit.cost, draw)
-        for watcher in self.watchers:
+        for watcher in self._told:
             try:
                 watcher.ended(permit, call)
             except Exception:

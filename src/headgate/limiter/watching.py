@@ -13,9 +13,11 @@ executor, a batch, a crawl. Who acquires and reports by hand has an end without 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..core.decision import Outcome
 from ..wire import response_behind
 
 if TYPE_CHECKING:
@@ -37,8 +39,21 @@ class About(NamedTuple):
     """Its label."""
 
 
+Ended = tuple[str, Outcome, float, float]
+"""A call's key, how it ended, its latency, and how long it waited for its permit."""
+MOST_KEPT = 1_000
+"""Calls that wait in an inbox."""
+
+
 class CallWatcher:
     """To be made more of. Nothing here may take long or wait: the caller's thread does it. What it raises is logged."""
+
+    inbox: deque[Ended] | None = None
+    """Whoever only counts has one: calls are put there instead of being told to ``ended`` one by one, which costs each
+    a fraction, and ``take_inbox`` is called before there are too many."""
+
+    def take_inbox(self) -> None:
+        """Take what is in the inbox. May be called by several threads at once."""
 
     def around(self, permit: Permit, about: About) -> AbstractContextManager[object]:
         """Entered right before the call is made, left when it is over; ``ended`` or ``dropped`` comes after that."""

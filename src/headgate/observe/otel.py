@@ -113,8 +113,7 @@ class OpenTelemetry(CallWatcher):
     def __call__(self, event: object) -> None:
         self._counting.take(event)
 
-    def wants(self, kind: str) -> bool:
-        return self._counting.wants(kind)
+    wants = Counting.wants
 
     # ------------------------------------------------------------------ one attempt
 

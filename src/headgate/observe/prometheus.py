@@ -11,8 +11,9 @@ As a listener of a hub it takes every kind of event. ``metric_list.py`` lists al
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -22,17 +23,13 @@ try:
 except ImportError as error:
     raise ImportError("metrics for Prometheus need prometheus-client: pip install 'headgate[metrics]'") from error
 
-from ..limiter.watching import CallWatcher
+from ..limiter.watching import CallWatcher, Ended
 from .attaching import Telling, also_tell, limiter_of
 from .busiest import readable
 from .metric_list import BY_NAME, METRICS, MetricInfo
 from .run_metrics import RunMetrics
 from .source import Source, Sources
 from .tallies import BOUNDS, Spread, Tallies
-
-if TYPE_CHECKING:
-    from ..events import CallEvent
-    from ..limiter import Permit
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -45,6 +42,7 @@ class Prometheus(CallWatcher, Collector):
     def __init__(self, sources: Source | Sources | None = None) -> None:
         self._runs = None if sources is None else RunMetrics(sources)
         self._tallies = Tallies()
+        self.inbox: deque[Ended] = deque()
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -55,11 +53,10 @@ class Prometheus(CallWatcher, Collector):
         """Count an event of any kind."""
         self._tallies.take(event)
 
-    def wants(self, kind: str) -> bool:
-        return self._tallies.wants(kind)
+    wants = Tallies.wants
 
-    def ended(self, permit: Permit, call: CallEvent) -> None:
-        self._tallies.take_call(call)
+    def take_inbox(self) -> None:
+        self._tallies.take_calls(self.inbox)
 
     def instrument(self, owner: Telling) -> None:
         """Hear every call of this limiter, or of the limiter behind a runner, crawler or manager, and their events."""
@@ -96,7 +93,7 @@ class Prometheus(CallWatcher, Collector):
         return (family for family in families.values() if family.samples)
 
     def _add_calls(self, families: dict[str, Any]) -> None:
-        self._tallies.count_calls()
+        self.take_inbox()
         with self._tallies.lock:
             for key, tally in self._tallies.calls.items():
                 name = readable(key)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.decision import Outcome
-from ..events import CallEvent, Event, ResilienceEvent
+from ..events import Event, ResilienceEvent
+from ..limiter.watching import Ended
 from .busiest import Busiest, readable
 from .metric_list import BY_NAME
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds; models may take minutes, and waits too."""
 
-MOST_PUT_BY = 1_000
-"""Calls that are counted at once."""
 _OF_KEYS = {"refused": "headgate_refusals", "held": "headgate_holds"}
 _PUT_ASIDE = {"item_parked": "parked", "item_failed": "failed"}
 _FATES = ("page", "failed", "refused", "sent_on", "put_off")
@@ -81,10 +80,8 @@ class Counting:
             "ResilienceEvent": self._take_resilience,
         }
 
-    @staticmethod
-    def wants(kind: str) -> bool:
-        """What nobody counts need not be told, least of all what happens with every row."""
-        return kind in COUNTED
+    wants = staticmethod(COUNTED.__contains__)
+    """What nobody counts need not be told, least of all what happens with every row."""
 
     def take(self, event: object) -> None:
         """What is no event of a kind that is counted is passed over."""
@@ -134,30 +131,23 @@ class Tallies(Counting):
     def __init__(self) -> None:
         super().__init__()
         self.calls: dict[str, CallTally] = {}
-        self._put_by: deque[CallEvent] = deque()
         self.counts: dict[str, dict[tuple[str, ...], float]] = {}
         """By metric and by its labels' values, of which the first is the bounded one."""
 
-    def take_call(self, call: CallEvent) -> None:
-        """Put it by; what is put by is counted many at once, which costs each of them less."""
-        self._put_by.append(call)
-        if len(self._put_by) >= MOST_PUT_BY:
-            self.count_calls()
-
-    def count_calls(self) -> None:
-        """Count what was put by so far."""
+    def take_calls(self, inbox: deque[Ended]) -> None:
+        """Count what is in there."""
         with self.lock:
-            for _ in range(len(self._put_by)):  # others may put more by meanwhile
-                call = self._put_by.popleft()
-                tally = self.calls.get(call.key)
+            for _ in range(len(inbox)):  # others may put more into it meanwhile
+                key, outcome, latency, waited = inbox.popleft()
+                tally = self.calls.get(key)
                 if tally is None:
-                    tally = self._tally(call.key)
+                    tally = self._tally(key)
                 else:
                     tally.uses[0] += 1
-                outcomes, outcome = tally.outcomes, call.signal.outcome
+                outcomes = tally.outcomes
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
-                tally.latency.add(call.latency)
-                tally.waited.add(call.waited)
+                tally.latency.add(latency)
+                tally.waited.add(waited)
 
     def _tally(self, key: str) -> CallTally:
         name = self._name("key", key)

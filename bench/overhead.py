@@ -281,7 +281,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.overhead", description="Measure what looking on costs.")
     parser.add_argument("figures", nargs="*", choices=["permit", "batch", []], help="one of them; both")
     parser.add_argument("--rounds", type=int, default=0, help="instead of each figure's own number")
-    parser.add_argument("--rows", type=int, default=8_000, help="of the job")
+    parser.add_argument("--rows", type=int, default=20_000, help="of the job")
     parser.add_argument("--write", action="store_true", help=f"write a run of both to {RESULTS.name}")
     arguments = parser.parse_args()
     figures = arguments.figures or ["permit", "batch"]
@@ -293,7 +293,7 @@ def main() -> None:
     if "permit" in figures:
         page += ["", *permit_table(permit(arguments.rounds or 60))]
     if "batch" in figures:
-        page += ["", *batch_table(batch(arguments.rounds or 20, arguments.rows), arguments.rows)]
+        page += ["", *batch_table(batch(arguments.rounds or 10, arguments.rows), arguments.rows)]
     print("\n".join(page))
     if arguments.write:
         RESULTS.write_text("\n".join(page) + "\n")

@@ -22,6 +22,9 @@ from .messenger import Messenger
 from .record import CredentialStore, FarCredentialStore
 from .telling import Telling
 
+PATIENT_LOOKS = 3
+"""How often a far store is tried at the beginning and at the end of a program."""
+
 
 class Following(Handing):
     """Between the handing out and the ``CredentialCoordinator``."""
@@ -56,7 +59,14 @@ class Following(Handing):
         self._keeping = Keeping(store, self._telling, provider, self._pool.slots)
         if isinstance(store, FarCredentialStore):
             self._messenger = Messenger(self)
-        self.look_at_store()
+        self._look_patiently()
+
+    def _look_patiently(self, wait: float = 0.0) -> None:
+        """At the beginning and at the end there is one chance only: a server that is merely busy gets a second one."""
+        for _ in range(PATIENT_LOOKS):
+            self.look_at_store(wait)
+            if self._keeping is None or not self._keeping.is_down or self._messenger is None:
+                return
 
     def _after(self) -> None:
         super()._after()
@@ -116,7 +126,7 @@ class Following(Handing):
     def write_the_rest(self, wait: float) -> None:
         """The program ends: write what is not written yet, or see to it that it is."""
         if self._unwritten or self._at_store.locked():
-            self.look_at_store(wait)
+            self._look_patiently(wait)
 
     def _note_what_is_due(self, keeping: Keeping, now: float) -> None:
         if keeping.behind and now >= self._write_again_at:

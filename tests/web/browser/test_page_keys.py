@@ -59,9 +59,10 @@ def test_a_key_is_chosen_opened_and_pinned_by_keyboard_alone(page, until):
     page.focus("#keys table")
     for _ in range(30):
         page.keyboard.press("ArrowDown")
+    named = "document.querySelector('#keys table').getAttribute('aria-activedescendant')"
+    until(page, f"document.querySelectorAll('#keys-body [aria-selected=true]')[0]?.id === {named}")
     chosen = page.locator("#keys-body [aria-selected=true]")
     assert chosen.count() == 1
-    assert page.get_attribute("#keys table", "aria-activedescendant") == chosen.get_attribute("id")
     key = chosen.locator(".name").inner_text()
     page.keyboard.press("Enter")
     assert page.inner_text("#ask-title") == key

@@ -291,9 +291,9 @@ def main() -> None:
     where = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     page = ["# What looking on costs", "", f"Headgate {__version__}, {when} UTC, {where}; `python -m bench.overhead`."]
     if "permit" in figures:
-        page += ["", *permit_table(permit(arguments.rounds or 60))]
+        page += ["", *permit_table(permit(arguments.rounds or 100))]
     if "batch" in figures:
-        page += ["", *batch_table(batch(arguments.rounds or 10, arguments.rows), arguments.rows)]
+        page += ["", *batch_table(batch(arguments.rounds or 12, arguments.rows), arguments.rows)]
     print("\n".join(page))
     if arguments.write:
         RESULTS.write_text("\n".join(page) + "\n")

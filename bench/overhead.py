@@ -55,6 +55,8 @@ PERMIT_MARK, BATCH_MARK = 1.03, 1.05
 STRATEGIES = ("fixed", "adaptive")
 TELLING = frozenset(("before", "ended", "asked", "tell"))
 """The names by which what tells events is known in the code that ends a permit."""
+PLACES = 4
+"""Limiters of each kind: where in memory one happens to lie makes a difference of a few percent by itself."""
 CYCLE = "acquire(key).report(status_code=200, latency=0.01)"
 
 
@@ -155,11 +157,15 @@ def permit(rounds: int) -> dict[str, float]:
     """Nanoseconds of a cycle by who looks on."""
     ways = {"cut out": _deaf, "nobody listens": _nobody, "a hub nobody listens to": _idle_hub, "metrics": _counted}
     contenders = {
-        f"{strategy}: {name}": Contender(name, CYCLE, lambda make=make, strategy=strategy: make(strategy))
+        (f"{strategy}: {name}", place): Contender(name, CYCLE, lambda make=make, strategy=strategy: make(strategy))
+        for place in range(PLACES)
         for strategy in STRATEGIES
         for name, make in ways.items()
     }
-    return interleave(contenders, rounds, 0.02, lambda _: None)
+    lowest: dict[str, float] = {}
+    for (label, _), cost in interleave(contenders, rounds, 0.02, lambda _: None).items():
+        lowest[label] = min(cost, lowest.get(label, cost))
+    return lowest
 
 
 # ---------------------------------------------------------------------- a batch
@@ -291,7 +297,7 @@ def main() -> None:
     where = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     page = ["# What looking on costs", "", f"Headgate {__version__}, {when} UTC, {where}; `python -m bench.overhead`."]
     if "permit" in figures:
-        page += ["", *permit_table(permit(arguments.rounds or 100))]
+        page += ["", *permit_table(permit(arguments.rounds or 40))]
     if "batch" in figures:
         page += ["", *batch_table(batch(arguments.rounds or 12, arguments.rows), arguments.rows)]
     print("\n".join(page))

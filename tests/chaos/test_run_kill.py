@@ -89,7 +89,7 @@ class Batch:
         assert truth["asked"] - self.rows <= kills * IN_FLIGHT, note
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.chaos)])
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_each_labelled_step(tmp_path, mock, step, times):
     batch = Batch(tmp_path, mock, FEW)

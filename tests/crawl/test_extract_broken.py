@@ -210,6 +210,7 @@ def test_there_are_enough_of_them() -> None:
     assert len({case.name for case in [*SMALL, *BOMBS]}) == len(SMALL) + len(BOMBS)
 
 
+@pytest.mark.chaos
 def test_all_bombs_together_stay_within_a_gigabyte() -> None:
     """In a process of its own, which is killed by the kernel's word if it wants more."""
     pytest.importorskip("resource")

@@ -204,8 +204,14 @@ def quietly(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "headgate")
 
 
-def test_ten_thousand_random_schedules() -> None:
-    assert sum(play(seed, Memory()) for seed in range(10_000)) > 30_000
+def test_a_thousand_random_schedules() -> None:
+    assert sum(play(seed, Memory()) for seed in range(1_000)) > 3_000
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("first", range(0, 10_000, 1_000))
+def test_ten_thousand_random_schedules(first: int) -> None:
+    assert sum(play(seed, Memory()) for seed in range(first, first + 1_000)) > 3_000
 
 
 @pytest.mark.parametrize("name", ["state.db", "state.json"])

@@ -157,8 +157,8 @@ def attack(count: int, seed: int, answers: dict[str, Any], encoded: list[Any]) -
     assert seen == set(Outcome) - {Outcome.ABANDONED}, "the damage leaves nothing to tell apart"
 
 
-def test_a_hundred_thousand_damaged_answers(answers: dict[str, Any], encoded: list[Any]) -> None:
-    attack(100_000, SEED, answers, encoded)
+def test_twenty_thousand_damaged_answers(answers: dict[str, Any], encoded: list[Any]) -> None:
+    attack(20_000, SEED, answers, encoded)
 
 
 @pytest.mark.chaos

@@ -11,7 +11,7 @@ BURST = 4.0
 
 
 def seconds_for(rate):
-    return 3.0 if rate > 1000 else max(4.0, min(110.0, 300.0 / rate))
+    return 3.0 if rate > 1000 else max(4.0, min(40.0, 300.0 / rate))
 
 
 @pytest.mark.parametrize("members", [2, 8, 64])

@@ -1,9 +1,11 @@
-"""One of several processes on one quota: calls a server as fast as it may, until it is told to stop or is killed.
+"""Several processes on one quota: each calls a server as fast as it may, until it is told to stop or is killed.
 
-shared_worker.py STORE URL NAME LIMIT TASKS
+``shared_worker.py STORE URL LIMIT TASKS`` makes a process for each name that it reads, and prints its number. They
+are forked with everything loaded: to load it anew would take the processor from those whose calls are being timed.
 """
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -33,6 +35,17 @@ async def main(store, url, name, limit, tasks):
     limiter.close()
 
 
+def nursery(store, url, limit, tasks):
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who have ended are gone at once
+    for name in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            asyncio.run(main(store, url, name.strip(), limit, tasks))
+            os._exit(0)
+        print(child, flush=True)
+
+
 if __name__ == "__main__":
     *words, tasks = sys.argv[1:]
-    asyncio.run(main(*words, int(tasks)))
+    nursery(*words, int(tasks))

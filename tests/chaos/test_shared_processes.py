@@ -51,24 +51,39 @@ class Crowd:
     """Processes that come and go."""
 
     def __init__(self, store, url, folder):
-        self.words, self.running, self.known = (store, url), {}, 0
-        self.environment = {**os.environ, "HEADGATE_STATE": str(folder / "state")}
+        command = [sys.executable, str(HERE / "shared_worker.py"), store, url, f"{LIMIT}/s", str(TASKS)]
+        environment = {**os.environ, "HEADGATE_STATE": str(folder / "state")}
+        self.nursery = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.running, self.known = {}, 0
 
     def join(self):
         name = f"process-{self.known}"
         self.known += 1
-        command = [sys.executable, str(HERE / "shared_worker.py"), *self.words, name, f"{LIMIT}/s", str(TASKS)]
-        self.running[name] = subprocess.Popen(command, env=self.environment)
+        self.nursery.stdin.write(f"{name}\n")
+        self.running[name] = int(self.nursery.stdout.readline())
         return name
 
     def end(self, name, how):
-        process = self.running.pop(name)
-        process.send_signal(how)
-        process.wait(20)
+        number, give_up_at = self.running.pop(name), time.monotonic() + 20
+        os.kill(number, how)
+        while is_there(number):
+            assert time.monotonic() < give_up_at, name
+            time.sleep(0.005)  # it is nobody's child here: it can only be looked for
 
     def end_all(self):
         for name in list(self.running):
             self.end(name, signal.SIGKILL)
+        self.nursery.communicate(timeout=20)
+
+
+def is_there(number):
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def calls_in(folder, column):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 import tracemalloc
 
 import pytest
@@ -32,10 +31,10 @@ def test_memory_does_not_grow_with_the_number_of_rows(in_order):
     async def main():
         sizes = []
         read = 0
-        rows = (bytes(1000) for _ in range(15_000))
+        rows = (bytes(1000) for _ in range(6_000))
         async for _ in runner(window=1000).stream(rows, in_order=in_order):
             read += 1
-            if read in (5_000, 10_000, 15_000):
+            if read in (2_000, 4_000, 6_000):
                 gc.collect()
                 sizes.append(tracemalloc.get_traced_memory()[0])
         return sizes
@@ -46,14 +45,6 @@ def test_memory_does_not_grow_with_the_number_of_rows(in_order):
     finally:
         tracemalloc.stop()
     assert max(second, last) - first < 500_000
-
-
-def test_rows_that_need_no_time_go_through_by_the_thousands_a_second():
-    """30,000 a second and more on an idle machine; this one may be busy."""
-    began = time.process_time()
-    report = asyncio.run(runner().run(range(30_000)))
-    assert report.done == 30_000
-    assert 30_000 / (time.process_time() - began) > 5_000
 
 
 def two_keys(item):

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from headgate.cli.demo import hidden_plan, mock_options
 from headgate.cli.demo_live import LiveScreen, story
+from headgate.cli.demo_mock import hidden_plan, mock_options
 from headgate.cli.demo_report import LiveReport, summary
 from headgate.sim.score import judge
 from headgate.sim.server import key_secret
@@ -126,6 +126,15 @@ def test_ctrl_c_gives_the_score_so_far_and_exit_code_4(headgate_process, tmp_pat
     trace = read_trace(tmp_path / "run.jsonl")
     assert trace.is_whole
     assert sum(call.status == 200 for call in trace.calls) == end["summary"]["done"]
+
+
+def test_a_run_that_takes_far_too_long_is_given_up_and_says_so(headgate, monkeypatch):
+    monkeypatch.setattr("headgate.cli.demo.PATIENCE", 0.02)
+    result = headgate("demo", "--calls", "5000", "--seconds", "60", "--no-picture", "--json")
+    assert result.code == 3
+    left = json.loads(result.out.splitlines()[-1])["summary"]["left"]
+    assert 0 < left < 5000
+    assert result.err == f"headgate: given up after 0.02 times the planned 60 s with {left:,} calls left.\n"
 
 
 @pytest.mark.parametrize("seed", range(20))

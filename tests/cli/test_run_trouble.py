@@ -118,7 +118,7 @@ class TestInputsThatAreCutOff:
         stdin = SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(packed[: len(packed) // 2])))
         monkeypatch.setattr(sys, "stdin", stdin)
         said = headgate("run", "-", "-o", files.out, *to)
-        assert (said.code, said.err) == (4, "")
+        assert said.code == 4
         assert "standard input: is damaged or cut off after line " in last(said)
         assert " open" not in said.out
 

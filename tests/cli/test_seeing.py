@@ -16,12 +16,14 @@ from pathlib import Path
 
 import click
 import pytest
+from bench.redis_server import RedisServer
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.cli import group
 from headgate.cli.seeing import SeenCommand
+from headgate.cli.sharing import Shared
 from headgate.observe.announcing import Announced, announced, runs_folder
-from headgate.observe.snapshot import ProgressLine
+from headgate.observe.snapshot import ProgressLine, RunSnapshot
 from headgate.observe.watched import Watched
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -60,8 +62,10 @@ class TestStatus:
             assert one.run in said.out
             assert "30 done of 100" in said.out
             assert "api.example.com" in said.out
-            (told,) = json.loads(headgate("status", "--json").out)["runs"]
+            (line,) = headgate("status", "--json").out.splitlines()
+            (told,) = json.loads(line)["runs"]
             assert (told["run"], told["progress"]["done"]) == (one.run, 30)
+            assert set(told) >= set(RunSnapshot.__dataclass_fields__)
             with a_run("another", 5) as other:
                 listed = headgate("status").out
                 assert "2 runs on this machine" in listed
@@ -132,11 +136,57 @@ class TestWatch:
             assert both.code == 3
             assert "write more of the name" in both.err
 
-    def test_a_store_is_watched(self, headgate_process):
-        process = headgate_process("watch", "--store", "machine", "--json", "--every", "100ms")
-        assert json.loads(process.stdout.readline())["event"] == "store"
+    @pytest.mark.parametrize("where", ["machine", "redis"])
+    def test_a_store_is_watched_while_it_is_used(self, headgate_process, where, request):
+        store = where if where == "machine" else request.getfixturevalue("redis_server").url
+        words = ("watch", "--store", store, "--key", "api.example.com", "--json", "--every", "100ms")
+        process = headgate_process(*words)
+        first = json.loads(process.stdout.readline())
+        assert (first["event"], first["keys"]) == ("store", [])
+        limiter = Shared.of(store).limiter(RateLimitConfig(initial_rps=50.0), lambda _: None)
+        with limiter.permit("api.example.com") as permit:
+            permit.report(status_code=429, retry_after=30.0)
+
+        def held():
+            limiter.pause("api.example.com", 30.0)  # again and again: a busy machine may lose a store for a moment
+            told = json.loads(process.stdout.readline())
+            return [key for key in told.get("keys", ()) if key["state"].startswith("held for")]
+
+        (key,) = eventually(held)
+        assert key["name"] == "api.example.com"
+        assert key["members"][0]["process"].startswith(f"{os.getpid()}@")
+        limiter.close()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+
+    def test_a_store_that_goes_away_and_comes_back_is_told(self, headgate_process):
+        with RedisServer() as server:
+            url = f"redis://:hunter2@127.0.0.1:{server.port}"
+        process = headgate_process("watch", "--store", url, "--json", "--every", "100ms")
+        gone = process.stdout.readline()
+        assert json.loads(gone) == {
+            "event": "unreachable",
+            "reason": f"redis at 127.0.0.1:{server.port}: connection refused.",
+        }
+        with RedisServer("--requirepass", "hunter2", port=server.port):
+            back = eventually(lambda: '"store"' in (line := process.stdout.readline()) and line)
+        assert "hunter2" not in gone + back
+
+    def test_a_page_beside_it(self, headgate_process):
+        with a_run() as one:
+            process = headgate_process("watch", "--web", "--json", "--every", "100ms")
+            link = LINK.match(process.stderr.readline())
+            assert json.loads(process.stdout.readline())["run"] == one.run
+            opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            opener.open(link[1], timeout=20).read()
+            address = f"http://127.0.0.1:{link[2]}"
+            told = json.load(opener.open(f"{address}/api/snapshot", timeout=20))
+            assert [run["run"] for run in told["runs"]] == [one.run]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        with pytest.raises(urllib.error.URLError):
+            opener.open(f"{address}/healthz", timeout=5)
 
     def test_options_that_do_not_go_together(self, headgate):
         assert headgate("watch", "run", "--store", "machine").code == 2

@@ -58,7 +58,7 @@ class TestDown:
         assert p99(waits) <= 0.06
         assert max(waits) <= 0.1
 
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in range(1, 10))])
     def test_everyone_is_back_in_step_within_5_s(self, shared, most_over, seed):
         async def main(town):
             for _ in range(6):
@@ -96,9 +96,9 @@ class TestDown:
             return before, during, kinds, member.limiter.look(KEY)
 
         before, during, kinds, after = shared(main)
-        assert before.store_failures == 0
+        assert before.sharing.failures == 0
         assert before.keys[0].shared_by == 2
-        assert during.store_failures >= 3
+        assert during.sharing.failures >= 3
         assert "cannot be reached" in during.keys[0].reason
         assert kinds == ["store_lost", "store_back"]
         assert after.shared_by == 2
@@ -270,7 +270,7 @@ class TestOtherFaults:
 
         starts, started = shared(main, fixed(200.0), seed=7, loss=loss)
         assert most_over(starts, 200.0) <= (4 if loss == 0.01 else 40)
-        assert started >= 0.92 * 9 * 200
+        assert started >= (0.92 if loss == 0.01 else 0.85) * 9 * 200
 
     def test_a_slow_store_adds_no_more_than_its_own_way(self, shared):
         async def main(town):

@@ -120,7 +120,7 @@ class TestThreads:
         limiter = AdaptiveRateLimiter(fixed(100.0))
         limiter.acquire(KEY).report(status_code=200)
         assert limiter.look(KEY).shared_by == 0
-        assert limiter.snapshot().store_failures == 0
+        assert limiter.snapshot().sharing is None
 
 
 class TestLeaving:
@@ -249,7 +249,7 @@ class TestFaultsInside:
         store.fault = fault
         for _ in range(20):
             limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
-        eventually(lambda: limiter.snapshot().store_failures > 0)
+        eventually(lambda: limiter.snapshot().sharing.failures > 0)
         store.fault = None
         eventually(lambda: not limiter._gates[KEY].alone)
         limiter.acquire(KEY, max_wait=1.0).report(status_code=200)

@@ -72,6 +72,37 @@ def test_one_that_raises_now_and_then_stays():
     assert len(times) == 100
 
 
+def test_one_that_fails_every_other_time_does_not_fill_the_log(caplog):
+    hub, times = Hub(), []
+
+    def every_other(_):
+        times.append(1)
+        if len(times) % 2:
+            raise ValueError
+
+    hub.add(every_other)
+    for _ in range(1_000):
+        hub(event())
+    assert len(times) == 1_000
+    assert len(caplog.records) == MOST_FAULTS
+
+
+def test_one_that_cannot_say_what_it_wants_is_left_out_and_harms_no_call(caplog):
+    class Broken:
+        def wants(self, kind):
+            raise KeyError(kind)
+
+        def __call__(self, event):
+            raise AssertionError("it wanted nothing")
+
+    hub = Hub()
+    hub.add(Broken())
+    limiter = AdaptiveRateLimiter(clock=VirtualClock(), on_event=hub)
+    for number in range(1, 2 * MOST_FAULTS):
+        limiter.pause(KEY, 30.0 * number)
+    assert not hub.is_heard
+
+
 class TestLimiter:
     def test_a_limiter_makes_no_events_while_nobody_listens(self):
         hub, heard = Hub(), []

@@ -445,6 +445,19 @@ def test_label_values_are_bounded(seen):
     assert "server.address" not in rest.attributes
 
 
+def test_servers_are_bounded_too_where_all_calls_have_one_key(seen):
+    limiter = limiter_at()
+    seen.instrument(limiter)
+    for number in range(3 * MOST_NAMED):
+        with limiter.permit("all") as permit:
+            exchange.on_request("GET", f"https://host-{number}.example.com/")
+            permit.report(status_code=200)
+    points = seen.points("http.client.request.duration")
+    assert len(points) == MOST_NAMED + 1
+    (rest,) = [point for point in points if "server.address" not in point.attributes]
+    assert (rest.count, rest.attributes["headgate.key"]) == (2 * MOST_NAMED, "all")
+
+
 def test_what_is_not_sampled_is_measured_all_the_same():
     seen = Seen(sampler=ALWAYS_OFF)
     limiter = limiter_at()

@@ -38,6 +38,7 @@ def run_of(keys=(), **facts):
         at=1e9 + 60,
         progress=ProgressLine(total=100, done=40, dead=2, open=58, in_flight=5, parked=3, rate=1.5, eta=38.7),
         waits=(WaitLine(scope="api", sentence="paced", behind=53),),
+        blocked=53,
         keys=tuple(keys),
         credentials=(CredentialLine(label="a", mark="aaaaaa", state="resting"),),
         counters={"calls": 45.0},

@@ -9,7 +9,7 @@ from headgate.batch.report import BatchEvent
 from headgate.crawl.report import CrawlEvent
 from headgate.events import Event, ResilienceEvent
 from headgate.observe.hub import Hub
-from headgate.observe.ring import MOST_A_SECOND, MOST_KEPT, MOST_KINDS, Ring
+from headgate.observe.ring import MOST_A_SECOND, MOST_KEPT, MOST_KINDS, Ring, chosen
 from headgate.sim.virtual import VirtualClock
 
 SECRET = "sk-abcdefghijklmnopqrstuvwx"
@@ -70,6 +70,28 @@ def test_it_is_bounded_however_long_it_goes_on_and_however_many_kinds_there_are(
         clock.advance(1.0)
     assert len(ring.after(0, most=10**6)) == MOST_KEPT
     assert len(ring.kinds) <= MOST_KINDS + 1
+
+
+def test_what_is_rare_is_not_pushed_out_by_an_hour_of_what_is_not(clock):
+    ring = Ring(clock)
+    ring(event("circuit_changed"))
+    ring(event("credential_retired"))
+    for _ in range(3_600):
+        for _ in range(5):
+            ring(event("rate_changed"))
+        clock.advance(1.0)
+    lines = ring.after(0, most=200)
+    assert [line.kind for line in lines[:3]] == ["circuit_changed", "credential_retired", "rate_changed"]
+    assert len(lines) == 200
+    assert lines[-1].number == ring.number == 18_002
+    assert len(ring.after(0, most=10**6)) == MOST_KEPT + 2
+
+
+def test_what_is_rare_has_half_of_the_places_and_no_more():
+    assert chosen([1, 2, 3, 4, 5, 6, 7, 8], 4, lambda one: one > 4) == [3, 4, 7, 8]
+    assert chosen([1, 2, 3, 4, 5, 6, 7, 8], 4, lambda one: one < 5) == [5, 6, 7, 8]
+    assert chosen([1, 2, 3, 4, 5, 6, 7, 8], 4, lambda one: one > 1) == [1, 6, 7, 8]
+    assert chosen([1, 2, 3], 0, lambda one: False) == []
 
 
 def test_threads_lose_no_number(clock):

@@ -198,6 +198,7 @@ def test_permits_that_end_without_an_outcome_and_costs_are_replayed(tmp_path):
     assert [call.told.outcome for call in trace.calls[:2]] == ["released", "ok"]
     assert trace.calls[0].told.cost == {"tokens": 5}
     assert len(trace.calls) == 20
+    assert differences(trace, replay(trace, config)) == []
 
 
 def test_a_recording_that_tells_too_little_is_refused(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
 from headgate.batch.runner import BatchRunner
+from headgate.batch.standing import LaneStanding
 from headgate.core.decision import Outcome
 from headgate.core.signal import Signal
 from headgate.credentials import Credential, CredentialCoordinator
@@ -17,7 +18,7 @@ from headgate.identity import Identities
 from headgate.observe.hub import Hub
 from headgate.observe.snapshot import MOST_KEYS, MOST_WAITS, Action, ProgressLine, RunSnapshot, WaitLine, plain
 from headgate.observe.source import ActionRefusedError
-from headgate.observe.waiting import in_order, is_ordinary
+from headgate.observe.waiting import LastCauses, in_order, is_ordinary
 from headgate.observe.watched import Watched
 from headgate.sim.virtual import VirtualClock, run
 
@@ -88,6 +89,26 @@ class TestProgram:
 
         run(main)
 
+    def test_callers_that_are_only_paced_have_their_sentence_at_every_instant(self):
+        """Also at that at which the first of them may go and has not gone yet, where nothing objects any more."""
+
+        async def main():
+            clock = VirtualClock()
+            limiter = limiter_on(clock, 40.0, token_bucket_capacity=1.0)
+            watched = Watched(limiter=limiter).start(alone=False)
+            waiting = [asyncio.ensure_future(limiter.acquire_async(KEY)) for _ in range(113)]
+            await asyncio.sleep(0)
+            found = set()
+            for _ in range(50):
+                found.add((sentences(watched._make())[KEY], watched._make().waits[0].seconds))
+                clock.advance(0.0015)  # which wakes nobody
+            assert found == {((f"{KEY}: paced at 40 calls/s, at a fixed rate", 112), None)}
+            for task in waiting:
+                task.cancel()
+            watched.close()
+
+        asyncio.run(main())
+
     def test_callers_that_wait_for_a_credential_are_told_when_the_first_is_back(self):
         async def main(clock):
             keys = keys_on(clock, 2, provider="openai")
@@ -113,6 +134,9 @@ class TestProgram:
         assert SECRET not in json.dumps(plain(watched.snapshot()))
         watched.act(Action(kind="limit", target=line.key, value=5.0))
         assert limiter.look(f"api/{SECRET}").limit == 5.0
+        said = watched.act(Action(kind="limit", target=f"api/{SECRET}", value=6.0))
+        assert limiter.look(f"api/{SECRET}").limit == 6.0
+        assert SECRET not in said + repr(watched.events(0))
 
     def test_it_is_small_however_many_keys_there_are(self):
         clock = VirtualClock()
@@ -127,6 +151,21 @@ class TestProgram:
         snapshot = watched.snapshot()
         assert (snapshot.kind, snapshot.title, snapshot.progress.done) == ("demo", "a demo", 4)
         assert snapshot.run.startswith("demo-")
+
+    def test_what_a_program_cannot_know_yet_hides_it_from_nobody(self):
+        told = ProgressLine(done=4, rate=float("nan"), eta=float("inf"), cost=float("inf"))
+        progress = Watched(progress=lambda: told).snapshot().progress
+        assert progress == ProgressLine(done=4)
+        assert json.dumps(plain(progress), allow_nan=False)
+
+    def test_a_look_that_fails_is_complained_about_once(self, caplog):
+        def broken():
+            raise OSError("gone")
+
+        watched = Watched(limiter=limiter_on(VirtualClock()))
+        for _ in range(5):
+            watched._try(broken)
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
 
     def test_a_snapshot_is_made_once_for_all_who_ask_at_once(self):
         clock = VirtualClock()
@@ -234,8 +273,44 @@ class TestBatch:
         assert first.sentence == f"key-2 of {KEY} rests 40.0 s: parked by hand"
         assert first.behind > 50
         assert first.seconds == pytest.approx(40.0, abs=0.5)
+        assert first.key == "", "it is no matter of the key"
+        assert snapshot.blocked == first.behind, "rows that could go with either key are counted once"
         assert [line.state for line in snapshot.credentials] == ["free", "resting"]
         assert is_ordinary(snapshot.waits[-1]), snapshot.waits
+
+    @pytest.mark.parametrize("rps", [40.0, 3_000.0])
+    def test_rows_that_are_only_paced_have_their_sentence_at_every_instant(self, rps):
+        async def act(watched, clock, runner):
+            looks = []
+            for number in range(1, 60):
+                await clock.sleep_async(0.0301 + number * 1e-5)
+                looks.append(watched._make())
+            runner.stop(now=True)
+            return looks
+
+        def paced(clock):
+            return limiter_on(clock, rps, token_bucket_capacity=1.0)
+
+        looks = self.play(self.quick, act, rows=9_000, limiter=paced, workers=1_000)
+        assert {one.waits[0].sentence for one in looks} == {f"{KEY}: paced at {rps:.3g} calls/s, at a fixed rate"}
+        assert all(one.waits[0].behind > 100 for one in looks)
+
+    def test_a_key_that_was_told_to_wait_says_for_how_long_and_which_it_is(self):
+        async def act(watched, clock, runner):
+            await clock.sleep_async(1.0)
+            runner.limiter.pause(f"{KEY}/key-1", 30.0)
+            await clock.sleep_async(1.0)
+            snapshot = watched._make()
+            runner.stop(now=True)
+            return snapshot
+
+        snapshot = self.play(
+            self.quick, act, credentials=lambda clock: keys_on(clock, 1), limiter=lambda clock: limiter_on(clock, 5.0)
+        )
+        first = snapshot.waits[0]
+        assert first.sentence == f"key-1 of {KEY}: told to wait by the server, 29.0 s to go"
+        assert first.seconds == pytest.approx(29.0)
+        assert first.key in {line.key for line in snapshot.keys}
 
     def test_rows_that_wait_for_workers_are_counted_together(self):
         async def act(watched, clock, runner):
@@ -429,6 +504,21 @@ class TestWaits:
         assert len(shown) == MOST_WAITS
         assert sum(line.behind for line in shown) == sum(range(100))
         assert shown[-1].sentence == "81 others wait too"
+
+    def test_a_lane_between_two_rows_waits_for_what_it_waited_for_last(self):
+        def lane(waits_for, reason):
+            return LaneStanding(
+                key=KEY, credential=None, rate=7.0, in_flight=1, waiting=9, opens_in=None, reason=reason,
+                gate_key=KEY, waits_for=waits_for,
+            )  # fmt: skip
+
+        causes = LastCauses(lambda one: one.gate_key)
+        told = []
+        for waits_for, reason in [("", ""), ("workers", "all busy"), ("", ""), ("cooldown", "pausing"), ("", "")]:
+            (one,) = causes.of([lane(waits_for, reason)])
+            told.append((one.waits_for, one.reason))
+        usual = ("pace", "paced at 7 calls/s")
+        assert told == [usual, ("workers", "all busy"), ("workers", "all busy"), ("cooldown", "pausing"), usual]
 
     def test_the_limiters_own_words_for_an_ordinary_wait_are_known(self):
         limiter = limiter_on(VirtualClock(), 5.0)

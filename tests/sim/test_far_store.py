@@ -39,7 +39,7 @@ def test_a_visit_takes_the_way_there_and_back():
 def test_a_store_that_is_down_is_found_out_after_the_timeout():
     async def main(clock, store, limiter):
         store.is_down = True
-        return await timed_call(clock, limiter), store.visits, limiter.snapshot().store_failures
+        return await timed_call(clock, limiter), store.visits, limiter.snapshot().sharing.failures
 
     took, visits, failures = with_store(main, timeout=0.03)
     assert took == pytest.approx(0.03, abs=0.001)
@@ -49,10 +49,10 @@ def test_a_store_that_is_down_is_found_out_after_the_timeout():
 def test_a_way_that_is_longer_than_the_timeout_is_a_failure():
     async def main(clock, store, limiter):
         await timed_call(clock, limiter)
-        return limiter.snapshot().store_failures, store.visits
+        return limiter.snapshot().sharing.failures, store.visits
 
-    assert with_store(main, delay=lambda rng: 0.04, timeout=0.05) == (1, 1)  # it arrived, and nobody heard so
-    assert with_store(main, delay=lambda rng: 0.06, timeout=0.05) == (1, 0)
+    assert with_store(main, delay=lambda rng: 0.02, timeout=0.03) == (1, 1)  # it arrived, and nobody heard so
+    assert with_store(main, delay=lambda rng: 0.06, timeout=0.03) == (1, 0)
 
 
 def test_lost_messages_are_lost_on_the_way_there_or_back():
@@ -60,7 +60,7 @@ def test_lost_messages_are_lost_on_the_way_there_or_back():
         for _ in range(200):
             await timed_call(clock, limiter)
             await clock.sleep_async(0.1)
-        return limiter.snapshot().store_failures, store.visits
+        return limiter.snapshot().sharing.failures, store.visits
 
     failures, visits = with_store(main, loss=0.1)
     assert 0.1 <= failures / visits <= 0.3

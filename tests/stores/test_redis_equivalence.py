@@ -183,7 +183,7 @@ class Crowd:
         broken = self.breaks and draw.random() < 0.3
         return Publication(
             fence=reply.fence - (draw.random() < 0.1),
-            rate=self.rate * draw.uniform(0.5, 2.0),
+            rate=self.rate * draw.choice((0.0, draw.uniform(0.5, 2.0), draw.uniform(0.5, 2.0))),
             hold=draw.choice([0.0] * 20 + [0.02, 0.6]),
             skip=draw.choice([0.0, 0.0, 0.7, 2.0]),
             cap=draw.choice([0.5, 3.0, 40.7]) if self.capped else 0.0,

@@ -146,6 +146,7 @@ class Lively(Source):
                 DeadLine(reason="refused for good: 400 context_length_exceeded", count=17, example="row 7,731"),
                 DeadLine(reason="not found: 404", count=6, example="doi:10.1000/182"),
             )
+            waits = self._waits(elapsed)
             return RunSnapshot(
                 run=self.name,
                 title="abstracts.jsonl",
@@ -167,7 +168,8 @@ class Lively(Source):
                     tokens=int(18_400_000 + 41_000 * elapsed),
                     cost=7.32 + 0.011 * elapsed,
                 ),
-                waits=self._waits(elapsed),
+                waits=waits,
+                blocked=sum(line.behind for line in waits),
                 keys=lines,
                 credentials=self._credentials(now, elapsed),
                 dead=dead,

@@ -63,10 +63,10 @@ def test_events_are_taken_once_and_the_newest_are_kept(fake_run, fake_sources):
     run.newest = 1_000
     sources = fake_sources(run)
     view = looking.take(sources, None)
-    assert [number for number, _ in view.runs["run-1"].events] == list(range(801, 1_001))
+    assert [one.number for one in view.runs["run-1"].events] == list(range(801, 1_001))
     run.newest = 50_000
     view = looking.take(sources, view)
-    numbers = [number for number, _ in view.runs["run-1"].events]
+    numbers = [one.number for one in view.runs["run-1"].events]
     assert numbers == [*range(901, 1_001), *range(49_901, 50_001)]
 
 

@@ -46,6 +46,7 @@ COMMANDS = {
     "crawl": Entry("Crawl a site", "Visit a site's pages politely, and go on where it stopped."),
     "run": Entry("Run a batch", "Send a file of requests, and go on where it stopped."),
     "retry": Entry("Run a batch", "Give dead rows of a batch another chance."),
+    "proxy": Entry("Serve any language", "Put the gate before any program, by its base URL."),
     "watch": Entry("Look after a run", "See live what runs do and why they wait, in the terminal."),
     "web": Entry("Look after a run", "See the same in a browser."),
     "status": Entry("Look after a run", "Show how far a batch is, or who shares which quota."),

@@ -12,16 +12,13 @@ side's work shows up in the other's latencies.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import click
 
 from headgate.config import RateLimitConfig
@@ -29,30 +26,21 @@ from headgate.limiter import AdaptiveRateLimiter
 from headgate.observe.snapshot import ProgressLine
 from headgate.observe.subject import Lately
 from headgate.observe.watched import Watched
-from headgate.sim.api import MockPlan
-from headgate.sim.notation import Outage, Rate, Step
 from headgate.sim.score import draw, judge
 from headgate.sim.server import key_secret
 from headgate.sim.trace import Heading, TraceWriter
 from headgate.sim.trial import Trial
 
-from . import DONE, FAILED, STOPPED, CommandFailed
+from . import DONE, FAILED, STOPPED, CommandFailed, complain
+from .demo_mock import fetch_truth, hidden_plan, mock_process
 from .demo_report import Reporter, reporter_for
 from .notation import WHOLE, Number, WholeNumber
 from .running import run_async
 from .seeing import SeenCommand, Wishes, seeing_options, seen
 
 SAMPLE_EVERY = 0.1
-START_WITHIN = 20.0
-"""Seconds the mock API may take to come up."""
 PATIENCE = 3.0
 """A run that takes so many times its planned length is given up."""
-SEARCH = 3.0
-"""Seconds of full quota that are set aside for finding it, and half of that for coming back after the outage."""
-SIZES = (0.55, 0.3, 0.15)
-"""What each key has of all there is, give or take a tenth."""
-BURST = 1 / 3
-"""Seconds of its quota that a key may use at once."""
 OPEN_FOR = 1.0
 """How long the breaker stays open; the default of 15 s would outlast the whole outage."""
 
@@ -171,6 +159,8 @@ async def demonstrate(
             raise trouble
     if interrupted:
         return STOPPED
+    if score.left:
+        complain(f"given up after {PATIENCE:g} times the planned {seconds:g} s with {score.left:,} calls left.")
     return told.code(DONE if score.is_sound and score.done == calls else FAILED)
 
 
@@ -186,71 +176,6 @@ def watched(trial: Trial, seed: int) -> Watched:
 
     title = f"{trial.calls:,} calls with {len(trial.keys)} keys, seed {seed}"
     return Watched(limiter=trial.limiter, credentials=trial.credentials, progress=progress, kind="demo", title=title)
-
-
-def hidden_plan(seed: int, calls: int, seconds: float) -> MockPlan:
-    """Quotas that together let about ``calls`` through in ``seconds``; each drops on the way, and all fail a while."""
-    draws = random.Random(seed)
-    outage_at, outage = seconds * draws.uniform(0.64, 0.70), seconds * 0.09
-    sizes = [size * draws.uniform(0.9, 1.1) for size in SIZES]
-    steps = [Step(round(draws.uniform(0.4, 0.65), 2), round(seconds * draws.uniform(0.32, 0.5), 2)) for _ in sizes]
-    full_time = 0.0
-    for size, step in zip(sizes, steps, strict=True):
-        searching = min(SEARCH, step.at / 2)
-        full_time += size * (step.at - searching + step.factor * (seconds - step.at - outage - searching / 2))
-    rates = [Rate(float(f"{calls / full_time * size:.3g}")) for size in sizes]
-    return MockPlan(
-        outages=(Outage(round(outage_at, 2), round(outage, 2)),),
-        keys=tuple(
-            MockPlan(rate=rate, burst=max(1, round(BURST * rate.amount)), steps=(step,))
-            for rate, step in zip(rates, steps, strict=True)
-        ),
-    )
-
-
-def mock_options(plan: MockPlan, seed: int) -> list[str]:
-    """The options with which ``headgate mock`` serves ``plan``."""
-    options = ["--seed", str(seed)]
-    for key in plan.keys:
-        options += ["--key", ",".join(map(str, (key.rate, f"burst={key.burst}", *key.steps)))]
-    for outage in plan.outages:
-        options += ["--outage", str(outage)]
-    return options
-
-
-@asynccontextmanager
-async def mock_process(plan: MockPlan, seed: int) -> AsyncIterator[str]:
-    """``headgate mock`` in a process of its own; it ends with its standard input, however this process ends."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "headgate", "mock", *mock_options(plan, seed), "--json", "--stop-with-stdin",
-        stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True,
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
-        try:
-            async with asyncio.timeout(START_WITHIN):
-                first_line = await process.stdout.readline()
-            url = str(json.loads(first_line)["url"])
-        except (TimeoutError, ValueError):
-            put_down(process)
-            told = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
-            raise CommandFailed(f"the mock API did not start: {told[-1] if told else 'it said nothing'}.") from None
-        yield url
-    finally:
-        process.stdin.close()
-        try:
-            async with asyncio.timeout(START_WITHIN):
-                await process.communicate()
-        except TimeoutError:
-            put_down(process)
-
-
-def put_down(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):  # it may have ended by itself
-        process.kill()
 
 
 @contextmanager
@@ -281,12 +206,6 @@ def write_picture(path: Path, svg: str) -> CommandFailed | None:
     except OSError as error:
         return CommandFailed(f"cannot write {path} ({error.strerror}); choose another file with -o.")
     return None
-
-
-async def fetch_truth(url: str) -> dict[str, Any]:
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/_truth") as response:
-        truth: dict[str, Any] = await response.json()
-        return truth
 
 
 async def run_and_watch(trial: Trial, reporter: Reporter, longest: float) -> bool:

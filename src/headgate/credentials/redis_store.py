@@ -19,8 +19,8 @@ from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..identity import Identities
-from ..stores.contract import TIMEOUT
-from ..stores.redis import SALT, RedisStore
+from ..stores.patience import TIMEOUT
+from ..stores.redis import RedisStore
 from ..stores.redis_scripts import Request, Script
 from .record import Record, by_identity
 
@@ -50,22 +50,22 @@ class RedisCredentialStore(RedisStore):
 
     def identities(self) -> Identities:
         """What secrets are called here; another object once the server has another salt."""
-        salt = self._present_salt()
+        salt = self.salt()
         if self._named[0] != salt:
             self._named = salt, Identities(salt + b"credentials")
         return self._named[1]
 
     def desk_names(self) -> Identities:
         """What keys are called here."""
-        return Identities(self._present_salt())
+        return Identities(self.salt())
 
     def stamp(self) -> object:
-        (version,) = self._ask_with_salt(Request(CREDENTIALS, ("HGET", CREDENTIALS, VERSION)))
+        (version,) = self.ask(Request(CREDENTIALS, ("HGET", CREDENTIALS, VERSION)))
         return version
 
     def load(self) -> list[Record]:
         wanted = ("HGETALL", CREDENTIALS), ("TIME",)
-        found, told = self._sound(self._ask([Request(CREDENTIALS, words) for words in wanted]))
+        found, told = self.ask(*(Request(CREDENTIALS, words) for words in wanted))
         ahead = _seconds(told) - self._clock.wall()  # read after the answer: no rest gets shorter
         fields = dict(zip(found[::2], found[1::2], strict=True))
         fields.pop(VERSION, None)
@@ -76,24 +76,12 @@ class RedisCredentialStore(RedisStore):
         """Each is merged into what is there, in one script for all of them."""
         given = list(records)
         before = self._clock.wall()
-        (told,) = self._ask_with_salt(Request(CREDENTIALS, ("TIME",)))
+        (told,) = self.ask(Request(CREDENTIALS, ("TIME",)))
         ahead = _seconds(told) - before
         for first in range(0, len(given), MOST_AT_ONCE):
             some = [_shifted(record, ahead) for record in given[first : first + MOST_AT_ONCE]]
             words = [word for record in some for word in (record.identity.encode(), _text(record))]
-            call = CREDENTIALS, (b"%d" % MOST_RECORDS, *words)
-            self._run(_SAVE, [call], self._ask([_SAVE.by_name(*call)]))
-
-    def _ask_with_salt(self, *requests: Request) -> list[Any]:
-        """The answers; and it is seen to it that the server has a salt, and that we have the server's."""
-        put_or_get = Request(SALT, ("SET", SALT, self._present_salt(), "NX", "GET"))
-        *answers, found = self._sound(self._ask([*requests, put_or_get]))
-        if found is not None:
-            self._salt = found
-        return answers
-
-    def _present_salt(self) -> bytes:
-        return self._first_salt() if self._salt is None else self._salt
+            self.run(_SAVE, CREDENTIALS, (b"%d" % MOST_RECORDS, *words))
 
 
 def _shifted(record: Record, seconds: float) -> Record:

@@ -35,7 +35,7 @@ def strip(first: FirstHop, url: str, headers: MutableMapping[str, str]) -> First
         return FirstHop(origin, first.cookies)
     for name in list(headers):
         if is_secret(name) and name.lower() != "cookie":
-            del headers[name]
+            headers.pop(name, None)  # a name may be there twice
     if first.cookies and not _is_same_site(first.origin, origin):
         kept = [cookie for cookie in _cookies(headers) if cookie not in first.cookies]
         if kept:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from types import TracebackType
 
 from ..config import RateLimitConfig
@@ -198,14 +197,17 @@ class AdaptiveRateLimiter(Operating):
 
     def look_at_sharing(self) -> SharingSnapshot | None:
         """How it stands with the store that this limiter shares its keys through; None if it shares nothing."""
+        with self._lock:
+            return self._sharing_seen()
+
+    def _sharing_seen(self) -> SharingSnapshot | None:
         sharing = self._sharing
         if sharing is None:
             return None
-        with self._lock:
-            members = max((getattr(gate, "members", 1) for gate in self._gates.values()), default=1)
-            return SharingSnapshot(
-                where=sharing.store.where, members=members, is_lost=sharing.is_down, failures=sharing.failures
-            )
+        members = max((gate.members for gate in self._gates.values()), default=1)
+        return SharingSnapshot(
+            where=sharing.store.where, members=max(1, members), is_lost=sharing.is_down, failures=sharing.failures
+        )
 
     def close(self) -> None:
         """Give back what is held of a shared quota and leave it; a limiter that shares nothing has nothing to do.
@@ -230,11 +232,11 @@ class AdaptiveRateLimiter(Operating):
                 retries=self._again,
                 open_circuits=states.count(CircuitState.OPEN),
                 half_open_circuits=states.count(CircuitState.HALF_OPEN),
-                store_failures=0 if self._sharing is None else self._sharing.failures,
                 keys=[self._seen(gate, now) for gate in self._keys.newest(top, now)],
+                sharing=self._sharing_seen(),
             )
         self.tell.flush()
-        return snapshot if self._sharing is None else replace(snapshot, sharing=self.look_at_sharing())
+        return snapshot
 
 
 def _is_wait(value: object) -> bool:

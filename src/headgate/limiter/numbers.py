@@ -1,108 +1,78 @@
 """Passing a gate by numbers: permits that were handed out elsewhere, each good once the line has reached it.
 
-    held   17 18 19      41 42 43          numbers of this process; those between belong to others
-    line   ─────────●──────────────────>   grows by the rate all have together: 17 and 18 may start
-
 Between two visits to the desk everything is decided here, by numbers that are held already: a call costs about what it
-costs in a process alone. More are asked for before the last one comes due, if calls go on like this. What is
-not used shortly after its time goes back.
+costs in a process alone.
 
-``Pace`` keeps the arithmetic: ``tokens`` is by how much the line is ahead of the next number that is held.
+    a number is held, and due      ──> permit
+    the desk has yet to answer     ──PATIENCE──> permit on credit, which the next numbers pay for
+    the desk is short of something ──> wait for just that
+
+Credit keeps calls from waiting for a store that is far away or stalls. It is given at this member's share of what
+nobody asked for of late; of everything, if the desk takes longer than it usually does. A number that was kept for
+long is used at that share too: numbers that many saved up must not all go at once.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from math import ceil
 
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
 from ..core.gate import NOTHING, GatePolicy, costs_of, requests_of
 from ..core.pace import INSTANT
-from ..core.sharing.granting import PERIOD, numbers_of
+from ..core.sharing.granting import PERIOD
 from ..core.sharing.notebook import Notebook
-from ..core.sharing.visit import MOST_ASKS, Cost, Reply, Terms
-from .key_gate import KeyGate
+from ..core.sharing.visit import NO_CAP, Cost, Reply
+from .leases import LeasingGate
 from .permit import LongPermit, Permit
 from .serving import Serving
-from .terms import LEAST, terms_of
 
-USABLE_FOR = 0.02
-"""Seconds for which a number may be used after its time has come; then it goes back."""
-POLLED_FOR = 1.0
-"""Seconds for which a number is kept ready for somebody who tried in vain, and did not wait."""
+PATIENCE = 0.04
+"""Seconds for which a caller waits for the desk's answer; then it may leave on credit."""
 SOON = 0.005
 """Seconds in which a visit should be over."""
-ROUNDING = 1e-9
 
 
-class NumberedGate(KeyGate):
+class NumberedGate(LeasingGate):
     __slots__ = (
-        "_ask_from",
-        "_asks_out",
-        "_expires_at",
-        "_missed",
-        "_next",
-        "_polled_at",
-        "_polled_cost",
-        "_pool",
-        "_quick",
-        "_ranges",
-        "_short_of",
-        "_short_until",
-        "_took_at",
-        "_used",
+        "_waits_since",
         "asked",
         "book",
-        "debt",
+        "cap",
+        "free",
         "held_until",
-        "left",
-        "members",
+        "lent",
+        "out_since",
         "probe",
-        "terms",
-        "trip",
     )
 
     def __init__(self, key: str, limiter: Serving, policy: GatePolicy, now: float) -> None:
-        self.left = 0
-        """Numbers held of the range in use."""
-        self._next = 0.0
-        """The first of them."""
-        self._ranges: deque[tuple[float, int]] = deque()
-        """Further ones: the first of each range, and how many."""
-        self._expires_at = self._ask_from = NEVER
-        """Until when they may be used; from when on to ask for more."""
-        self._pool: dict[str, float] = {}
-        """What is held of known limits."""
-        self._took_at = UNKNOWN
-        """When the oldest of what comes back was taken."""
-        self._short_until, self._short_of = NEVER, ""
-        """What the desk had too little of, and when to ask again."""
-        self._asks_out: tuple[tuple[int, Cost], ...] = ()
-        self._quick = False
-        """Whether the last two calls came one right after the other."""
-        self._used = self._missed = 0
-        """Numbers used since the last visit; whether somebody found none."""
-        self._polled_at, self._polled_cost = NEVER, NOTHING
-        """When somebody tried who does not wait, and for what: it will try again, and should find it then."""
-        self.debt = 0
-        """Numbers to let go unused: as many calls left without one."""
+        self.lent = 0
+        """Calls that left on credit since the last reply."""
+        self.free = 0.0
+        """Which part of the rate nobody asked for of late."""
+        self.cap = NO_CAP
+        self._waits_since = self.out_since = UNKNOWN
+        """Since when somebody waits for the desk's answer, and a visit is on its way."""
         self.asked = False
         """Whether a visit is due or on its way."""
         self.book = Notebook()
         self.held_until = NEVER
-        self.members = 1
         self.probe = 0
         """Which call is the probe of a half-open circuit."""
-        self.trip = 0.0
-        """How long a visit takes, of late."""
         super().__init__(key, limiter, policy, now)
-        self.terms: Terms = terms_of(policy, self.controller.rate)
-        self.rate = max(self.terms.rate, LEAST)
-        self.tokens, self.filled_at = 0.0, now
 
     def want(self, now: float) -> None:
         """Visit the desk as soon as possible."""
+        raise NotImplementedError
+
+    def refund(self, amounts: Cost, taken_at: float) -> None:
+        """Tell the desk what comes back of known limits; below 0, what was used beyond what it gave."""
+        raise NotImplementedError
+
+    @property
+    def gives_credit(self) -> bool:
+        """Whether calls may leave without a number at all."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------ asking
@@ -111,6 +81,8 @@ class NumberedGate(KeyGate):
         tokens = self.tokens + (now - self.filled_at) * self.rate
         seq = self.seq + 1
         if tokens < 1.0 or self.left < 1 or now < self.easy_from or now > self._expires_at or seq >= self.check_at:
+            return None
+        if tokens > self._late and now < self.last_sent_at + self.members / self.rate:
             return None
         self.tokens, self.filled_at = tokens, now
         permit = Permit(self, seq, now, 0)
@@ -132,11 +104,13 @@ class NumberedGate(KeyGate):
         if due_at is None or not self._covers(cost, costs_ahead):
             if not ahead:
                 self._polled_cost = costs_of(cost)
-            return self._not_held(ahead + wanted, now)
+            return self._not_held(cost, ahead, now)
+        if self._ahead(now) > self._late:
+            due_at = max(due_at, self.last_sent_at + self.members * wanted / self.rate)
         at, decides = (self.held_until, "floor") if self.held_until > max(now, due_at) else (due_at, "pace")
         return None if at <= now + INSTANT else Wait(at, decides)
 
-    def _not_held(self, wanted: float, now: float) -> Wait | Refuse:
+    def _not_held(self, cost: float | Mapping[str, float], ahead: float, now: float) -> Wait | Refuse | None:
         """What speaks against a call for which nothing is held: mostly that the desk has yet to be asked."""
         if self._short_until > now:
             if self._short_of == "circuit":
@@ -147,8 +121,34 @@ class NumberedGate(KeyGate):
                 return Wait(max(self._short_until, self.held_until), self._short_of)
         if self.held_until > now:
             return Wait(self.held_until, "floor")
-        missing = max(0.0, wanted - self.holds - 1)
-        return Wait(now + max(2 * self.trip, SOON) + missing * self.members / self.rate, "share")
+        missing = max(0.0, ahead + requests_of(cost) - self.holds - 1)
+        at = now + max(2 * self.trip, SOON) + missing * self.members / self.rate
+        if not ahead:
+            at = min(at, self._credit_at(cost, now))
+        return None if at <= now + INSTANT else Wait(at, "share")
+
+    def _credit_at(self, cost: float | Mapping[str, float], now: float) -> float:
+        """When a call may leave although nothing is held for it.
+
+        Who has never had an answer does not know how many share the rate, and gets one.
+        """
+        if self.visited_at == NEVER:
+            free = 0.0 if self.lent else 1.0
+        else:
+            free = 1.0 if now >= self.out_since + max(PATIENCE, 2 * self.trip) else self.free
+        if (
+            not self.gives_credit
+            or self._short_of
+            or not free
+            or self.breaker.state is not CircuitState.CLOSED
+            or (self.cap != NO_CAP and self.cap <= len(self.flight) * self.members)
+        ):
+            return UNKNOWN
+        costs = costs_of(cost)
+        share = costs["requests"] / self.rate
+        for dimension, (amount, window, _) in self.terms.limits.items():
+            share = max(share, costs.get(dimension, 0.0) * window / amount)
+        return max(min(self._waits_since, now) + PATIENCE, self.last_sent_at + self.members * share / free)
 
     def note_wait(self, objection: Wait | Refuse, now: float) -> None:
         self._missed = 1
@@ -156,13 +156,19 @@ class NumberedGate(KeyGate):
             self._polled_at = now
         if objection.code in ("pace", "share"):
             self.book.waited_at = now
+        if objection.code == "share" and self._waits_since == UNKNOWN:
+            self._waits_since = now
         if now >= self._ask_from and not self.asked and (self._needs_more(0, now) or self.terms.limits):
             self.want(now)
 
     def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Permit:
         self.tokens += max(0.0, now - self.filled_at) * self.rate
         self.filled_at = max(now, self.filled_at)
-        if self._pool:
+        numbers = ceil(requests_of(cost))
+        on_credit = self._due_at(numbers, 0.0, now) is None or not self._covers(cost, NOTHING)
+        if on_credit:
+            self._owe(costs_of(cost), numbers, now)
+        elif self._pool:
             for dimension, amount in costs_of(cost).items():
                 if dimension in self._pool:
                     self._pool[dimension] -= amount
@@ -171,8 +177,14 @@ class NumberedGate(KeyGate):
         permit = Permit(self, seq, now, depth) if plain else LongPermit(self, seq, now, depth, cost, waited)
         if self.breaker.state is not CircuitState.CLOSED:
             self.probe = seq
-        self._leave(seq, ceil(requests_of(cost)), now)
+        self._leave(seq, 0 if on_credit else numbers, now)
         return permit
+
+    def _owe(self, costs: Cost, numbers: int, now: float) -> None:
+        """A call leaves on credit: the next numbers pay for it, and the desk will hear what it took of known limits."""
+        self.lent += numbers
+        self._used += numbers
+        self.refund({name: -costs.get(name, 0.0) for name in self.terms.limits}, now)
 
     def _leave(self, seq: int, numbers: int, now: float) -> None:
         """A call leaves and takes its numbers with it."""
@@ -185,7 +197,7 @@ class NumberedGate(KeyGate):
             self._next += 1.0
             self.tokens -= 1.0
         self._used += numbers
-        self._quick = now < self.last_sent_at + PERIOD
+        self._quick = now < self.last_sent_at + PERIOD + 2 * self.trip
         self.seq, self.last_sent_at = seq, now
         self.flight.out[seq] = now
         if self.controller.learns or seq == self.probe:
@@ -194,12 +206,8 @@ class NumberedGate(KeyGate):
             self.want(now)
 
     def end_of_line(self, now: float) -> None:
-        self._polled_at = NEVER
+        self._polled_at, self._waits_since = NEVER, UNKNOWN
         super().end_of_line(now)
-
-    def is_polled(self, now: float) -> bool:
-        """Whether somebody who does not wait may try again any moment."""
-        return now < self._polled_at + POLLED_FOR and self.line is None
 
     def follow(self, now: float) -> None:
         if self.waited_for or self.policy.quotas or self.breaker.state is not CircuitState.CLOSED:
@@ -207,117 +215,11 @@ class NumberedGate(KeyGate):
         else:
             self.easy_from = self.held_until
 
-    # ------------------------------------------------------------------ what is held
-
-    @property
-    def holds(self) -> int:
-        """How many numbers are held."""
-        return self.left + sum(count for _, count in self._ranges)
-
-    def _needs_more(self, leaving: int, now: float) -> bool:
-        """Whether more is wanted than is held: by those in line but who just leaves, or soon."""
-        wanted = self._missed if self.line is None else self.line.requests - leaving
-        return max(wanted, self._soon(now)) > self.holds
-
-    def _soon(self, now: float) -> int:
-        """How many numbers the next calls will want, if all goes on like this."""
-        return 2 * self._used if (self._used > 1 or self._quick) and now < self.last_sent_at + PERIOD else 0
-
-    def _due_at(self, wanted: float, due: float, now: float) -> float | None:
-        """When the line reaches number ``due``, counted from the first; None unless as many as wanted are held."""
-        if now > self._expires_at or wanted > self.holds:
-            return None
-        number, rest = self._next + due, due - self.left
-        for first, count in self._ranges if rest > 0 else ():
-            number = first + rest
-            if rest <= count:
-                break
-            rest -= count
-        missing = number - (self._next + self.tokens) - (now - self.filled_at) * self.rate
-        return now + missing / self.rate if missing > INSTANT * self.rate else now
-
-    def _covers(self, cost: float | Mapping[str, float], ahead: Mapping[str, float]) -> bool:
-        """Whether what is held of known limits is enough for this call and those ahead of it."""
-        costs = costs_of(cost) if self.terms.limits else NOTHING
-        return all(
-            self._pool.get(dimension, 0.0) - ahead.get(dimension, 0.0) >= costs.get(dimension, 0.0) * (1 - ROUNDING)
-            for dimension in self.terms.limits
-        )
-
-    def asks(self, now: float) -> tuple[tuple[int, Cost], ...]:
-        """What to ask the desk for: what is wanted beyond what is held."""
-        self._asks_out = () if self.holds and now < self._ask_from else self._wishes(now)
-        self._used = self._missed = 0
-        return self._asks_out
-
-    def _wishes(self, now: float) -> tuple[tuple[int, Cost], ...]:
-        line, held = self.line, self.holds
-        if line is None or (not self.terms.limits and line.requests == len(line)):
-            if line is None and self.terms.limits:
-                return ((1, self._needed_of(self._polled_cost)),) if self.is_polled(now) and not held else ()
-            wanted = max(int(self.is_polled(now)) if line is None else len(line), self._soon(now)) - held
-            return ((wanted, NOTHING),) if wanted > 0 else ()
-        asks: list[tuple[int, Cost]] = []
-        covered = dict(self._pool)
-        for waiter in line.waiting():
-            needed = self._needed_of(costs_of(waiter.cost))
-            limited = {name: amount for name, amount in needed.items() if name in self.terms.limits}
-            if held >= needed["requests"] and all(covered.get(name, 0.0) >= amount for name, amount in limited.items()):
-                held -= ceil(needed["requests"])
-                for name, amount in limited.items():
-                    covered[name] -= amount
-                continue
-            asks.append((1, needed))
-            if len(asks) >= MOST_ASKS:
-                break
-        return tuple(asks)
-
-    def _needed_of(self, cost: Cost) -> dict[str, float]:
-        """What of a cost the desk has to know."""
-        limited = {dimension: cost[dimension] for dimension in self.terms.limits if cost.get(dimension)}
-        return limited | {"requests": cost.get("requests", 1)}
-
     def take_numbers(self, reply: Reply, now: float) -> None:
-        """Add what was granted; bring the line up to date."""
-        self.rate = max(reply.rate, LEAST)
-        if reply.granted:
-            if self.left < 1 and not self._ranges:
-                self._next, self.left = reply.first, reply.granted
-            else:
-                self._ranges.append((reply.first, reply.granted))
-            left = reply.granted
-            for _, cost in self._asks_out if self.terms.limits else ():
-                left -= numbers_of(cost)
-                if left < 0:
-                    break
-                for dimension in self.terms.limits:
-                    self._pool[dimension] = self._pool.get(dimension, 0.0) + cost.get(dimension, 0.0)
-        self._pay_debt()
-        self.tokens, self.filled_at = reply.line - self._next, now + reply.hold
-        self._ask_from = NEVER
-        if self.holds:
-            first, count = self._ranges[-1] if self._ranges else (self._next, self.left)
-            last_at = self.filled_at + max(0.0, first + count - reply.line) / self.rate
-            self._expires_at = last_at + USABLE_FOR + self.trip
-            self._ask_from = last_at - 0.5 * PERIOD - 2 * self.trip
-        self._short_until, self._short_of = NEVER, reply.short_of
-        if reply.short_of:
-            self._short_until = now + reply.wait
-            self._ask_from = max(self._ask_from, self._short_until)
-
-    def _pay_debt(self) -> None:
-        while self.debt and self.holds:
-            if not self.left:
-                self._next, self.left = self._ranges.popleft()
-            paid = min(self.debt, self.left)
-            self.debt, self.left, self._next = self.debt - paid, self.left - paid, self._next + paid
-
-    def drop_numbers(self) -> tuple[int, dict[str, float]]:
-        """Hold nothing any more; returns what was held."""
-        held, pool = self.holds, self._pool
-        self.left, self._pool, self._ask_from = 0, {}, NEVER
-        self._ranges.clear()
-        return held, pool
+        self.cap = reply.cap
+        if reply.granted or (self.line is None and not self.is_polled(now)):
+            self._waits_since = UNKNOWN
+        super().take_numbers(reply, now)
 
     # ------------------------------------------------------------------ looking
 

@@ -21,7 +21,8 @@ from ..core.sharing.visit import Reply, Visit
 from ..stores.contract import Store, StoreDown
 from ..stores.naming import member_name
 from . import process
-from .shared import IDLE_EVERY, LEAVE_AFTER, SharedGate
+from .shared import SharedGate
+from .visiting import IDLE_EVERY, LEAVE_AFTER
 
 if TYPE_CHECKING:
     from .key_gate import KeyGate

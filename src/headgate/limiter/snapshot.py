@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..core.decision import Wait
 from ..core.signal import Limit
 from .key_gate import KeyGate
 
@@ -75,8 +76,6 @@ class LimiterSnapshot:
     """Answers that ask to be sent again: rate limited, overloaded or failed in passing."""
     open_circuits: int
     half_open_circuits: int
-    store_failures: int
-    """Visits to the shared store that failed; calls go on without it."""
     keys: list[KeySnapshot]
     """The keys used last, newest first."""
     sharing: SharingSnapshot | None = None
@@ -99,7 +98,7 @@ def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
         waiters=0 if gate.line is None else len(gate.line),
         in_flight=len(gate.flight),
         shared_by=gate.members,
-        reason=held or gate.why(now),
+        reason=held or why(gate, now),
         sent=gate.seq,
         answers=gate.answers,
         refused=gate.refused,
@@ -108,3 +107,12 @@ def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
         limit=gate.ceiling,
         told=gate.heard,
     )
+
+
+def why(gate: KeyGate, now: float) -> str:
+    """Why a call would wait: for the gate, or for those in line whose turn has come and who are about to take it."""
+    words, line = gate.why(now), gate.line
+    head = None if words or line is None else line.head()
+    if head is None or line is None or len(head.gates) > 1:  # of several keys it may be another one's turn
+        return words
+    return gate.reason(Wait(now, line.forecast.code or "pace"), now)

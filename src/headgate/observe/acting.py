@@ -72,10 +72,10 @@ def _limit(action: Action, subject: Subject, keys: KeysSeen | None) -> str:
         raise ActionRefusedError("there is no such key in use here")
     if action.value is None:
         subject.limiter.limit(key, None)
-        return f"the limit of {action.target} is lifted"
+        return f"the limit of {keys.name_of(key)} is lifted"
     rps = _number(action, "calls a second", MOST_RPS)
     subject.limiter.limit(key, rps)
-    return f"{action.target}: {rps:g} calls a second at most"
+    return f"{keys.name_of(key)}: {rps:g} calls a second at most"
 
 
 def _number(action: Action, what: str, most: float) -> float:

@@ -32,7 +32,7 @@ Listener = Callable[[Any], None]
 
 MOST_LISTENERS = 64
 MOST_FAULTS = 10
-"""Times in a row that a listener may raise before it is left out."""
+"""Times in a row that a listener may raise before it is left out, and times in all that this is told."""
 
 
 class Teller(Protocol):
@@ -47,11 +47,11 @@ class _Ear:
     """A listener may have a method ``wants(kind)``: an event that nobody wants is not even made; it is told to
     ``missed(kind)``, if there is one."""
 
-    __slots__ = ("faults", "listener", "missed", "wants")
+    __slots__ = ("faults", "listener", "missed", "told", "wants")
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
-        self.faults = 0
+        self.faults = self.told = 0
         self.wants: Callable[[str], bool] | None = getattr(listener, "wants", None)
         self.missed: Callable[[str], None] | None = getattr(listener, "missed", None)
 
@@ -75,12 +75,19 @@ class Hub:
     def wants(self, kind: str) -> bool:
         """Whether an event of this kind is worth making now. Who asks makes it then, or does not."""
         for ear in self._ears:
-            if ear.wants is None or ear.wants(kind):
+            if ear.wants is None or self._ask(ear, ear.wants, kind):
                 return True
         for ear in self._ears:
             if ear.missed is not None:
-                ear.missed(kind)
+                self._ask(ear, ear.missed, kind)
         return False
+
+    def _ask(self, ear: _Ear, question: Callable[[str], object], kind: str) -> bool:
+        try:
+            return bool(question(kind))
+        except Exception as error:
+            self._failed(ear, error)
+            return False
 
     def add(self, listener: Listener) -> None:
         """From now on this one hears everything; adding it again changes nothing."""
@@ -110,8 +117,10 @@ class Hub:
     def _failed(self, ear: _Ear, error: Exception) -> None:
         """What it raised may quote anything, so only its kind is logged."""
         ear.faults += 1
+        ear.told += 1
         name = getattr(ear.listener, "__qualname__", type(ear.listener).__qualname__)
-        log.warning("a listener (%s) raised %s", name, type(error).__name__)
+        if ear.told <= MOST_FAULTS:  # one that fails now and then would fill the log
+            log.warning("a listener (%s) raised %s", name, type(error).__name__)
         if ear.faults >= MOST_FAULTS:
             log.error("a listener (%s) raised %d times in a row and hears no more", name, ear.faults)
             self.remove(ear.listener)

@@ -14,17 +14,19 @@ from ..wire.redaction import redact
 from .attaching import Telling
 from .snapshot import ProgressLine, WaitLine
 from .subject import Lately, States
+from .waiting import LastCauses, Waits, sentence
 
 if TYPE_CHECKING:
-    from ..crawl.crawler import Crawler
+    from ..crawl.crawler import Crawler, HostLook
     from .hub import AnyEvent
 
 MOST_HOSTS = 200
 READ_EVERY = 5.0
-"""Seconds between two looks into the frontier for how many addresses hosts have."""
+"""Seconds between two looks into the frontier for how many addresses hosts have ..."""
+READ_AGAIN = 0.5
+"""... or so many, if another host is shut."""
 _SHARED = {"workers": "workers", "paused": "run"}
 """What all hosts wait for together."""
-_NOT_BLOCKED = ("", "answers", "robots")
 _STAGES = {"extraction": "permit", "processing": "reading", "output": "writing"}
 """What pages wait for in front of each stage."""
 _COUNTED = ("fetches", "retries", "rate_limited", "refused", "sent_on", "sitemaps", "put_off", "bytes", "hosts")
@@ -36,7 +38,9 @@ class OfCrawl:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._lately = Lately()
+        self._causes: LastCauses[HostLook] = LastCauses(lambda host: host.host)
         self._open: dict[str, int] = {}
+        self._shut: set[str] = set()
         self._read_at = float("-inf")
         seeds = crawler.seeds
         self.title = redact(seeds[0]) + (f" and {len(seeds) - 1:,} more" if len(seeds) > 1 else "")
@@ -74,30 +78,30 @@ class OfCrawl:
         stages = self._crawler.report().stages
         return {_STAGES.get(name, name): stage.waited for name, stage in stages.items() if stage.waited}
 
-    def waits(self, credentials: States) -> list[WaitLine]:
-        hosts = self._crawler.hosts(MOST_HOSTS)
-        behind = self._behind() if any(host.waits_for == "shut" for host in hosts) else {}
-        found, together = [], dict.fromkeys(_SHARED, 0)
-        words = {}
+    def waits(self, credentials: States) -> Waits:
+        hosts = self._causes.of(self._crawler.hosts(MOST_HOSTS))
+        behind = self._behind({host.host for host in hosts if host.waits_for == "shut"}) if hosts else {}
+        found, together, shared = [], dict.fromkeys(_SHARED, 0), {}
         for host in hosts:
             count = max(host.waiting, behind.get(host.host, 0) - host.in_flight)
             if host.waits_for in _SHARED:
                 together[host.waits_for] += count
-                words[host.waits_for] = host.reason
-            elif host.reason and host.waits_for not in _NOT_BLOCKED:
-                line = f"{redact(host.host)}: {redact(host.reason)}"
-                found.append(WaitLine(scope=redact(host.host), sentence=line, behind=count, seconds=host.opens_in))
+                shared[host.waits_for] = host.reason
+            elif host.reason and host.waits_for and (count or host.waits_for == "shut"):
+                name = redact(host.host)
+                words = sentence(name, redact(host.reason))
+                found.append(WaitLine(scope=name, sentence=words, behind=count, seconds=host.opens_in))
         for what, count in together.items():
-            if what in words:
-                sentence = f"the crawl is {words[what]}" if what == "paused" else words[what]
-                found.append(WaitLine(scope=_SHARED[what], sentence=sentence, behind=count))
-        return found
+            if what in shared:
+                words = f"the crawl is {shared[what]}" if what == "paused" else shared[what]
+                found.append(WaitLine(scope=_SHARED[what], sentence=words, behind=count))
+        return Waits(found, sum(line.behind for line in found))
 
-    def _behind(self) -> Mapping[str, int]:
-        """The addresses of a host that is shut lie on disk."""
+    def _behind(self, shut: set[str]) -> Mapping[str, int]:
+        """Most addresses of a host lie on disk, all of them where it is shut."""
         now = self.clock.now()
-        if now >= self._read_at + READ_EVERY:
-            self._read_at = now
+        if now >= self._read_at + (READ_EVERY if shut <= self._shut else READ_AGAIN):
+            self._read_at, self._shut = now, shut
             with suppress(LedgerError):  # it ends at this very moment; what was known will do
                 self._open = self._crawler.open_by_host(MOST_HOSTS)
         return self._open

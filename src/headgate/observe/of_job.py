@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ..batch.job import Job
@@ -10,6 +11,7 @@ from ..batch.ledger import Counts, RowState
 from ..batch.report import BatchEvent, BatchReport
 from ..batch.runner import BatchRunner
 from ..batch.standing import LaneStanding
+from ..core.decision import LONGEST_WAIT
 from ..core.words import span
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
@@ -18,6 +20,8 @@ from .attaching import Telling
 from .of_credentials import standing
 from .snapshot import ProgressLine, WaitLine
 from .subject import Lately, States
+from .waiting import LastCauses, Waits
+from .waiting import sentence as in_a_sentence
 
 if TYPE_CHECKING:
     from .hub import AnyEvent
@@ -47,7 +51,8 @@ class OfJob:
         self._runner = job.runner if isinstance(job, Job) else job
         self._rows = rows
         self._lately = Lately()
-        self.title = "" if self._job is None else redact(f"{self._job.rows.name} to {self._job.output}")
+        self._causes: LastCauses[LaneStanding] = LastCauses(lambda lane: lane.gate_key)
+        self.title = "" if self._job is None else _title(self._job)
         self.clock = self._runner.clock
         self.limiter: AdaptiveRateLimiter | None = self._runner.limiter
         keys = self._runner.credentials
@@ -105,10 +110,10 @@ class OfJob:
     def waited(self) -> Mapping[str, float]:
         return dict(self._runner.report.waits if self._job is None else self._job.report.counts.waited)
 
-    def waits(self, credentials: States) -> list[WaitLine]:
-        lanes = self._runner.lanes(MOST_LANES)
+    def waits(self, credentials: States) -> Waits:
+        lanes = self._causes.of(self._runner.lanes(MOST_LANES))
         blocked = [lane for lane in lanes if lane.waiting and lane.reason and lane.waits_for not in _NOT_ITS_OWN]
-        found = [_wait(lane, sentence(lane, credentials)) for lane in blocked]
+        found = [_wait(lane, sentence(lane, credentials), self._held(lane)) for lane in blocked]
         found += _of_all(lanes, "paused", "run", "the run is paused by an operator")
         found += _of_all(lanes, "workers", "workers", f"all {self._runner.workers:,} workers are busy")
         run = self._runner.standing()
@@ -116,7 +121,12 @@ class OfJob:
             when = "" if run.next_in is None else f", the first in {span(run.next_in)}"
             words = f"rows that failed are tried again in their time{when}"
             found.append(WaitLine(scope="retries", sentence=words, behind=run.later, seconds=run.next_in))
-        return found
+        shelves = {lane.key: lane.waiting for lane in lanes if lane.waits_for not in ("", "rows")}
+        return Waits(found, sum(shelves.values()) + run.later)
+
+    def _held(self, lane: LaneStanding) -> float:
+        seen = None if lane.waits_for != "pace" or self.limiter is None else self.limiter.look(lane.gate_key)
+        return 0.0 if seen is None else min(seen.not_before_ms / 1000, LONGEST_WAIT)
 
     def state(self) -> str:
         if self._runner.standing().is_stopping or (self._job is not None and self._job.report.stopped):
@@ -130,20 +140,28 @@ class OfJob:
         self._runner.resume()
 
 
+def _title(job: Job) -> str:
+    """Without folders: they say nothing to whoever reads it elsewhere, and leave no room for what does."""
+    return redact(f"{PurePath(job.rows.name).name} to {PurePath(job.output).name}")
+
+
 def name_of(lane: LaneStanding) -> str:
     key = redact(lane.key)
     return key if lane.credential is None else f"{lane.credential} of {key}"
 
 
-def _wait(lane: LaneStanding, words: str) -> WaitLine:
-    return WaitLine(scope=name_of(lane), sentence=words, behind=lane.waiting, seconds=lane.opens_in)
+def _wait(lane: LaneStanding, words: str, held: float) -> WaitLine:
+    """``held``: seconds for which the limiter lets nothing start."""
+    key = "" if lane.waits_for == "credential" else redact(lane.gate_key)
+    seconds = lane.opens_in or held or None
+    return WaitLine(scope=name_of(lane), sentence=words, behind=lane.waiting, seconds=seconds, key=key)
 
 
 def sentence(lane: LaneStanding, credentials: States) -> str:
     state = None if lane.credential is None else credentials.get(lane.credential)
     if lane.waits_for == "credential" and state is not None:
         return f"{name_of(lane)} {standing(state)}"
-    return f"{name_of(lane)}: {lane.reason}"
+    return in_a_sentence(name_of(lane), lane.reason)
 
 
 def _of_all(lanes: Iterable[LaneStanding], waits_for: str, scope: str, words: str) -> list[WaitLine]:

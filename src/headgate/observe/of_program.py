@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
 from .attaching import Telling
-from .snapshot import ProgressLine, WaitLine
+from .snapshot import ProgressLine
 from .source import ActionRefusedError
 from .subject import States
+from .waiting import Waits
 
 if TYPE_CHECKING:
     from .hub import AnyEvent
@@ -35,10 +38,10 @@ class OfProgram:
         self._progress = progress
 
     def progress(self) -> ProgressLine:
-        return ProgressLine() if self._progress is None else self._progress()
+        return ProgressLine() if self._progress is None else _finite(self._progress())
 
-    def waits(self, credentials: States) -> list[WaitLine]:
-        return []
+    def waits(self, credentials: States) -> Waits:
+        return Waits([], 0)
 
     def dead(self) -> Mapping[str, int]:
         return {}
@@ -63,3 +66,11 @@ class OfProgram:
     def resume(self) -> None:
         if self.limiter is not None:
             self.limiter.resume_all()
+
+
+def _finite(told: ProgressLine) -> ProgressLine:
+    """A program divides by what may be nothing; no JSON has a word for what comes of that."""
+    eta = told.eta if told.eta is not None and isfinite(told.eta) else None
+    return replace(
+        told, eta=eta, rate=told.rate if isfinite(told.rate) else 0.0, cost=told.cost if isfinite(told.cost) else 0.0
+    )

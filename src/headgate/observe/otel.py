@@ -34,7 +34,7 @@ from ..core.decision import Outcome
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.watching import About, CallWatcher
 from .attaching import Telling, also_tell, limiter_of
-from .busiest import MOST_NAMED, OTHER, readable
+from .busiest import MOST_NAMED, OTHER, Busiest, readable
 from .metric_list import METRICS
 from .span_facts import address_facts, method_of, server_facts
 from .tallies import Counting
@@ -183,7 +183,8 @@ class OpenTelemetry(CallWatcher):
 
     def _measure(self, attempt: _Attempt, call: CallEvent, facts: dict[str, str | int]) -> None:
         key = self._counting.name("key", call.key)
-        server = attempt.server if key != OTHER else {}
+        address = str(attempt.server.get("server.address", ""))
+        server = attempt.server if OTHER not in (key, self._counting.name("server", address)) else {}
         method = attempt.method or UNKNOWN_METHOD
         self._duration.record(call.latency, {"http.request.method": method, **server, **facts, "headgate.key": key})
         self._waited.record(call.waited, {"headgate.key": key})
@@ -206,6 +207,7 @@ class _Counting(Counting):
 
     def __init__(self, meter: metrics.Meter) -> None:
         super().__init__()
+        self.names["server"] = Busiest()  # a program may send all its rows, to whatever host, under one key
         self._labels = {info.name: info.labels for info in METRICS if info.kind == "counter"}
         self._counters = {
             info.name: meter.create_counter(

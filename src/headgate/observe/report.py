@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .history import STATES
+from .ring import MOST_KEPT
 from .snapshot import EventLine, KeyLine, RunSnapshot, Timeline
 from .watched import Watched
 from .wording import ROUTINE
@@ -101,7 +102,7 @@ class RunReport:
 def report_of(watched: Watched, notes: Notes, ending: str = "") -> RunReport:
     """Ask when the run is over: ``watched`` is closed."""
     keys = watched.history.keys()[:MOST_PICTURES]
-    worth = [line for line in watched.ring.after(0, most=2_000) if line.kind not in ROUTINE]
+    worth = [line for line in watched.ring.after(0, most=2 * MOST_KEPT) if line.kind not in ROUTINE]
     snapshot, kept = watched.snapshot(), list(notes.kept)
     if kept:
         kept.append(Note(snapshot.at, snapshot.progress.done, snapshot.progress.dead))

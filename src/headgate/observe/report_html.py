@@ -26,7 +26,7 @@ dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr))
 dt { color: var(--pale); font-size: .82rem; } dd { margin: 0; font-weight: 600; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .88rem; }
 th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
-td { overflow-wrap: anywhere; } th { color: var(--pale); font-weight: 500; }
+td { overflow-wrap: anywhere; } td:not(.n) { min-width: 7.5rem; } th { color: var(--pale); font-weight: 500; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 svg { display: block; width: 100%; height: auto; } svg text { fill: var(--pale); font: 11px system-ui, sans-serif; }
 svg .rule { stroke: var(--rule); } polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
@@ -36,6 +36,7 @@ svg .rule { stroke: var(--rule); } polyline { fill: none; stroke-width: 2; strok
 .circuit { fill: var(--circuit); } .held { fill: var(--held); } .ramp { fill: var(--ramp); }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; color: var(--pale); font-size: .85rem; }
 .legend svg { display: inline-block; width: 22px; height: 12px; vertical-align: -1px; margin-right: .3rem; }
+@media (max-width: 36rem) { svg[role="img"] text { font-size: 18px; } }
 @media print { body { background: none; } section { break-inside: avoid; } }
 """
 

@@ -1,24 +1,27 @@
 """The last events, for pages and terminals: few enough to be read, however many there are.
 
-Of each kind only so many a second are kept, so that ten thousand rows that are done do not push out the one circuit
-that opened. Every event has a number, also those that are left out: a gap says how many.
+Of each kind only so many a second are kept, and what happens all the time is kept apart from all else: ten thousand
+rows that are done do not push out the one circuit that opened, neither in a second nor in an hour. Every event has a
+number, also those that are left out: a gap says how many.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from heapq import merge
+from typing import TYPE_CHECKING, TypeVar
 
 from ..clock import Clock
 from .snapshot import EventLine
-from .wording import in_words, kind_of, shortened
+from .wording import ROUTINE, in_words, kind_of, shortened
 
 if TYPE_CHECKING:
     from .hub import AnyEvent
 
 MOST_KEPT = 2_000
+"""Of what happens all the time, and as many of all else."""
 MOST_A_SECOND = 20
 """Of one kind."""
 MOST_KINDS = 100
@@ -32,7 +35,8 @@ class Ring:
     def __init__(self, clock: Clock, also: Callable[[AnyEvent], None] | None = None) -> None:
         """``also`` is called with each event that is kept."""
         self._clock, self._also = clock, also
-        self._lines: deque[EventLine] = deque(maxlen=MOST_KEPT)
+        self._routine: deque[EventLine] = deque(maxlen=MOST_KEPT)
+        self._rare: deque[EventLine] = deque(maxlen=MOST_KEPT)
         self._lock = threading.Lock()
         self._second = -1
         self._kept: Counter[str] = Counter()
@@ -69,15 +73,11 @@ class Ring:
         self._keep(EventLine(number=number, at=self._clock.wall(), kind=kind, key=key, reason=shortened(reason)))
 
     def after(self, number: int, most: int = 200) -> list[EventLine]:
-        """The newest after that number, the oldest of them first."""
-        found: list[EventLine] = []
+        """The newest after that number, the oldest of them first; ``chosen`` where there are more."""
         with self._lock:
-            for line in reversed(self._lines):
-                if line.number <= number or len(found) >= most:
-                    break
-                found.append(line)
-        found.reverse()
-        return found
+            found = [_newer(lines, number) for lines in (self._routine, self._rare)]
+        merged = list(merge(*found, key=lambda line: line.number))
+        return chosen(merged, most, lambda line: line.kind in ROUTINE)
 
     def _count(self, kind: str) -> int | None:
         """The number of an event that is to be kept, else None."""
@@ -98,7 +98,7 @@ class Ring:
     def _keep(self, line: EventLine) -> None:
         """In the order of their numbers, though two threads may be quick and slow."""
         with self._lock:
-            lines = self._lines
+            lines = self._routine if line.kind in ROUTINE else self._rare
             place = len(lines)
             while place and lines[place - 1].number > line.number:
                 place -= 1
@@ -106,3 +106,29 @@ class Ring:
                 lines.append(line)
             elif len(lines) < MOST_KEPT:
                 lines.insert(place, line)
+
+
+def _newer(lines: deque[EventLine], number: int) -> list[EventLine]:
+    found: list[EventLine] = []
+    for line in reversed(lines):
+        if line.number <= number:
+            break
+        found.append(line)
+    found.reverse()
+    return found
+
+
+T = TypeVar("T")
+
+
+def chosen(lines: Sequence[T], most: int, is_routine: Callable[[T], bool]) -> list[T]:
+    """The newest; but half of the places are for what does not happen all the time, if there is so much of it."""
+    if len(lines) <= most:
+        return list(lines)
+    rare = [place for place, line in enumerate(lines) if not is_routine(line)]
+    taken = set(rare[len(rare) - min(len(rare), most // 2) :])
+    for place in reversed(range(len(lines))):
+        if len(taken) >= most:
+            break
+        taken.add(place)
+    return [lines[place] for place in sorted(taken)]

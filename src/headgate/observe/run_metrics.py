@@ -90,7 +90,7 @@ def _run(snapshot: RunSnapshot) -> Iterator[Number]:
         yield Number("headgate_run_eta_seconds", run, progress.eta)
     yield Number("headgate_run_tokens", run, progress.tokens)
     yield Number("headgate_run_cost", run, progress.cost)
-    yield Number("headgate_run_blocked_rows", run, sum(wait.behind for wait in snapshot.waits))
+    yield Number("headgate_run_blocked_rows", run, snapshot.blocked)
     yield Number("headgate_run_keys", run, len(snapshot.keys) + snapshot.more_keys)
     held = Counter(one.state for one in snapshot.credentials)
     for state in CREDENTIALS if snapshot.credentials else ():

@@ -92,6 +92,8 @@ class WaitLine:
     """Rows, pages or callers that wait for it."""
     seconds: float | None = None
     """... for so long, where that is known."""
+    key: str = ""
+    """The key that it is about, as ``KeyLine`` has it; empty if it is about none, or about the scope itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,8 @@ class RunSnapshot:
     """running, paused, stopping or ended."""
     progress: ProgressLine = field(default_factory=ProgressLine)
     waits: tuple[WaitLine, ...] = ()
+    blocked: int = 0
+    """Rows, pages or callers behind all of these, each counted once."""
     keys: tuple[KeyLine, ...] = ()
     more_keys: int = 0
     credentials: tuple[CredentialLine, ...] = ()

@@ -11,7 +11,8 @@ from ..credentials import CredentialCoordinator
 from ..credentials.credential import CredentialState
 from ..limiter import AdaptiveRateLimiter
 from .attaching import Telling
-from .snapshot import ProgressLine, WaitLine
+from .snapshot import ProgressLine
+from .waiting import Waits
 
 if TYPE_CHECKING:
     from .hub import AnyEvent
@@ -37,7 +38,7 @@ class Subject(Protocol):
 
     def progress(self) -> ProgressLine: ...
 
-    def waits(self, credentials: States) -> list[WaitLine]:
+    def waits(self, credentials: States) -> Waits:
         """What holds rows back, besides what the limiter's own callers wait for."""
         ...
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..clock import Clock
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
+from ..wire.redaction import redact
 from .acting import act
 from .attaching import Both, Telling
 from .history import History
@@ -38,10 +39,9 @@ from .snapshot import (
     ProgressLine,
     RunSnapshot,
     Timeline,
-    WaitLine,
 )
 from .subject import MOST_EXAMPLES, Subject
-from .waiting import in_order, of_keys
+from .waiting import Waits, in_order, of_keys
 
 if TYPE_CHECKING:
     from ..batch.job import Job
@@ -58,6 +58,7 @@ FRESH_FOR = 0.2
 SHARE = 50.0
 """... or so many times as long as it took to make."""
 LONGEST_STALE = 5.0
+MOST_COMPLAINTS = 20
 
 Given = CredentialCoordinator | Mapping[str, CredentialCoordinator]
 
@@ -101,6 +102,7 @@ class Watched:
         self._lock = threading.Lock()
         self._is_started, self._is_over = False, threading.Event()
         self._thread: threading.Thread | None = None
+        self._complained: set[str] = set()
         self._listening: list[tuple[Telling, Any, Any]] = []
 
     # ------------------------------------------------------------------ from beginning to end
@@ -160,7 +162,10 @@ class Watched:
         try:
             step()
         except Exception:  # who looks must never be what stops a run, and looks again
-            log.exception("a look at %s failed", self.run)
+            name = step.__qualname__ if hasattr(step, "__qualname__") else type(step).__qualname__
+            if name not in self._complained and len(self._complained) < MOST_COMPLAINTS:
+                self._complained.add(name)
+                log.exception("a look at %s failed; it is tried again, and this is not told again", self.run)
 
     def look(self) -> None:
         """Remember how the keys stand, if a second has passed since the last time."""
@@ -192,7 +197,7 @@ class Watched:
 
     def act(self, action: Action) -> str:
         said = act(action, self._subject, self.keys, self.credentials, is_over=self._is_over.is_set())
-        self.ring.say("operator", action.target if action.kind == "limit" else "", said)
+        self.ring.say("operator", redact(action.target) if action.kind == "limit" else "", said)
         with self._lock:
             self._fresh_until = float("-inf")
         return said
@@ -209,6 +214,7 @@ class Watched:
         lines = [] if self.keys is None else self.keys.look()
         totals = {} if subject.limiter is None else subject.limiter.totals()
         counters = {**totals, **subject.counters(), "events": self.ring.number, "events_left_out": self.ring.left_out}
+        waits = Waits([], 0) if is_over else self._waits(lines)
         return RunSnapshot(
             run=self.run,
             title=self.title,
@@ -219,7 +225,8 @@ class Watched:
             at=self.clock.wall(),
             state="ended" if is_over else subject.state(),
             progress=subject.progress(),
-            waits=() if is_over else self._waits(lines),
+            waits=in_order(waits.lines),
+            blocked=waits.behind,
             keys=tuple(lines[:MOST_KEYS]),
             more_keys=max(0, totals.get("keys", 0) - len(lines)),
             credentials=tuple(self.credentials.lines),
@@ -229,11 +236,12 @@ class Watched:
             store="" if subject.limiter is None else in_words(subject.limiter.look_at_sharing()),
         )
 
-    def _waits(self, keys: Sequence[KeyLine]) -> tuple[WaitLine, ...]:
-        found = self._subject.waits(self.credentials.states) + self.credentials.waits()
+    def _waits(self, keys: Sequence[KeyLine]) -> Waits:
+        found = self._subject.waits(self.credentials.states)
+        callers = self.credentials.waits()
         if isinstance(self._subject, OfProgram):
-            found += of_keys(keys)
-        return in_order(found)
+            callers += of_keys(keys)
+        return Waits([*found.lines, *callers], found.behind + sum(line.behind for line in callers))
 
     def _dead(self) -> tuple[DeadLine, ...]:
         reasons = sorted(self._subject.dead().items(), key=lambda one: -one[1])[:MOST_DEAD]

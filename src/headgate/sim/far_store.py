@@ -16,8 +16,9 @@ from ..core.sharing.granting import PERIOD
 from ..core.sharing.visit import Reply, Visit
 from ..limiter.shared import SharedGate
 from ..limiter.sharing import Sharing
-from ..stores.contract import TIMEOUT, StoreDown
+from ..stores.contract import StoreDown
 from ..stores.memory import MemoryStore
+from ..stores.patience import TIMEOUT, Patience
 
 Due = list[tuple[SharedGate, Visit]]
 
@@ -57,6 +58,7 @@ class FarStore(MemoryStore):
         await asyncio.gather(*self._rounds, return_exceptions=True)
 
     async def _go_round(self, sharing: Sharing, wake: asyncio.Event) -> None:
+        patience = Patience(self._timeout)
         while sharing.goes_on(wake) and (limiter := sharing.limiter) is not None:
             wake.clear()
             now = self._clock.now()
@@ -64,7 +66,7 @@ class FarStore(MemoryStore):
                 due = sharing.collect(now)
                 next_at = sharing.next_at()
             if due:
-                await self._exchange(sharing, due, now)
+                await self._exchange(sharing, due, now, patience)
                 limiter.tell.flush()
                 continue
             try:
@@ -73,28 +75,30 @@ class FarStore(MemoryStore):
             except TimeoutError:
                 continue
 
-    async def _exchange(self, sharing: Sharing, due: Due, sent_at: float) -> None:
-        replies = await self._answer(due)
+    async def _exchange(self, sharing: Sharing, due: Due, sent_at: float, patience: Patience) -> None:
+        replies = await self._answer(due, patience.seconds)
         limiter = sharing.limiter
         if limiter is None:
             return
         now = self._clock.now()
         with limiter.lock:
             if replies is None:
-                sharing.fail(due, StoreDown(f"{self.where} did not answer within {self._timeout:g} s"), now)
+                sharing.fail(due, StoreDown(f"{self.where} did not answer within {patience.seconds:g} s"), now)
+                patience.failed()
             else:
+                patience.answered(now - sent_at)
                 sharing.deliver(due, replies, sent_at, now)
 
-    async def _answer(self, due: Due) -> list[Reply] | None:
+    async def _answer(self, due: Due, patience: float) -> list[Reply] | None:
         there, back = self._delay(self._rng), self._delay(self._rng)
-        if self.is_down or self._rng.random() < self.loss or there > self._timeout:
-            await self._clock.sleep_async(self._timeout)
+        if self.is_down or self._rng.random() < self.loss or there > patience:
+            await self._clock.sleep_async(patience)
             return None
         await self._clock.sleep_async(there)
         self.visits += len(due)
         replies = self.visit([(gate.key, visit) for gate, visit in due])
-        if self._rng.random() < self.loss or there + back > self._timeout:
-            await self._clock.sleep_async(self._timeout - there)
+        if self._rng.random() < self.loss or there + back > patience:
+            await self._clock.sleep_async(patience - there)
             return None
         await self._clock.sleep_async(back)
         return replies

@@ -39,6 +39,8 @@ LONGEST_REST = 0.25
 """A worker whom the gate refused asks again after this at the latest: a circuit may close sooner than foretold."""
 LATE = 2.0
 """A worker stays in a line unless its wait gets so many times as long as it was foreseen."""
+LONGEST_IN_LINE = 1.0
+"""... and no longer than this: by then another key may be free, and the line of a slow one lasts for ever."""
 CALL_TIMEOUT = 10.0
 LAST_ANSWERS = 2.0
 """How long a stopped trial waits for answers to what it has already sent."""
@@ -182,7 +184,8 @@ class Trial:
 
     def _permit(self, book: KeyBook) -> PermitContext:
         """Leave to call with this key; who would wait much longer than foreseen leaves the line and looks again."""
-        return self.limiter.permit(book.gate, max_wait=LONGEST_REST + LATE * max(0.0, self._starts_in(book)))
+        foreseen = LONGEST_REST + LATE * max(0.0, self._starts_in(book))
+        return self.limiter.permit(book.gate, max_wait=min(foreseen, LONGEST_IN_LINE))
 
     def _soonest(self) -> str:
         """The key with which one more call would start first."""

@@ -15,8 +15,6 @@ from ..core.sharing.seat import LIVE
 from ..core.sharing.visit import Reply, Visit
 from ..errors import HeadgateError
 
-TIMEOUT = 0.05
-"""Seconds for which a visit may keep its caller waiting. Less would lose the store whenever a machine is busy."""
 FORGOTTEN_AFTER = 31 * 86_400.0
 """Seconds after which a desk that nobody has visited is removed."""
 
@@ -79,7 +77,7 @@ def view_of(name: str, desk: Desk, now: float, wall: float) -> DeskView:
     here = {member: seat for member, seat in desk.seats.items() if not seat.gone and now - seat.seen_at <= LIVE}
     return DeskView(
         name=name,
-        rate=min(desk.rate, desk.terms.most),
+        rate=desk.pace,
         issued=desk.issued,
         line=desk.line,
         hold=max(0.0, desk.hold_until - now),

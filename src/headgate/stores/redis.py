@@ -17,14 +17,16 @@ import os
 import secrets
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.sharing.visit import Note, Reply, Visit, plain
 from ..errors import ConfigError
 from ..identity import Identities
-from .contract import TIMEOUT, DeskView, MemberView, StoreDown
+from .contract import DeskView, MemberView, StoreDown
 from .naming import shown
+from .patience import TIMEOUT, Patience
 from .redis_address import LONGEST_TIMEOUT, read_address
 from .redis_scripts import LOOK, VISIT, Request, Script
 
@@ -49,6 +51,7 @@ class RedisStore:
             raise ConfigError(f"timeout={timeout!r}: it must be above 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
         self._address = read_address(url)
         self._timeout = self._address.timeout or timeout
+        self._patience = Patience(self._timeout)
         try:
             from . import redis_connecting
         except ModuleNotFoundError as error:
@@ -68,7 +71,7 @@ class RedisStore:
             return []
         messages = [_message(visit) for _, visit in visits]
         for _ in range(SALT_CHANGES):
-            salt = self._first_salt() if self._salt is None else self._salt
+            salt = self.salt()
             names = Identities(salt)
             calls = [(f"{DESKS}:{names.of(key)}", message) for (key, _), message in zip(visits, messages, strict=True)]
             *answers, found = self._ask([*(VISIT.by_name(*call) for call in calls), _salt_request(salt)])
@@ -99,15 +102,30 @@ class RedisStore:
     def __repr__(self) -> str:
         return f"<RedisStore: {self.where}>"
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ for what else is shared on the same server
 
-    def _first_salt(self) -> bytes:
-        """The salt that is there, or a new one."""
-        proposed = secrets.token_hex(SALT_BYTES).encode()
-        found: bytes | None
-        (found,) = self._sound(self._ask([_salt_request(proposed)]))
-        self._salt = proposed if found is None else found
+    def salt(self) -> bytes:
+        """What names are hashed with on this server; asked for at first, and kept up to date by whatever is asked."""
+        if self._salt is None:
+            proposed = secrets.token_hex(SALT_BYTES).encode()
+            found: bytes | None
+            (found,) = self._sound(self._ask([_salt_request(proposed)]))
+            self._salt = proposed if found is None else found
         return self._salt
+
+    def ask(self, *requests: Request) -> list[Any]:
+        """An answer to each of these, in one round trip. Raises ``StoreDown``, also if only one of them failed."""
+        *answers, found = self._sound(self._ask([*requests, _salt_request(self.salt())]))
+        if found is not None:
+            self._salt = found
+        return answers
+
+    def run(self, script: Script, key: str, arguments: tuple[bytes, ...]) -> Any:
+        """What the script answers for this key. Raises ``StoreDown``."""
+        call = key, arguments
+        return self._run(script, [call], self._ask([script.by_name(*call)]))[0]
+
+    # ------------------------------------------------------------------ asking
 
     def _run(self, script: Script, calls: Sequence[Call], answers: Sequence[Any]) -> list[Any]:
         """The answers, without errors: a script that the server did not know by its name is sent whole."""
@@ -125,13 +143,18 @@ class RedisStore:
         return answers
 
     def _ask(self, requests: Sequence[Request]) -> list[Any]:
+        began, patience = time.monotonic(), self._patience
         try:
-            return self._connected().ask(requests)
+            answers = self._connected().ask(requests, patience.seconds)
         except self._connecting.FAULTS as fault:
-            raise self._down(fault) from None
+            down = self._down(fault)
+            patience.failed()
+            raise down from None
+        patience.answered(time.monotonic() - began)
+        return answers
 
     def _down(self, fault: BaseException) -> StoreDown:
-        return StoreDown(f"{self.where}: {self._connecting.why(fault, self._timeout)}")
+        return StoreDown(f"{self.where}: {self._connecting.why(fault, self._patience.seconds)}")
 
     def _connected(self) -> Server:
         self._leave_to_parent()

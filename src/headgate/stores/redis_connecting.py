@@ -34,7 +34,7 @@ LAST_MOMENT = 0.001
 
 
 class Server(Protocol):
-    def ask(self, requests: Sequence[Request]) -> list[Any]:
+    def ask(self, requests: Sequence[Request], timeout: float) -> list[Any]:
         """One round trip: an answer for each request, or an error in its place; one of ``FAULTS`` if nothing came."""
 
     def keys(self, pattern: str) -> Iterator[bytes]: ...
@@ -59,25 +59,24 @@ def connect(address: Address, timeout: float) -> Server:
     if address.kind == "cluster":
         nodes = [_node(host, port) for host, port in address.hosts]
         cluster = RedisCluster(startup_nodes=nodes, retry=once, require_full_coverage=False, **ours)
-        return _Nodes(cluster, timeout)
+        return _Nodes(cluster)
     if address.kind == "sentinel":
         login = {name.removeprefix("sentinel_"): address.options.get(name) for name in SENTINEL_LOGIN}
         asked = {**common, **login, "retry": once}
         sentinel: Any = Sentinel(address.hosts, sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
         primary = sentinel.master_for(address.service, db=address.database, retry=once, **ours)
-        return _One(primary, timeout, sentinel)
+        return _One(primary, sentinel)
     host, port = address.hosts[0]
-    return _One(redis.Redis(host, port, address.database, retry=once, **ours), timeout)
+    return _One(redis.Redis(host, port, address.database, retry=once, **ours))
 
 
 class _One:
-    def __init__(self, client: Any, timeout: float, sentinel: Sentinel | None = None) -> None:
+    def __init__(self, client: Any, sentinel: Sentinel | None = None) -> None:
         self._client = client
-        self._timeout = timeout
         self._sentinel = sentinel
 
-    def ask(self, requests: Sequence[Request]) -> list[Any]:
-        return _ask(self._client, requests, self._timeout)
+    def ask(self, requests: Sequence[Request], timeout: float) -> list[Any]:
+        return _ask(self._client, requests, timeout)
 
     def keys(self, pattern: str) -> Iterator[bytes]:
         return self._client.scan_iter(pattern, SCANNED_AT_ONCE)  # type: ignore[no-any-return]
@@ -95,23 +94,22 @@ class _Nodes:
     two nodes that do not answer shall not take twice the time.
     """
 
-    def __init__(self, cluster: Any, timeout: float) -> None:
+    def __init__(self, cluster: Any) -> None:
         self._cluster = cluster
-        self._timeout = timeout
         self._failed = ""
         """The node that failed last, since which it is not known who has what."""
 
-    def ask(self, requests: Sequence[Request]) -> list[Any]:
+    def ask(self, requests: Sequence[Request], timeout: float) -> list[Any]:
         if self._failed:
             self._cluster.nodes_manager.initialize(last_failed_node_name=self._failed)
             self._failed = ""
-        answers = self._ask_nodes(requests)
+        answers = self._ask_nodes(requests, timeout)
         for place, answer in enumerate(answers):
             if isinstance(answer, AskError):
-                answers[place] = self._follow(requests[place], answer)
+                answers[place] = self._follow(requests[place], answer, timeout)
         return answers
 
-    def _ask_nodes(self, requests: Sequence[Request]) -> list[Any]:
+    def _ask_nodes(self, requests: Sequence[Request], timeout: float) -> list[Any]:
         by_node: dict[Any, list[int]] = {}
         for place, request in enumerate(requests):
             by_node.setdefault(self._cluster.get_node_from_key(request.key), []).append(place)
@@ -121,7 +119,9 @@ class _Nodes:
             given: list[Any] = [fault] * len(places)
             if fault is None:
                 try:
-                    given = self._ask_node(node, [requests[place] for place in places])
+                    given = _ask(
+                        self._cluster.get_redis_connection(node), [requests[place] for place in places], timeout
+                    )
                 except FAULTS as error:
                     fault, given = error, [error] * len(places)
                     self._failed = node.name
@@ -129,17 +129,15 @@ class _Nodes:
                 answers[place] = answer
         return answers
 
-    def _ask_node(self, node: Any, requests: Sequence[Request]) -> list[Any]:
-        return _ask(self._cluster.get_redis_connection(node), requests, self._timeout)
-
-    def _follow(self, request: Request, told: AskError) -> Any:
+    def _follow(self, request: Request, told: AskError, timeout: float) -> Any:
         """Ask where the answer says: for good (MOVED), or because the slot is being moved (ASK)."""
         manager = self._cluster.nodes_manager
         if isinstance(told, MovedError):
             manager.initialize(additional_startup_nodes_info=[(told.host, told.port)])
-            return self._ask_nodes([request])[0]
+            return self._ask_nodes([request], timeout)[0]
         node = self._cluster.get_node(told.host, told.port) or _node(told.host, told.port)
-        return self._ask_node(node, [Request(request.key, ("ASKING",)), request])[1]
+        connection = self._cluster.get_redis_connection(node)
+        return _ask(connection, [Request(request.key, ("ASKING",)), request], timeout)[1]
 
     def keys(self, pattern: str) -> Iterator[bytes]:
         return self._cluster.scan_iter(pattern, SCANNED_AT_ONCE)  # type: ignore[no-any-return]

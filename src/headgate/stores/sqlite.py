@@ -23,8 +23,9 @@ from ..clock import Clock, SystemClock
 from ..core.sharing.desk import MOST_NOTES, Desk
 from ..core.sharing.visit import Errand, Note, Reply, Visit
 from ..identity import Identities, state_folder
-from .contract import TIMEOUT, DeskView, StoreDown, view_of
+from .contract import DeskView, StoreDown, view_of
 from .naming import shown
+from .patience import LEAST
 from .sqlite_file import (
     MOST_DESKS,
     OfAnother,
@@ -59,7 +60,7 @@ GIVE = (
 
 class SqliteStore:
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, timeout: float = TIMEOUT, clock: Clock | None = None
+        self, path: str | os.PathLike[str] | None = None, *, timeout: float = LEAST, clock: Clock | None = None
     ) -> None:
         self._is_default = path is None
         chosen = os.path.join(state_folder(), "shared.db") if path is None else os.fspath(path)

@@ -28,7 +28,7 @@ class Apart:
     def __init__(self) -> None:
         self._out = 0
 
-    async def ask(self, question: Callable[[], T]) -> T:
+    async def ask(self, question: Callable[[], T], patience: float = PATIENCE) -> T:
         """What it returns or raises; ``NotAnsweringError`` if that takes too long."""
         if self._out >= MOST_AT_ONCE:
             raise NotAnsweringError
@@ -57,7 +57,7 @@ class Apart:
         self._out += 1
         threading.Thread(target=go, name="headgate-web-question", daemon=True).start()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(patience):
                 return await answer
         except TimeoutError:
             if answer.done() and not answer.cancelled():  # the question itself ended so

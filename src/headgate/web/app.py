@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.observe.source import ActionRefusedError, Source, Sources
+from headgate.wire.redaction import redact
 
 from .apart import NotAnsweringError
 from .asking import BadRequestError, Query, read_action, read_query
@@ -36,6 +37,8 @@ from .scraping import Metrics, NoMetricsError, Scraping
 from .stream import EventStream, Place
 
 MOST_STREAMS = 32
+ACT_TIME = 6.0
+"""Seconds for a run to do what is wanted; one in another process is asked by way of a file."""
 ANSWERED = (BadRequestError, NotAnsweringError, NoMetricsError, HTTPException, Exception)
 OPEN_PATHS = frozenset({"/healthz"})
 
@@ -149,10 +152,10 @@ class WebApp:
         name, action = read_action(await request.body())
         run, source = _find(await self._looking.view(), name, only=True)
         try:
-            said = await self._looking.ask(lambda: source.act(action))
+            said = await self._looking.ask(lambda: source.act(action), ACT_TIME)
         except ActionRefusedError as error:
             return refuse(409, str(error))
-        log.info("an operator: %s %r %s in run %r", action.kind, action.target, action.value, run)
+        log.info("an operator: %s %r %s in run %r", action.kind, redact(action.target), action.value, run)
         return _json(encoded({"said": said}))
 
     async def _metrics(self, request: Request) -> Response:

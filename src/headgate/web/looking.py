@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from headgate.observe.ring import chosen
 from headgate.observe.snapshot import SCHEMA, RunSnapshot, Timeline
 from headgate.observe.source import Source, Sources
+from headgate.observe.wording import ROUTINE
 
-from .apart import Apart, NotAnsweringError
+from .apart import PATIENCE, Apart, NotAnsweringError
 from .encoding import encoded
 
 QUICKEST = 0.25
@@ -41,14 +43,20 @@ T = TypeVar("T")
 log = logging.getLogger("headgate.web")
 
 
+class EventView(NamedTuple):
+    number: int
+    json: bytes
+    is_routine: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     source: Source
     json: bytes
     head: bytes
     """Of the snapshot only what tells it from others, and its progress."""
-    events: tuple[tuple[int, bytes], ...]
-    """The newest, the oldest of them first: number and JSON."""
+    events: tuple[EventView, ...]
+    """The newest, the oldest of them first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +147,9 @@ class Looking:
     async def events(self, source: Source, after: int, most: int) -> bytes:
         return await self.ask(lambda: encoded(list(source.events(after, most))))
 
-    async def ask(self, question: Callable[[], T]) -> T:
+    async def ask(self, question: Callable[[], T], patience: float = PATIENCE) -> T:
         """Anything else, in a thread of its own; as ``Apart.ask``."""
-        return await self._apart.ask(question)
+        return await self._apart.ask(question, patience)
 
 
 def take(sources: Sources, before: View | None, spent: float = 0.0) -> View:
@@ -171,13 +179,14 @@ def take(sources: Sources, before: View | None, spent: float = 0.0) -> View:
 
 def _run_view(source: Source, snapshot: RunSnapshot, before: RunView | None) -> RunView:
     old = before.events if before is not None else ()
-    last = old[-1][0] if old else 0
-    new = [(one.number, encoded(one)) for one in source.events(last, EVENTS_A_VIEW if old else EVENTS_KEPT)]
+    last = old[-1].number if old else 0
+    found = source.events(last, EVENTS_A_VIEW if old else EVENTS_KEPT)
+    new = [EventView(one.number, encoded(one), one.kind in ROUTINE) for one in found]
     return RunView(
         source=source,
         json=encoded(snapshot),
         head=encoded({name: getattr(snapshot, name) for name in HEAD}),
-        events=(*old, *new)[-EVENTS_KEPT:],
+        events=tuple(chosen((*old, *new), EVENTS_KEPT, lambda one: one.is_routine)),
     )
 
 

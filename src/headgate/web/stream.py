@@ -138,10 +138,10 @@ class EventStream:
         self._run = view.runs.get(place.run) if place.run is not None else None
         if self._run is None:
             return
-        new = [(number, line) for number, line in self._run.events if number > place.event]
+        new = [one for one in self._run.events if one.number > place.event]
         if new:
-            place.event = new[-1][0]
-            body = b'{"run":%b,"events":[%b]}' % (encoded(place.run), b",".join(line for _, line in new))
+            place.event = new[-1].number
+            body = b'{"run":%b,"events":[%b]}' % (encoded(place.run), b",".join(one.json for one in new))
             yield _message("events", body, place)
 
     async def _timelines(self, now: float) -> list[bytes]:

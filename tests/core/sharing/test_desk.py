@@ -87,6 +87,15 @@ class TestNumbers:
         assert counter.visit("a", 1, at=1000.005).line == pytest.approx(4.5)
         assert counter.visit("a", 1, at=1050.0).line == 6.0
 
+    @pytest.mark.parametrize("limits", [{}, {"tokens": (100.0, 60.0, 10.0)}])
+    def test_a_rate_of_nothing_lets_nothing_start_and_breaks_nothing(self, limits):
+        counter = Counter(Terms(rate=0.0, burst=1.0, most=0.0, limits=limits))
+        counter.lead("a", rate=0.0)
+        first = counter.visit("b", 5, cost={"tokens": 1.0}, at=1001.0)
+        again = counter.visit("b", 5, cost={"tokens": 1.0}, at=1002.0)
+        assert 0.0 < again.rate < 1e-6
+        assert first.line == pytest.approx(again.line, abs=1e-6)
+
     def test_a_visit_that_is_sent_again_is_granted_once(self, counter):
         first = counter.visit("a", 3)
         again = counter.visit("a", 3, again=True)

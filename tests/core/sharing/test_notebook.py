@@ -5,7 +5,7 @@ import random
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.decision import LONGEST_WAIT, NEVER, Outcome
@@ -156,6 +156,7 @@ class TestNoSuchNote:
                 letters[rng.randrange(len(letters))] = rng.choice(string.printable)
             check(*read("".join(letters), "m", 1000.0))
 
+    @settings(max_examples=30)
     @given(
         st.recursive(
             st.none() | st.booleans() | st.floats() | st.integers() | st.text(),

@@ -1,18 +1,9 @@
 """The line to the run breaks and comes back, and the page says so all the while."""
 
-import socket
-
 import pytest
 from tests.web.lively import Lively
 
 from headgate.web import new_token
-
-
-@pytest.fixture
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 @pytest.fixture

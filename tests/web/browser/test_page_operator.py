@@ -3,7 +3,11 @@
 import pytest
 from tests.web.lively import GPT, Lively
 
+from headgate import AdaptiveRateLimiter, CredentialCoordinator, RateLimitConfig
+from headgate.credentials import Credential
 from headgate.observe.snapshot import Action
+from headgate.observe.watched import Watched
+from headgate.web import new_token
 
 
 @pytest.fixture
@@ -81,6 +85,46 @@ def test_a_limit_is_set_checked_and_taken_away(page, run, until):
     page.click("#ask-choices [value=unlimit]")
     until(page, "!document.querySelector('#charts').innerText.includes('your limit')")
     assert [action.value for action in run.acted] == [12.5, None]
+
+
+def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_page, until, free_port):
+    limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=1e6))
+    limiter.acquire("api.example.com").report(status_code=200)
+    keys = CredentialCoordinator([Credential("main", "sk-canary-0123456789")])
+    token = new_token()
+    with Watched(limiter=limiter, credentials=keys, title="a program") as watched:
+        served = serve_page(watched, port=free_port, token=token)
+        page = new_page(served.url)
+        page.click("[aria-label^='Park main']")
+        page.keyboard.press("Enter")
+        page.click("[aria-label^='Free main']")
+        page.wait_for_selector("[aria-label^='Park main']")
+        assert keys.back_in("main") == 0.0
+        open_key(page, "api.example.com")
+        page.fill("#ask-value", "7")
+        page.keyboard.press("Enter")
+        until(page, "document.querySelector('#charts').innerText.includes('your limit is 7.0/s')")
+        assert limiter.look("api.example.com").limit == 7.0
+        page.keyboard.press("p")
+        page.keyboard.press("Enter")
+        until(page, "document.querySelector('#state').textContent === 'paused'")
+        assert limiter.is_paused
+
+        served.close()
+        page.wait_for_selector("#banner", state="visible")
+        page.keyboard.press("p")
+        page.wait_for_selector(".toast[data-tone=bad]")
+        assert said(page) == "The run cannot be reached now; nothing was changed."
+        serve_page(watched, port=free_port, token=token)
+        page.click("#retry")
+        page.wait_for_selector("#banner", state="hidden")
+        page.keyboard.press("p")
+        until(page, "document.querySelector('#state').textContent === 'running'")
+        assert not limiter.is_paused
+        page.select_option("#events-kind", "operator")
+        until(page, "document.querySelectorAll('#events-list li').length === 5")
+        assert "sk-canary" not in page.content()
+    page.complaints.clear()
 
 
 def test_a_page_that_only_shows_has_no_buttons_that_do(new_page, serve_page, run):

@@ -27,7 +27,7 @@ from math import floor
 from typing import Any, ClassVar
 
 from .allowance import Allowance
-from .granting import NOTHING, PERIOD, grant
+from .granting import LONGEST_SPAN, NOTHING, PERIOD, grant
 from .seat import KEPT, LIVE, TERM, Seat
 from .visit import NO_CAP, Errand, Note, Publication, Reply, Terms, Visit, plain
 
@@ -40,6 +40,8 @@ STILL_GOOD = 0.01
 """A slot that comes back within so many seconds of its time, or while a burst would hold it, is of use to others."""
 MOST_MEMBERS = 1_024
 MOST_NOTES = 512
+LEAST_PACE = 1e-9
+"""Calls a second, whatever members say: time is divided by it."""
 OPENS_ANEW = 0.05
 """A circuit that stays open for so many seconds longer than was known has opened anew; less is the way to here."""
 
@@ -116,7 +118,7 @@ class Desk:
             self.agree(visit.terms)
         short, note, learned = NOTHING, None, ""
         if visit.number > seat.number:
-            seat.number, seat.gone = visit.number, visit.leaves
+            seat.number, seat.gone, seat.span = visit.number, visit.leaves, min(visit.span, LONGEST_SPAN)
             note = self._hear(visit, seat, now)
             if published is not None and published.fence == self.fence:
                 self._publish(published, now, wall)
@@ -128,7 +130,7 @@ class Desk:
             granted=seat.granted if is_granted else 0,
             first=seat.first,
             line=self.line,
-            rate=min(self.rate, self.terms.most),
+            rate=self.pace,
             hold=max(0.0, self.hold_until - now),
             era=self.era,
             wait=short.wait,
@@ -188,6 +190,11 @@ class Desk:
             seat = self.seats[member] = Seat(now)
         return seat
 
+    @property
+    def pace(self) -> float:
+        """By how much the line grows each second."""
+        return max(LEAST_PACE, min(self.rate, self.terms.most))
+
     def members(self, now: float) -> int:
         return sum(not seat.gone and now - seat.seen_at <= LIVE for seat in self.seats.values())
 
@@ -205,6 +212,8 @@ class Desk:
             return True
         at_work = bool(visit.asks or visit.note or visit.flying)
         silent_for = now - self._seen_at(self.leader)
+        if self.leader in self.seats:  # who has a long way is not seen that often
+            silent_for -= self.seats[self.leader].span
         if silent_for > LIVE or (silent_for > LEADER_SILENT and at_work):
             self.leader = visit.member
             self.fence += 1
@@ -217,7 +226,7 @@ class Desk:
         """Let the line grow up to now."""
         since = max(self.at, self.hold_until)
         if now > since:
-            grown = self.line + (now - since) * min(self.rate, self.terms.most)
+            grown = self.line + (now - since) * self.pace
             self.line = min(grown, max(self.line, self.issued + self.terms.burst))
         self.at = now
 
@@ -240,7 +249,7 @@ class Desk:
 
     def _pass_on(self, back: int, seat: Seat) -> None:
         """What a member does not use goes to others; not slots that went by a while ago, for those were not saved."""
-        still_good = self.terms.burst + STILL_GOOD * min(self.rate, self.terms.most)
+        still_good = self.terms.burst + STILL_GOOD * self.pace
         count = min(back, seat.first + seat.granted - self.line + still_good)
         if count > 0:
             self.line = min(self.line + count, max(self.line, self.issued + self.terms.burst))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PERIOD = 0.03
 """A lease is what the rate allows in so many seconds, shared by those who ask."""
-LONGEST_SPAN = 0.25
+LONGEST_SPAN = 0.5
 """... or a little longer if one of them has a long way to the store: all get the same, so that shares are equal."""
 HUNGRY = 0.1
 """Whoever is short of something and does not come back within so many seconds loses its turn."""
@@ -51,12 +51,11 @@ def grant(desk: Desk, visit: Visit, seat: Seat, now: float) -> Short:
         seat.hungry_at = 0.0
         return NOTHING
     seat.asked_at = now
-    seat.span = min(visit.span, LONGEST_SPAN)
     asking, span = 0, desk.period
     for other in desk.seats.values():
-        if now - other.asked_at <= ASKING:
+        if now - other.asked_at <= ASKING + other.span:
             asking, span = asking + 1, max(span, other.span)
-    rate = min(desk.rate, desk.terms.most)
+    rate = desk.pace
     heavy = numbers_of(visit.asks[0][1])
     room = min(wanted, max(heavy, ceil(rate * span / asking)))
     if desk.circuit_open:
@@ -110,7 +109,7 @@ def _fit(desk: Desk, visit: Visit, seat: Seat, room: int, now: float) -> tuple[i
                 return granted, short
             granted += numbers_of(cost)
             ahead_of_line = max(0.0, desk.issued + granted - desk.line)
-            starts_at = max(now, desk.hold_until) + ahead_of_line / min(desk.rate, desk.terms.most)
+            starts_at = max(now, desk.hold_until) + ahead_of_line / desk.pace
             for dimension, allowance in desk.allowances.items():
                 if cost.get(dimension, 0.0) > 0:
                     allowance.take(cost[dimension], now, starts_at)

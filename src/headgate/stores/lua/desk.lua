@@ -127,6 +127,9 @@ local function leads(now)
   end
   local at_work = #visit.asks > 0 or note ~= '' or visit.flying ~= 0
   local silent_for = now - seen_at(desk.leader)
+  if desk.seats[desk.leader] then
+    silent_for = silent_for - desk.seats[desk.leader][SPAN]
+  end
   if silent_for > LIVE or (silent_for > LEADER_SILENT and at_work) then
     desk.leader = visit.member
     desk.fence = desk.fence + 1
@@ -136,7 +139,7 @@ local function leads(now)
 end
 
 local function pace()
-  return math.min(desk.rate, desk.most)
+  return math.max(LEAST_PACE, math.min(desk.rate, desk.most))
 end
 
 -- How far the line may reach by growing or by what comes back.

@@ -85,9 +85,8 @@ local function grant(seat, now)
     return 0, ''
   end
   seat[ASKED] = now
-  seat[SPAN] = math.min(visit.span, LONGEST_SPAN)
   for _, other in pairs(desk.seats) do
-    if now - other[ASKED] <= ASKING then
+    if now - other[ASKED] <= ASKING + other[SPAN] then
       asking, span = asking + 1, math.max(span, other[SPAN])
     end
   end

@@ -15,7 +15,7 @@ for member, seat in pairs(desk.seats) do
   end
 end
 return cjson.encode({
-  rate = math.min(desk.rate, desk.most), issued = desk.issued, line = desk.line,
+  rate = math.max(LEAST_PACE, math.min(desk.rate, desk.most)), issued = desk.issued, line = desk.line,
   hold = math.max(0, desk.hold_until - now), cap = desk.cap, circuit_open = desk.circuit_open,
   open_for = desk.circuit_open and math.max(0, desk.open_until - now) or 0, era = desk.era, leader = desk.leader,
   members = members, learned_ago = desk.has_learned and math.max(0, clock - desk.saved_wall) or cjson.null,

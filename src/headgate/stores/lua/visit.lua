@@ -29,7 +29,7 @@ if is_leader and terms_text ~= desk.terms_text then
 end
 local wait, of, kept, saved = 0, '', nil, ''
 if visit.number > seat[NUMBER] then
-  seat[NUMBER], seat[GONE] = visit.number, visit.leaves
+  seat[NUMBER], seat[GONE], seat[SPAN] = visit.number, visit.leaves, math.min(visit.span, LONGEST_SPAN)
   kept = hear(seat, now)
   if published and published.fence == desk.fence then
     publish(now)

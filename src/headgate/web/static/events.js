@@ -12,6 +12,9 @@ const TONES = {
   held: "warn", credential_rested: "warn", rate_limit_wait: "warn", retry_attempt: "warn", item_parked: "warn", item_failed: "warn", put_off: "warn",
   rate_changed: "busy", item_done: "good", page: "good", request_success: "good", credential_back: "good",
 };
+/** What happens all the time. */
+const ROUTINE = new Set(["rate_changed", "refused", "key_evicted", "item_done", "item_parked", "item_failed", "call", "page", "sent_on", "put_off", "robots", "sitemap", "rate_limit_wait", "retry_attempt", "request_success"]);
+const WORTH_A_LOOK = "*";
 const [list, sum, kindChoice, filter, hold] = ["events-list", "events-sum", "events-kind", "events-filter", "events-hold"].map(byId);
 const kinds = new Set();
 const rows = [];
@@ -38,8 +41,15 @@ export function hearEvents(events) {
       kindChoice.append(make("option", { value: event.kind }, spaced(event.kind)));
     }
   }
-  if (kept.length > 1.25 * MOST_KEPT) kept = kept.slice(-MOST_KEPT);
+  if (kept.length > 1.25 * MOST_KEPT) trim();
   stale = true;
+}
+
+/** Rows that are done must not push out the circuit that opened an hour ago: it has half of the places. */
+function trim() {
+  const rare = kept.filter((event) => !ROUTINE.has(event.kind)).slice(-MOST_KEPT / 2);
+  const stays = new Set([...rare, ...kept.slice(rare.length - MOST_KEPT)]);
+  kept = kept.filter((event) => stays.has(event));
 }
 
 export const held = () => hold.getAttribute("aria-pressed") === "true";
@@ -61,7 +71,7 @@ export function drawEvents(filtered = false) {
   const chosen = [];
   for (let place = kept.length - 1; place >= 0 && chosen.length < MOST_DRAWN; place -= 1) {
     const event = kept[place];
-    if (kind && event.kind !== kind) continue;
+    if (kind === WORTH_A_LOOK ? ROUTINE.has(event.kind) : kind && event.kind !== kind) continue;
     if (words && !`${spaced(event.kind)} ${event.kind} ${event.key} ${event.reason}`.toLowerCase().includes(words)) continue;
     chosen.push(event);
   }

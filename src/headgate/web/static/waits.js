@@ -15,9 +15,8 @@ export function drawWaits(run, passed, openKey) {
     seen.set(line.scope, nth);
     return { ...line, name: `${line.scope} ${nth}` };
   });
-  const behind = lines.reduce((total, line) => total + line.behind, 0);
   const unit = unitOf(run);
-  write(sum, lines.length ? `${plural(behind, unit)} behind ${plural(lines.length, "cause")}` : "");
+  write(sum, lines.length ? `${plural(run.blocked, unit)} behind ${plural(lines.length, "cause")}` : "");
   mark(list, "data-empty", lines.length ? null : emptySentence(run));
   listed(list, lines, (line) => line.name, () => createWait(openKey), (element, line) => {
     const [number, words, left] = element.children;
@@ -27,8 +26,10 @@ export function drawWaits(run, passed, openKey) {
     write(words.firstChild, sentenceOf(line));
     const scope = words.lastChild;
     write(scope, line.scope);
-    scope.disabled = !keys.has(line.scope);
-    mark(element, "data-state", stateOf(keys.get(line.scope), run));
+    const key = keys.get(line.key || line.scope);
+    scope.key = key?.key;
+    scope.disabled = !key;
+    mark(element, "data-state", stateOf(key, run));
     show(left, line.seconds !== null);
     if (line.seconds !== null) write(left, countdown(line.seconds - passed));
   });
@@ -42,8 +43,7 @@ function sentenceOf({ scope, sentence }) {
 
 function emptySentence(run) {
   if (run.state === "ended") return "The run is over.";
-  const waiting = run.keys.reduce((total, line) => total + line.waiting, 0);
-  return waiting ? `Nothing is blocked: ${plural(waiting, "call")} in line, going out at the pace that was learned.` : "Nothing waits: every call may start at once.";
+  return "Nothing waits: every call may start at once.";
 }
 
 function stateOf(key, run) {
@@ -54,7 +54,7 @@ function stateOf(key, run) {
 
 function createWait(openKey) {
   const scope = make("button", { type: "button", class: "scope" });
-  scope.addEventListener("click", () => openKey(scope.textContent));
+  scope.addEventListener("click", () => openKey(scope.key));
   return make(
     "li",
     {},

@@ -1,0 +1,168 @@
+"""A rate limiter for LangChain's chat models that learns: it lets calls through, and hears how they ended.
+
+    limiter = RateLimiter(limits={"requests": "500/min"})
+    model = ChatAnything(rate_limiter=limiter, callbacks=[limiter])
+
+    start (run) ─> acquire: a permit ─> the model ─┬─ end (run): tokens, headers if it has any ──> the permit learns
+                                                   └─ error (run): 429, Retry-After, 5xx, ... ───> the permit learns
+
+As ``rate_limiter`` alone it never sees an answer: it keeps the limits that it was told, and learns nothing. As a
+callback of the same model too, it does. Calls that are under way at once may be taken for each other, which is all
+the same to a pace. Where a model's own HTTP client can be put behind the gate, that sees more: headers, and each retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.outputs import LLMResult
+from langchain_core.rate_limiters import BaseRateLimiter
+
+from ..batch.tokens import USUAL_OUTPUT
+from ..clock import Clock
+from ..config import RateLimitConfig
+from ..errors import ConfigError
+from ..limiter import AdaptiveRateLimiter
+from ..limiter.checks import Cost
+from ..limiter.permit import Permit
+from .passing import LONGEST_WAIT
+
+if TYPE_CHECKING:
+    from ..stores.contract import Store
+
+MOST_RUNS = 10_000
+"""Runs under way that are remembered; of more, the oldest is taken for lost."""
+LEARNING = 0.1
+"""How much the newest call counts for what calls usually take in tokens."""
+
+
+class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
+    """For ``rate_limiter=`` of a chat model and, if it shall learn, among its ``callbacks=`` too. Safe for threads.
+
+    ``key`` names the line: models with the same one share a pace. ``limits``, ``config``, ``store`` are the limiter's;
+    or give ``limiter``, one that others use too. A wait that would be longer than ``max_wait`` raises at once.
+    """
+
+    run_inline = True
+    """In the order of things, also with asyncio."""
+
+    def __init__(
+        self,
+        key: str = "langchain",
+        *,
+        limits: Mapping[str, str] | None = None,
+        config: RateLimitConfig | None = None,
+        limiter: AdaptiveRateLimiter | None = None,
+        store: Store | str | None = None,
+        max_wait: float | None = LONGEST_WAIT,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        if limiter is not None and not (limits is None and config is None and store is None):
+            raise ConfigError("limiter: it has a config, limits and a store of its own; give either it or these")
+        if config is not None and limits is not None:
+            raise ConfigError("limits: they are part of config; give either it or these")
+        if limiter is None:
+            config = RateLimitConfig(limits=limits or {}) if config is None else config
+            limiter = AdaptiveRateLimiter(config, clock=clock, rng=rng, store=store)
+            limiter.warns_of_silence = False
+        self.key, self.limiter, self.max_wait = key, limiter, max_wait
+        self._counts_tokens = "tokens" in limiter.config.for_key(key).limits
+        self._usual_tokens = float(USUAL_OUTPUT)
+        self._lock = threading.Lock()
+        self._waiting: dict[UUID, None] = {}
+        self._open: dict[UUID, tuple[Permit, asyncio.Task[Any] | None]] = {}
+
+    # ------------------------------------------------------------------ what a model asks of its rate limiter
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        """Wait for the turn; without ``blocking``, say whether it is now. Raises a ``Refused`` if it will not come."""
+        if blocking:
+            permit: Permit | None = self.limiter.acquire(self.key, self._cost(), self.max_wait)
+        else:
+            permit = self.limiter.try_acquire(self.key, self._cost())
+        if permit is not None:
+            self._begin(permit)
+        return permit is not None
+
+    async def aacquire(self, *, blocking: bool = True) -> bool:
+        if not blocking:
+            return self.acquire(blocking=False)
+        self._begin(await self.limiter.acquire_async(self.key, self._cost(), self.max_wait), asyncio.current_task())
+        return True
+
+    # ------------------------------------------------------------------ what a model tells its callbacks
+
+    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **about: Any) -> None:
+        with self._lock:
+            self._waiting[run_id] = None
+            if len(self._waiting) > MOST_RUNS:
+                del self._waiting[next(iter(self._waiting))]
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **about: Any) -> None:
+        permit = self._end(run_id)
+        if permit is None:  # it came from a cache
+            return
+        tokens, headers = _said(response)
+        if tokens is not None:
+            self._usual_tokens += LEARNING * (tokens - self._usual_tokens)
+        real = {"tokens": tokens} if self._counts_tokens and tokens is not None else None
+        permit.report(status_code=200, headers=headers, cost=real)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
+        permit = self._end(run_id)
+        if permit is not None:
+            permit.__exit__(type(error), error, None)
+
+    # ------------------------------------------------------------------ inside
+
+    def _cost(self) -> Cost:
+        return {"requests": 1, "tokens": self._usual_tokens} if self._counts_tokens else 1
+
+    def _begin(self, permit: Permit, task: asyncio.Task[Any] | None = None) -> None:
+        lost = None
+        with self._lock:
+            run_id = next(iter(self._waiting), None)
+            if run_id is None:
+                lost = permit  # nobody will say how it ends
+            else:
+                del self._waiting[run_id]
+                self._open[run_id] = permit, task
+                if len(self._open) > MOST_RUNS:
+                    lost, _ = self._open.pop(next(iter(self._open)))
+        if lost is not None:
+            lost.release()
+        if task is not None and run_id is not None:
+            task.add_done_callback(self._task_ended)
+
+    def _end(self, run_id: UUID) -> Permit | None:
+        with self._lock:
+            self._waiting.pop(run_id, None)
+            permit, task = self._open.pop(run_id, (None, None))
+        if task is not None:
+            task.remove_done_callback(self._task_ended)
+        return permit
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        """A call that is cancelled ends without a word to the callbacks."""
+        if not task.cancelled():
+            return
+        with self._lock:
+            runs = [run_id for run_id, (_, its_task) in self._open.items() if its_task is task]
+        for permit in filter(None, map(self._end, runs)):
+            permit.release()
+
+
+def _said(result: LLMResult) -> tuple[int | None, Mapping[str, str] | None]:
+    """The tokens that a call took, and the headers of its answer, where the model hands them on."""
+    message = next((getattr(one, "message", None) for several in result.generations for one in several), None)
+    usage = getattr(message, "usage_metadata", None) or (result.llm_output or {}).get("token_usage") or {}
+    headers = (getattr(message, "response_metadata", None) or {}).get("headers")
+    tokens = usage.get("total_tokens")
+    return tokens if isinstance(tokens, int) else None, headers if isinstance(headers, Mapping) else None

@@ -1,0 +1,52 @@
+"""The vendors' own clients with the proxy for a base URL, against the mock of their APIs: no program has a key."""
+
+import asyncio
+
+import anthropic
+import openai
+import pytest
+
+from headgate.sim.api import MockPlan
+from headgate.sim.notation import Rate
+from headgate.sim.server import MockServer
+
+KEY = "mock-key-1"
+MESSAGES = [{"role": "user", "content": "How high is the water?"}]
+
+
+def run(work):
+    return asyncio.run(asyncio.wait_for(work, 30))
+
+
+def client_of(name, base_url):
+    kind = openai.AsyncOpenAI if name == "openai" else anthropic.AsyncAnthropic
+    return kind(base_url=base_url, api_key="none", max_retries=0)
+
+
+def create(name, client, **more):
+    body = {"model": "m", "messages": MESSAGES, "max_tokens": 20, **more}
+    return (client.chat.completions if name == "openai" else client.messages).create(**body)
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+def test_programs_need_no_key_and_see_no_429(tools, name):
+    async def work():
+        own = MockPlan(rate=Rate(40), burst=5)
+        plan = MockPlan(latency=0.0, keys=(own,))
+        header = None if name == "openai" else "x-api-key: {secret}"
+        async with MockServer(plan, providers=(name,), seed=1) as server:
+            settings = {"keys": [KEY], "header": header, "config": None}
+            async with (
+                tools.proxied(server.url, **settings) as proxy,
+                client_of(name, server.base_url(name).replace(server.url, proxy.url)) as client,
+            ):
+                answers = await asyncio.gather(*(create(name, client) for _ in range(12)))
+                pieces = [piece async for piece in await create(name, client, stream=True)]
+                return answers, pieces, dict(server.desks[name].counts), proxy.counts
+
+    answers, pieces, counts, ours = run(work())
+    assert len(answers) == 12
+    assert all((one.choices if name == "openai" else one.content) for one in answers)
+    assert len(pieces) > 3
+    assert counts["answered"] == 13
+    assert (ours.answered, ours.refused, ours.failed) == (13, 0, 0)

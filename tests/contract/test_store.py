@@ -188,7 +188,7 @@ class TestLeaders:
 
     def test_of_too_many_notes_the_newest_are_kept(self, visitor):
         a, b = visitor("a"), visitor("b")
-        fence = a.visit(1).fence
+        fence = a.visit(1, span=10.0).fence  # so many notes take a while, and it leads nevertheless
         b.store.visit([b.says(note=str(number)) for number in range(MOST_NOTES + 5)])
         heard = a.visit(publication=published(fence))
         assert [note.text for note in heard.notes] == [str(number) for number in range(5, MOST_NOTES + 5)]

@@ -129,6 +129,8 @@ class DownloaderMiddleware:
 class RetryMiddleware(retry.RetryMiddleware):
     """Scrapy's own, by the same settings; but 429 uses up no attempt, failures back off, and no POST is sent twice."""
 
+    gate: Gate
+
     @classmethod
     def from_crawler(cls, crawler: Any) -> Any:
         middleware = super().from_crawler(crawler)

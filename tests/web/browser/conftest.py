@@ -85,10 +85,11 @@ def until():
 
     def wait(page, script, arg=None):
         give_up_at = time.monotonic() + PATIENCE / 1000
-        while not page.evaluate(script, arg):
+        while not (found := page.evaluate(script, arg)):
             said = [page.text_content("#state"), page.text_content("#link-text"), page.complaints]
             assert time.monotonic() < give_up_at, f"never: {script}; the page says {said}"
             page.wait_for_timeout(50)
+        return found
 
     return wait
 

@@ -32,6 +32,11 @@ setup: .venv/.ready  ## make .venv with everything but the benchmark's peers
 	@if command -v chromium >/dev/null; then touch $@; \
 	else echo "!!! NO BROWSER, SO THE PAGE IS NOT TESTED. As root: apt-get install chromium"; fi
 
+.venv/.heavy: .venv/.ready
+	@echo "installing Scrapy, Celery and Ray ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[heavy]'
+	@touch $@
+
 demo: .venv/.ready  ## a mock API with hidden quotas for three keys, and the limiter that finds them
 	@$(BIN)/headgate demo
 
@@ -44,7 +49,7 @@ check: .venv/.ready  ## ruff, mypy --strict, import-linter
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-chaos: .venv/.ready  ## the long and hostile suites: a million inputs, a million keys
+chaos: .venv/.heavy  ## the long and hostile suites: a million inputs, a million keys
 	@$(BIN)/python -m pytest -m chaos
 
 bench: .venv/.bench  ## us beside thirteen peers in one run; rewrites bench/RESULTS.md

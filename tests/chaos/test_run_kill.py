@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSI
 
 WORKERS = 8
 IN_FLIGHT = WORKERS + WRITTEN_BESIDE * WORKERS
-PATIENCE = 100.0
+PATIENCE = 400.0
 FEW = 600
 
 
@@ -66,7 +66,10 @@ class Batch:
         )
 
     def end_of(self, process):
-        _, said = process.communicate(timeout=PATIENCE)
+        try:
+            _, said = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
         assert process.returncode in (0, -9), said.decode()
         return process.returncode
 

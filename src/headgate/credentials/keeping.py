@@ -138,6 +138,7 @@ class Keeping:
             self._failed(error)
             return False
         self._seen.update((record.identity, record) for record in records)
+        self._stamp = self  # a store that goes back to what was there before this has another one
         for record in records:
             self._is_more(record)
         return True

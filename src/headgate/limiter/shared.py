@@ -177,7 +177,7 @@ class SharedGate(VisitingGate):
         self.lent -= held
         self._back, self._refund = 0, {}
         self.book.clear()
-        self._settle_in(policy_alone(self._config, self.rate, self.members), now)
+        self._settle_in(policy_alone(self._config, self.rate, self.crowd), now)
         self.tokens = min(1.0, (now - self.last_sent_at) * self.rate)  # whoever waited for the store waits no longer
         if self.buckets is not None:  # what the others spent of late is not known: nothing is left to begin with
             whole = {name: self.policy.quotas[name].burst for name in self.terms.limits}
@@ -198,14 +198,14 @@ class SharedGate(VisitingGate):
     def _overdrawn(self) -> dict[str, float]:
         """What to charge for that was spent without the desk's leave: so much that it does not give a burst on top."""
         return {
-            name: -max(0.0, min(self._spent_alone.get(name, 0.0), burst / self.members))
+            name: -max(0.0, min(self._spent_alone.get(name, 0.0), burst / self.crowd))
             for name, (_, _, burst) in self.terms.limits.items()
         }
 
     def leave_desk(self, now: float) -> None:
         """Hold nothing of this desk's any more, and know nothing of it: whoever waits asks again."""
         if self.alone:
-            known_rate, self.alone = self.policy.most * self.members, False
+            known_rate, self.alone = self.policy.most * self.crowd, False
             self._settle_in(self._policy_together, now)
             self.rate = known_rate
         self.drop_numbers()

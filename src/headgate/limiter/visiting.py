@@ -18,6 +18,7 @@ from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
 from ..core.gate import Gate, GatePolicy, costs_of, requests_of
 from ..core.sharing.learning import Learning
 from ..core.sharing.notebook import ABANDONED, MOST_EVENTS, RELEASED
+from ..core.sharing.seat import LIVE
 from ..core.sharing.visit import Publication, Reply, Visit
 from ..core.signal import Signal
 from ..core.ticket import Ticket
@@ -48,6 +49,7 @@ _RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
 class VisitingGate(NumberedGate):
     __slots__ = (
         "_back",
+        "_crowd_at",
         "_is_urgent",
         "_line_told",
         "_policy_together",
@@ -59,6 +61,7 @@ class VisitingGate(NumberedGate):
         "_void_to_seq",
         "alone",
         "awaits",
+        "crowd",
         "era",
         "learning",
         "sharing",
@@ -71,6 +74,8 @@ class VisitingGate(NumberedGate):
         """Whether the store cannot be reached."""
         self.learning: Learning | None = None
         """What was learned from everybody, where this member leads."""
+        self.crowd, self._crowd_at = 1, NEVER
+        """The most members there were of late, and when: a desk that was wiped has seen none of the others yet."""
         self.era = 0
         self.visit_at = now
         """When the next visit is due."""
@@ -211,6 +216,8 @@ class VisitingGate(NumberedGate):
         self.visited_at = sent_at
         self.trip += 0.2 * (now - sent_at - self.trip) if self.trip else now - sent_at
         self.members = max(1, reply.members)
+        if self.members >= self.crowd or now > self._crowd_at + LIVE:
+            self.crowd, self._crowd_at = self.members, now
         if reply.era != self.era:
             self.era, self._back, self._void_to_seq = reply.era, 0, self.seq
             self.drop_numbers()

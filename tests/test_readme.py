@@ -88,9 +88,8 @@ def test_an_sdk_and_any_function(mock_api: str) -> None:
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", first_screen(), re.DOTALL):
         exec(compile(block.replace("https://api.example.com", mock_api.rstrip("/")), "README.md", "exec"), names)
-    client = names["client"]
-    said = client.responses.create(model="gpt-4o-mini", input="Good day")  # type: ignore[attr-defined]
-    assert said.output_text
+    with names["client"] as client:  # type: ignore[attr-defined]
+        assert client.responses.create(model="gpt-4o-mini", input="Good day").output_text
     assert len(names["items"]) == 5  # type: ignore[arg-type]
 
 
@@ -123,7 +122,9 @@ def test_any_language(openai_here: str) -> None:
     proxy = subprocess.Popen([sys.executable, "-m", "headgate", *words], stdout=subprocess.PIPE, text=True)
     try:
         assert proxy.stdout is not None
-        here = json.loads(proxy.stdout.readline())["targets"][0]["base_url"]
+        told = proxy.stdout.readline()
+        assert told, f"it ended with {proxy.wait(10)}"
+        here = json.loads(told)["targets"][0]["base_url"]
         assert "$ export OPENAI_BASE_URL=http://127.0.0.1:8747/v1 " in first_screen()
         question = json.dumps({"model": "gpt-4o-mini", "input": "Good day"}).encode()
         headers = {"Content-Type": "application/json"}  # and no key

@@ -1,4 +1,4 @@
-"""A store that is far away, or becomes slow: calls hardly wait for it, the sum stays what it is, and nobody loses it."""
+"""A store that is far away, or becomes slow: calls hardly wait for it, the sum stays the same, nobody loses it."""
 
 import pytest
 
@@ -47,7 +47,7 @@ class TestFarAway:
 
     @pytest.mark.parametrize("trip", TRIPS)
     def test_the_sum_is_the_limit_whatever_is_wanted(self, shared, most_over, trip):
-        """Little, then all at once, nothing, all again, and others who join. Who does not know yet may send one call."""
+        """Little, then all at once, nothing, all again, and others who join. Newcomers may send one call."""
 
         async def main(town):
             first = [town.join() for _ in range(4)]

@@ -116,6 +116,24 @@ class TestThreads:
         other.acquire(KEY).report(status_code=200)
         eventually(lambda: other.look(KEY).shared_by == 2)
 
+    def test_a_listener_in_the_store_s_thread_is_refused_instead_of_waiting_for_ever(self, limiter_of):
+        store, refused = Faulty(), []
+        limiter = limiter_of(store)
+        store.fault = StoreDown("it is down")
+
+        def listen(event):
+            if event.kind == "store_lost":
+                try:
+                    for _ in range(1000):
+                        limiter.acquire(KEY)
+                except WaitTooLongError as error:
+                    refused.append(error.reason)
+
+        limiter.on_event = listen
+        limiter.acquire(KEY).report(status_code=200)
+        eventually(lambda: refused)
+        assert "listener" in refused[0]
+
     def test_who_shares_nothing_has_nobody_to_share_with(self):
         limiter = AdaptiveRateLimiter(fixed(100.0))
         limiter.acquire(KEY).report(status_code=200)

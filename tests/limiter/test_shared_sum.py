@@ -139,6 +139,17 @@ class TestWhoGetsWhat:
         assert started >= 0.98 * 2 * 2000
         assert visits <= 0.6
 
+    def test_who_waits_for_its_number_does_not_ask_all_the_time(self, shared):
+        """Also where a limit is known: what is held is enough, and only its time has not come."""
+
+        async def main(town):
+            for _ in range(4):
+                town.work(town.join(), 1)
+            await town.until(5.0)
+            return town.store.visits / town.started(0.0, 5.0)
+
+        assert shared(main, RateLimitConfig(strategy="fixed", limits={"requests": "20/s"}), seed=3) <= 8
+
     def test_members_come_and_find_each_other_by_the_key_alone(self, shared):
         async def main(town):
             here, there = town.join(), town.join()

@@ -165,7 +165,9 @@ class TestAsking:
         asked = []
         server = store._connected()
         ask = server.ask
-        monkeypatch.setattr(server, "ask", lambda requests, patience: asked.append(len(requests)) or ask(requests, patience))
+        monkeypatch.setattr(
+            server, "ask", lambda requests, patience: asked.append(len(requests)) or ask(requests, patience)
+        )
         replies = store.visit([(one.key, one.says()) for one in members])
         assert len(replies) == 10
         assert asked == [11], "the salt travels with them"

@@ -28,6 +28,8 @@ USABLE_FOR = 0.02
 """Seconds for which a number may be used after its time has come; then it goes back."""
 POLLED_FOR = 1.0
 """Seconds for which a number is kept ready for somebody who tried in vain, and did not wait."""
+NEAR = 0.005
+"""Seconds that a visit takes at most, or a number may be kept for longer than it is worth anything."""
 FAR = 0.05
 """Seconds that a visit takes to a store that is far away: what was used before the last one counts half then."""
 ROUNDING = 1e-9
@@ -41,6 +43,7 @@ class LeasingGate(KeyGate):
         "_late",
         "_missed",
         "_next",
+        "_overdue",
         "_polled_at",
         "_polled_cost",
         "_pool",
@@ -48,6 +51,7 @@ class LeasingGate(KeyGate):
         "_ranges",
         "_short_of",
         "_short_until",
+        "_soon_is",
         "_used",
         "debt",
         "left",
@@ -66,8 +70,10 @@ class LeasingGate(KeyGate):
         """Further ones: the first of each range, and how many."""
         self._expires_at = self._ask_from = NEVER
         """Until when they may be used; from when on to ask for more."""
-        self._late = UNKNOWN
-        """By how much the line is ahead of a number that is used late, and not at once with others."""
+        self._late = self._overdue = UNKNOWN
+        """By how much the line is ahead of a number that is used late: not at once with others; and not for nothing."""
+        self._soon_is = PERIOD
+        """Seconds within which the next call must come for more to be asked for beforehand."""
         self._pool: dict[str, float] = {}
         """What is held of known limits."""
         self._short_until, self._short_of = NEVER, ""
@@ -107,7 +113,7 @@ class LeasingGate(KeyGate):
 
     def _soon(self, now: float) -> int:
         """How many numbers the next calls will want, if all goes on like this."""
-        goes_on = (self._used > 1 or self._quick) and now < self.last_sent_at + PERIOD + 2 * self.trip
+        goes_on = (self._used > 1 or self._quick) and now < self.last_sent_at + self._soon_is
         return 2 * self._used if goes_on else 0
 
     def _ahead(self, now: float) -> float:
@@ -178,7 +184,9 @@ class LeasingGate(KeyGate):
     def take_numbers(self, reply: Reply, now: float) -> None:
         """Add what was granted; bring the line up to date."""
         self.rate = max(reply.rate, LEAST)
-        self._late = self.burst + USABLE_FOR * self.rate
+        self._late = self.burst + USABLE_FOR * self.rate if self.trip > NEAR else UNKNOWN
+        self._overdue = self._late + self.trip * self.rate
+        self._soon_is = PERIOD + 2 * self.trip
         if reply.granted:
             if self.left < 1 and not self._ranges:
                 self._next, self.left = reply.first, reply.granted

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from ..config import RateLimitConfig
 from ..core.decision import CircuitState
-from ..errors import ConfigError
+from ..errors import ConfigError, WaitTooLongError
 from ..wire import signal_of
 from .checks import Cost, check_also, check_cost
 from .line import TaskWaiter, ThreadWaiter
@@ -60,6 +60,8 @@ class AdaptiveRateLimiter(Operating):
         waiter = ThreadWaiter(self, cost)
         try:
             self._line_up(waiter, key, max_wait, deadline_at, also)
+            if not waiter.settled and self._sharing is not None and self._sharing.is_this_thread():
+                raise WaitTooLongError(key, "a listener must not wait: it would keep the thread that brings permits")
             while not waiter.settled:
                 waiter.sleep()
                 self.tick(waiter)

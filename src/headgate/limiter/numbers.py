@@ -20,15 +20,17 @@ from math import ceil
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
 from ..core.gate import NOTHING, GatePolicy, costs_of, requests_of
 from ..core.pace import INSTANT
-from ..core.sharing.granting import PERIOD
 from ..core.sharing.notebook import Notebook
 from ..core.sharing.visit import NO_CAP, Cost, Reply
 from .leases import LeasingGate
 from .permit import LongPermit, Permit
 from .serving import Serving
 
-PATIENCE = 0.04
+PATIENCE = 0.035
 """Seconds for which a caller waits for the desk's answer; then it may leave on credit."""
+OVERDUE_COUNTS = 0.4
+"""A call by a number whose time is long over counts as so much of one on credit. More, and calls would wait where
+nobody else wanted the slot; less, and what many had saved up would go on top of the rate. Found in the simulator."""
 SOON = 0.005
 """Seconds in which a visit should be over."""
 
@@ -47,7 +49,7 @@ class NumberedGate(LeasingGate):
     )
 
     def __init__(self, key: str, limiter: Serving, policy: GatePolicy, now: float) -> None:
-        self.lent = 0
+        self.lent = 0.0
         """Calls that left on credit since the last reply."""
         self.free = 0.0
         """Which part of the rate nobody asked for of late."""
@@ -158,7 +160,8 @@ class NumberedGate(LeasingGate):
             self.book.waited_at = now
         if objection.code == "share" and self._waits_since == UNKNOWN:
             self._waits_since = now
-        if now >= self._ask_from and not self.asked and (self._needs_more(0, now) or self.terms.limits):
+        lacks_something = objection.code == "share" and self.terms.limits
+        if now >= self._ask_from and not self.asked and (lacks_something or self._needs_more(0, now)):
             self.want(now)
 
     def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Permit:
@@ -188,6 +191,8 @@ class NumberedGate(LeasingGate):
 
     def _leave(self, seq: int, numbers: int, now: float) -> None:
         """A call leaves and takes its numbers with it."""
+        if self.tokens > self._overdue:
+            self.lent += OVERDUE_COUNTS * numbers
         for _ in range(numbers):
             if self.left < 1 and self._ranges:
                 first, count = self._ranges.popleft()
@@ -197,7 +202,7 @@ class NumberedGate(LeasingGate):
             self._next += 1.0
             self.tokens -= 1.0
         self._used += numbers
-        self._quick = now < self.last_sent_at + PERIOD + 2 * self.trip
+        self._quick = now < self.last_sent_at + self._soon_is
         self.seq, self.last_sent_at = seq, now
         self.flight.out[seq] = now
         if self.controller.learns or seq == self.probe:

@@ -212,7 +212,7 @@ class SharedGate(VisitingGate):
         self.book.clear()
         self._back, self._refund, self._rest, self.awaits = 0, {}, 0.0, 0
         self.asked, self.learning, self.probe, self.debt, self.visited_at = False, None, 0, 0, NEVER
-        self.out_since, self.free, self.lent, self._line_told = UNKNOWN, 0.0, 0, (0.0, UNKNOWN)
+        self.out_since, self.free, self.lent, self._line_told = UNKNOWN, 0.0, 0.0, (0.0, UNKNOWN)
         self._switched_at_seq = self._void_to_seq = self.seq
 
     def start_over(self, now: float) -> None:

@@ -78,6 +78,10 @@ class Sharing:
         assert limiter is not None
         return SharedGate(key, limiter, policy, now, self, config)
 
+    def is_this_thread(self) -> bool:
+        """Whether who asks runs in the thread that visits the store, as a listener may."""
+        return self._thread is threading.current_thread()
+
     def poke(self, gate: SharedGate) -> None:
         """This gate's visit is due. Called under the limiter's lock."""
         if self._gates.get(gate.key) is not gate:

@@ -183,12 +183,13 @@ class VisitingGate(NumberedGate):
             self.refund(amounts, self.visited_at)
             if unused and not self.probe and self.breaker.state is not CircuitState.CLOSED:
                 self._probe_over = True
-        publication = self._publish(member, now, draw)
-        note = "" if self.learning is not None and self.members == 1 else self.book.text(now)
+        number = self.sharing.next_number()
+        publication = self._publish(member, number, now, draw)
+        note = "" if self.learning is not None and self.members == 1 else self.book.text(now, number)
         self.book.clear()
         visit = Visit(
             member=member,
-            number=self.sharing.next_number(),
+            number=number,
             elapsed=0.0 if self.visited_at == NEVER else now - self.visited_at,
             terms=self.terms,
             asks=() if leaves or self.limiter.is_paused else self.asks(now),
@@ -231,14 +232,14 @@ class VisitingGate(NumberedGate):
         self.follow(now)
         self.visit_at = self._next_visit(reply, now)
 
-    def _publish(self, member: str, now: float, draw: float) -> Publication | None:
+    def _publish(self, member: str, visit: int, now: float, draw: float) -> Publication | None:
         """What follows from what everybody saw, where this member leads."""
         learning, there = self.learning, now + self._shift
         if learning is None:
             return None
         try:
             learning.take_own(self.book, member, self._shift, there, draw)
-            return learning.publication(there)
+            return learning.publication(there, member, visit)
         except Exception:
             self._learn_anew(learning)
             return None
@@ -249,7 +250,8 @@ class VisitingGate(NumberedGate):
             self.learning = None
             return
         if learning is None or learning.fence != reply.fence:
-            learning = self.learning = Learning(self._policy_together, reply.fence, reply.now, reply.word)
+            since = min([reply.now, *(note.at for note in reply.notes)])
+            learning = self.learning = Learning(self._policy_together, reply.fence, since, reply.word)
             if reply.learned:
                 learning.go_on(reply.learned, reply.covers)
         try:
@@ -291,5 +293,5 @@ class VisitingGate(NumberedGate):
             used = min(max(0.0, grown / max(reply.rate * elapsed, LEAST)), 1.0)
             self.free += (1.0 - used - self.free) * min(1.0, elapsed / FREE_OVER)
         self.debt += max(0, round(used * self.lent))
-        self.lent = 0
+        self.lent = 0.0
         self._line_told = reply.line, reply.now + reply.hold

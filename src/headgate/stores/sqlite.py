@@ -120,9 +120,10 @@ class SqliteStore:
         return [view_of(shown(name), desk, now, wall) for name, desk in desks if desk is not None]
 
     def close(self) -> None:
+        if self._process != os.getpid():
+            self._begin_anew()
         with self._lock:
-            if self._process == os.getpid():
-                self._drop()
+            self._drop()
 
     def __repr__(self) -> str:
         return f"<SqliteStore: {self.path}>"

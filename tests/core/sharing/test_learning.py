@@ -256,6 +256,30 @@ class TestHandingOver:
         heir.take(members.notes(1000.5), 1000.5, 0.5)
         assert heir.publication(1000.5).rate == pytest.approx(cut.rate)
 
+    def test_a_pause_that_is_over_is_not_begun_anew_by_whoever_leads_next(self):
+        learning, members = learner(), Members()
+        saved = learning.saved()
+        asked_to_wait = Signal(outcome=Outcome.RATE_LIMITED, retry_after=3.0)
+        members.call("b", 1, 1000.1, 1000.2, signal=asked_to_wait)
+        notes = members.notes(1000.2)
+        heir = Learning(AIMD.gate_policy(), 2, notes[0].at, learning.word)
+        heir.go_on(saved, 0)
+        heir.take(notes, 1001.2, 0.5)
+        assert heir.publication(1001.2).hold == pytest.approx(2.0, abs=0.5)  # and a ramp that begins gently
+        assert heir.publication(1003.9).hold == 0.0
+
+    def test_what_the_last_leader_saw_itself_is_not_learned_twice(self):
+        learning, book = learner(), Notebook()
+        book.send(1, 1000.1)
+        book.end(1, 1000.2, 0.1, SILENT[Outcome.RATE_LIMITED], "")
+        learning.take_own(book, "a", 0.0, 1000.3, 0.5)
+        cut = learning.publication(1000.3 + SAVE_EVERY, "a", visit=8)
+        own = Note(number=1, at=1000.6, member="a", text=book.text(1000.6, visit=8))
+        heir = Learning(AIMD.gate_policy(), 2, own.at, cut.word)
+        heir.go_on(cut.learned, cut.covers)
+        heir.take([own], 1000.7, 0.5)
+        assert heir.publication(1000.7).rate == pytest.approx(cut.rate)
+
     def test_it_saves_now_and_then_with_the_newest_note_it_knows(self):
         learning, members = learner(), Members()
         members.call("a", 1, 1000.1, 1000.2)

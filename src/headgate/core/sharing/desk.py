@@ -160,11 +160,12 @@ class Desk:
     def _time(self, visit: Visit, now: float) -> float:
         """The store's time, corrected: it goes on from where it was when the clock is set back, and does not jump.
 
-        A member was seen no longer ago than ``elapsed``; if the clock says so, it was set forward.
+        A member was seen no longer ago than ``elapsed``; if the clock says so, it was set forward. A member that is
+        new here, or that left and came back, says nothing of it.
         """
         at = now + self.skew
         seat = self.seats.get(visit.member)
-        if seat is not None and at > seat.seen_at + visit.elapsed + CLOCK_JUMP:
+        if seat is not None and 0 < visit.elapsed < at - seat.seen_at - CLOCK_JUMP:
             at = seat.seen_at + visit.elapsed
         at = max(at, self.at)
         self.skew = at - now

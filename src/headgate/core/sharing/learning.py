@@ -11,6 +11,7 @@ import json
 from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -18,7 +19,7 @@ from ..decision import LONGEST_WAIT, NEVER, CircuitState, Wait
 from ..gate import Gate, GatePolicy
 from ..signal import Signal
 from ..ticket import Ticket
-from .notebook import ABANDONED, Notebook, Seen, read
+from .notebook import ABANDONED, Notebook, Seen, read, visit_of
 from .visit import NO_CAP, Note, Publication
 
 MOST_OUT = 100_000
@@ -79,6 +80,8 @@ class Watched(Gate):
 
 
 class Learning:
+    """``now`` is when the oldest note came in that is to be read: what happened then is not learned as of today."""
+
     def __init__(self, policy: GatePolicy, fence: int, now: float, word: int) -> None:
         self.gate = Watched(policy)
         self.fence = fence
@@ -93,6 +96,8 @@ class Learning:
         """The newest call when something was cut that is not published yet; 0 if nothing was."""
         self._cuts: list[tuple[int, int]] = []
         """Words that published a cut, and the newest call when it was made, oldest first."""
+        self._before: tuple[str, int] = "", 0
+        """Who saved what this one goes on from, and in which visit: what it saw itself until then is in it."""
         self.has_news = True
         """Whether something follows from what was seen that others should know at once."""
 
@@ -103,10 +108,12 @@ class Learning:
             text, checksum = learned[CHECKSUM_DIGITS:], learned[:CHECKSUM_DIGITS]
             if checksum != _checksum(text):
                 raise ValueError("this is not what was saved")
-            state, cuts = _tuples(json.loads(text, parse_constant=_instant))
+            state, cuts, at, (member, visit) = _tuples(json.loads(text, parse_constant=_instant))
+            self.at = max(self.at, at)
             self.gate.load_state(state, self.at)
             self._check_rate()
             self._cuts = [(int(word), int(seq)) for word, seq in cuts]
+            self._before = str(member), int(visit)
         except Exception:  # of another version or another strategy, or no such text at all: learn anew
             self.gate = Watched(self.gate.policy)
 
@@ -117,6 +124,8 @@ class Learning:
         """Of each member: one visit may have been faster on its way than the next, which told of what came later."""
         waited_at, oks = NEVER, 0
         for note in notes:
+            if note.member == self._before[0] and visit_of(note.text) <= self._before[1]:
+                continue
             more, waited, plainly = read(note.text, note.member, note.at)
             before = latest.get(note.member, NEVER)
             for one in more:
@@ -159,6 +168,7 @@ class Learning:
             return
         found = self._out.pop(name, None)
         if one.signal is not None:
+            one.signal = _as_of(one.signal, self.at - one.at)
             if found is None:
                 gate.teach(one.signal, one.latency, self.at, draw)
             else:
@@ -182,15 +192,15 @@ class Learning:
         opens_at, cap, _, _, rate = self._summary()
         return bool(opens_at > self._told[0] or cap < self._told[1] or rate < self._told[4])
 
-    def publication(self, now: float) -> Publication:
-        """What everybody should go by from now on."""
+    def publication(self, now: float, member: str = "", visit: int = 0) -> Publication:
+        """What everybody should go by from now on, told by this member in its visit of this number."""
         gate = self.gate
         now = max(now, self.at)
         gate.follow(now)
         self._check_rate()
         learned = ""
         if now >= self._saved_at + SAVE_EVERY:
-            learned = self.saved()
+            learned = self.saved(member, visit)
             self._saved_at = now
         breaker = gate.breaker
         circuit_open = breaker.state is not CircuitState.CLOSED
@@ -221,12 +231,12 @@ class Learning:
         if not 0.0 < self.gate.rate < float("inf"):
             raise ValueError(f"rate={self.gate.rate!r} must be a finite number above 0")
 
-    def saved(self) -> str:
+    def saved(self, member: str = "", visit: int = 0) -> str:
         """All that was learned, as text; empty if this strategy cannot be put away."""
         state = self.gate.to_state()
         if state is None:
             return ""
-        text = json.dumps(_lists((state, self._cuts)), separators=(",", ":"))
+        text = json.dumps(_lists((state, self._cuts, self.at, (member, visit))), separators=(",", ":"))
         return _checksum(text) + text
 
     def _summary(self) -> tuple[Any, ...]:
@@ -238,6 +248,13 @@ class Learning:
             return True
         now = self._summary()
         return now[:-1] != self._told[:-1] or abs(now[-1] - self._told[-1]) > WORTH_TELLING * self._told[-1]
+
+
+def _as_of(signal: Signal, age: float) -> Signal:
+    """What an answer says that came so many seconds ago: how long to wait counts from when it came."""
+    if age <= 0 or signal.retry_after is None:
+        return signal
+    return replace(signal, retry_after=max(0.0, signal.retry_after - age))
 
 
 def _checksum(text: str) -> str:

@@ -1,11 +1,12 @@
 """What a member has seen since its last visit, for whoever leads: calls that left, and how they ended.
 
     text  {"s": [number, ago, ...], "a": [[number, ago, latency, outcome, ...], ...],
-           "w": ago, "o": count, "v": [word, calls, word]}
+           "w": ago, "o": count, "v": [word, calls, word], "n": visit}
 
 Times are seconds before the visit, by the member's own clock. ``"w"`` says when somebody last waited for the
 pace. A strategy that never learns from success is told only how many there were, which its circuit must know ("o").
-``"v"`` says by which word of the leader's the calls left: the first so many by one, the rest by another.
+``"v"`` says by which word of the leader's the calls left: the first so many by one, the rest by another. ``"n"`` is
+the member's visit in which it was told.
 """
 
 from __future__ import annotations
@@ -91,21 +92,21 @@ class Notebook:
             Seen(at + shift, member, number, latency, signal, end) for number, at, latency, signal, end in self.ends
         ]
 
-    def text(self, now: float) -> str:
+    def text(self, now: float, visit: int = 0) -> str:
         """... and for another. If that is too much, what most answers said beside their outcome is left out."""
         if not len(self) and self.waited_at == NEVER and not self.oks:
             return ""
-        text = self._text(now, self.ends)
+        text = self._text(now, visit, self.ends)
         if len(text) > LARGEST_NOTE:
-            text = self._text(now, [*map(_in_short, self.ends[:-LATEST]), *self.ends[-LATEST:]])
+            text = self._text(now, visit, [*map(_in_short, self.ends[:-LATEST]), *self.ends[-LATEST:]])
         return text
 
-    def _text(self, now: float, told: list[End]) -> str:
+    def _text(self, now: float, visit: int, told: list[End]) -> str:
         sends: list[float] = []
         for number, at in self.sends:
             sends += number, round(now - at, 6)
         ends = [_end_as_list(now, *end) for end in told]
-        content: dict[str, Any] = {"s": sends, "a": ends, "v": [self.word_before, self.before, self.word]}
+        content: dict[str, Any] = {"s": sends, "a": ends, "v": [self.word_before, self.before, self.word], "n": visit}
         if self.waited_at != NEVER:
             content["w"] = round(now - self.waited_at, 6)
         if self.oks:
@@ -139,6 +140,14 @@ def read(text: str, member: str, at: float) -> tuple[list[Seen], float, int]:
         return seen[: 2 * MOST_EVENTS], NEVER if waited is None else at - _ago(waited), oks
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return [], NEVER, 0
+
+
+def visit_of(text: str) -> int:
+    """In which of its writer's visits a note was told; 0 if it does not say."""
+    try:
+        return int(json.loads(text)["n"])
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        return 0
 
 
 def _in_short(end: End) -> End:

@@ -48,7 +48,7 @@ end
 local function corrected_time()
   local at = clock + desk.skew
   local seat = desk.seats[visit.member]
-  if seat and at > seat[SEEN] + visit.elapsed + CLOCK_JUMP then
+  if seat and visit.elapsed > 0 and visit.elapsed < at - seat[SEEN] - CLOCK_JUMP then
     at = seat[SEEN] + visit.elapsed
   end
   at = math.max(at, desk.at)

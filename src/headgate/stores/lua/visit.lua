@@ -85,8 +85,8 @@ if is_leader then
   local read = (is_new or not published) and desk.covers or published.read
   local unread = notes_between(math.max(read, desk.covers), desk.noted)
   for _, one in ipairs(#unread > 0 and redis.call('HMGET', KEYS[1], unpack(unread)) or {}) do
-    local _, stop, length = string.find(one, '^%d+ %S+ (%d+) ')
-    if is_new or string.sub(one, stop + 1, stop + tonumber(length)) ~= visit.member then
+    local _, stop, length = string.find(one or '', '^%d+ %S+ (%d+) ')
+    if stop and (is_new or string.sub(one, stop + 1, stop + tonumber(length)) ~= visit.member) then
       reply[#reply + 1] = one
     end
   end

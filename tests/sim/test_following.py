@@ -64,9 +64,7 @@ def test_every_dialect_is_judged():
     assert {*STEERED, *VAGUE, *WRONG} == set(DIALECTS)
 
 
-@pytest.mark.parametrize(
-    "limit", [WINDOW, pytest.param(BUCKET, marks=pytest.mark.chaos)], ids=["window", "bucket"]
-)
+@pytest.mark.parametrize("limit", [WINDOW, pytest.param(BUCKET, marks=pytest.mark.chaos)], ids=["window", "bucket"])
 @pytest.mark.parametrize("dialect", STEERED)
 def test_a_server_that_says_what_is_left_is_followed(dialect, limit):
     goodput, refused = judged(dialect, limit)

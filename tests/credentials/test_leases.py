@@ -150,6 +150,23 @@ def test_a_forgotten_lease_goes_back() -> None:
     assert state(keys) == "free"
 
 
+def test_a_forgotten_lease_that_comes_back_to_life_is_not_given_back_twice() -> None:
+    keys, _ = coordinator()
+    kept = []
+
+    class Holder:
+        def __init__(self) -> None:
+            self.itself, self.lease = self, keys.acquire()
+
+        def __del__(self) -> None:
+            kept.append(self.lease)
+
+    Holder()
+    gc.collect()
+    kept.pop().release()
+    assert state(keys) == "free"
+
+
 def test_the_preferred_one_is_given_if_it_is_free() -> None:
     keys, _ = coordinator("a", "b")
     assert keys.acquire(prefer="key-2").label == "key-2"

@@ -16,10 +16,12 @@ from headgate.core.signal import Signal
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.identity import Identities
 from headgate.observe.hub import Hub
+from headgate.observe.of_limiter import KeysSeen
 from headgate.observe.snapshot import MOST_KEYS, MOST_WAITS, Action, ProgressLine, RunSnapshot, WaitLine, plain
 from headgate.observe.source import ActionRefusedError
 from headgate.observe.waiting import LastCauses, in_order, is_ordinary
 from headgate.observe.watched import Watched
+from headgate.resilience.crowd import Crowd
 from headgate.sim.virtual import VirtualClock, run
 
 KEY = "api.example.com"
@@ -64,6 +66,11 @@ class TestProgram:
         assert line.not_before == pytest.approx(30.0)
         assert line.reason.startswith("told to wait by the server, 30")
         assert snapshot.counters["calls"] == 3
+
+    def test_a_key_without_a_pace_has_none(self):
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy=lambda _: Crowd()))
+        limiter.acquire(KEY).report(status_code=200)
+        assert [line.rate for line in KeysSeen(limiter).look()] == [0.0]
 
     def test_what_a_server_says_without_a_window_is_learned_from_its_longest_reset(self):
         clock = VirtualClock()

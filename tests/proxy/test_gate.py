@@ -310,6 +310,30 @@ def test_tokens_are_settled_from_what_passes_by(tools):
     assert spent == 7
 
 
+@pytest.mark.parametrize("refusal", [b"HTTP/1.1 429 No\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n", b""])
+def test_what_fails_while_draining_is_not_tried_again(tools, refusal):
+    async def main():
+        out, go_on = asyncio.Event(), asyncio.Event()
+
+        async def late(asked, reader, writer):
+            out.set()
+            await go_on.wait()
+            writer.write(refusal)
+            return "end"
+
+        async with tools.upstream(late) as api, tools.proxied(api.url) as proxy:
+            asking = asyncio.create_task(tools.raw(proxy, tools.request("GET", "/x")))
+            await asyncio.wait_for(out.wait(), 2)
+            draining = asyncio.create_task(proxy.drain())
+            await asyncio.sleep(0)
+            go_on.set()
+            assert tools.status_of(await asking) == (429 if refusal else 502)
+            await asyncio.wait_for(draining, 2)
+            assert len(api.asked) == 1
+
+    asyncio.run(main())
+
+
 def test_draining_finishes_what_is_out_and_turns_away_the_rest(tools):
     async def work():
         go_on = asyncio.Event()

@@ -255,7 +255,7 @@ def test_a_key_that_an_api_repeats_is_not_shown(tools):
     body = json.dumps({"you sent": tools.CANARY}).encode()
 
     async def work():
-        head = f"HTTP/1.1 200 OK\r\nX-Echo: {tools.CANARY}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        head = f"HTTP/1.1 200 {tools.CANARY}\r\nX-Echo: {tools.CANARY}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         async with tools.upstream(head + body) as api, tools.proxied(api.url, keys=[tools.CANARY]) as proxy:
             return await tools.raw(proxy, tools.request("GET", "/x"))
 

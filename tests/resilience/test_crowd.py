@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from headgate.core.decision import Outcome
 from headgate.core.gate import FASTEST
 from headgate.core.signal import SILENT
 from headgate.core.ticket import Ticket
-from headgate.resilience.crowd import CALM, HEADROOM, Crowd
+from headgate.resilience.crowd import CALM, FEW, HEADROOM, Crowd
 
 TICKET = Ticket(None, 1, 0.0, 0)
 OK, FAILED, LIMITED = SILENT[Outcome.OK], SILENT[Outcome.TRANSIENT], SILENT[Outcome.RATE_LIMITED]
@@ -21,6 +23,11 @@ def going(crowd: Crowd, rate: int, start: float, seconds: int) -> float:
     return start + seconds
 
 
+def failing(crowd: Crowd, now: float, times: int = FEW) -> None:
+    for _ in range(times):
+        crowd.on_answer(TICKET, FAILED, 0.01, now)
+
+
 def test_it_does_not_pace_what_goes_well() -> None:
     crowd = Crowd()
     going(crowd, 50, 100.0, 10)
@@ -28,17 +35,45 @@ def test_it_does_not_pace_what_goes_well() -> None:
     assert crowd.rate == FASTEST
 
 
-def test_after_a_failure_it_goes_little_faster_than_before() -> None:
+def test_failures_now_and_then_slow_nobody_down() -> None:
+    crowd, now = Crowd(), 100.0
+    for _ in range(50):
+        now = going(crowd, 20, now, 1)
+        failing(crowd, now, FEW - 1)
+    assert crowd.rate == FASTEST
+
+
+def test_failed_probes_do_not_make_the_way_back_any_slower() -> None:
     crowd = Crowd()
     now = going(crowd, 50, 100.0, 10)
-    crowd.on_answer(TICKET, FAILED, 0.01, now)
+    failing(crowd, now)
+    for probe in range(1, 5):
+        crowd.on_send(TICKET, now + 15.0 * probe)
+        crowd.on_answer(TICKET, FAILED, 0.01, now + 15.0 * probe)
+    assert crowd.rate >= 50.0
+
+
+def test_held_back_it_speeds_up_again_although_failures_go_on() -> None:
+    crowd, now = Crowd(), 100.0
+    failing(crowd, now)
+    assert crowd.rate < 5.0
+    for _ in range(30):
+        now = going(crowd, ceil(min(crowd.rate, 100.0)), now, 4)
+        failing(crowd, now)
+    assert crowd.rate > 50.0
+
+
+def test_after_failures_in_a_row_it_goes_little_faster_than_before() -> None:
+    crowd = Crowd()
+    now = going(crowd, 50, 100.0, 10)
+    failing(crowd, now)
     assert 50.0 <= crowd.rate <= 1.1 * HEADROOM * 50.0
 
 
 def test_it_lets_go_when_all_was_well_for_a_while() -> None:
     crowd = Crowd()
     now = going(crowd, 50, 100.0, 10)
-    crowd.on_answer(TICKET, FAILED, 0.01, now)
+    failing(crowd, now)
     now = going(crowd, 50, now, int(CALM) - 1)
     assert crowd.rate < FASTEST
     going(crowd, 50, now, 2)
@@ -48,7 +83,7 @@ def test_it_lets_go_when_all_was_well_for_a_while() -> None:
 def test_an_open_circuit_is_no_calm() -> None:
     crowd = Crowd()
     now = going(crowd, 50, 100.0, 10)
-    crowd.on_answer(TICKET, FAILED, 0.01, now)
+    failing(crowd, now)
     crowd.on_answer(TICKET, OK, 0.01, now + 0.1)  # a last one that was under way
     going(crowd, 1, now + 30.0, 1)
     assert crowd.rate < FASTEST
@@ -57,7 +92,7 @@ def test_an_open_circuit_is_no_calm() -> None:
 def test_it_can_be_put_away_and_taken_up_again() -> None:
     crowd, other = Crowd(), Crowd()
     now = going(crowd, 50, 100.0, 10)
-    crowd.on_answer(TICKET, FAILED, 0.01, now)
+    failing(crowd, now)
     other.load_state(crowd.to_state())
     assert other.rate == crowd.rate
     assert "before the failures" in other.why()

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.core.decision import UNKNOWN
+from headgate.core.gate import FASTEST
 from headgate.core.words import span
 from headgate.credentials.record import Record
 from headgate.credentials.store import FileStore, StoreError
@@ -119,6 +120,11 @@ def process_of(member: str) -> str:
     return member.partition("-")[2] or member
 
 
+def pace(desk: DeskView) -> str:
+    """Empty where it has none: a provider whose credentials have one each."""
+    return f"{desk.rate:,.1f}/s" if desk.rate < FASTEST else ""
+
+
 def as_fields(seen: Seen, now: float) -> dict[str, Any]:
     return {
         "store": seen.where,
@@ -127,7 +133,7 @@ def as_fields(seen: Seen, now: float) -> dict[str, Any]:
                 "id": desk.name,
                 "name": seen.names.get(desk.name),
                 "state": state(desk),
-                "rate": desk.rate,
+                "rate": desk.rate if desk.rate < FASTEST else None,
                 "hold": desk.hold,
                 "at_most": desk.cap or None,
                 "circuit_open": desk.circuit_open,
@@ -185,7 +191,7 @@ def rows_of(desk: DeskView, name: str) -> list[dict[str, str]]:
     about = {
         "key": desk.name,
         "name": name,
-        "rate": f"{desk.rate:,.1f}/s",
+        "rate": pace(desk),
         "state": state(desk),
         "at most": f"{desk.cap:,.0f}" if desk.cap else "",
         "learned": "" if desk.learned_ago is None else f"{span(desk.learned_ago)} ago",

@@ -165,7 +165,7 @@ def store_frame(where: str, keys: tuple[str, ...]) -> Frame:
     from headgate.stores import StoreDown
 
     from .keys import as_sentence, state_of
-    from .status_store import as_fields, look, process_of, state, table_of
+    from .status_store import as_fields, look, pace, process_of, state, table_of
 
     now = time.time()
     try:
@@ -184,7 +184,9 @@ def store_frame(where: str, keys: tuple[str, ...]) -> Frame:
         return Group(Text(head, "bold"), *table, Text("\n".join(["", *away]), "yellow"))
 
     lines = [head]
-    lines += [f"  {seen.names.get(desk.name) or desk.name}: {desk.rate:,.1f}/s, {state(desk)}" for desk in seen.desks]
+    for desk in seen.desks:
+        standing = ", ".join(filter(None, (pace(desk), state(desk))))
+        lines.append(f"  {seen.names.get(desk.name) or desk.name}: {standing}")
     return Frame(drawn, [*lines, *away], [{"event": "store", **as_fields(seen, now)}])
 
 

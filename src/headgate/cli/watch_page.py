@@ -170,7 +170,7 @@ def _keys(seen: RunSnapshot, width: int) -> RenderableType:
 def _cells(line: KeyLine) -> list[RenderableType]:
     return [
         Text(line.key),
-        Text(f"{line.rate:,.1f}/s", "cyan"),
+        Text(f"{line.rate:,.1f}/s" if line.rate else "", "cyan"),
         "" if line.said is None else f"{line.said:,.1f}/s",
         f"{line.in_flight:,}",
         f"{line.waiting:,}",

@@ -116,6 +116,7 @@ class Lease:
     def __del__(self) -> None:
         key = getattr(self, "key", None)  # an interrupted __init__ has not come so far
         if key is not None and not self.ended:
+            self.ended = True  # collected with others, of which one may bring it back to life and end it
             self._handing.end_later(key, self.generation)
 
     def __repr__(self) -> str:

@@ -144,7 +144,11 @@ class Middleware:
     def _remember(self, journey: _Journey, response: aiohttp.ClientResponse) -> None:
         """For as long as this answer is in the history of the request that was redirected."""
         self._journeys[id(journey.timer)] = journey
-        weakref.finalize(response, self._journeys.pop, id(journey.timer), None).atexit = False
+        weakref.finalize(response, self._forget, journey).atexit = False
+
+    def _forget(self, journey: _Journey) -> None:
+        if self._journeys.get(id(journey.timer)) is journey:
+            del self._journeys[id(journey.timer)]
 
 
 def _raise_again(request: aiohttp.ClientRequest) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError
@@ -21,6 +22,9 @@ from ..wire.urls import host_key
 FORM = "Authorization: Bearer {secret}"
 GAP = "{secret}"
 MOST_ORIGINS = 10_000
+_LOCATION = re.compile(r"[^/?#]*")
+_HOST = re.compile(r"\w[\w.-]*|[0-9a-f:.]+(?:%[\w.-]+)?")
+"""Of any other, such as good.example\\.evil.example, clients make what they like."""
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _SECRET_HEADER = re.compile(
     r"cookie|(?:[a-z0-9]{1,16}-){0,4}(?:authorization|auth|(?:api-?)?key|token|secret|signature|credential|password)"
@@ -68,16 +72,25 @@ def bind(given: Mapping[str, Given]) -> dict[str, Bound]:
 
 def origin_of(url: str) -> str:
     """Scheme, host and port in one spelling; empty if there is none, and then it is nobody's."""
+    scheme, colon, rest = url.partition("://")
+    start = f"{scheme}{colon}{_LOCATION.match(rest)[0]}"  # type: ignore[index]  # it matches anything
+    return _read(start) if "@" in start else _known(start)  # a password is not kept
+
+
+def _read(url: str) -> str:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
         return ""
     scheme = parts.scheme.lower()
-    if not host or scheme not in _PORTS:
+    if not host or scheme not in _PORTS or _HOST.fullmatch(host) is None:
         return ""
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{host_key(f'//{shown}')}:{port or _PORTS[scheme]}"
+
+
+_known = lru_cache(maxsize=1024)(_read)
 
 
 def is_secret(header: str) -> bool:

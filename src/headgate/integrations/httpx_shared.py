@@ -16,7 +16,9 @@ from math import inf
 from types import ModuleType
 from typing import Any
 
-from ..errors import CircuitOpenError, Refused, TimeBudgetExceededError, WaitTooLongError
+from ..errors import Refused
+from .answering import Refusals, explains_itself, in_their_words
+from .dropped import dropped, end_dropped
 from .hops import first_hop, strip
 from .outgoing import Outgoing
 from .passing import Passing
@@ -25,18 +27,17 @@ from .request_call import RequestCall
 
 FIRST_HOP = "headgate.first_hop"
 """Where a request remembers its first hop; clients take extensions along from hop to hop."""
-_FAMILIES = (WaitTooLongError, TimeBudgetExceededError, CircuitOpenError, Refused)
 
 
 class Shared:
     """What the sync and the async transport of both libraries have in common."""
 
     library: ModuleType
-    refusals: dict[type[Refused], type[Refused]]
-    """Ours, by what each is raised as."""
+    refusals: Refusals
     passing: Passing
 
     def _begin(self, request: Any) -> RequestCall:
+        end_dropped()
         url = str(request.url)
         known = request.extensions.get(FIRST_HOP)
         hop = first_hop(url, request.headers) if known is None else strip(known, url, request.headers)
@@ -74,12 +75,9 @@ class Shared:
         )
 
     def _refusal(self, error: Refused, request: Any) -> Refused:
-        """The same in the client's own words."""
-        kind = next(self.refusals[family] for family in _FAMILIES if isinstance(error, family))
-        told = kind(error.key, error.reason, error.retry_after)
-        vars(told).update(vars(error))
+        """The same in the client's own words, which know their request."""
+        told = in_their_words(error, self.refusals)
         told.request = request  # type: ignore[attr-defined]
-        told.__cause__ = error.__cause__
         return told
 
 
@@ -101,19 +99,6 @@ def ended_before(call: RequestCall, response: Any) -> None:
     call.over()
 
 
-def explains_itself(response: Any) -> bool:
-    """Whether it is an error whose body is worth a look before the client has one: JSON, or short.
-
-    Read to its end, it keeps no connection busy while a wait goes on.
-    """
-    if response.status_code < 400 or response.is_closed:
-        return False
-    length = response.headers.get("content-length", "")
-    return "json" in response.headers.get("content-type", "").lower() or (
-        length.isdecimal() and len(length) < 10 and int(length) <= LARGEST_ERROR
-    )
-
-
 class Body:
     """The body of an answer: what was read of it before, then the rest. The call hears of each piece and of the end."""
 
@@ -121,6 +106,7 @@ class Body:
         self._stream, self._call = stream, call
         self._pieces: Any = None
         self._start: list[bytes] = []
+        self._is_over = False
 
     def begin(self) -> bytes:
         """How it begins: enough to see what an error says."""
@@ -136,15 +122,22 @@ class Body:
                 self._call.piece(piece)
                 yield piece
         except Exception as error:
+            self._is_over = True
             self._call.broke(error)
             raise
+        self._is_over = True
         self._call.over()
 
     def close(self) -> None:
         try:
             self._stream.close()
         finally:
+            self._is_over = True
             self._call.left()
+
+    def __del__(self) -> None:
+        if not self._is_over:
+            dropped.append(self._call)
 
 
 class AsyncBody:
@@ -154,6 +147,7 @@ class AsyncBody:
         self._stream, self._call = stream, call
         self._pieces: Any = None
         self._start: list[bytes] = []
+        self._is_over = False
 
     async def begin(self) -> bytes:
         self._pieces = aiter(self._stream)
@@ -169,15 +163,22 @@ class AsyncBody:
                 self._call.piece(piece)
                 yield piece
         except Exception as error:
+            self._is_over = True
             self._call.broke(error)
             raise
+        self._is_over = True
         self._call.over()
 
     async def aclose(self) -> None:
         try:
             await self._stream.aclose()
         finally:
+            self._is_over = True
             self._call.left()
+
+    def __del__(self) -> None:
+        if not self._is_over:
+            dropped.append(self._call)
 
 
 class SharedSync(Shared):
@@ -198,7 +199,8 @@ class SharedSync(Shared):
             start = None
             if not response.is_closed:
                 response.stream = body = type(self).body_kind(response.stream, call)
-                start = body.begin() if explains_itself(response) else None
+                if explains_itself(response.status_code, response.headers):
+                    start = body.begin()
             heard(call, response, start)
             return response
 
@@ -236,7 +238,8 @@ class SharedAsync(Shared):
             start = None
             if not response.is_closed:
                 response.stream = body = type(self).body_kind(response.stream, call)
-                start = await body.begin() if explains_itself(response) else None
+                if explains_itself(response.status_code, response.headers):
+                    start = await body.begin()
             heard(call, response, start)
             return response
 

@@ -28,12 +28,13 @@ from urllib3.exceptions import TimeoutError as TheirTimeoutError
 
 from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from .answering import explains_itself, in_their_words, unpacked_headers
+from .dropped import end_dropped
 from .hops import first_hop, strip
 from .outgoing import Outgoing
 from .passing import Passing
 from .reading import LARGEST_ERROR, unpacked
 from .request_call import RequestCall
-from .urllib3_bodies import GatedResponse, end_dropped, read_again
+from .urllib3_bodies import GatedResponse, read_again
 
 __all__ = ["GateClosedError", "GateRefusedError", "GateTimeoutError", "GatedPool", "OutOfTimeError", "gate"]
 

@@ -6,25 +6,14 @@ read, stream, data ──each piece──> the call       the end ─> over    a
 from __future__ import annotations
 
 import io
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import urllib3
 
+from .dropped import dropped
 from .request_call import RequestCall
-
-MOST_DROPPED = 10_000
-_dropped: deque[RequestCall] = deque(maxlen=MOST_DROPPED)
-"""Calls whose answers were thrown away unread. The collector finds them anywhere: no place to take locks."""
-
-
-def end_dropped() -> None:
-    """Give back what they hold."""
-    while _dropped:
-        with suppress(IndexError):  # another thread was faster
-            _dropped.popleft().left()
 
 
 class GatedResponse(urllib3.HTTPResponse):
@@ -88,7 +77,7 @@ class GatedResponse(urllib3.HTTPResponse):
 
     def __del__(self) -> None:
         if not self._is_over:
-            _dropped.append(self._call)
+            dropped.append(self._call)
         super().close()
 
     # ------------------------------------------------------------------ inside

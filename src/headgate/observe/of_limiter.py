@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.decision import LONGEST_WAIT
+from ..core.gate import FASTEST
 from ..core.signal import Limit
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.snapshot import KeySnapshot, SharingSnapshot
@@ -54,7 +55,7 @@ class KeysSeen:
     def _line(self, seen: KeySnapshot) -> KeyLine:
         return KeyLine(
             key=self.name_of(seen.key),
-            rate=seen.rate,
+            rate=seen.rate if seen.rate < FASTEST else 0.0,
             said=self._said(seen.key, seen.told) if seen.told else None,
             sent=seen.sent,
             done=max(0, seen.answers - seen.refused - seen.failed),

@@ -96,7 +96,7 @@ def _keys(report: RunReport) -> Sheet:
         rows.append(
             (
                 line.key,
-                f"{line.rate:,.1f}/s",
+                f"{line.rate:,.1f}/s" if line.rate else "",
                 "" if line.said is None else f"{line.said:,.1f}/s",
                 f"{line.sent:,}",
                 f"{line.refused:,}",

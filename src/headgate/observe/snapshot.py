@@ -40,7 +40,7 @@ class ProgressLine:
 class KeyLine:
     key: str
     rate: float
-    """Calls a second as learned."""
+    """Calls a second as learned; 0 where it has no pace, as a provider whose credentials have one each."""
     said: float | None = None
     """Calls a second that the server speaks of."""
     sent: int = 0

@@ -117,6 +117,7 @@ class Flight:
                 start = await _start_of(response) if response.status >= 400 else b""
             except Exception as error:
                 self.is_out = False
+                outgoing.can_repeat_body &= not proxy.is_stopping
                 if upload.stalled:
                     raise CallerStalledError("the body stopped coming") from None
                 if isinstance(error, ValueError):  # nothing was sent
@@ -125,6 +126,7 @@ class Flight:
             body = unpacked(start, response.headers.get("Content-Encoding", "")) if start else None
             call.heard(response.status, response.headers, body)
             self.is_out = response.status < 400
+            outgoing.can_repeat_body &= not proxy.is_stopping  # nobody waits for another try then
             return response
 
         try:
@@ -160,6 +162,7 @@ class Flight:
     async def _answer(self, call: RequestCall, response: aiohttp.ClientResponse, start: bytes) -> web.StreamResponse:
         request, content = self._request, response.content
         headers = back(response.headers, self._mount, f"http://{request.headers['Host']}", self._secret)
+        reason = self._hidden((response.reason or "").encode(errors="replace")).decode()
         try:
             piece = content.read_nowait()
         except (aiohttp.ClientError, OSError) as error:
@@ -171,12 +174,12 @@ class Flight:
             call.over()
             self._proxy.counts.answered += 1
             whole = web.Response(
-                status=response.status, reason=response.reason, headers=headers, body=self._hidden(start + piece)
+                status=response.status, reason=reason, headers=headers, body=self._hidden(start + piece)
             )
             if self._proxy.is_stopping:
                 whole.force_close()
             return whole
-        answer = web.StreamResponse(status=response.status, reason=response.reason, headers=headers)
+        answer = web.StreamResponse(status=response.status, reason=reason, headers=headers)
         if self._proxy.is_stopping:
             answer.force_close()
         await answer.prepare(request)

@@ -170,7 +170,8 @@ def paced(settings: Settings, *, circuit: bool) -> RateLimitConfig:
 
 def unpaced(settings: Settings) -> RateLimitConfig:
     """The gate of a provider whose credentials have a pace each: nothing but the circuit, and the way back from it."""
-    return RateLimitConfig(strategy=lambda _: Crowd(), domain_state_ttl=REMEMBERED, **_breaker(settings))
+    few = settings.failure_threshold
+    return RateLimitConfig(strategy=lambda _: Crowd(few), domain_state_ttl=REMEMBERED, **_breaker(settings))
 
 
 def _breaker(settings: Settings | None) -> dict[str, Any]:

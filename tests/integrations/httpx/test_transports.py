@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
 from contextlib import suppress
@@ -280,6 +281,23 @@ def test_body_that_is_left_early_gives_the_permit_back(lab):
     lab.do(leave_async if lab.is_async else leave)
     assert lab.passing.limiter.look(HOST).in_flight == 0
     assert answer[0].is_closed
+
+
+def test_answer_that_is_thrown_away_gives_the_permit_back_with_the_next_request(lab):
+    lab.answers = [lambda request: lab.stream([b"a", b"b"])]
+
+    def throw_away(client):
+        client.send(client.build_request("GET", URL), stream=True)
+        gc.collect()
+        client.get(URL)
+
+    async def throw_away_async(client):
+        await client.send(client.build_request("GET", URL), stream=True)
+        gc.collect()
+        await client.get(URL)
+
+    lab.do(throw_away_async if lab.is_async else throw_away)
+    assert lab.passing.limiter.look(HOST).in_flight == 0
 
 
 def test_body_that_breaks_counts_as_a_failure_and_is_not_repeated(lab):

@@ -114,8 +114,12 @@ class RedisStore:
         return self._salt
 
     def ask(self, *requests: Request) -> list[Any]:
-        """An answer to each of these, in one round trip. Raises ``StoreDown``, also if only one of them failed."""
-        *answers, found = self._sound(self._ask([*requests, _salt_request(self.salt())]))
+        """An answer to each of these, in one round trip. Raises ``StoreDown``, also if only one of them failed.
+
+        Who has named nothing here yet only looks, and leaves an empty server empty.
+        """
+        salt = Request(SALT, ("GET", SALT)) if self._salt is None else _salt_request(self._salt)
+        *answers, found = self._sound(self._ask([*requests, salt]))
         if found is not None:
             self._salt = found
         return answers

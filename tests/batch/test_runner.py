@@ -410,6 +410,22 @@ def test_what_stands_still_for_too_long_stops_and_says_when_to_come_back(play, h
     play(scenario)
 
 
+def test_so_does_what_stands_still_once_the_last_call_has_come_back(play, http_error):
+    async def scenario(lab):
+        async def worker(item, ctx):
+            await lab.clock.sleep_async(0.1 if item else 5.0)
+            if item:
+                raise http_error(429, {"retry-after": "7200"})
+            return item
+
+        report = await lab.runner(worker, workers=2, standstill=900.0).run(range(10))
+        assert (report.done, report.open) == (1, 9)
+        assert report.come_back_in == pytest.approx(7200.0, abs=10.0)
+        assert lab.clock.now() == pytest.approx(5.0, abs=0.5)
+
+    play(scenario)
+
+
 # ---------------------------------------------------------------------- caps
 
 

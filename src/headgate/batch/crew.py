@@ -88,6 +88,8 @@ class Crew:
                 self._ring_after(attempt)
                 ongoing = self._next_after(attempt) if is_wanted else None
             self.pass_on()
+            if not self.working:
+                self._ring_those_who_pause()
         except Exception as error:
             self.working.pop(attempt.task, None)
             run.fail(error)
@@ -122,6 +124,12 @@ class Crew:
             for task in ended:  # they have left by themselves, unless somebody else has cancelled them
                 self.working.pop(task, None)
                 writing.discard(task)
+
+    def _ring_those_who_pause(self) -> None:
+        """Nobody works any more: it may be that nothing can start for hours, which lanes find out."""
+        for lane in self._run.all_lanes():
+            if lane.waits_for == "cooldown":
+                lane.bell.ring()
 
     def _ring_after(self, attempt: Attempt) -> None:
         run = self._run

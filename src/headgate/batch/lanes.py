@@ -56,6 +56,7 @@ class Lane:
             now = run.clock.now()
             obstacle = self._obstacle(now)
             if obstacle is None:
+                self.opens_at = NEVER
                 obstacle = await self._send(now)
             if obstacle is not None:
                 await self._wait(*obstacle)
@@ -67,6 +68,7 @@ class Lane:
             self.waits_for, self.waits_since = what, now
         if what != "workers":
             run.crew.pass_on()
+        self.opens_at = NEVER
         if what not in ("rows", "workers"):
             self.opens_at = now + seconds
             run.timekeeper.consider_standstill()

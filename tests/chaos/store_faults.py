@@ -91,7 +91,7 @@ class Slow(FarAway):
 class SlowToTheLimit(Slow):
     """Hardly faster than members are willing to wait: some of their visits fail, others do not."""
 
-    delay = slow_by = 0.045
+    delay = 0.045
 
 
 class TooSlow(Slow):

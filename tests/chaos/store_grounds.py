@@ -58,8 +58,6 @@ class Ground:
     seconds = AWAY
     replaces = False
     """Whether it is a member that fails."""
-    slow_by = 0.0
-    """Seconds by which answers come later, where that is almost too late."""
     is_shared = True
     """Whether other processes can find the store."""
 

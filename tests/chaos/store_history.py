@@ -18,8 +18,6 @@ NOTICED = 0.1
 """Seconds within which a fault is noticed by a busy member, and another's refusal heard of."""
 BACK_WITHIN = 5.0
 LONGEST_WAIT = 0.06
-SLOWER = 0.015
-"""Seconds that a visit takes beyond the delay on its way, on a busy machine."""
 NOISY = 0.1
 """A period of which the machine took a larger share says nothing of how much work can be done."""
 LOOK_EVERY = 2.0
@@ -106,16 +104,15 @@ class History:
 
     # ------------------------------------------------------------------ judgements
 
-    def judge(self, *, felt, slow=0.0):
+    def judge(self, *, felt):
         """All that must hold: what was measured, and the names of what is beyond its bound.
 
-        ``felt``: whether members cannot but notice the fault. ``slow``: by how much a store that answers is slower; a
-        call may come while a visit is on its way, and wait for that and for one of its own.
+        ``felt``: whether members cannot but notice the fault.
         """
         self.permits.sort()
         assert not self.crashes, self.crashes
         measured = {"faults": len(self.faults), "permits": len(self.permits), "noise": self.noise()}
-        measured |= self._windows() | self._waits(slow) | self._work() | self._steps() | self._refusals()
+        measured |= self._windows() | self._waits() | self._work() | self._steps() | self._refusals()
         if felt:
             measured |= self._events()
         measured |= self._credentials()
@@ -152,7 +149,7 @@ class History:
         lost = {at for at, kind in self.events[member] if kind == "store_lost"}
         return [at for at in lost if not any(begin <= at <= end for begin, end in periods)]
 
-    def _waits(self, slow):
+    def _waits(self):
         """While the store is away, a call that is within its share hardly waits."""
         away, usual = [], []
         for permit in self.permits:
@@ -160,10 +157,9 @@ class History:
                 process = permit.member.partition(".")[0]
                 wait = permit.given_at - permit.asked_at - self.delayed(process, permit.asked_at, permit.given_at)
                 (away if any(begin <= permit.asked_at <= end for begin, end in self.faults) else usual).append(wait)
-        longest = max(LONGEST_WAIT, 2 * (slow + SLOWER) if slow else 0.0)
         return {
             "calls while away": len(away),
-            "... that waited too long": (sum(wait > longest for wait in away), max(1, 0.01 * len(away))),
+            "... that waited too long": (sum(wait > LONGEST_WAIT for wait in away), max(1, 0.01 * len(away))),
             "p50 wait while away": percentile(away, 0.5),
             "p99 wait while away": percentile(away, 0.99),
             "p99 wait otherwise": percentile(usual, 0.99),
@@ -176,7 +172,7 @@ class History:
         for fault, after in zip(self.faults, self.in_step_after, strict=True):
             begin = fault.ended_at + after + NOTICED
             back.append((begin, min((at for at, *_ in self.told if at > begin), default=begin)))
-        measured = {"unused once back": (1 - self._used(back), 0.1)}
+        measured = {"unused once back": (1 - self._used(back), 0.15)}
         return {"unused while away": (1 - self._used(away), 0.3), **measured} if away else measured
 
     def _used(self, periods):

@@ -41,7 +41,7 @@ def judged(name, processes, times, seed, folder):
     ground = folder / str(seed)
     ground.mkdir()
     fault = FAULTS[name]
-    measured, wrong = trial(fault, times, seed, ground, processes).judge(felt=fault.felt, slow=fault.slow_by)
+    measured, wrong = trial(fault, times, seed, ground, processes).judge(felt=fault.felt)
     said = ", ".join(f"{what} {_shown(value)}" for what, value in measured.items())
     spoilt = set(wrong) - ALWAYS if measured["noise"] > NOISY else set()
     return f"{name}, {processes} process(es), seed {seed}: {said}", set(wrong) - spoilt, spoilt

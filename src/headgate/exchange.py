@@ -71,7 +71,7 @@ class UnfitAnswerError(Failed):
     outcome = Outcome.INVALID
 
 
-class _HungUpError(Exception):
+class HungUpError(ConnectionError):
     """The server took the request and closed the connection."""
 
 
@@ -116,7 +116,7 @@ async def exchange(
             headers=headers,
             allow_redirects=False,
             timeout=_timeout(within),
-            middlewares=() if method in _SENT_ONCE_ANYWAY else (_send_once,),
+            middlewares=sent_once(method),
         )
         try:
             content = await _read(response, largest)
@@ -156,7 +156,7 @@ def _troubles() -> tuple[type[Exception], ...]:
     """What may go wrong on the way; asked for only when something has."""
     import aiohttp
 
-    return (_HungUpError, aiohttp.ClientError, OSError)
+    return (aiohttp.ClientError, OSError)
 
 
 def why_no_answer(error: Exception, within: float) -> str:
@@ -175,13 +175,18 @@ def why_no_answer(error: Exception, within: float) -> str:
         refused = isinstance(error.os_error, ConnectionRefusedError)
         why = "it refuses connections" if refused else type(error.os_error).__name__
         return f"cannot be reached ({why})"
-    if isinstance(error, _HungUpError | aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
+    if isinstance(error, HungUpError | aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
         return "hung up without an answer"
     if isinstance(error, aiohttp.ClientPayloadError):
         return "hung up in the middle of its answer"
     if isinstance(error, aiohttp.ClientResponseError):
         return "did not answer in HTTP"
     return f"gave no usable answer ({type(error).__name__})"
+
+
+def sent_once(method: str) -> tuple[aiohttp.ClientMiddlewareType, ...]:
+    """The middlewares of a request that shall never go out twice on one permit."""
+    return () if method in _SENT_ONCE_ANYWAY else (_send_once,)
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -193,7 +198,7 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
     except (aiohttp.ClientConnectorError, TimeoutError):
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-        raise _HungUpError from None
+        raise HungUpError from None
 
 
 async def _read(response: aiohttp.ClientResponse, largest: int) -> bytes | None:

@@ -18,6 +18,7 @@ from aiohttp.http_exceptions import BadHttpMessage, PayloadEncodingError
 from yarl import URL
 
 from ..errors import ConfigError
+from ..exchange import sent_once
 from .address import host_of, origin_of, unfit
 from .fetched import Fetched, FetchLimits, FetchProblem
 from .guard import Guard, GuardedConnector, RefusedAddress
@@ -85,7 +86,7 @@ async def fetch(
                 max_line_size=limits.longest_header,
                 max_field_size=limits.longest_header,
                 max_headers=limits.most_headers,
-                middlewares=(_send_once,),
+                middlewares=sent_once("GET"),
             ) as response:
                 return await reading.read(response)
     except FetchProblem:
@@ -93,16 +94,6 @@ async def fetch(
     except (RefusedAddress, aiohttp.ClientError, OSError, ValueError) as error:
         kind, sentence = _named(error, reading)
     raise FetchProblem(kind, sentence, host=host_of(url))  # out of the handlers, so that no context quotes the server
-
-
-async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """By itself aiohttp sends a GET again when the server hangs up: two calls on one permit."""
-    try:
-        return await handler(request)
-    except (aiohttp.ClientConnectorError, TimeoutError):
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-        raise aiohttp.ClientPayloadError from None
 
 
 def _named(error: Exception, reading: Reading) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from aiohttp import web
 from yarl import URL
 
 from ..errors import Refused
-from ..exchange import SHORTEST_SECRET
+from ..exchange import SHORTEST_SECRET, sent_once
 from ..integrations.outgoing import Outgoing
 from ..integrations.reading import LARGEST_ERROR, unpacked
 from .answering import TurnedAwayError, of_gate, of_trouble, says
@@ -36,11 +36,6 @@ UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 NOT_THEIRS = (CallerStalledError, TurnedAwayError)
 MUCH_UNREAD = 1 << 16
 """Bytes that may lie ready for a caller; a write of more waits for him, and not for ever."""
-_SENT_ONCE_ANYWAY = ("POST", "PATCH")
-
-
-class HungUpError(ConnectionError):
-    """The API took the request and closed the connection."""
 
 
 class Flight:
@@ -110,7 +105,7 @@ class Flight:
                     data=upload.data(),
                     headers=headers,
                     allow_redirects=False,
-                    middlewares=() if request.method in _SENT_ONCE_ANYWAY else (_send_once,),
+                    middlewares=sent_once(request.method),
                 )
                 if response.status < 200:
                     raise aiohttp.ClientPayloadError("nobody asked for another protocol")
@@ -228,13 +223,3 @@ async def _start_of(response: aiohttp.ClientResponse) -> bytes:
     while len(start) < LARGEST_ERROR and (piece := await content.readany()):
         start += piece
     return start
-
-
-async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """By itself aiohttp sends a GET again when the server hangs up; whether to is the gate's to decide."""
-    try:
-        return await handler(request)
-    except (aiohttp.ClientConnectorError, TimeoutError):
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-        raise HungUpError from None

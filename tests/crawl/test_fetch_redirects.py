@@ -19,8 +19,8 @@ from headgate.crawl.guard import Guard
 
 WORLD = json.loads((Path(__file__).parent / "redirect_cases.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in WORLD["cases"]}
-LIMITS = FetchLimits(total=2.0, connect=1.0, first_byte=1.0)
-"""Nothing here waits; a second is what a busy machine may need."""
+LIMITS = FetchLimits(total=20.0, connect=10.0, first_byte=10.0)
+"""Nothing here waits; the time is what a busy machine may need."""
 MOST_HOPS = 10
 SECRET = "Bearer for-127.0.0.2-alone"
 

@@ -1,7 +1,12 @@
 """What every test gets: a state folder of its own, never the one of whoever runs the tests. And a Redis, if it asks."""
 
+import signal
+
 import pytest
 from bench.redis_server import RedisServer
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell does to what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that tests start would ignore it too
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.batch import sqlite_book
+from headgate.batch import sqlite_ledger
 from headgate.batch.ledger import Change, Claim, Row, RowState
 from headgate.batch.sqlite_ledger import SqliteLedger
 
@@ -43,8 +43,8 @@ async def two_lots(path: Path) -> tuple[list[bool], list[bool]]:
 
 def test_the_short_way_leaves_the_same_book_as_the_long_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = asyncio.run(two_lots(tmp_path / "short"))
-    monkeypatch.setattr(sqlite_book, "claim_new", lambda book, rows: None)
-    monkeypatch.setattr(sqlite_book, "finish_all", lambda book, changes: False)
+    monkeypatch.setattr(sqlite_ledger, "claim_new", lambda book, rows: None)
+    monkeypatch.setattr(sqlite_ledger, "finish_all", lambda book, changes: None)
     long = asyncio.run(two_lots(tmp_path / "long"))
     assert short == long == ([True] * 3, [False, True, True, True])
     assert everything(tmp_path / "short") == everything(tmp_path / "long")

@@ -19,7 +19,6 @@ from .ledger import Change, Claim, Row, RowState
 from .sqlite_alive import bury, is_alive
 from .sqlite_file import NUMBER_OF, STATES, changed_row
 from .sqlite_file import storable as storable
-from .sqlite_plain import claim_new, finish_all, is_plain
 
 ROWS_PER_STATEMENT = 256
 """Also the most values: 14 for each row, of the 32,766 that a statement may have."""
@@ -87,9 +86,6 @@ class Book:
             self._take_in(self.connection.execute(NAMED, (json.dumps(list(missing)),)))
 
     def claim(self, rows: Sequence[Row]) -> list[Claim | RowState]:
-        new = claim_new(self, rows) if not self._entries else None
-        if new is not None:
-            return [*new]
         self._have()
         for row in rows:
             self._check(row)
@@ -119,8 +115,6 @@ class Book:
         return Claim(row.index, entry.fence, entry.attempts, entry.rate_limited, entry.ready_from(self.wall()))
 
     def record(self, changes: Sequence[Change]) -> list[bool]:
-        if not self._entries and all(map(is_plain, changes)) and finish_all(self, changes):
-            return [True] * len(changes)
         self._have()
         return [self._record(change) for change in changes]
 

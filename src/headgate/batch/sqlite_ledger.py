@@ -24,13 +24,14 @@ from .sqlite_alive import Life, is_alive
 from .sqlite_book import Book
 from .sqlite_file import in_words, open_to_read, open_to_write
 from .sqlite_identity import take_identity
+from .sqlite_plain import claim_new, finish_all, prepare
 from .sqlite_reading import read_counts, read_final, read_note, read_unclaimed, read_unfinished
 from .sqlite_writer import Writer
 from .steps import Pass, chosen_end
 
 T = TypeVar("T")
 
-PATIENCE = 0.03
+PATIENCE = 0.01
 """Seconds: calls take far longer, and a commit takes half a millisecond of work, however little is in it."""
 
 
@@ -74,7 +75,11 @@ class SqliteLedger:
 
     async def claim(self, rows: Sequence[Row]) -> list[Claim | RowState]:
         future = self._write().submit(
-            lambda book: book.claim(rows), about=[row.index for row in rows], lasting=False, step="claim"
+            lambda book: book.claim(rows),
+            plainly=lambda book: claim_new(book, rows),
+            about=[row.index for row in rows],
+            lasting=False,
+            step="claim",
         )
         try:
             return await asyncio.shield(future)
@@ -89,8 +94,11 @@ class SqliteLedger:
         return (await self.record_all((change,)))[0]
 
     async def record_all(self, changes: Sequence[Change]) -> list[bool]:
-        about = [change.index for change in changes]
-        return await self._write().submit(lambda book: book.record(changes), about=about)
+        return await self._write().submit(
+            lambda book: book.record(changes),
+            plainly=lambda book: finish_all(book, changes),
+            about=[change.index for change in changes],
+        )
 
     async def abandoned(self, limit: int) -> list[int]:
         dead = await self._read(self._dead)
@@ -158,6 +166,7 @@ class SqliteLedger:
             self._process = entered.lastrowid or NOBODY
             self._life = Life(self.path, self._process)
             self._writing.execute("COMMIT")
+            prepare(self._writing)
             self._reading = open_to_read(self.path)
         except (sqlite3.Error, OSError) as error:
             raise in_words(error, self.path) from None

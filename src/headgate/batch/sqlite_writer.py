@@ -5,6 +5,8 @@ asked for; the next takes all of that. So a commit's cost is shared by as many a
 waits for its own to be on disk.
 
     tasks --submit--> gathered during a turn of the loop --> queue --> thread: BEGIN, all of it, COMMIT --> tasks
+
+What is so plain that it makes one statement goes by itself, if it is alone: the statement is the transaction.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -46,6 +49,8 @@ MOST_PER_COMMIT = 1024
 class Job(Generic[B]):
     work: Callable[[B], Any]
     """Does it all or raises ``LedgerError`` before it has done anything."""
+    plainly: Callable[[B], Any] | None
+    """Does the same in one statement, out of any transaction; returns None where it cannot and did nothing."""
     about: Iterable[int]
     """The rows it is about."""
     lasting: bool
@@ -76,13 +81,19 @@ class Writer(Generic[B]):
         self._thread.start()
 
     def submit(
-        self, work: Callable[[B], T], *, about: Iterable[int] = (), lasting: bool = True, step: str = "commit"
+        self,
+        work: Callable[[B], T],
+        *,
+        plainly: Callable[[B], T | None] | None = None,
+        about: Iterable[int] = (),
+        lasting: bool = True,
+        step: str = "commit",
     ) -> asyncio.Future[T]:
         """Do this in the next transaction; the future is done once that is committed."""
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._gathered:
             self._loop.call_soon(self._hand_over)
-        self._gathered.append(Job(work, about, lasting, step, future))
+        self._gathered.append(Job(work, plainly, about, lasting, step, future))
         return future
 
     async def close(self) -> None:
@@ -116,20 +127,19 @@ class Writer(Generic[B]):
                 return
 
     def _commit(self, jobs: list[Job[B]]) -> None:
+        """A job that is alone of its kind goes plainly, if it can; many share the price of one transaction."""
+        alone = {step for step, jobs_of_it in Counter(job.step for job in jobs).items() if jobs_of_it == 1}
+        rest = [job for job in jobs if job.step not in alone or not self._did([job], self._do_plainly)]
+        if rest:
+            self._did(rest, self._do_together)
+
+    def _did(self, jobs: list[Job[B]], do: Callable[[list[Job[B]]], bool]) -> bool:
+        """Do that; if it fails, nothing is done and all are told why."""
         book, connection = self._book, self._book.connection
         try:
             self._be_lasting(self._fully and any(job.lasting for job in jobs))
-            connection.execute("BEGIN IMMEDIATE")
-            book.load({index for job in jobs for index in job.about})
-            for job in jobs:
-                try:
-                    job.outcome = job.work(book)
-                except LedgerError as error:
-                    job.outcome = error
-            book.flush()
-            self._pass(jobs)
-            connection.execute("COMMIT")
-            if self._passing:
+            is_done = do(jobs)
+            if is_done and self._passing:
                 self._passing("committed")
         except Exception as error:
             book.forget()
@@ -140,6 +150,30 @@ class Writer(Generic[B]):
                 error = self._in_words(error, book.path)
             for job in jobs:
                 job.outcome = LedgerError(*error.args) if isinstance(error, LedgerError) else error
+            return True
+        return is_done
+
+    def _do_plainly(self, jobs: list[Job[B]]) -> bool:
+        (job,) = jobs
+        if job.plainly is None:
+            return False
+        self._pass(jobs)
+        job.outcome = job.plainly(self._book)
+        return job.outcome is not None
+
+    def _do_together(self, jobs: list[Job[B]]) -> bool:
+        book, connection = self._book, self._book.connection
+        connection.execute("BEGIN IMMEDIATE")
+        book.load({index for job in jobs for index in job.about})
+        for job in jobs:
+            try:
+                job.outcome = job.work(book)
+            except LedgerError as error:
+                job.outcome = error
+        book.flush()
+        self._pass(jobs)
+        connection.execute("COMMIT")
+        return True
 
     def _be_lasting(self, lasting: bool) -> None:
         wanted = "FULL" if lasting else "NORMAL"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import marshal
 import sys
 from collections.abc import Callable, Iterable
@@ -367,11 +368,14 @@ def lines_run(work: Callable[[], object]) -> int:
         count += event == "line"
         return trace
 
+    gc.collect()
+    gc.disable()  # what others left behind would be counted when it goes
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 

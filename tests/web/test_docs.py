@@ -52,4 +52,4 @@ def test_the_bounds_are_as_described():
     assert (guard.LARGEST_HEAD, bodies.LARGEST_BODY) == (16 * 1024, 4096)
     assert (connection.HEAD_TIME, bodies.BODY_TIME, stream.WRITE_TIME, stream.HEARTBEAT) == (5.0, 5.0, 5.0, 5.0)
     assert (connection.MOST_CONNECTIONS, app.MOST_STREAMS) == (100, 32)
-    assert (looking.QUICKEST, looking.MOST_RUNS, asking.MOST_CHOSEN_KEYS, asking.MOST_EVENTS) == (0.25, 20, 20, 200)
+    assert (looking.QUICKEST, looking.MOST_RUNS, asking.MOST_CHOSEN_KEYS, asking.MOST_EVENTS) == (0.5, 20, 20, 200)

@@ -1,7 +1,7 @@
 """What is shown now, taken once for all who look.
 
 Whoever looks asks for the view. One that is fresh enough is shared; else the first who asks has a new one taken
-and the others join. So a run is looked at four times a second at most, whether one or a hundred look, and not at
+and the others join. So a run is looked at twice a second at most, whether one or a hundred look, and not at
 all when nobody does. A view that is dear to take (a thousand keys) or to send (many who look) is taken less often, so
 that all of it stays within a small share of one core.
 """
@@ -26,11 +26,11 @@ from headgate.observe.wording import ROUTINE
 from .apart import PATIENCE, Apart, NotAnsweringError
 from .encoding import encoded
 
-QUICKEST = 0.25
+QUICKEST = 0.5
 """Seconds from one view to the next, at least."""
 SLOWEST = 5.0
-SHARE = 0.01
-"""Of one core, for taking views and sending them."""
+SHARE = 0.005
+"""Of one core, for taking views and sending them. A busy run loses more than that: it waits for Python's lock."""
 MOST_RUNS = 20
 EVENTS_A_VIEW = 100
 EVENTS_KEPT = 200

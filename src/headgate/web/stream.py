@@ -1,6 +1,6 @@
 """What the page hears while it is open, as server-sent events.
 
-    snapshot    the chosen run as it is and the heads of the others; at most four times a second, and only if it changed
+    snapshot    the chosen run as it is and the heads of the others; at most twice a second, and only if it changed
     events      what happened since in the chosen run
     timelines   what is new in the charts of the chosen keys, at most once a second
     heartbeat   nothing, if there was nothing else for a while

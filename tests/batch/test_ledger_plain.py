@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.batch import sqlite_ledger
-from headgate.batch.ledger import Change, Claim, Row, RowState
+from headgate.batch.ledger import Change, Claim, LedgerError, Row, RowState
 from headgate.batch.sqlite_ledger import SqliteLedger
 
 ROWS = [Row(index, f"name-{index}", bytes([index]) * 16) for index in range(6)]
@@ -93,3 +94,69 @@ def test_a_block_in_which_one_row_is_known_is_claimed_row_by_row(tmp_path: Path)
     claims = asyncio.run(scenario())
     assert claims[2] is RowState.DONE
     assert [claim.fence for claim in claims if isinstance(claim, Claim)] == [1] * 5
+
+
+def test_whatever_way_they_go_each_step_is_passed_once(tmp_path: Path) -> None:
+    passed: list[str] = []
+
+    async def scenario() -> None:
+        ledger = SqliteLedger(tmp_path / "book", passing=passed.append)
+        await ledger.begin({})
+        first, second, third, *_ = await ledger.claim(ROWS)
+        passed.clear()
+        await ledger.record_all([done(first)])
+        await ledger.record_all([done(second, state=RowState.FAILED, reason="transient: no")])
+        await ledger.record_all([done(third), done(third)])
+        await ledger.claim(ROWS)
+        assert passed == [*["commit", "committed"] * 3, "claim", "committed"]
+        await ledger.close()
+
+    asyncio.run(scenario())
+
+
+def test_lots_that_come_together_are_one_transaction_and_leave_the_same_book(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Row(index, f"name-{index}", bytes([index]) * 16) for index in range(60)]
+
+    async def scenario(path: Path) -> list[Any]:
+        passed: list[str] = []
+        ledger = SqliteLedger(path, wall=lambda: 1000.0, passing=passed.append)
+        await ledger.begin({})
+        claims = await ledger.claim(rows)
+        passed.clear()
+        lots = [[done(claim) for claim in claims[at : at + 20]] for at in (0, 20, 40)]
+        lots[1][3].fence = 0
+        kept = await asyncio.gather(*map(ledger.record_all, lots))
+        assert passed == ["commit", "committed"]
+        await ledger.close()
+        return kept
+
+    short = asyncio.run(scenario(tmp_path / "short"))
+    monkeypatch.setattr(sqlite_ledger, "finish_all", lambda book, changes: None)
+    assert short == asyncio.run(scenario(tmp_path / "long"))
+    assert [lot.count(False) for lot in short] == [0, 1, 0]
+    assert everything(tmp_path / "short") == everything(tmp_path / "long")
+
+
+def test_a_file_that_cannot_be_written_is_told_once_and_to_all(tmp_path: Path) -> None:
+    """Each attempt would wait for the lock; here the file is what another program holds."""
+
+    async def scenario() -> list[Any]:
+        ledger = SqliteLedger(tmp_path / "book")
+        await ledger.begin({})
+        first, *_ = await ledger.claim(ROWS[:3])
+        assert ledger._writing is not None
+        ledger._writing.execute("PRAGMA busy_timeout = 1")
+        with contextlib.closing(sqlite3.connect(tmp_path / "book", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            calls = (ledger.claim(ROWS[3:]), ledger.record(done(first)), ledger.note("a", "b"))
+            told = await asyncio.gather(*calls, return_exceptions=True)
+            other.execute("ROLLBACK")
+        assert await ledger.record(done(first))
+        await ledger.close()
+        return told
+
+    told = asyncio.run(scenario())
+    assert [type(one) for one in told] == [LedgerError] * 3
+    assert len({str(one) for one in told}) == 1

@@ -75,6 +75,11 @@ class Book:
         self.totals: defaultdict[str, float] = defaultdict(float)
         self._living: dict[int, bool] = {}
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether rows are at hand that may be changed: then it is not the file that knows how they stand."""
+        return bool(self._entries)
+
     def load(self, indexes: Iterable[int]) -> None:
         """Have these rows at hand, as far as they are known, when the first of them is needed."""
         self._wanted.update(indexes)

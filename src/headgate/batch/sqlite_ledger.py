@@ -24,7 +24,7 @@ from .sqlite_alive import Life, is_alive
 from .sqlite_book import Book
 from .sqlite_file import in_words, open_to_read, open_to_write
 from .sqlite_identity import take_identity
-from .sqlite_plain import claim_new, finish_all, prepare
+from .sqlite_plain import claim_new, finish_all, is_plain, prepare
 from .sqlite_reading import read_counts, read_final, read_note, read_unclaimed, read_unfinished
 from .sqlite_writer import Writer
 from .steps import Pass, chosen_end
@@ -94,9 +94,18 @@ class SqliteLedger:
         return (await self.record_all((change,)))[0]
 
     async def record_all(self, changes: Sequence[Change]) -> list[bool]:
-        return await self._write().submit(
+        plain = [change for change in changes if is_plain(change)]
+        if len(plain) in (0, len(changes)):
+            return await self._record_lot(changes, bool(plain))
+        odd = [change for change in changes if not is_plain(change)]
+        kept = await asyncio.gather(self._record_lot(plain, True), self._record_lot(odd, False))
+        of_plain, of_odd = map(iter, kept)
+        return [next(of_plain if is_plain(change) else of_odd) for change in changes]
+
+    def _record_lot(self, changes: Sequence[Change], are_plain: bool) -> asyncio.Future[list[bool]]:
+        return self._write().submit(
             lambda book: book.record(changes),
-            plainly=lambda book: finish_all(book, changes),
+            plainly=(lambda book: finish_all(book, changes)) if are_plain else None,
             about=[change.index for change in changes],
         )
 

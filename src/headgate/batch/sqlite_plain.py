@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from .sqlite_book import Book
 
 LARGEST_LOT = 2048
-"""Values of a statement: at most 32,766, of which a row has up to nine."""
+"""Rows; a statement holds at most 32,766 values, and a row has up to nine."""
+MOST_TOTALS = 16
+"""Totals in a lot; there are six, and a few more where rows have waited for several things."""
 
 VIEWS = (
     """
@@ -76,6 +78,8 @@ def prepare(connection: sqlite3.Connection) -> None:
 
 def claim_new(book: Book, rows: Sequence[Row]) -> list[Claim | RowState] | None:
     """Claim rows that nobody has seen before; None, and nothing is written, if any is in the book."""
+    if not rows:
+        return []
     values: list[Any] = []
     for row in rows:
         values += (row.index, storable(row.key), row.digest, book.process)
@@ -84,9 +88,7 @@ def claim_new(book: Book, rows: Sequence[Row]) -> list[Claim | RowState] | None:
 
 
 def finish_all(book: Book, changes: Sequence[Change]) -> list[bool] | None:
-    """Write down rows that are done, all of them plain; None, and nothing is written, if any was not newly claimed."""
-    if not all(map(_is_plain, changes)):
-        return None
+    """Write down rows that are done and plain; None, and nothing is written, if any was not newly claimed."""
     now = book.wall()
     values: list[Any] = []
     for one in changes:
@@ -102,8 +104,8 @@ def finish_all(book: Book, changes: Sequence[Change]) -> list[bool] | None:
 
 def _put(book: Book, view: str, width: int, values: list[Any]) -> bool:
     rows = len(values) // width
-    size = 1 << (rows - 1).bit_length()
-    if size > LARGEST_LOT:
+    size = MOST_TOTALS + (1 << max(0, rows - MOST_TOTALS - 1).bit_length())  # lots are of few sizes, filled up
+    if size > LARGEST_LOT + MOST_TOTALS or book.is_begun:
         return False
     values += [None] * (width * (size - rows))
     try:
@@ -120,9 +122,12 @@ def _statement(view: str, width: int, size: int) -> str:
     return f"INSERT INTO {view} VALUES {rows}"  # noqa: S608 - the names are ours
 
 
-def _is_plain(change: Change) -> bool:
+def is_plain(change: Change) -> bool:
+    """Whether the row may be one that was done at the first try."""
     return (
         change.state is RowState.DONE
+        and change.attempts <= 1
+        and not change.rate_limited
         and not change.reason
         and not change.ready_at > 0
         and change.tokens <= MOST_TOKENS
@@ -140,7 +145,7 @@ def _totals(changes: Sequence[Change]) -> dict[str, float]:
         "state.leased": -len(changes),
         "state.done": len(changes),
         "attempts": sum([one.attempts for one in changes]),
-        "tokens": sum([one.tokens for one in changes]),
+        "tokens": float(sum([one.tokens for one in changes])),
         "cost": sum([one.cost for one in changes]),
         **waited,
     }

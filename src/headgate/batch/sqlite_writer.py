@@ -6,7 +6,7 @@ waits for its own to be on disk.
 
     tasks --submit--> gathered during a turn of the loop --> queue --> thread: BEGIN, all of it, COMMIT --> tasks
 
-What is so plain that it makes one statement goes by itself, if it is alone: the statement is the transaction.
+A lot that is so plain that it makes one statement goes by itself, if it is alone: the statement is the transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import contextlib
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
@@ -41,23 +41,26 @@ class Written(Protocol):
 T = TypeVar("T")
 B = TypeVar("B", bound=Written)
 
+FEW = 16
+"""Rows that are not worth a statement of their own in a transaction with others."""
 MOST_PER_COMMIT = 1024
 """Jobs in one transaction; as many may wait as there are tasks that wait."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job(Generic[B]):
     work: Callable[[B], Any]
     """Does it all or raises ``LedgerError`` before it has done anything."""
     plainly: Callable[[B], Any] | None
-    """Does the same in one statement, out of any transaction; returns None where it cannot and did nothing."""
-    about: Iterable[int]
+    """Does the same in one statement, which may be all of a transaction; None if it cannot, and nothing is done."""
+    about: Collection[int]
     """The rows it is about."""
     lasting: bool
     """Whether it must survive a power cut; if not, it survives the death of the process."""
     step: str
     future: asyncio.Future[Any]
     outcome: Any = None
+    has_passed: bool = False
 
 
 class Writer(Generic[B]):
@@ -85,7 +88,7 @@ class Writer(Generic[B]):
         work: Callable[[B], T],
         *,
         plainly: Callable[[B], T | None] | None = None,
-        about: Iterable[int] = (),
+        about: Collection[int] = (),
         lasting: bool = True,
         step: str = "commit",
     ) -> asyncio.Future[T]:
@@ -127,20 +130,18 @@ class Writer(Generic[B]):
                 return
 
     def _commit(self, jobs: list[Job[B]]) -> None:
-        """A job that is alone of its kind goes plainly, if it can; many share the price of one transaction."""
-        alone = {step for step, jobs_of_it in Counter(job.step for job in jobs).items() if jobs_of_it == 1}
-        rest = [job for job in jobs if job.step not in alone or not self._did([job], self._do_plainly)]
-        if rest:
-            self._did(rest, self._do_together)
+        """A lot that is alone of its kind goes plainly, if it can; many share the price of one transaction.
 
-    def _did(self, jobs: list[Job[B]], do: Callable[[list[Job[B]]], bool]) -> bool:
-        """Do that; if it fails, nothing is done and all are told why."""
-        book, connection = self._book, self._book.connection
+        None of these jobs has been answered yet, so none stands on another, and their order is ours to choose.
+        """
+        book, connection, undone = self._book, self._book.connection, list(jobs)
+        lots = Counter(job.step for job in jobs if job.plainly is not None)
         try:
-            self._be_lasting(self._fully and any(job.lasting for job in jobs))
-            is_done = do(jobs)
-            if is_done and self._passing:
-                self._passing("committed")
+            for job in jobs:
+                if lots[job.step] == 1 and self._did_plainly(job):
+                    undone.remove(job)
+            if undone:
+                self._do_together(undone)
         except Exception as error:
             book.forget()
             with contextlib.suppress(sqlite3.Error):
@@ -148,32 +149,39 @@ class Writer(Generic[B]):
                     connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error | OSError):
                 error = self._in_words(error, book.path)
-            for job in jobs:
+            for job in undone:
                 job.outcome = LedgerError(*error.args) if isinstance(error, LedgerError) else error
-            return True
-        return is_done
 
-    def _do_plainly(self, jobs: list[Job[B]]) -> bool:
-        (job,) = jobs
-        if job.plainly is None:
+    def _did_plainly(self, job: Job[B]) -> bool:
+        if job.plainly is None or self._book.connection.in_transaction:
             return False
-        self._pass(jobs)
+        self._be_lasting(self._fully and job.lasting)
+        self._pass([job])
         job.outcome = job.plainly(self._book)
-        return job.outcome is not None
+        if job.outcome is None:
+            return False
+        if self._passing:
+            self._passing("committed")
+        return True
 
-    def _do_together(self, jobs: list[Job[B]]) -> bool:
+    def _do_together(self, jobs: list[Job[B]]) -> None:
         book, connection = self._book, self._book.connection
+        self._be_lasting(self._fully and any(job.lasting for job in jobs))
         connection.execute("BEGIN IMMEDIATE")
         book.load({index for job in jobs for index in job.about})
         for job in jobs:
             try:
-                job.outcome = job.work(book)
+                if job.plainly is not None and len(job.about) > FEW and len(jobs) > 1:
+                    job.outcome = job.plainly(book)
+                if job.outcome is None:
+                    job.outcome = job.work(book)
             except LedgerError as error:
                 job.outcome = error
         book.flush()
         self._pass(jobs)
         connection.execute("COMMIT")
-        return True
+        if self._passing:
+            self._passing("committed")
 
     def _be_lasting(self, lasting: bool) -> None:
         wanted = "FULL" if lasting else "NORMAL"
@@ -183,8 +191,10 @@ class Writer(Generic[B]):
 
     def _pass(self, jobs: list[Job[B]]) -> None:
         if self._passing:
-            for step in {job.step for job in jobs}:
+            for step in {job.step for job in jobs if not job.has_passed}:
                 self._passing(step)
+            for job in jobs:
+                job.has_passed = True
 
 
 def _tell(jobs: list[Job[Any]]) -> None:

@@ -5,10 +5,10 @@ Without it there is nothing to pass: whoever has steps asks once for ``chosen_en
 
 | step      | passed by | when                                                          |
 |-----------|-----------|---------------------------------------------------------------|
-| claim     | ledger    | rows are claimed, not yet committed                           |
+| claim     | ledger    | rows are being claimed, nothing is committed yet              |
 | send      | runner    | a row is claimed, its call not yet sent                       |
 | receive   | runner    | the answer is there, nothing is recorded                      |
-| commit    | ledger    | results are in the transaction, not yet committed             |
+| commit    | ledger    | results are being recorded, nothing is committed yet          |
 | committed | ledger    | they are on disk, nobody knows it yet                         |
 | write     | output    | lines are written, the checkpoint does not know it yet        |
 """

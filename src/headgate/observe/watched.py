@@ -4,7 +4,7 @@
         await job.run()
 
 It listens to everything that happens, looks at the run once a second to remember how its keys have been going, and
-makes a snapshot when somebody asks; never so often that it takes more than a fiftieth of the time, however many ask.
+makes a snapshot when somebody asks; never so often that it takes more than a hundredth of the time, however many ask.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LOOK_EVERY = 0.25
 """Seconds between two looks of the thread that looks by itself."""
 FRESH_FOR = 0.2
 """Seconds for which a snapshot is good enough for the next who asks ..."""
-SHARE = 50.0
+SHARE = 100.0
 """... or so many times as long as it took to make."""
 LONGEST_STALE = 5.0
 MOST_COMPLAINTS = 20

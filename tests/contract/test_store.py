@@ -8,6 +8,8 @@ from headgate.core.sharing.desk import LEADER_SILENT, MOST_NOTES
 from headgate.core.sharing.seat import LIVE, TERM
 from headgate.core.sharing.visit import Publication
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 SECRET = "sk-live-4242424242424242"
 
 

@@ -186,7 +186,7 @@ class TestProgram:
         clock = VirtualClock()
         watched = Watched(progress=lambda: clock.advance(0.04) or ProgressLine(), clock=clock)
         first = watched.snapshot()
-        clock.advance(1.9)
+        clock.advance(3.9)
         assert watched.snapshot() is first
         clock.advance(0.2)
         assert watched.snapshot() is not first

@@ -11,6 +11,8 @@ import trustme
 from headgate.core.sharing.visit import Publication
 from headgate.stores.contract import StoreDown
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 RIGHTS = "~headgate:* +evalsha +eval +set +hget +hmget +hset +hdel +expire +time +select +scan"
 """All that a user needs."""
 

@@ -14,6 +14,8 @@ from headgate.core.sharing.visit import Publication, Terms, Visit
 from headgate.stores.redis import _message, _reply
 from headgate.stores.redis_scripts import VISIT
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 VISITS = 600
 AT_ONCE = 100
 START = 1_700_000_000.0

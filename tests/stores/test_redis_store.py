@@ -13,6 +13,8 @@ from headgate.stores.contract import StoreDown
 from headgate.stores.memory import MemoryStore
 from headgate.stores.redis_scripts import VISIT
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 DAY = 86_400
 
 

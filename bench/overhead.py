@@ -1,17 +1,17 @@
-"""What looking on costs: `python -m bench.overhead [permit|page|batch ...] [--write]`.
+"""What looking on costs: `python -m bench.overhead [permit|job ...] [--write]`.
 
 | figure | what is timed                                                                                             |
 |--------|-----------------------------------------------------------------------------------------------------------|
 | permit | acquire and report, beside the same code with all that tells events cut out of it (the cut is made from the |
 |        | source, so it is always that of the code beside it); at most 3 % more where nobody listens                 |
-| page   | a job over loopback with its page on: seconds in which somebody reads it beside seconds in which nobody     |
-|        | does, in the same run; at most 2 % more                                                                    |
-| batch  | a whole job over loopback, file to file, with log, metrics and the page on, one reader of its stream and a  |
-|        | scrape a second, beside the same job with nobody looking; at most 5 % more                                 |
+| job    | a job over loopback, file to file, with its page and one who reads it (at most 2 % more), and with log,    |
+|        | metrics, the page, its reader and a scrape a second (at most 5 % more); the log is read at INFO, which      |
+|        | leaves out what every row does                                                                             |
 
-Contenders take turns. Of a permit the lowest of many rounds counts; of a job, which is too long to find the machine at
-rest, the median of what each round makes of the two. The clock is the processor time of the whole process: threads of
-ours count, other programs do not. `--write` keeps a run in `bench/OVERHEAD.md`.
+Contenders take turns. Of a permit the lowest of many rounds counts. Of a job there are two parts: what telling costs
+its own thread, found by switching it on and off ten times a second (a machine has moods that last longer than that),
+and what the threads of those take who look on, which the system counts. The clock is the processor's time: other
+programs do not count. `--write` keeps a run in `bench/OVERHEAD.md`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,14 +50,18 @@ from headgate.observe.prometheus import Prometheus
 from headgate.observe.watched import Watched
 from headgate.web import serve as serve_page
 
-from .batch import finish, job_of, make_rows, serve
+from .batch import job_of, make_rows, serve
 from .contenders import ours
 from .measure import Contender, interleave
 
 RESULTS = Path(__file__).with_name("OVERHEAD.md")
-PERMIT_MARK, PAGE_MARK, BATCH_MARK = 1.03, 1.02, 1.05
-WINDOW = 2.0
-"""Seconds in which somebody reads the page, and as many in which nobody does."""
+PERMIT_MARK, PAGE_MARK, ALL_MARK = 1.03, 1.02, 1.05
+WINDOW = 10.0
+"""Seconds in which one and the same looks on ..."""
+SETTLING = 0.3
+"""... after so many in which it comes."""
+MOMENT = 0.1
+"""Seconds for which the job tells those who look on what it does, or does not."""
 STRATEGIES = ("fixed", "adaptive")
 TELLING = frozenset(("before", "ended", "asked", "tell"))
 """The names by which what tells events is known in the code that ends a permit."""
@@ -173,46 +178,73 @@ def permit(rounds: int) -> dict[str, float]:
     return lowest
 
 
-# ---------------------------------------------------------------------- a batch
+# ---------------------------------------------------------------------- a job
 
 
-def look_on(url: str) -> None:
-    """One browser: the page's stream, and a scrape each second, until it is ended."""
-    browser, base = open_browser(url)
-    scrape_at = 0.0
+def look_on(url: str, scrapes: bool) -> None:
+    """One browser: the page's stream, and where it ``scrapes`` the metrics each second, until it is ended."""
+    import urllib.request
+    from http.cookiejar import CookieJar
+
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+    browser.open(url, timeout=10).read()
+    base, scrape_at = url.partition("?")[0], 0.0
     with browser.open(f"{base}api/stream", timeout=10) as stream:
         for number, _ in enumerate(stream):
-            if time.monotonic() >= scrape_at:
+            if scrapes and time.monotonic() >= scrape_at:
                 scrape_at = time.monotonic() + 1.0
                 browser.open(f"{base}metrics", timeout=10).read()
             if not number:
                 print("looking", flush=True)
 
 
+Switch = Callable[[bool], None]
+"""Lets the job tell those who look on of what it does, or not; their threads go on either way."""
+
+
+def switch_of(job: Job, metrics: Prometheus | None = None) -> Switch:
+    listeners = {part: part.on_event for part in (job.runner, job.runner.limiter)}
+
+    def switch(on: bool) -> None:
+        for part, listener in listeners.items():
+            part.on_event = listener if on else None
+        if metrics is not None:
+            job.runner.limiter.unwatch(metrics)  # else it would be told twice
+            if on:
+                job.runner.limiter.watch(metrics)
+
+    return switch
+
+
 @contextmanager
-def observed(job: Job, folder: Path) -> Iterator[None]:
-    """The job with everything on."""
-    with ExitStack() as stack:
-        watched = stack.enter_context(Watched(job=job))
-        stack.enter_context(logged(watched, folder))
+def page_on(job: Job, folder: Path) -> Iterator[Switch]:
+    """The page, with one reader."""
+    with Watched(job=job) as watched, serve_page(watched) as served, looker(served.url, scrapes=False):
+        yield switch_of(job)
+
+
+@contextmanager
+def all_on(job: Job, folder: Path) -> Iterator[Switch]:
+    """The log, metrics, the page, one reader of it and one scrape a second."""
+    with Watched(job=job) as watched, logged(watched, folder):
         metrics = Prometheus(watched)
         metrics.instrument(job.runner)
-        served = stack.enter_context(serve_page(watched, metrics=metrics))
-        looker = stack.enter_context(beside(f"look_on({served.url!r})"))
-        assert looker.stdout is not None
-        assert looker.stdout.readline() == b"looking\n"
-        yield
-        assert b"headgate_calls_total{" in metrics.text()
+        try:
+            with serve_page(watched, metrics=metrics) as served, looker(served.url, scrapes=True):
+                yield switch_of(job, metrics)
+            assert b"headgate_calls_total{" in metrics.text()
+        finally:
+            job.runner.limiter.unwatch(metrics)
 
 
 @contextmanager
-def beside(call: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does this until it is not wanted any more."""
-    script = f"import bench.overhead as it; it.{call}"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
+def looker(url: str, *, scrapes: bool) -> Iterator[None]:
+    script = f"import bench.overhead as it; it.look_on({url!r}, {scrapes})"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
         try:
-            yield process
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"looking\n"
+            yield
         finally:
             process.kill()
 
@@ -232,13 +264,6 @@ def logged(watched: Watched, folder: Path) -> Iterator[None]:
         handler.close()
 
 
-async def _timed(job: Job) -> tuple[float, float]:
-    """Seconds of processor time, and of real time."""
-    used, began = time.process_time(), time.perf_counter()
-    await finish(job)
-    return time.process_time() - used, time.perf_counter() - began
-
-
 @contextmanager
 def loopback(rows: int) -> Iterator[tuple[Path, str]]:
     """A folder with so many rows, and the address of a server for them."""
@@ -254,82 +279,73 @@ def loopback(rows: int) -> Iterator[tuple[Path, str]]:
         server.kill()
 
 
-def batch(rounds: int, rows: int) -> dict[str, list[float]]:
-    """Microseconds a row in each round, by who looks on."""
-    times: dict[str, list[float]] = {}
-    with loopback(rows) as (folder, url):
-        for turn in range(rounds):
-            for name in ("nobody", "all") if turn % 2 else ("all", "nobody"):
-                for path in folder.glob("out.jsonl*"):
-                    path.unlink()
-                job = job_of(folder, url)
-                with nullcontext() if name == "nobody" else observed(job, folder):
-                    took = asyncio.run(_timed(job))
-                for kind, seconds in zip(("processor", "real"), took, strict=True):
-                    times.setdefault(f"{name}, {kind}", []).append(seconds / rows * 1e6)
-    return times
+WHO = {"the page and a reader": page_on, "log, metrics, the page, a reader, scrapes": all_on}
+MARKS = dict(zip(WHO, (PAGE_MARK, ALL_MARK), strict=True))
 
 
-# ---------------------------------------------------------------------- the page
+@dataclass(slots=True)
+class Looked:
+    """What was found while somebody looked on."""
+
+    rows: list[tuple[float, float]] = field(default_factory=list)
+    """Seconds of a row in the job's own thread, with telling and without, in neighbouring moments."""
+    threads: float = 0.0
+    """Seconds that the threads of those took who looked on ..."""
+    used: float = 0.0
+    """... and the whole process."""
 
 
-def open_browser(url: str) -> tuple[Any, str]:
-    """One that has been let in, and where the page's parts are."""
-    import urllib.request
-    from http.cookiejar import CookieJar
-
-    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-    browser.open(url, timeout=10).read()
-    return browser, url.partition("?")[0]
-
-
-def look_when_told(url: str) -> None:
-    """At each line that comes, read the page's stream for a while, and say when that begins and ends."""
-    browser, base = open_browser(url)
-    for _ in sys.stdin:
-        with browser.open(f"{base}api/stream", timeout=10) as stream:
-            stream.readline()
-            print("looking", flush=True)
-            ends_at = time.monotonic() + WINDOW
-            while time.monotonic() < ends_at and stream.readline():
-                pass
-            print("looked", flush=True)
-
-
-def page(rounds: int) -> list[tuple[float, float]]:
-    """Processor time a row, in microseconds: while somebody reads the page, and before and after that."""
-    unread: list[float] = []
-    read: list[float] = []
-    with ExitStack() as stack:
-        folder, url = stack.enter_context(loopback(int(rounds * 2 * WINDOW * 12_000)))
+def looked_on(rounds: int) -> dict[str, Looked]:
+    found = {name: Looked() for name in WHO}
+    with loopback(int((rounds + 1) * len(WHO) * (WINDOW + 2) * 10_000)) as (folder, url):
         job = job_of(folder, url)
-        served = stack.enter_context(serve_page(stack.enter_context(Watched(job=job))))
-        looker = stack.enter_context(beside(f"look_when_told({served.url!r})"))
-        to, of = looker.stdin, looker.stdout
-        assert to is not None
-        assert of is not None
+        own = time.pthread_getcpuclockid(threading.get_ident())
 
-        def cost_of(wait: Callable[[], object]) -> float:
-            used, calls = time.process_time(), job.runner.report.calls
-            wait()
-            return 1e6 * (time.process_time() - used) / (job.runner.report.calls - calls)
+        def row() -> float:
+            """What one costs the job's own thread for a moment."""
+            used, calls, done = time.clock_gettime(own), job.runner.report.calls, 0
+            while not done:  # a disk may keep everybody waiting
+                time.sleep(MOMENT)
+                done = job.runner.report.calls - calls
+            return (time.clock_gettime(own) - used) / done
+
+        def look(one: Looked, switch: Switch) -> None:
+            threads, used, ends_at = time_of_onlookers(), time.process_time(), time.monotonic() + WINDOW
+            while time.monotonic() < ends_at:
+                pair = {}
+                for on in (True, False) if len(one.rows) % 2 else (False, True):
+                    switch(on)
+                    pair[on] = row()
+                one.rows.append((pair[True], pair[False]))
+            switch(True)
+            one.threads += time_of_onlookers() - threads
+            one.used += time.process_time() - used
 
         def take_turns() -> None:
-            time.sleep(WINDOW)
-            for _ in range(rounds):
-                unread.append(cost_of(lambda: time.sleep(WINDOW)))
-                to.write(b"look\n")
-                to.flush()
-                of.readline()
-                read.append(cost_of(of.readline))
-            unread.append(cost_of(lambda: time.sleep(WINDOW)))
-            job.stop("measured")
+            try:
+                for turn in range(-1, rounds):
+                    for name in WHO:
+                        with WHO[name](job, folder) as switch:
+                            time.sleep(SETTLING)
+                            look(found[name] if turn >= 0 else Looked(), switch)  # the first round is for warming up
+            finally:
+                job.stop("measured")
 
-        turns = threading.Thread(target=take_turns, daemon=True)
-        turns.start()
-        asyncio.run(job.run())
-        turns.join()
-    return [(one, (before + after) / 2) for one, (before, after) in zip(read, pairwise(unread), strict=True)]
+        with ThreadPoolExecutor(1) as beside:
+            turns = beside.submit(take_turns)
+            asyncio.run(job.run())
+            turns.result()
+    return found
+
+
+def time_of_onlookers() -> float:
+    """Seconds of processor time that no thread of the job took; some of those who look on live but a moment."""
+    used = time.process_time()
+    for thread in threading.enumerate():
+        if thread.ident is not None and not thread.name.startswith(("headgate-observe", "headgate-web")):
+            with suppress(OSError):  # it has just ended
+                used -= time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+    return used
 
 
 # ---------------------------------------------------------------------- telling it
@@ -350,58 +366,39 @@ def permit_table(lowest: dict[str, float]) -> list[str]:
     return lines
 
 
-def batch_table(times: dict[str, list[float]], rows: int) -> list[str]:
-    lines = [f"## A job of {rows:,} rows over loopback", ""]
-    lines += ["| who looks on | processor, us a row: lowest (median) | real |", "|---|---|---|"]
-    for name, words in (("nobody", "nobody"), ("all", "log, metrics, page with a reader, scrapes")):
-        processor, real = times[f"{name}, processor"], times[f"{name}, real"]
-        cells = [f"{min(one):.1f} ({median(one):.1f})" for one in (processor, real)]
-        lines.append(f"| {words} | {cells[0]} | {cells[1]} |")
-    pairs = zip(times["all, processor"], times["nobody, processor"], strict=True)
-    usual = median(looked_at / alone for looked_at, alone in pairs)
-    lowest = min(times["all, processor"]) / min(times["nobody, processor"])
-    rounds = len(times["all, real"])
-    lines += ["", f"- processor time, median of the ratios of {rounds} pairs: {judged(usual, BATCH_MARK)}"]
-    lines += [f"- lowest beside lowest: {100 * (lowest - 1):+.1f} %"]
-    return lines
-
-
-def page_table(pairs: list[tuple[float, float]]) -> list[str]:
-    read, unread = ([pair[which] for pair in pairs] for which in (0, 1))
-    ratios = sorted(one / other for one, other in pairs)
-    quarter = len(ratios) // 4
-    return [
-        f"## {len(pairs)} times {WINDOW:g} s of a job over loopback with its page on",
-        "",
-        "| the page | processor, us a row: lowest (median) |",
-        "|---|---|",
-        f"| nobody reads it | {min(unread):.1f} ({median(unread):.1f}) |",
-        f"| somebody does | {min(read):.1f} ({median(read):.1f}) |",
-        "",
-        f"- median of the ratios: {judged(median(ratios), PAGE_MARK)}; half of them lie between "
-        f"{100 * (ratios[quarter] - 1):+.1f} and {100 * (ratios[-1 - quarter] - 1):+.1f} %",
+def job_table(found: dict[str, Looked]) -> list[str]:
+    lines = ["## A job over loopback: what a row costs more, and what the threads of those take who look on", ""]
+    lines += [
+        "| who looks on | a row, us | telling | give or take | threads | together |",
+        "|---|---|---|---|---|---|",
     ]
+    for name, one in found.items():
+        ratios = sorted(told / untold for told, untold in one.rows)
+        telling, quarter = median(ratios) - 1, len(ratios) // 4
+        unsure = 1.25 * (ratios[-1 - quarter] - ratios[quarter]) / 1.35 / len(ratios) ** 0.5
+        threads = one.threads / (one.used - one.threads)
+        cells = [name, f"{1e6 * median(untold for _, untold in one.rows):.1f}", f"{100 * telling:+.2f} %"]
+        cells += [f"{100 * unsure:.2f}", f"{100 * threads:+.2f} %", judged(1 + telling + threads, MARKS[name])]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", f"{min(len(one.rows) for one in found.values()):,} pairs of moments of {MOMENT:g} s each."]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.overhead", description="Measure what looking on costs.")
-    parser.add_argument("figures", nargs="*", choices=["permit", "page", "batch", []], help="some of them; all")
+    parser.add_argument("figures", nargs="*", choices=["permit", "job", []], help="some of them; all")
     parser.add_argument("--rounds", type=int, default=0, help="instead of each figure's own number")
-    parser.add_argument("--rows", type=int, default=20_000, help="of the job")
     parser.add_argument("--write", action="store_true", help=f"write a run of all to {RESULTS.name}")
     arguments = parser.parse_args()
-    figures = arguments.figures or ["permit", "page", "batch"]
-    if arguments.write and len(figures) < 3:
+    figures = arguments.figures or ["permit", "job"]
+    if arguments.write and len(figures) < 2:
         parser.error("--write is for a run of all figures")
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
     where = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     text = ["# What looking on costs", "", f"Headgate {__version__}, {when} UTC, {where}; `python -m bench.overhead`."]
     if "permit" in figures:
         text += ["", *permit_table(permit(arguments.rounds or 40))]
-    if "page" in figures:
-        text += ["", *page_table(page(arguments.rounds or 30))]
-    if "batch" in figures:
-        text += ["", *batch_table(batch(arguments.rounds or 12, arguments.rows), arguments.rows)]
+    if "job" in figures:
+        text += ["", *job_table(looked_on(arguments.rounds or 20))]
     print("\n".join(text))
     if arguments.write:
         RESULTS.write_text("\n".join(text) + "\n")

@@ -19,7 +19,7 @@ from .core.control.aimd import Aimd, AimdPolicy
 from .core.control.fixed import Fixed
 from .core.control.gradient import Gradient, GradientPolicy
 from .core.control.protocol import Controller
-from .core.gate import FASTEST, GatePolicy
+from .core.gate_policy import FASTEST, GatePolicy
 from .core.window import MOST_BUCKETS
 from .errors import ConfigError
 from .wire.redaction import redact

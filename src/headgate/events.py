@@ -78,6 +78,12 @@ class ResilienceEvent:
 
 
 def is_wanted(listener: object, kind: str) -> bool:
-    """Whether to make an event of this kind: a listener that hears too many of them says so (``wants``)."""
+    """Whether to make an event of this kind now: a listener that hears too many of them says so (``wants``). It is told
+    of those that are not made (``missed``), so whoever asks must make it or not, as the answer says."""
     wants = getattr(listener, "wants", None)
-    return wants is None or wants(kind)
+    if wants is None or wants(kind):
+        return True
+    missed = getattr(listener, "missed", None)
+    if missed is not None:
+        missed(kind, 1)
+    return False

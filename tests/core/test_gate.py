@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core.asking import CHECK_EVERY
 from headgate.core.breaker import BreakerPolicy
 from headgate.core.bucket import Quota
 from headgate.core.control.adaptive import Adaptive, AdaptivePolicy
@@ -18,7 +19,8 @@ from headgate.core.control.gradient import Gradient, GradientPolicy
 from headgate.core.control.protocol import Controller
 from headgate.core.decision import LONGEST_WAIT, CircuitState, Outcome, Refuse, Wait
 from headgate.core.flight import LOST_AFTER
-from headgate.core.gate import CHECK_EVERY, Gate, GatePolicy
+from headgate.core.gate import Gate
+from headgate.core.gate_policy import GatePolicy
 from headgate.core.pace import INSTANT
 from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.ticket import Ticket

@@ -20,7 +20,8 @@ from headgate.core.control.fixed import Fixed
 from headgate.core.control.gradient import Gradient, GradientPolicy
 from headgate.core.control.protocol import Controller
 from headgate.core.decision import CircuitState, Outcome, Refuse, Wait
-from headgate.core.gate import Gate, GatePolicy
+from headgate.core.gate import Gate
+from headgate.core.gate_policy import GatePolicy
 from headgate.core.pace import INSTANT
 from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.ticket import Ticket

@@ -377,7 +377,7 @@ class TestKeys:
 
     def test_memory_is_bounded_when_nobody_reports(self, shared, monkeypatch):
         monkeypatch.setattr("headgate.core.flight.A_LOT", 2_000)
-        monkeypatch.setattr("headgate.core.gate.CHECK_EVERY", 500)
+        monkeypatch.setattr("headgate.core.asking.CHECK_EVERY", 500)
         monkeypatch.setattr("headgate.core.sharing.learning.MOST_OUT", 5_000)
 
         async def main(town):

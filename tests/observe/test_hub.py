@@ -1,12 +1,16 @@
 """One stream for all events: who hears, what it costs where nobody does, and what becomes of a listener that raises."""
 
 import logging
+import threading
+from collections import Counter
 
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.events import Event
-from headgate.observe.hub import MOST_FAULTS, MOST_LISTENERS, Hub
+from headgate.events import Event, is_wanted
+from headgate.observe.attaching import Both
+from headgate.observe.hub import MOST_FAULTS, MOST_LISTENERS, MOST_MISSED, MOST_REFUSED, Hub
+from headgate.observe.ring import Ring
 from headgate.sim.virtual import VirtualClock
 
 KEY = "api.example.com"
@@ -101,6 +105,152 @@ def test_one_that_cannot_say_what_it_wants_is_left_out_and_harms_no_call(caplog)
     for number in range(1, 2 * MOST_FAULTS):
         limiter.pause(KEY, 30.0 * number)
     assert not hub.is_heard
+
+
+class Choosy:
+    """Wants what it is told to want; counts what it was asked and what it missed."""
+
+    def __init__(self, *wanted, clock=None):
+        self.wanted, self.clock, self.asked, self.heard, self.lost = set(wanted), clock, 0, [], Counter()
+
+    def wants(self, kind):
+        self.asked += 1
+        return kind in self.wanted
+
+    def missed(self, kind, count):
+        self.lost[kind] += count
+
+    def __call__(self, event):
+        self.heard.append(event.kind)
+
+
+class TestRefusal:
+    @pytest.fixture
+    def clock(self):
+        return VirtualClock(start=100.25)
+
+    @pytest.fixture
+    def one(self, clock):
+        return Choosy(clock=clock)
+
+    @pytest.fixture
+    def hub(self, one):
+        hub = Hub()
+        hub.add(one)
+        return hub
+
+    def test_a_no_of_all_holds_until_the_next_second_of_the_listeners_clock(self, hub, clock, one):
+        hub.add(other := Choosy())
+        assert not any(is_wanted(hub, "item_done") for _ in range(10_000))
+        assert (one.asked, other.asked) == (1, 1)
+        one.wanted.add("item_done")
+        clock.advance(0.74)
+        assert not hub.wants("item_done")
+        clock.advance(0.01)
+        assert hub.wants("item_done")
+        assert one.asked == 2
+
+    def test_it_is_remembered_of_each_kind_by_itself(self, hub, one):
+        one.wanted.add("held")
+        assert not hub.wants("item_done")
+        assert hub.wants("held")
+        assert hub.wants("held")
+
+    def test_somebody_new_is_asked_at_once(self, hub):
+        assert not hub.wants("item_done")
+        hub.add(new := Choosy("item_done"))
+        assert hub.wants("item_done")
+        hub.remove(new)
+        assert not hub.wants("item_done")
+
+    def test_asking_counts_nothing_and_what_was_not_made_is_counted_before_what_comes_next(self, hub, one):
+        hub.wants("item_done")
+        for kind in ["item_done"] * 7 + ["page"]:
+            assert not is_wanted(hub, kind)
+        hub(event())
+        assert one.lost == {"item_done": 7, "page": 1}
+        hub.count_missed()
+        assert one.lost.total() == 8
+
+    def test_each_is_told_what_it_missed_while_it_listened(self, hub, one):
+        is_wanted(hub, "item_done")
+        hub.add(other := Choosy())
+        is_wanted(hub, "item_done")
+        hub.remove(one)
+        is_wanted(hub, "item_done")
+        hub.count_missed()
+        assert (one.lost["item_done"], other.lost["item_done"]) == (2, 2)
+
+    @pytest.mark.parametrize("between", [lambda inner: inner, lambda inner: Both(Choosy(), inner)])
+    def test_through_another_hub_or_a_pair_none_is_lost_or_counted_twice(self, hub, one, between):
+        outer = Hub()
+        outer.add(between(hub))
+        for _ in range(1_000):
+            assert not is_wanted(outer, "item_done")
+        outer.count_missed()
+        hub.count_missed()
+        assert one.lost["item_done"] == 1_000
+
+    def test_what_another_wanted_was_not_missed(self, hub, one):
+        heard = []
+        both = Both(heard.append, hub)
+        for _ in range(100):
+            assert is_wanted(both, "item_done")
+            both(event("item_done"))
+        hub.count_missed()
+        assert len(heard) == len(one.heard) == 100
+        assert not one.lost
+
+    def test_not_many_wait_to_be_counted(self, hub):
+        for _ in range(10 * MOST_MISSED):
+            is_wanted(hub, "item_done")
+            assert len(hub._missed) < MOST_MISSED
+
+    def test_no_more_than_so_many_kinds_are_remembered(self, hub):
+        for number in range(10 * MOST_REFUSED):
+            assert not hub.wants(f"kind {number}")
+        assert len(hub._refused_until) == MOST_REFUSED
+
+    def test_one_that_cannot_count_is_left_out_and_the_other_counts(self, hub, one, caplog):
+        class Broken(Choosy):
+            def missed(self, kind, count):
+                raise KeyError(kind)
+
+        hub.add(Broken())
+        for _ in range(MOST_FAULTS + 5):
+            is_wanted(hub, "item_done")
+            hub.count_missed()
+        assert one.lost["item_done"] == MOST_FAULTS + 5
+        assert len(hub._ears) == 1
+        assert [record.levelname for record in caplog.records].count("ERROR") == 1
+
+    def test_threads_lose_none_though_others_come_and_go(self, hub, clock):
+        ring = Ring(clock)
+        ring.wants = lambda kind: False
+        hub.add(ring)
+
+        def ask():
+            for _ in range(5_000):
+                is_wanted(hub, "item_done")
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            hub.add(passing := Choosy())
+            hub.remove(passing)
+        for thread in threads:
+            thread.join()
+        hub.remove(ring)
+        assert ring.number == ring.left_out == 20_000
+
+    def test_the_lock_of_a_hub_is_not_needed_to_ask(self, hub):
+        """A collection of garbage in the middle of ``add`` may end a permit, and that one asks."""
+        with hub._lock:
+            asked = threading.Thread(target=is_wanted, args=(hub, "item_done"))
+            asked.start()
+            asked.join(timeout=10)
+            assert not asked.is_alive()
 
 
 class TestLimiter:

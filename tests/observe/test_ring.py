@@ -7,7 +7,7 @@ import pytest
 
 from headgate.batch.report import BatchEvent
 from headgate.crawl.report import CrawlEvent
-from headgate.events import Event, ResilienceEvent
+from headgate.events import Event, ResilienceEvent, is_wanted
 from headgate.observe.hub import Hub
 from headgate.observe.ring import MOST_A_SECOND, MOST_KEPT, MOST_KINDS, Ring, chosen
 from headgate.sim.virtual import VirtualClock
@@ -166,10 +166,11 @@ def test_what_is_not_even_made_is_counted_as_left_out(clock):
     ring, hub, made = Ring(clock), Hub(), 0
     hub.add(ring)
     for _ in range(1_000):
-        if hub.wants("item_done"):
+        if is_wanted(hub, "item_done"):
             made += 1
             hub(BatchEvent(at=50.0, kind="item_done"))
     assert made == MOST_A_SECOND
+    hub.count_missed()
     assert (ring.number, ring.left_out, ring.kinds["item_done"]) == (1_000, 1_000 - MOST_A_SECOND, 1_000)
 
 
@@ -182,3 +183,15 @@ def test_another_listener_that_wants_all_gets_all(clock):
         hub(BatchEvent(at=50.0, kind="item_done"))
     assert len(heard) == ring.number == 1_000
     assert ring.left_out == 1_000 - MOST_A_SECOND
+
+
+def test_behind_a_hub_so_many_are_kept_of_each_second_of_its_own_clock(clock):
+    ring, hub = Ring(clock), Hub()
+    hub.add(ring)
+    for _ in range(10):
+        for _ in range(30):
+            if is_wanted(hub, "item_done"):
+                hub(BatchEvent(at=clock.now(), kind="item_done"))
+        clock.advance(1.0)
+    hub.count_missed()
+    assert (ring.number, ring.left_out) == (300, 10 * (30 - MOST_A_SECOND))

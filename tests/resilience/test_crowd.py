@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from headgate.core.decision import Outcome
-from headgate.core.gate import FASTEST
+from headgate.core.gate_policy import FASTEST
 from headgate.core.signal import SILENT
 from headgate.core.ticket import Ticket
 from headgate.resilience.crowd import CALM, FEW, HEADROOM, Crowd

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.core.decision import UNKNOWN
-from headgate.core.gate import FASTEST
+from headgate.core.gate_policy import FASTEST
 from headgate.core.words import span
 from headgate.credentials.record import Record
 from headgate.credentials.store import FileStore, StoreError

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.decision import UNKNOWN, Outcome, Refuse, Wait
-from ..core.gate import Gate, GatePolicy
+from ..core.gate import Gate
+from ..core.gate_policy import GatePolicy
 from ..core.signal import Limit, Signal
 from ..core.ticket import Ticket
 from ..core.words import span

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from ..config import RateLimitConfig
 from ..core.breaker import Breaker
 from ..core.decision import CircuitState
-from ..core.gate import GatePolicy
+from ..core.gate_policy import GatePolicy
 from ..errors import ConfigError, TooManyKeysError
 from ..wire.urls import group_key, host_key
 from .key_gate import KeyGate, OpenGate

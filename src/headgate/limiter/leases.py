@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Mapping
 from math import ceil
 
+from ..core.costs import NOTHING, costs_of
 from ..core.decision import NEVER, UNKNOWN
-from ..core.gate import NOTHING, GatePolicy, costs_of
+from ..core.gate_policy import GatePolicy
 from ..core.pace import INSTANT
 from ..core.sharing.granting import PERIOD, numbers_of
 from ..core.sharing.visit import MOST_ASKS, Cost, Reply, Terms

@@ -22,6 +22,7 @@ from .operating import Operating
 from .permit import Feedback, Permit
 from .serving import AGAIN
 from .snapshot import LimiterSnapshot, SharingSnapshot
+from .turns import refused_by
 from .watching import About, CallWatcher, around
 
 
@@ -184,7 +185,7 @@ class AdaptiveRateLimiter(Operating):
             objection = gate.breaker.refusal(now)
             if objection is None:
                 return
-            refusal = self._refusal(gate, objection, now)
+            refusal = refused_by(gate, objection, now)
             self._note_refusal(gate, refusal, now)
         self.tell.flush()
         raise refusal

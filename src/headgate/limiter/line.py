@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from ..core.costs import costs_of
 from ..core.decision import UNKNOWN, Wait
-from ..core.gate import costs_of
 from ..core.pace import INSTANT
 from .checks import Cost
 

@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
+from ..core.asking import Look
+from ..core.costs import NOTHING, costs_of, requests_of
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
-from ..core.gate import NOTHING, GatePolicy, costs_of, requests_of
+from ..core.gate_policy import GatePolicy
 from ..core.pace import INSTANT
 from ..core.sharing.notebook import Notebook
 from ..core.sharing.visit import NO_CAP, Cost, Reply
@@ -247,13 +249,8 @@ class NumberedGate(LeasingGate):
     def level(self, now: float) -> float:
         return min(float(self.left), self.tokens + max(0.0, now - self.filled_at) * self.rate)
 
-    @property
-    def learned_rate(self) -> float:
-        return self.rate
-
-    @property
-    def opens_at(self) -> float:
-        return self.held_until
+    def look(self) -> Look:
+        return self.rate, self.breaker.state, self.held_until
 
     def idle_from(self, now: float) -> float:
         return UNKNOWN if len(self.flight) or self.holds or self.asked else max(now, self.held_until)

@@ -23,21 +23,14 @@ from typing import TYPE_CHECKING
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
 from ..core.decision import Outcome, Refuse, Wait
-from ..core.gate import costs_of
-from ..core.pace import INSTANT
 from ..core.signal import SILENT, Signal
-from ..errors import (
-    CircuitOpenError,
-    CostTooLargeError,
-    Refused,
-    TooManyKeysError,
-    WaitTooLongError,
-)
+from ..errors import Refused, TooManyKeysError, WaitTooLongError
 from ..events import Event
+from . import turns
 from .checks import Cost, check_also, check_cost, check_wait
 from .key_gate import KeyGate
 from .keys import TIDY_STEPS, Keys
-from .line import MOST_WAITING, Line, Waiter
+from .line import Line, Waiter
 from .permit import LongPermit, Permit
 from .telling import Telling
 
@@ -132,25 +125,17 @@ class Serving:
                 if line_free and now <= give_up_at
                 else self._forecast(gates, waiter.cost, now)
             )
-            refusal: Refused | None = None
             if isinstance(decision, Permit):
                 waiter.settle(decision, None)
-            elif isinstance(decision, Refuse):
-                refusal = self._refusal(decider, decision, now)
-            elif now > give_up_at:
-                refusal = WaitTooLongError(decider.key, "the deadline has passed already")
-            elif decision.is_forecast and decision.until > give_up_at + INSTANT:
-                reason = f"the wait would be too long: {decider.reason(decision, now)}"
-                refusal = WaitTooLongError(decider.key, reason, decision.until - now)
+            elif (refusal := turns.turned_away(decider, decision, now, give_up_at)) is not None:
+                waiter.settle(None, refusal)
+                self._note_refusal(decider, refusal, now)
             else:
                 waiter.gates = gates
                 for gate in gates:
                     self._join(gate, waiter, now)
                 waiter.watch_time()
                 self._look_at_line(gates[0], now)
-            if refusal is not None:
-                waiter.settle(None, refusal)
-                self._note_refusal(decider, refusal, now)
         self._look_after_all(gates, now)
         self.tell.flush()
 
@@ -169,24 +154,12 @@ class Serving:
         else:
             self.serve(gate, now)
 
-    def _forecast(self, gates: list[KeyGate], cost: Cost, now: float) -> tuple[KeyGate, Wait | Refuse]:
+    def _forecast(self, gates: list[KeyGate], cost: Cost, now: float) -> turns.Decision:
         """When the turn of somebody who lines up now would come, and which key decides that."""
-        latest, decides = Wait(now, ""), gates[0]
-        if self.is_paused:
-            latest = Wait(now + LOOK_AGAIN, "paused")
-        for gate in gates:
-            line = gate.line
-            if line is None:
-                decision = gate.objection(now, cost)
-            elif len(line) >= MOST_WAITING:
-                return gate, Refuse("line_full", f"{MOST_WAITING} callers are waiting already")
-            else:
-                decision = gate.objection(now, cost, line.requests, line.costs)
-            if isinstance(decision, Refuse):
-                return gate, decision
-            if decision is not None and decision.until > latest.until:
-                latest, decides = decision, gate
-        return decides, latest
+        decider, decision = turns.forecast(gates, cost, now)
+        if self.is_paused and isinstance(decision, Wait) and decision.until <= now + LOOK_AGAIN:
+            return gates[0], Wait(now + LOOK_AGAIN, "paused")
+        return decider, decision
 
     def serve(self, first: KeyGate, now: float) -> None:
         """Let through whoever's turn has come, and set the timer of the one after."""
@@ -218,7 +191,7 @@ class Serving:
                             line.arm_deputy(decision.until)
                             break
                     elif isinstance(decision, Refuse):
-                        self._settle(head, None, self._refusal(decider, decision, now), now)
+                        self._settle(head, None, turns.refused_by(decider, decision, now), now)
                     else:
                         self._settle(head, decision, None, now)
                 to_serve.extend(other for other in head.gates if other is not gate)
@@ -229,15 +202,9 @@ class Serving:
     def _keep_promises(self, gate: KeyGate, line: Line, now: float) -> list[KeyGate]:
         """The forecast has worsened: tell those who would now wait too long, at once. Returns what lines they leave."""
         left: list[KeyGate] = []
-        ahead = Line()
-        for waiter in line.waiting():
-            wait = gate.objection(now, waiter.cost, ahead.requests, ahead.costs)
-            if isinstance(wait, Wait) and wait.is_forecast and wait.until > waiter.give_up_at + INSTANT:
-                reason = f"the wait has become too long: {gate.reason(wait, now)}"
-                self._settle(waiter, None, WaitTooLongError(gate.key, reason, wait.until - now), now)
-                left.extend(other for other in waiter.gates if other is not gate)
-            else:
-                ahead.join(waiter)
+        for waiter, refusal in turns.cannot_wait(gate, line, now):
+            self._settle(waiter, None, refusal, now)
+            left.extend(other for other in waiter.gates if other is not gate)
         return left
 
     def _admit(
@@ -246,16 +213,12 @@ class Serving:
         """Let a call through under all of its keys, or say which of them objects most."""
         if self.is_paused:
             return gates[0], Wait(now + LOOK_AGAIN, "paused")
-        longest: tuple[KeyGate, Wait] | None = None
-        for gate in gates:
-            objection = gate.objection(now, cost)
-            if isinstance(objection, Refuse):
-                return gate, objection
-            if objection is not None and (longest is None or objection.until > longest[1].until):
-                longest = gate, objection
-        if longest is not None:
-            longest[0].note_wait(longest[1], now)
-            return longest
+        objection = turns.objection(gates, cost, now)
+        if objection is not None:
+            decider, decision = objection
+            if isinstance(decision, Wait):
+                decider.note_wait(decision, now)
+            return objection
         looks = [self.tell.look(gate) for gate in gates] if self.tell.is_watched else []
         permit, *others = [gate.admit(now, cost, asked_at) for gate in gates]
         for gate, before in zip(gates, looks, strict=False):  # an open circuit lets its probe through
@@ -296,22 +259,12 @@ class Serving:
         gates = [gate, *(more[name] for name in sorted(more))]
         if any(one.key not in self._gates for one in gates):  # the last to be opened took the place of the first
             raise TooManyKeysError(gate.key, f"max_keys={self.config.max_keys} is too small for so many keys at once")
-        for one in gates:
-            dimension = None if one.buckets is None else one.buckets.never_fits(costs_of(cost))
-            if dimension is not None:
-                amount, limit = costs_of(cost)[dimension], one.policy.quotas[dimension].amount
-                reason = f"cost[{dimension!r}]={amount:,.10g} is above the limit of {limit:,.10g}"
-                raise CostTooLargeError(one.key, f"{reason} and would never fit")
+        turns.check_fits(gates, cost)
         return gates
 
     def _note_refusal(self, gate: KeyGate, refusal: Refused, now: float) -> None:
         self._denied += 1
         self.tell.note("refused", gate, now, refusal.reason)
-
-    def _refusal(self, gate: KeyGate, refusal: Refuse, now: float) -> Refused:
-        retry_after = None if refusal.retry_at is None else max(0.0, refusal.retry_at - now)
-        kind = WaitTooLongError if refusal.code == "line_full" else CircuitOpenError
-        return kind(gate.key, refusal.reason, retry_after)
 
     def end(
         self,

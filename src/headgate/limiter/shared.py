@@ -13,11 +13,14 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from ..config import RateLimitConfig
+from ..core.asking import Look
 from ..core.bucket import Buckets
 from ..core.cooldown import Cooldown
+from ..core.costs import NOTHING, costs_of, requests_of
 from ..core.decision import NEVER, UNKNOWN, Refuse, Wait
 from ..core.flight import Flight
-from ..core.gate import NOTHING, Gate, GatePolicy, costs_of, requests_of
+from ..core.gate import Gate
+from ..core.gate_policy import GatePolicy
 from ..core.pace import INSTANT
 from ..core.sharing.visit import Cost, Reply
 from ..core.ticket import Ticket
@@ -113,15 +116,9 @@ class SharedGate(VisitingGate):
     def level(self, now: float) -> float:
         return (Gate if self.alone else NumberedGate).level(self, now)
 
-    @property
-    def learned_rate(self) -> float:
-        return self.rate
-
-    @property
-    def opens_at(self) -> float:
-        if not self.alone:
-            return self.held_until
-        return max(NEVER if self.cooldown is None else self.cooldown.until, self.controller.hold_until)
+    def look(self) -> Look:
+        opens_at = Gate.look(self)[2] if self.alone else self.held_until
+        return self.rate, self.breaker.state, opens_at
 
     def idle_from(self, now: float) -> float:
         return (Gate if self.alone else NumberedGate).idle_from(self, now)

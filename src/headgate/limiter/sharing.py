@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..config import RateLimitConfig
 from ..core.decision import UNKNOWN
-from ..core.gate import GatePolicy
+from ..core.gate_policy import GatePolicy
 from ..core.sharing.visit import Reply, Visit
 from ..stores.contract import Store, StoreDown
 from ..stores.naming import member_name

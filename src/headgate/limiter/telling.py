@@ -9,17 +9,15 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from ..core.asking import Look
 from ..core.decision import CircuitState
 from ..core.signal import Signal
-from ..events import CallEvent, Event
+from ..events import CallEvent, Event, is_wanted
 from .key_gate import KeyGate
 from .permit import Permit
 from .watching import MOST_KEPT, CallWatcher, status_of
 
 log = logging.getLogger("headgate")
-
-Look = tuple[float, CircuitState, float]
-"""What can change with an answer: the pace, the circuit, and until when the gate is shut."""
 
 _NOT_COMPARED: Look = (0.0, CircuitState.CLOSED, 0.0)
 """For those who watch calls alone."""
@@ -46,7 +44,6 @@ class Telling:
     def listen(self, listener: Callable[[Event], None] | None) -> None:
         """From now on this one is told. One that may have nobody to pass it on to says so (``when_heard``)."""
         self.listener = listener
-        self._wants: Callable[[str], bool] | None = getattr(listener, "wants", None)
         when_heard: Callable[[Telling], None] | None = getattr(listener, "when_heard", None)
         if when_heard is not None:
             when_heard(self)
@@ -77,19 +74,18 @@ class Telling:
     def look(self, gate: KeyGate) -> Look | None:
         """What is to be compared with later, if anybody listens."""
         if self._is_heard:
-            return gate.learned_rate, gate.breaker.state, gate.opens_at
+            return gate.look()
         return _NOT_COMPARED if self.is_watched else None
 
     def note_changes(self, gate: KeyGate, before: Look | None, now: float) -> None:
-        if before is None or not self._is_heard:
+        if before is None or not self._is_heard or (after := gate.look()) == before:  # as after almost every call
             return
-        rate, state, shut_until = before
-        if gate.breaker.state is not state:
-            self.note("circuit_changed", gate, now, f"{state.value} to {gate.breaker.state.value}")
-        learned = gate.learned_rate
-        if learned != rate and (self._wants is None or self._wants("rate_changed")):
+        (rate, state, shut_until), (learned, present, opens_at) = before, after
+        if present is not state:
+            self.note("circuit_changed", gate, now, f"{state.value} to {present.value}")
+        if learned != rate and is_wanted(self.listener, "rate_changed"):
             self.note("rate_changed", gate, now, f"{rate:.4g} to {learned:.4g} calls/s, {gate.controller.why()}")
-        if gate.opens_at > max(shut_until, now):
+        if opens_at > max(shut_until, now):
             self.note("held", gate, now, gate.why(now))
 
     def flush(self) -> None:

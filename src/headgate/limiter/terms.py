@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..config import RateLimitConfig
 from ..core.bucket import Quota
 from ..core.decision import LONGEST_WAIT
-from ..core.gate import GatePolicy
+from ..core.gate_policy import GatePolicy
 from ..core.sharing.visit import Terms
 
 LEAST = 1e-9

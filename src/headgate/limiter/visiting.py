@@ -14,8 +14,10 @@ from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
+from ..core.costs import costs_of, requests_of
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
-from ..core.gate import Gate, GatePolicy, costs_of, requests_of
+from ..core.gate import Gate
+from ..core.gate_policy import GatePolicy
 from ..core.sharing.learning import Learning
 from ..core.sharing.notebook import ABANDONED, MOST_EVENTS, RELEASED
 from ..core.sharing.seat import LIVE

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..events import is_wanted
 from ..limiter import AdaptiveRateLimiter
 
 log = logging.getLogger("headgate")
@@ -41,6 +40,10 @@ def also_tell(owner: Telling, listener: Listener) -> None:
         owner.on_event = Both(present, listener)
 
 
+def _wants_all(kind: str) -> bool:
+    return True
+
+
 class Both:
     """Two listeners; one that raises is no reason not to tell the other."""
 
@@ -53,7 +56,13 @@ class Both:
 
     def wants(self, kind: str) -> bool:
         """Whether one of them does."""
-        return any([is_wanted(self._first, kind), is_wanted(self._second, kind)])  # both are asked: they may count
+        return any(getattr(one, "wants", _wants_all)(kind) for one in (self._first, self._second))
+
+    def missed(self, kind: str, count: int) -> None:
+        """So many were not made, because neither wanted them."""
+        for one in (self._first, self._second):
+            if hasattr(one, "missed"):
+                one.missed(kind, count)
 
     def __call__(self, event: object) -> None:
         try:

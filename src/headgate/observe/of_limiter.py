@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.decision import LONGEST_WAIT
-from ..core.gate import FASTEST
+from ..core.gate_policy import FASTEST
 from ..core.signal import Limit
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.snapshot import KeySnapshot, SharingSnapshot

@@ -34,15 +34,15 @@ class Ring:
 
     def __init__(self, clock: Clock, also: Callable[[AnyEvent], None] | None = None) -> None:
         """``also`` is called with each event that is kept."""
-        self._clock, self._also = clock, also
+        self.clock, self._also = clock, also
         self._routine: deque[EventLine] = deque(maxlen=MOST_KEPT)
         self._rare: deque[EventLine] = deque(maxlen=MOST_KEPT)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # garbage that is collected meanwhile may end a permit, and tell of it
         self._second = -1
         self._kept: Counter[str] = Counter()
         """Of this second, by kind."""
         self.number = 0
-        """Events so far."""
+        """Events so far, as far as a hub has counted them (``Hub.count_missed``)."""
         self.left_out = 0
         self.kinds: Counter[str] = Counter()
 
@@ -51,26 +51,28 @@ class Ring:
         with self._lock:
             number = self._count(kind)
         if number is not None:
-            said = in_words(event, self._clock)  # without the lock: it takes a while
+            said = in_words(event, self.clock)  # without the lock: it takes a while
             self._keep(EventLine(number=number, at=said.at, kind=said.kind, key=said.key, reason=said.reason))
             if self._also is not None:
                 self._also(event)
 
     def wants(self, kind: str) -> bool:
         """Whether one more of these would be kept."""
-        return self._kept.get(kind, 0) < MOST_A_SECOND or int(self._clock.now()) != self._second
+        return self._kept.get(kind, 0) < MOST_A_SECOND or int(self.clock.now()) != self._second
 
-    def missed(self, kind: str) -> None:
-        """There was one, which nobody wanted."""
+    def missed(self, kind: str, count: int) -> None:
+        """There were so many, which nobody wanted."""
         with self._lock:
-            self._count(kind)
+            self.number += count
+            self.kinds[self._known(kind)] += count
+            self.left_out += count
 
     def say(self, kind: str, key: str, reason: str) -> None:
         """Something that no part of a run tells: what an operator did, say. It is always kept."""
         with self._lock:
             self.number += 1
             number = self.number
-        self._keep(EventLine(number=number, at=self._clock.wall(), kind=kind, key=key, reason=shortened(reason)))
+        self._keep(EventLine(number=number, at=self.clock.wall(), kind=kind, key=key, reason=shortened(reason)))
 
     def after(self, number: int, most: int = 200) -> list[EventLine]:
         """The newest after that number, the oldest of them first; ``chosen`` where there are more."""
@@ -82,10 +84,9 @@ class Ring:
     def _count(self, kind: str) -> int | None:
         """The number of an event that is to be kept, else None."""
         self.number += 1
-        if kind not in self.kinds and len(self.kinds) >= MOST_KINDS:
-            kind = OTHERS
+        kind = self._known(kind)
         self.kinds[kind] += 1
-        second = int(self._clock.now())
+        second = int(self.clock.now())
         if second != self._second:
             self._second = second
             self._kept.clear()
@@ -94,6 +95,9 @@ class Ring:
             return None
         self._kept[kind] += 1
         return self.number
+
+    def _known(self, kind: str) -> str:
+        return kind if kind in self.kinds or len(self.kinds) < MOST_KINDS else OTHERS
 
     def _keep(self, line: EventLine) -> None:
         """In the order of their numbers, though two threads may be quick and slow."""

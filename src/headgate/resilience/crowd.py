@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.control.protocol import Controller
 from ..core.decision import UNKNOWN
-from ..core.gate import FASTEST
+from ..core.gate_policy import FASTEST
 from ..core.signal import Signal
 from ..core.ticket import Ticket
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from headgate.core.control.aimd import Aimd, AimdPolicy
 from headgate.core.decision import Outcome
-from headgate.core.gate import Gate, GatePolicy
+from headgate.core.gate import Gate
+from headgate.core.gate_policy import GatePolicy
 from headgate.core.signal import SILENT
 from headgate.core.ticket import Ticket
 

@@ -9,7 +9,8 @@ import pytest
 from headgate.core.control.fixed import Fixed
 from headgate.core.control.protocol import Controller
 from headgate.core.decision import NEVER, UNKNOWN, Outcome
-from headgate.core.gate import Gate, GatePolicy
+from headgate.core.gate import Gate
+from headgate.core.gate_policy import GatePolicy
 from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.ticket import Ticket
 

@@ -16,7 +16,8 @@ from typing import Any
 from zlib import crc32
 
 from ..decision import LONGEST_WAIT, NEVER, CircuitState, Wait
-from ..gate import Gate, GatePolicy
+from ..gate import Gate
+from ..gate_policy import GatePolicy
 from ..signal import Signal
 from ..ticket import Ticket
 from .notebook import ABANDONED, Notebook, Seen, read, visit_of

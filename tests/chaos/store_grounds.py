@@ -4,11 +4,8 @@ A ground says where the store is, and its faults (``store_faults.py``) begin and
 each fault.
 """
 
-import os
-import socket
 import subprocess
 import sys
-import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,29 +17,6 @@ PATIENCE = 20.0
 AWAY = (0.3, 1.0)
 AT_ONCE = (0.0, 0.0)
 """For how many seconds a fault lasts: from, to."""
-
-
-def ports():
-    """Each once: one whose server is down for a while must not be taken by another trial, here or in a process beside.
-
-    The kernel hands out those above by itself.
-    """
-    for port in range(15_000 + os.getpid() * 64 % 17_000, 32_700):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
-
-
-_PORTS, _ONE_AT_A_TIME = ports(), threading.Lock()
-
-
-def own_server(*options):
-    with _ONE_AT_A_TIME:
-        port = next(_PORTS)
-    return RedisServer(*options, port=port)
 
 
 def wait_for(what, condition):
@@ -86,7 +60,7 @@ class Served(Ground):
     options = ()
 
     def lay(self):
-        self.server = self.stack.enter_context(own_server(*self.options))
+        self.server = self.stack.enter_context(RedisServer(*self.options))
         return self.server.url
 
     def tell(self, *words):

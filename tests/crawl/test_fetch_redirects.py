@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp.abc import AbstractResolver
+from bench.ports import free_port
 
 from headgate.crawl.address import canonical, origin_of, unfit
 from headgate.crawl.fetch import FetchLimits, FetchProblem, fetch, new_session
@@ -52,8 +53,8 @@ class World:
         self.asked, self.connected_inside = [], 0
 
     async def __aenter__(self):
-        self._good = await asyncio.start_server(self._serve, "127.0.0.2", 0)
-        self.port = self._good.sockets[0].getsockname()[1]
+        self.port = free_port("127.0.0.2", "127.0.0.3")
+        self._good = await asyncio.start_server(self._serve, "127.0.0.2", self.port)
         self._friend = await asyncio.start_server(self._serve, "127.0.0.3", self.port)
         self._inside = await asyncio.start_server(self._serve_inside, "127.0.0.1", self.port)
         return self

@@ -8,13 +8,14 @@ from collections import deque
 import aiohttp
 import pytest
 from aiohttp.abc import AbstractResolver
+from bench.ports import free_port
 
 from headgate.crawl.fetch import FetchLimits, FetchProblem, fetch, new_session
 from headgate.crawl.guard import Guard, RefusedAddress, kind_of
 from headgate.errors import ConfigError, Refused
 
-LIMITS = FetchLimits(total=2.0, connect=0.5, first_byte=1.0)
-"""Nothing here waits; a second is what a busy machine may need."""
+LIMITS = FetchLimits(total=20.0, connect=10.0, first_byte=10.0)
+"""Nothing here waits; the time is what a busy machine may need."""
 
 KINDS = {
     "public": "1.1.1.1 8.8.8.8 93.184.215.14 172.15.0.1 172.32.0.1 192.0.1.1 100.63.0.1 100.128.0.1 223.255.255.255 "
@@ -115,12 +116,12 @@ class Names(AbstractResolver):
 class Place:
     """A server on one address that counts who connects and who asks."""
 
-    def __init__(self, address, port=0):
-        self._address, self._port, self.connected, self.asked, self._open = address, port, 0, 0, []
+    def __init__(self, address, port=None):
+        self._address, self.connected, self.asked, self._open = address, 0, 0, []
+        self.port = port or free_port(address)
 
     async def __aenter__(self):
-        self._server = await asyncio.start_server(self._serve, self._address, self._port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._serve, self._address, self.port)
         return self
 
     async def __aexit__(self, *_):

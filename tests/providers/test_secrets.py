@@ -2,10 +2,10 @@
 
 import logging
 import pickle
-import socket
 import traceback
 
 import pytest
+from bench.ports import free_port
 
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import HeadgateError, ProviderError
@@ -63,20 +63,14 @@ def test_a_canary_key_is_in_no_exception_event_log_or_repr(run, switch, settings
     assert CANARY not in repr(caplog.records)
 
 
-def test_an_unreachable_server_is_told_without_the_key(run, switch, free_port):
+def test_an_unreachable_server_is_told_without_the_key(run, switch):
     async def scenario(world):
-        google = world.provider("google", api_key=CANARY, base_url=f"http://127.0.0.1:{free_port}")
+        google = world.provider("google", api_key=CANARY, base_url=f"http://127.0.0.1:{free_port()}")
         with pytest.raises(ProviderError, match=r"cannot be reached \(it refuses connections\)") as failure:
             await google.search("gates")
         return everything_said(failure.value)
 
     assert CANARY not in run(scenario)
-
-
-@pytest.fixture
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.mark.parametrize("key", [f"{CANARY}\n", f"{CANARY}\r\nX-Other: 1", f"{CANARY}\0", f"{CANARY}\N{KEY}"])

@@ -5,7 +5,6 @@ Where none can be had, the tests that need it are skipped and say so; on CI that
 
 import os
 import shutil
-import socket
 import time
 from pathlib import Path
 
@@ -109,13 +108,6 @@ def serve_page():
     yield begin
     for one in served:
         one.close()
-
-
-@pytest.fixture
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 @pytest.fixture

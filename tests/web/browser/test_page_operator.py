@@ -1,6 +1,7 @@
 """What an operator does on the page reaches the run, after a question where it hurts, and the answer is shown."""
 
 import pytest
+from bench.ports import free_port
 from tests.web.lively import GPT, Lively
 
 from headgate import AdaptiveRateLimiter, CredentialCoordinator, RateLimitConfig
@@ -48,6 +49,19 @@ def test_pausing_asks_first_and_resuming_does_not(page, run, until, keep_picture
     assert [action.kind for action in run.acted] == ["pause", "resume"]
 
 
+def test_who_asks_again_in_the_same_instant_is_asked(page, run, until):
+    """A dialog tells that it was closed a moment later, when the next question may be open already."""
+    page.click("#pause")
+    page.evaluate("""() => {
+        document.querySelector('#ask-choices [value=cancel]').click();
+        document.querySelector('#pause').click();
+        return new Promise((done) => setTimeout(done, 200));
+    }""")
+    page.click("#ask-choices [value=pause]")
+    until(page, "document.querySelector('#state').textContent === 'paused'")
+    assert [action.kind for action in run.acted] == ["pause"]
+
+
 def test_a_credential_is_parked_for_some_minutes_and_freed(page, run, until):
     page.click("[aria-label='Park team-c 11d3f0']")
     page.fill("#ask-value", "5")
@@ -87,13 +101,13 @@ def test_a_limit_is_set_checked_and_taken_away(page, run, until):
     assert [action.value for action in run.acted] == [12.5, None]
 
 
-def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_page, until, free_port):
+def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_page, until):
     limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=1e6))
     limiter.acquire("api.example.com").report(status_code=200)
     keys = CredentialCoordinator([Credential("main", "sk-canary-0123456789")])
-    token = new_token()
+    port, token = free_port(), new_token()
     with Watched(limiter=limiter, credentials=keys, title="a program") as watched:
-        served = serve_page(watched, port=free_port, token=token)
+        served = serve_page(watched, port=port, token=token)
         page = new_page(served.url)
         page.click("[aria-label^='Park main']")
         page.keyboard.press("Enter")
@@ -115,7 +129,7 @@ def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_
         page.keyboard.press("p")
         page.wait_for_selector(".toast[data-tone=bad]")
         assert said(page) == "The run cannot be reached now; nothing was changed."
-        serve_page(watched, port=free_port, token=token)
+        serve_page(watched, port=port, token=token)
         page.click("#retry")
         page.wait_for_selector("#banner", state="hidden")
         page.keyboard.press("p")

@@ -6,7 +6,8 @@ import shutil
 import sqlite3
 
 import redis
-from tests.chaos.store_grounds import AT_ONCE, FarAway, Filed, Ground, Served, own_server, wait_for
+from bench.redis_server import RedisServer
+from tests.chaos.store_grounds import AT_ONCE, FarAway, Filed, Ground, Served, wait_for
 
 # ------------------------------------------------------------------ a server
 
@@ -106,7 +107,7 @@ class FailingOver(FarAway):
 
     def lay(self):
         where = super().lay()
-        self.other = self.stack.enter_context(own_server(*self.options))
+        self.other = self.stack.enter_context(RedisServer(*self.options))
         return where
 
     def ready(self):

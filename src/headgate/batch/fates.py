@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 REFUSED_FOR = 1.0
 """Seconds after which a row is tried again that a gate inside of its worker has refused without saying for how long."""
+EVENTS = {state: f"item_{state.value}" for state in RowState}
+"""What is told of a row that goes there."""
 
 
 class Fates:
@@ -109,7 +111,7 @@ class Fates:
             reason = f"deadline: to be tried again in {span(opens_at - now)}, later than it must be done ({reason})"
             return self._finish(item, RowState.DEAD, reason, attempt)
         run.report.rate_limited_items_stored += item.parked
-        run.tell(f"item_{state.value}", attempt.lane.gate_key, item, reason=reason, seconds=opens_at - now)
+        run.tell(EVENTS[state], attempt.lane.gate_key, item, reason=reason, seconds=opens_at - now)
         change = item.change(state, reason, run.clock.wall() + opens_at - now)
         return run.recorder.put(change, partial(self._is_put_aside, item))
 
@@ -166,7 +168,7 @@ class Fates:
         if state is RowState.DEAD and run.report.is_hopeless(run.config.hopeless_after):
             run.stop(f"hopeless: {reason}")
         if run.runner.on_event is not None:
-            run.tell(f"item_{state.value}", item.key, item, reason=reason)
+            run.tell(EVENTS[state], item.key, item, reason=reason)
         self._leaves(item)
         if run.delivery is None or result is None:
             run.handed_out()

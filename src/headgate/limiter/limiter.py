@@ -156,11 +156,11 @@ class AdaptiveRateLimiter(Operating):
         with self._lock:
             now = self._now()
             gate = self._keys.open(key, now)
-            before = self.tell.look(gate)
+            before = gate.look()
             gate.teach(signal, latency, now, draw)
             gate.note(signal)
             self._again += signal.outcome in AGAIN
-            self.tell.note_changes(gate, before, now)
+            self.tell.note_changes(gate, before, gate.look(), now)
             self.serve(gate, now)
         self.tell.flush()
 

@@ -43,9 +43,9 @@ class Operating(Serving):
         with self._lock:
             now = self._now()
             gate = self._keys.open(key, now)
-            before = self.tell.look(gate)
+            before = gate.look()
             gate.rest(min(seconds, LONGEST_WAIT), now)
-            self.tell.note_changes(gate, before, now)
+            self.tell.note_changes(gate, before, gate.look(), now)
             self.serve(gate, now)
         self.tell.flush()
 

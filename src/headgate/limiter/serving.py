@@ -219,10 +219,10 @@ class Serving:
             if isinstance(decision, Wait):
                 decider.note_wait(decision, now)
             return objection
-        looks = [self.tell.look(gate) for gate in gates] if self.tell.is_watched else []
+        looks = [gate.look() for gate in gates] if self.tell.is_heard else []
         permit, *others = [gate.admit(now, cost, asked_at) for gate in gates]
         for gate, before in zip(gates, looks, strict=False):  # an open circuit lets its probe through
-            self.tell.note_changes(gate, before, now)
+            self.tell.note_changes(gate, before, gate.look(), now)
         if others:
             permit = LongPermit(permit.gate, permit.seq, now, permit.depth, cost, now - asked_at)
             permit.others = tuple(others)
@@ -291,7 +291,7 @@ class Serving:
             if permit.others:
                 permit = self._named_by(signal, permit, cost, now)
             gate = permit.gate
-            before = self.tell.look(gate) if self.tell.is_watched else None
+            before = gate.look() if self.tell.is_heard else None
             if gate.report(permit, signal, latency, now, draw):
                 gate.used_at = now
                 self._gates.move_to_end(gate.key)
@@ -300,17 +300,18 @@ class Serving:
                     gate.note(signal)
                 if cost is not None:
                     gate.settle(permit, cost if isinstance(cost, Mapping) else {"requests": cost})
-                if before is not None:
-                    self.tell.note_changes(gate, before, now)
-                    ended = is_call
+                ended = is_call
+                if before is not None and (after := gate.look()) != before:
+                    self.tell.note_changes(gate, before, after, now)
             if gate.waited_for:
                 self.serve(gate, now)
             if now >= self._keys.tidy_at:
                 self._tidy(now)
-        if before is not None:
+        if self.tell.is_watched:
             if ended and self.tell.watchers:
                 self.tell.called(asked, gate.key, signal, latency, now, answer, draw)
-            self.tell.flush()
+            if self.tell.news:
+                self.tell.flush()
 
     def drop(self, permit: Permit, *, sent: bool) -> None:
         """Take a permit back without an outcome. Called by ``permit.release`` and ``permit.abandon``."""

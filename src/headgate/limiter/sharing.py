@@ -163,9 +163,9 @@ class Sharing:
         for (gate, visit), reply in zip(due, replies, strict=True):
             if gate.awaits != visit.number:
                 continue
-            before = limiter.tell.look(gate)
+            before = gate.look()
             gate.take(reply, sent_at, now, self._draw())
-            limiter.tell.note_changes(gate, before, now)
+            limiter.tell.note_changes(gate, before, gate.look(), now)
             limiter.serve(gate, now)
 
     def fail(self, due: list[tuple[SharedGate, Visit]], error: Exception, now: float) -> None:

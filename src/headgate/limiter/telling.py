@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 
 from ..core.asking import Look
-from ..core.decision import CircuitState
 from ..core.signal import Signal
 from ..events import CallEvent, Event, is_wanted
 from .key_gate import KeyGate
@@ -19,9 +18,6 @@ from .watching import MOST_KEPT, CallWatcher, status_of
 
 log = logging.getLogger("headgate")
 
-_NOT_COMPARED: Look = (0.0, CircuitState.CLOSED, 0.0)
-"""For those who watch calls alone."""
-
 
 class Telling:
     """Collects events under the lock and hands them over without it."""
@@ -29,7 +25,7 @@ class Telling:
     def __init__(self, listener: Callable[[Event], None] | None) -> None:
         self.is_watched = False
         """Whether anybody wants to know, of events or of calls; where nobody does, telling costs nothing."""
-        self._is_heard = False
+        self.is_heard = False
         """Whether anybody wants to know of events."""
         self.watchers: tuple[CallWatcher, ...] = ()
         """Who is told of every call ..."""
@@ -38,7 +34,7 @@ class Telling:
         self._inboxes: tuple[CallWatcher, ...] = ()
         """... and whose inbox it is put into."""
         self._told: tuple[CallWatcher, ...] = ()
-        self._events: deque[Event] = deque()
+        self.news: deque[Event] = deque()
         self.listen(listener)
 
     def listen(self, listener: Callable[[Event], None] | None) -> None:
@@ -52,7 +48,7 @@ class Telling:
 
     def heard(self, is_heard: bool) -> None:
         """Whether there is anybody to tell events to."""
-        self._is_heard = is_heard
+        self.is_heard = is_heard
         self.is_watched = is_heard or bool(self.watchers)
 
     def watch(self, watchers: tuple[CallWatcher, ...]) -> None:
@@ -61,24 +57,18 @@ class Telling:
         self.around = tuple(one for one in watchers if type(one).around is not CallWatcher.around)
         self._inboxes = tuple(one for one in watchers if one.inbox is not None)
         self._told = tuple(one for one in watchers if one.inbox is None)
-        self.heard(self._is_heard)
+        self.heard(self.is_heard)
 
     def note(self, kind: str, gate: KeyGate, now: float, reason: str) -> None:
         """Remember a fact, to be told once the lock is free."""
-        if self._is_heard:
+        if self.is_heard:
             state = gate.breaker.state_at(now).value
-            self._events.append(
+            self.news.append(
                 Event(at=now, kind=kind, key=gate.key, reason=reason, rate=gate.learned_rate, state=state)
             )
 
-    def look(self, gate: KeyGate) -> Look | None:
-        """What is to be compared with later, if anybody listens."""
-        if self._is_heard:
-            return gate.look()
-        return _NOT_COMPARED if self.is_watched else None
-
-    def note_changes(self, gate: KeyGate, before: Look | None, now: float) -> None:
-        if before is None or not self._is_heard or (after := gate.look()) == before:  # as after almost every call
+    def note_changes(self, gate: KeyGate, before: Look, after: Look, now: float) -> None:
+        if not self.is_heard:
             return
         (rate, state, shut_until), (learned, present, opens_at) = before, after
         if present is not state:
@@ -90,9 +80,9 @@ class Telling:
 
     def flush(self) -> None:
         """Tell what happened, with no lock held."""
-        while self._events and (listener := self.listener) is not None:
+        while self.news and (listener := self.listener) is not None:
             try:
-                event = self._events.popleft()
+                event = self.news.popleft()
             except IndexError:  # another thread was faster
                 return
             try:

@@ -83,7 +83,12 @@ def is_wanted(listener: object, kind: str) -> bool:
     wants = getattr(listener, "wants", None)
     if wants is None or wants(kind):
         return True
+    tell_missed(listener, kind, 1)
+    return False
+
+
+def tell_missed(listener: object, kind: str, count: int) -> None:
+    """So many events of this kind were not made, because the listener did not want them."""
     missed = getattr(listener, "missed", None)
     if missed is not None:
-        missed(kind, 1)
-    return False
+        missed(kind, count)

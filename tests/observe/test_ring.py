@@ -20,8 +20,8 @@ def clock():
     return VirtualClock(start=50.0, wall=1_800_000_000.0)
 
 
-def event(kind="held", at=50.0, reason="told to wait"):
-    return Event(at=at, kind=kind, key="api.example.com", reason=reason, rate=1.0, state="closed")
+def event(kind="held", at=50.0, reason="told to wait", key="api.example.com"):
+    return Event(at=at, kind=kind, key=key, reason=reason, rate=1.0, state="closed")
 
 
 def test_an_event_is_told_in_words_and_by_the_time_of_day(clock):
@@ -153,6 +153,22 @@ def test_no_secret_gets_in_and_nothing_is_long(clock):
     (line,) = ring.after(0)
     assert SECRET not in line.reason
     assert len(line.reason) <= 300
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        event(key=SECRET),
+        BatchEvent(at=0.0, kind="item_dead", key="k", index=6, reason=f"invalid: {SECRET}"),
+        BatchEvent(at=0.0, kind="item_done", key=f"https://me:{SECRET}@h/"),
+        CrawlEvent(at=0.0, kind="page", host="h", url=f"https://h/?key={SECRET}"),
+        ResilienceEvent(event_type="request_failure", provider=SECRET, timestamp=datetime.now(UTC), error_type=SECRET),
+    ],
+)
+def test_no_event_of_any_kind_brings_one(told, clock):
+    ring = Ring(clock)
+    ring(told)
+    assert SECRET not in repr(ring.after(0))
 
 
 def test_what_an_operator_did_is_always_kept(clock):

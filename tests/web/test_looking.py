@@ -1,4 +1,4 @@
-"""A run is looked at four times a second at most, whoever looks, and not at all when nobody does."""
+"""A run is looked at twice a second at most, whoever looks, and not at all when nobody does."""
 
 import contextlib
 import time
@@ -26,7 +26,7 @@ def test_nobody_looks(page):
     assert page.run.looks == 0
 
 
-def test_twenty_look_and_the_run_is_looked_at_four_times_a_second(page):
+def test_twenty_look_and_the_run_is_looked_at_twice_a_second(page):
     with contextlib.ExitStack() as open_streams:
         streams = [open_streams.enter_context(contextlib.closing(page.listen("?keys=key-0"))) for _ in range(20)]
         read_for(1.5, streams)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.decision import UNKNOWN, Outcome
 from ..errors import CostTooLargeError, Failed
-from ..events import is_wanted
+from ..events import is_wanted, tell_missed
 from ..limiter.checks import check_cost
 from ..wire.redaction import redact
 from .bell import Bell
@@ -80,6 +80,8 @@ class Run:
         self.news = Bell(self.clock)
         """Rings when the run may be over."""
         self.timekeeper = Timekeeper(self)
+        self.unheard: dict[str, int] = {}
+        """Events that nobody wants to hear of for as long as this lot of rows is told, and how many there were."""
 
     # ------------------------------------------------------------------ rows come in
 
@@ -261,7 +263,10 @@ class Run:
     def tell(self, kind: str, key: str = "", item: Item | None = None, **facts: Any) -> None:
         """Tell whoever listens; a listener that raises costs nobody a row."""
         listener = self.runner.on_event
-        if listener is None or not is_wanted(listener, kind):
+        if listener is None:
+            return
+        if not is_wanted(listener, kind):
+            self.unheard[kind] = 0
             return
         if item is not None:
             tokens, money, waited = item.totals()
@@ -271,3 +276,10 @@ class Run:
             listener(BatchEvent(at=self.clock.now(), kind=kind, key=key, **facts))
         except Exception:
             log.exception("a listener failed on %s", kind)
+
+    def count_unheard(self) -> None:
+        """A lot of rows is told of; the next may find somebody who wants to know."""
+        for kind, count in self.unheard.items():
+            if count:
+                tell_missed(self.runner.on_event, kind, count)
+        self.unheard.clear()

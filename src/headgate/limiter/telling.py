@@ -63,9 +63,7 @@ class Telling:
         """Remember a fact, to be told once the lock is free."""
         if self.is_heard:
             state = gate.breaker.state_at(now).value
-            self.news.append(
-                Event(at=now, kind=kind, key=gate.key, reason=reason, rate=gate.learned_rate, state=state)
-            )
+            self.news.append(Event(at=now, kind=kind, key=gate.key, reason=reason, rate=gate.learned_rate, state=state))
 
     def note_changes(self, gate: KeyGate, before: Look, after: Look, now: float) -> None:
         if not self.is_heard:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..events import tell_missed
 from ..limiter import AdaptiveRateLimiter
 
 log = logging.getLogger("headgate")
@@ -61,8 +62,7 @@ class Both:
     def missed(self, kind: str, count: int) -> None:
         """So many were not made, because neither wanted them."""
         for one in (self._first, self._second):
-            if hasattr(one, "missed"):
-                one.missed(kind, count)
+            tell_missed(one, kind, count)
 
     def __call__(self, event: object) -> None:
         try:

@@ -43,7 +43,7 @@ MOST_FAULTS = 10
 MOST_REFUSED = 100
 """Kinds of events whose refusal is remembered."""
 MOST_MISSED = 1_000
-"""Events that wait to be counted."""
+"""Times that events were not made, which wait to be counted."""
 _NOT_REFUSED = float("-inf")
 
 
@@ -77,7 +77,7 @@ class Hub:
         self._lock = threading.RLock()  # garbage that is collected meanwhile may end a permit, and tell of it
         self._now: Callable[[], float] = SystemClock.now
         self._refused_until: dict[str, float] = {}
-        self._missed: deque[str] = deque()
+        self._missed: deque[tuple[str, int]] = deque()
 
     def __call__(self, event: AnyEvent) -> None:
         if self._missed:  # they came first
@@ -106,10 +106,7 @@ class Hub:
 
     def missed(self, kind: str, count: int) -> None:
         """So many were not made, because nobody wanted them."""
-        if count == 1:
-            self._missed.append(kind)
-        else:
-            self._missed.extend((kind,) * count)
+        self._missed.append((kind, count))
         if len(self._missed) >= MOST_MISSED:
             self.count_missed()
 
@@ -119,7 +116,8 @@ class Hub:
         counts: Counter[str] = Counter()
         with suppress(IndexError):  # another thread may be faster
             for _ in range(len(self._missed)):
-                counts[self._missed.popleft()] += 1
+                kind, count = self._missed.popleft()
+                counts[kind] += count
         for kind, count in counts.items():
             for ear in ears:
                 try:

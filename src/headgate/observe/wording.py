@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from ..clock import Clock
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LONGEST_REASON = 300
 LONGEST_KEY = 200
+MOST_KEYS = 1_000
+"""Names that are remembered as they may be shown: most events are of a few keys."""
 
 ROUTINE = frozenset(
     [
@@ -84,13 +87,13 @@ def in_words(event: AnyEvent, clock: Clock) -> Wording:
     if isinstance(event, ResilienceEvent):
         at = event.timestamp.timestamp()
         key = event.provider + (f"/{event.credential}" if event.credential else "")
-        return _wording(at, event.event_type, key, ", ".join(_of_call(event)))
+        return _wording(at, event.event_type, key, redact(", ".join(_of_call(event))))
     at = clock.wall() - (clock.now() - event.at)
     if isinstance(event, Event):
-        return _wording(at, event.kind, event.key, event.reason)
+        return _wording(at, event.kind, event.key, redact(event.reason))
     if hasattr(event, "host"):  # so that who does not crawl need not load what crawls
         crawled = cast("CrawlEvent", event)
-        return _wording(at, crawled.kind, crawled.host, ", ".join(_of_crawl(crawled)))
+        return _wording(at, crawled.kind, crawled.host, redact(", ".join(_of_crawl(crawled))))
     return _wording(at, event.kind, event.key, ", ".join(_of_batch(event)))
 
 
@@ -112,12 +115,18 @@ def _of_crawl(event: CrawlEvent) -> list[str]:
 
 def _of_batch(event: BatchEvent) -> list[str]:
     row = "" if event.index is None else f"row {event.index + 1:,}"
-    parts = [row, event.reason, f"for {span(event.seconds)}" if event.seconds else ""]
+    reason = event.reason and redact(event.reason)  # of a row that is done there is none
+    parts = [row, reason, f"for {span(event.seconds)}" if event.seconds else ""]
     return [part for part in parts if part]
 
 
 def _wording(at: float, kind: str, key: str, reason: str) -> Wording:
-    return Wording(at=at, kind=kind, key=redact(key)[:LONGEST_KEY], reason=shortened(redact(reason)))
+    return Wording(at=at, kind=kind, key=_shown(key), reason=shortened(reason))
+
+
+@lru_cache(MOST_KEYS)
+def _shown(key: str) -> str:
+    return redact(key)[:LONGEST_KEY]
 
 
 def shortened(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import urllib.request
 from types import SimpleNamespace
 
@@ -77,7 +78,9 @@ def test_so_do_two_that_share_a_server(run, server, redis_server):
 
 
 def test_two_that_share_nothing_do_not(run, server):
-    ends(run("FIRST", "--store", "none"), run("SAME", "--store", "none"))
+    runs = [run(name, "--store", "none") for name in ("FIRST", "SAME")]
+    while not refused(server) and any(process.poll() is None for process in runs):
+        time.sleep(0.05)
     assert refused(server) > 0
 
 

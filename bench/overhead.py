@@ -10,8 +10,8 @@
 
 Contenders take turns. Of a permit the lowest of many rounds counts. Of a job there are two parts: what telling costs
 its own thread, found by switching it on and off ten times a second (a machine has moods that last longer than that),
-and what the threads of those take who look on, which the system counts. The clock is the processor's time: other
-programs do not count. `--write` keeps a run in `bench/OVERHEAD.md`.
+and what the threads of those take who look on, which the system counts; how they disturb the job's thread otherwise is
+not seen. The clock is the processor's time: other programs do not count. `--write` keeps a run in `bench/OVERHEAD.md`.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ SETTLING = 0.3
 """... after so many in which it comes."""
 MOMENT = 0.1
 """Seconds for which the job tells those who look on what it does, or does not."""
+PAIRS = 5
+"""Of such moments are compared together: what comes but once a second is in all of them."""
 STRATEGIES = ("fixed", "adaptive")
 TELLING = frozenset(("before", "ended", "asked", "tell"))
 """The names by which what tells events is known in the code that ends a permit."""
@@ -373,14 +375,16 @@ def job_table(found: dict[str, Looked]) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for name, one in found.items():
-        ratios = sorted(told / untold for told, untold in one.rows)
+        seconds = zip(*[iter(one.rows)] * PAIRS, strict=False)
+        ratios = sorted(sum(told) / sum(untold) for told, untold in (zip(*pairs, strict=True) for pairs in seconds))
         telling, quarter = median(ratios) - 1, len(ratios) // 4
         unsure = 1.25 * (ratios[-1 - quarter] - ratios[quarter]) / 1.35 / len(ratios) ** 0.5
         threads = one.threads / (one.used - one.threads)
         cells = [name, f"{1e6 * median(untold for _, untold in one.rows):.1f}", f"{100 * telling:+.2f} %"]
         cells += [f"{100 * unsure:.2f}", f"{100 * threads:+.2f} %", judged(1 + telling + threads, MARKS[name])]
         lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, "", f"{min(len(one.rows) for one in found.values()):,} pairs of moments of {MOMENT:g} s each."]
+    seconds = min(len(one.rows) for one in found.values()) // PAIRS
+    return [*lines, "", f"The middle of {seconds:,} times {PAIRS} pairs of moments of {MOMENT:g} s each."]
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ virtual clock, two runs give the same events.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from .core.signal import Signal
+
+log = logging.getLogger("headgate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +84,11 @@ def is_wanted(listener: object, kind: str) -> bool:
     """Whether to make an event of this kind now: a listener that hears too many of them says so (``wants``). It is told
     of those that are not made (``missed``), so whoever asks must make it or not, as the answer says."""
     wants = getattr(listener, "wants", None)
-    if wants is None or wants(kind):
-        return True
+    try:
+        if wants is None or wants(kind):
+            return True
+    except Exception:
+        log.exception("a listener could not say whether it wants %s", kind)
     tell_missed(listener, kind, 1)
     return False
 
@@ -90,5 +96,8 @@ def is_wanted(listener: object, kind: str) -> bool:
 def tell_missed(listener: object, kind: str, count: int) -> None:
     """So many events of this kind were not made, because the listener did not want them."""
     missed = getattr(listener, "missed", None)
-    if missed is not None:
-        missed(kind, count)
+    if callable(missed):
+        try:
+            missed(kind, count)
+        except Exception:
+            log.exception("a listener could not count %s", kind)

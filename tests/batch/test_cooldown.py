@@ -203,36 +203,6 @@ def test_a_listener_that_raises_costs_no_row(play, http_error, caplog):
     assert "a listener failed" in caplog.text
 
 
-class Sampling:
-    """A listener that wants one event of each kind a second, and counts the others."""
-
-    def __init__(self, clock):
-        self._clock, self.told, self.missed_of, self._heard_at = clock, [], Counter(), {}
-
-    def __call__(self, event):
-        self.told.append(event.kind)
-        self._heard_at[event.kind] = int(self._clock.now())
-
-    def wants(self, kind):
-        return self._heard_at.get(kind) != int(self._clock.now())
-
-    def missed(self, kind, count):
-        self.missed_of[kind] += count
-
-
-def test_what_nobody_wants_to_hear_is_not_made_but_counted(play, http_error):
-    async def scenario(lab):
-        listener = Sampling(lab.clock)
-        api = lab.api(lambda item, nth: http_error(400) if item % 4 == 3 else item, takes=0.3)
-        report = await lab.runner(api, workers=5, on_event=listener).run(range(100))
-        assert (report.done, report.dead) == (75, 25)
-        told = Counter(listener.told)
-        assert told["item_done"] == told["item_dead"] == 6
-        assert told + listener.missed_of == Counter(item_done=75, item_dead=25)
-
-    play(scenario)
-
-
 def test_being_refused_uses_up_no_attempt(play, http_error):
     async def scenario(lab):
         api = lab.api(lambda item, nth: http_error(429) if nth <= 5 else item)

@@ -9,7 +9,7 @@ import pytest
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.events import Event, is_wanted
 from headgate.observe.attaching import Both
-from headgate.observe.hub import MOST_FAULTS, MOST_LISTENERS, MOST_MISSED, MOST_REFUSED, Hub
+from headgate.observe.hub import MOST_FAULTS, MOST_LISTENERS, Hub
 from headgate.observe.ring import Ring
 from headgate.sim.virtual import VirtualClock
 
@@ -108,13 +108,12 @@ def test_one_that_cannot_say_what_it_wants_is_left_out_and_harms_no_call(caplog)
 
 
 class Choosy:
-    """Wants what it is told to want; counts what it was asked and what it missed."""
+    """Wants what it is told to want; counts what it missed."""
 
-    def __init__(self, *wanted, clock=None):
-        self.wanted, self.clock, self.asked, self.heard, self.lost = set(wanted), clock, 0, [], Counter()
+    def __init__(self, *wanted):
+        self.wanted, self.heard, self.lost = set(wanted), [], Counter()
 
     def wants(self, kind):
-        self.asked += 1
         return kind in self.wanted
 
     def missed(self, kind, count):
@@ -126,12 +125,8 @@ class Choosy:
 
 class TestRefusal:
     @pytest.fixture
-    def clock(self):
-        return VirtualClock(start=100.25)
-
-    @pytest.fixture
-    def one(self, clock):
-        return Choosy(clock=clock)
+    def one(self):
+        return Choosy()
 
     @pytest.fixture
     def hub(self, one):
@@ -139,38 +134,19 @@ class TestRefusal:
         hub.add(one)
         return hub
 
-    def test_a_no_of_all_holds_until_the_next_second_of_the_listeners_clock(self, hub, clock, one):
-        hub.add(other := Choosy())
-        assert not any(is_wanted(hub, "item_done") for _ in range(10_000))
-        assert (one.asked, other.asked) == (1, 1)
-        one.wanted.add("item_done")
-        clock.advance(0.74)
-        assert not hub.wants("item_done")
-        clock.advance(0.01)
-        assert hub.wants("item_done")
-        assert one.asked == 2
-
-    def test_it_is_remembered_of_each_kind_by_itself(self, hub, one):
-        one.wanted.add("held")
-        assert not hub.wants("item_done")
-        assert hub.wants("held")
-        assert hub.wants("held")
-
-    def test_somebody_new_is_asked_at_once(self, hub):
+    def test_one_that_wants_it_is_enough(self, hub):
         assert not hub.wants("item_done")
         hub.add(new := Choosy("item_done"))
         assert hub.wants("item_done")
+        assert not hub.wants("held")
         hub.remove(new)
         assert not hub.wants("item_done")
 
-    def test_asking_counts_nothing_and_what_was_not_made_is_counted_before_what_comes_next(self, hub, one):
+    def test_asking_counts_nothing_and_what_was_not_made_is_counted(self, hub, one):
         hub.wants("item_done")
         for kind in ["item_done"] * 7 + ["page"]:
             assert not is_wanted(hub, kind)
-        hub(event())
         assert one.lost == {"item_done": 7, "page": 1}
-        hub.count_missed()
-        assert one.lost.total() == 8
 
     def test_each_is_told_what_it_missed_while_it_listened(self, hub, one):
         is_wanted(hub, "item_done")
@@ -178,7 +154,6 @@ class TestRefusal:
         is_wanted(hub, "item_done")
         hub.remove(one)
         is_wanted(hub, "item_done")
-        hub.count_missed()
         assert (one.lost["item_done"], other.lost["item_done"]) == (2, 2)
 
     @pytest.mark.parametrize("between", [lambda inner: inner, lambda inner: Both(Choosy(), inner)])
@@ -187,8 +162,6 @@ class TestRefusal:
         outer.add(between(hub))
         for _ in range(1_000):
             assert not is_wanted(outer, "item_done")
-        outer.count_missed()
-        hub.count_missed()
         assert one.lost["item_done"] == 1_000
 
     def test_what_another_wanted_was_not_missed(self, hub, one):
@@ -197,19 +170,8 @@ class TestRefusal:
         for _ in range(100):
             assert is_wanted(both, "item_done")
             both(event("item_done"))
-        hub.count_missed()
         assert len(heard) == len(one.heard) == 100
         assert not one.lost
-
-    def test_not_many_wait_to_be_counted(self, hub):
-        for _ in range(10 * MOST_MISSED):
-            is_wanted(hub, "item_done")
-            assert len(hub._missed) < MOST_MISSED
-
-    def test_no_more_than_so_many_kinds_are_remembered(self, hub):
-        for number in range(10 * MOST_REFUSED):
-            assert not hub.wants(f"kind {number}")
-        assert len(hub._refused_until) == MOST_REFUSED
 
     def test_one_that_cannot_count_is_left_out_and_the_other_counts(self, hub, one, caplog):
         class Broken(Choosy):
@@ -219,13 +181,25 @@ class TestRefusal:
         hub.add(Broken())
         for _ in range(MOST_FAULTS + 5):
             is_wanted(hub, "item_done")
-            hub.count_missed()
         assert one.lost["item_done"] == MOST_FAULTS + 5
         assert len(hub._ears) == 1
         assert [record.levelname for record in caplog.records].count("ERROR") == 1
 
-    def test_threads_lose_none_though_others_come_and_go(self, hub, clock):
-        ring = Ring(clock)
+    @pytest.mark.parametrize("missed", [0, lambda *_: 1 / 0])
+    def test_nor_does_it_harm_anybody_without_a_hub(self, missed, one):
+        broken = Choosy()
+        broken.missed = missed
+        assert not is_wanted(Both(broken, one), "item_done")
+        assert one.lost["item_done"] == 1
+
+    def test_nor_does_one_that_cannot_say_what_it_wants(self, caplog):
+        broken = Choosy()
+        broken.wants = lambda kind: 1 / 0
+        assert not is_wanted(broken, "item_done")
+        assert "could not say whether it wants item_done" in caplog.text
+
+    def test_threads_lose_none_though_others_come_and_go(self, hub):
+        ring = Ring(VirtualClock())
         ring.wants = lambda kind: False
         hub.add(ring)
 
@@ -241,7 +215,6 @@ class TestRefusal:
             hub.remove(passing)
         for thread in threads:
             thread.join()
-        hub.remove(ring)
         assert ring.number == ring.left_out == 20_000
 
     def test_the_lock_of_a_hub_is_not_needed_to_ask(self, hub):
@@ -273,6 +246,57 @@ class TestLimiter:
         limiter.on_event = None
         hub.add(lambda _: None)
         assert not limiter.tell.is_watched
+
+    def test_a_pace_nobody_wants_to_hear_of_is_asked_about_ten_times_a_second(self):
+        clock, listener = VirtualClock(), Choosy()
+        config = RateLimitConfig(strategy="aimd", initial_rps=2_000.0)
+        limiter = AdaptiveRateLimiter(config, clock=clock, on_event=listener)
+        for _ in range(1_000):
+            clock.advance(0.001)
+            limiter.acquire(KEY).report(status_code=200)
+        assert not listener.heard
+        assert 9 <= listener.lost["rate_changed"] <= 11
+        listener.wanted.add("rate_changed")
+        clock.advance(0.1)
+        limiter.acquire(KEY).report(status_code=200)
+        assert listener.heard == ["rate_changed"]
+
+    def test_somebody_new_is_asked_at_once(self):
+        clock, hub = VirtualClock(), Hub()
+        hub.add(Choosy())
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="aimd"), clock=clock, on_event=hub)
+        limiter.acquire(KEY).report(status_code=200)
+        hub.add(new := Choosy("rate_changed"))
+        limiter.acquire(KEY).report(status_code=200)
+        assert new.heard == ["rate_changed"]
+
+    def test_who_is_asked_or_told_may_ask_the_limiter(self):
+        class Curious(Choosy):
+            def wants(self, kind):
+                return bool(limiter.totals()) and super().wants(kind)
+
+            def missed(self, kind, count):
+                limiter.pause(KEY, 1.0)
+                super().missed(kind, count)
+
+        listener = Curious()
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="aimd"), clock=VirtualClock(), on_event=listener)
+        limiter.acquire(KEY).report(status_code=200)
+        assert listener.lost == {"rate_changed": 1}
+        assert listener.heard == ["held"]
+
+    def test_nobody_hears_what_was_before_he_came(self):
+        hub, heard = Hub(), []
+
+        def leave(_):
+            hub.remove(leave)
+
+        hub.add(leave)
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="aimd"), clock=VirtualClock(), on_event=hub)
+        limiter.acquire(KEY).report(status_code=429, retry_after=30.0)  # a lower pace and a pause
+        hub.add(heard.append)
+        limiter.try_acquire(KEY)
+        assert "held" not in [one.kind for one in heard]
 
     def test_a_hub_keeps_no_limiter_alive(self):
         hub = Hub()

@@ -167,11 +167,8 @@ class Fates:
         run.report.note_final(state, reason, item.totals()[2])
         if state is RowState.DEAD and run.report.is_hopeless(run.config.hopeless_after):
             run.stop(f"hopeless: {reason}")
-        kind = EVENTS[state]
-        if kind in run.unheard:
-            run.unheard[kind] += 1
-        elif run.runner.on_event is not None:
-            run.tell(kind, item.key, item, reason=reason)
+        if run.runner.on_event is not None:
+            run.telling.tell_end(EVENTS[state], item, reason)
         self._leaves(item)
         if run.delivery is None or result is None:
             run.handed_out()

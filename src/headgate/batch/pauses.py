@@ -46,7 +46,7 @@ class Pauses:
         rng: random.Random,
         report: BatchReport,
         lanes: Callable[[], Iterable[Lane]],
-        tell: Callable[..., None],
+        tell: Callable[..., object],
     ) -> None:
         self._config, self._limiter, self._clock, self._rng = config, limiter, clock, rng
         self._report, self._lanes, self._tell = report, lanes, tell

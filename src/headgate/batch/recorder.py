@@ -61,7 +61,7 @@ class Recorder:
             self.pending -= len(gathered)
         for (_, then), is_kept in zip(gathered, kept, strict=True):
             then(is_kept)
-        self._run.count_unheard()
+        self._run.telling.end_lot()
         self._run.crew.pass_on()
 
     def _written(self, task: asyncio.Task[None]) -> None:

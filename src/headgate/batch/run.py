@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..core.decision import UNKNOWN, Outcome
 from ..errors import CostTooLargeError, Failed
-from ..events import is_wanted, tell_missed
 from ..limiter.checks import check_cost
 from ..wire.redaction import redact
 from .bell import Bell
@@ -31,15 +29,14 @@ from .lanes import Lane
 from .ledger import Claim, Row, RowState
 from .pauses import Pauses
 from .recorder import Recorder
-from .report import BatchEvent, BatchReport
+from .report import BatchReport
 from .spending import Spending
+from .telling import Telling
 from .timekeeper import Timekeeper
 from .window import Window
 
 if TYPE_CHECKING:
     from .runner import BatchRunner
-
-log = logging.getLogger("headgate")
 
 GIVEN_BACK_AT_ONCE = 1000
 MANY_LANES = 1000
@@ -53,6 +50,8 @@ class Run:
         self.credentials, self.ledger, self.row_of = runner.credentials, runner.ledger, runner.row_of
         self.classify_error = runner.classify_error
         self.report = BatchReport()
+        self.telling = Telling(self.clock, lambda: runner.on_event)
+        self.tell = self.telling.tell
         self.spending = Spending(self.config)
         self.window = Window(self.config.retry_budget)
         self.pauses = Pauses(self.config, self.limiter, self.clock, runner.rng, self.report, self.all_lanes, self.tell)
@@ -80,8 +79,6 @@ class Run:
         self.news = Bell(self.clock)
         """Rings when the run may be over."""
         self.timekeeper = Timekeeper(self)
-        self.unheard: dict[str, int] = {}
-        """Events that nobody wants to hear of for as long as this lot of rows is told, and how many there were."""
 
     # ------------------------------------------------------------------ rows come in
 
@@ -259,27 +256,3 @@ class Run:
             await work(*arguments)
         except Exception as error:
             self.fail(error)
-
-    def tell(self, kind: str, key: str = "", item: Item | None = None, **facts: Any) -> None:
-        """Tell whoever listens; a listener that raises costs nobody a row."""
-        listener = self.runner.on_event
-        if listener is None:
-            return
-        if not is_wanted(listener, kind):
-            self.unheard[kind] = 0
-            return
-        if item is not None:
-            tokens, money, waited = item.totals()
-            facts |= {"attempts": item.attempts, "rate_limited": item.rate_limited, "tokens": round(tokens)}
-            facts |= {"cost": money, "waited": dict(waited), "index": item.index}
-        try:
-            listener(BatchEvent(at=self.clock.now(), kind=kind, key=key, **facts))
-        except Exception:
-            log.exception("a listener failed on %s", kind)
-
-    def count_unheard(self) -> None:
-        """A lot of rows is told of; the next may find somebody who wants to know."""
-        for kind, count in self.unheard.items():
-            if count:
-                tell_missed(self.runner.on_event, kind, count)
-        self.unheard.clear()

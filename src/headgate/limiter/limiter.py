@@ -3,7 +3,7 @@
 One lock guards all keys and is held only while deciding, never over a call, a listener or a wait.
 Who is let through, and when, is ``serving.py``; whoever must wait stands in the line of its key
 (``line.py``); keys come and go in ``keys.py``; what an operator may say is ``operating.py``; what is learned
-and decided is ``core.gate``.
+and decided is ``core.asking`` and ``core.gate``.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..core.asking import Look
+from ..core.decision import NEVER
 from ..core.signal import Signal
 from ..events import CallEvent, Event, is_wanted
 from .key_gate import KeyGate
@@ -17,6 +18,11 @@ from .permit import Permit
 from .watching import MOST_KEPT, CallWatcher, status_of
 
 log = logging.getLogger("headgate")
+
+PACE = "rate_changed"
+"""What may happen with every answer ..."""
+QUIET = 0.1
+"""... and is not told for so many seconds after somebody did not want to hear of it."""
 
 
 class Telling:
@@ -35,6 +41,8 @@ class Telling:
         """... and whose inbox it is put into."""
         self._told: tuple[CallWatcher, ...] = ()
         self.news: deque[Event] = deque()
+        """What happened and has not been told yet."""
+        self._quiet_until = NEVER
         self.listen(listener)
 
     def listen(self, listener: Callable[[Event], None] | None) -> None:
@@ -48,6 +56,9 @@ class Telling:
 
     def heard(self, is_heard: bool) -> None:
         """Whether there is anybody to tell events to."""
+        if is_heard is not self.is_heard:
+            self.news.clear()  # nobody hears what was before he came
+        self._quiet_until = NEVER
         self.is_heard = is_heard
         self.is_watched = is_heard or bool(self.watchers)
 
@@ -71,8 +82,8 @@ class Telling:
         (rate, state, shut_until), (learned, present, opens_at) = before, after
         if present is not state:
             self.note("circuit_changed", gate, now, f"{state.value} to {present.value}")
-        if learned != rate and is_wanted(self.listener, "rate_changed"):
-            self.note("rate_changed", gate, now, f"{rate:.4g} to {learned:.4g} calls/s, {gate.controller.why()}")
+        if learned != rate and now >= self._quiet_until:
+            self.note(PACE, gate, now, f"{rate:.4g} to {learned:.4g} calls/s, {gate.controller.why()}")
         if opens_at > max(shut_until, now):
             self.note("held", gate, now, gate.why(now))
 
@@ -83,6 +94,9 @@ class Telling:
                 event = self.news.popleft()
             except IndexError:  # another thread was faster
                 return
+            if event.kind == PACE and not is_wanted(listener, PACE):
+                self._quiet_until = event.at + QUIET
+                continue
             try:
                 listener(event)
             except Exception:

@@ -9,8 +9,7 @@
 Where nobody listens the parts make no events at all, so it costs nothing to have a hub. A listener is called by
 whoever has something to tell, in its thread; it must be quick. One that raises is logged, and left out after a while.
 
-What happens with every row is asked about with every row (``wants``). A no of all holds until the next second begins,
-and what was not made is put on a heap (``missed``), to be counted when somebody looks.
+What happens with every row is made only if somebody wants it (``wants``), and counted if not (``missed``).
 """
 
 from __future__ import annotations
@@ -18,12 +17,8 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
-
-from ..clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from ..batch.report import BatchEvent
@@ -40,11 +35,6 @@ Listener = Callable[[Any], None]
 MOST_LISTENERS = 64
 MOST_FAULTS = 10
 """Times in a row that a listener may raise before it is left out, and times in all that this is told."""
-MOST_REFUSED = 100
-"""Kinds of events whose refusal is remembered."""
-MOST_MISSED = 1_000
-"""Times that events were not made, which wait to be counted."""
-_NOT_REFUSED = float("-inf")
 
 
 class Teller(Protocol):
@@ -57,7 +47,7 @@ class Teller(Protocol):
 
 class _Ear:
     """A listener may have a method ``wants(kind)``: an event that nobody wants is not even made. How many of them there
-    were is told to ``missed(kind, count)``, if there is one. By its ``clock``, if it has one, seconds pass."""
+    were is told to ``missed(kind, count)``, if there is one."""
 
     __slots__ = ("faults", "listener", "missed", "told", "wants")
 
@@ -75,13 +65,8 @@ class Hub:
         self._ears: tuple[_Ear, ...] = ()
         self._tellers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.RLock()  # garbage that is collected meanwhile may end a permit, and tell of it
-        self._now: Callable[[], float] = SystemClock.now
-        self._refused_until: dict[str, float] = {}
-        self._missed: deque[tuple[str, int]] = deque()
 
     def __call__(self, event: AnyEvent) -> None:
-        if self._missed:  # they came first
-            self.count_missed()
         for ear in self._ears:
             try:
                 ear.listener(event)
@@ -90,60 +75,33 @@ class Hub:
                 self._failed(ear, error)
 
     def wants(self, kind: str) -> bool:
-        """Whether an event of this kind is worth making now. Asked under the locks of others: it takes none."""
-        now, refused_until = self._now(), self._refused_until
-        if now < refused_until.get(kind, _NOT_REFUSED):
-            return False
-        for ear in self._ears:
-            try:
-                if ear.wants is None or ear.wants(kind):
-                    return True
-            except Exception as error:
-                self._failed(ear, error)
-        if kind in refused_until or len(refused_until) < MOST_REFUSED:
-            refused_until[kind] = float(int(now) + 1)
-        return False
+        """Whether an event of this kind is worth making now. It may be asked at any moment, also in the middle of
+        ``add``, when garbage that is collected ends a permit: so no lock is taken."""
+        return any(ear.wants is None or self._ask(ear, ear.wants, kind) for ear in self._ears)
 
     def missed(self, kind: str, count: int) -> None:
         """So many were not made, because nobody wanted them."""
-        self._missed.append((kind, count))
-        if len(self._missed) >= MOST_MISSED:
-            self.count_missed()
+        for ear in self._ears:
+            if ear.missed is not None:
+                self._ask(ear, ear.missed, kind, count)
 
-    def count_missed(self) -> None:
-        """Tell those who count how many events were not made, and what they would have been."""
-        ears = self._ears  # before anything is taken: who comes or goes meanwhile changes nothing
-        counts: Counter[str] = Counter()
-        with suppress(IndexError):  # another thread may be faster
-            for _ in range(len(self._missed)):
-                kind, count = self._missed.popleft()
-                counts[kind] += count
-        for kind, count in counts.items():
-            for ear in ears:
-                try:
-                    if ear.missed is not None:
-                        ear.missed(kind, count)
-                except Exception as error:
-                    self._failed(ear, error)
+    def _ask(self, ear: _Ear, question: Callable[..., object], *about: object) -> bool:
+        try:
+            return bool(question(*about))
+        except Exception as error:
+            self._failed(ear, error)
+            return False
 
     def add(self, listener: Listener) -> None:
         """From now on this one hears everything; adding it again changes nothing."""
-        self.count_missed()  # what was before is not for this one
         with self._lock:
             if any(ear.listener == listener for ear in self._ears):
                 return
             if len(self._ears) >= MOST_LISTENERS:
                 raise ValueError(f"listeners: there are {MOST_LISTENERS} already; remove one first")
-            clock: Clock | None = getattr(listener, "clock", None)
-            if clock is not None:
-                self._now = clock.now
             self._settle((*self._ears, _Ear(listener)))
 
     def remove(self, listener: Listener) -> None:
-        self.count_missed()
-        self._leave_out(listener)
-
-    def _leave_out(self, listener: Listener) -> None:
         with self._lock:
             self._settle(tuple(ear for ear in self._ears if ear.listener != listener))
 
@@ -155,7 +113,6 @@ class Hub:
 
     def _settle(self, ears: tuple[_Ear, ...]) -> None:
         self._ears, self.is_heard = ears, bool(ears)
-        self._refused_until = {}  # another one: a no that is being written down now is of those before
         for teller in self._tellers:
             if teller.listener is self:
                 teller.heard(self.is_heard)
@@ -169,4 +126,4 @@ class Hub:
             log.warning("a listener (%s) raised %s", name, type(error).__name__)
         if ear.faults >= MOST_FAULTS:
             log.error("a listener (%s) raised %d times in a row and hears no more", name, ear.faults)
-            self._leave_out(ear.listener)
+            self.remove(ear.listener)

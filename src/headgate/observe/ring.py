@@ -2,7 +2,8 @@
 
 Of each kind only so many a second are kept, and what happens all the time is kept apart from all else: ten thousand
 rows that are done do not push out the one circuit that opened, neither in a second nor in an hour. Every event has a
-number, also those that are left out: a gap says how many.
+number, also those that are left out: a gap says how many. (A pace that changes all the time is asked about ten times a
+second; what lies between is no event.)
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Ring:
         self._kept: Counter[str] = Counter()
         """Of this second, by kind."""
         self.number = 0
-        """Events so far, as far as a hub has counted them (``Hub.count_missed``)."""
+        """Events so far."""
         self.left_out = 0
         self.kinds: Counter[str] = Counter()
 
@@ -83,7 +84,7 @@ class Ring:
 
     def _count(self, kind: str) -> int | None:
         """The number of an event that is to be kept, else None."""
-        self.number += 1
+        self.number = number = self.number + 1
         kind = self._known(kind)
         self.kinds[kind] += 1
         second = int(self.clock.now())
@@ -94,7 +95,7 @@ class Ring:
             self.left_out += 1
             return None
         self._kept[kind] += 1
-        return self.number
+        return number
 
     def _known(self, kind: str) -> str:
         return kind if kind in self.kinds or len(self.kinds) < MOST_KINDS else OTHERS

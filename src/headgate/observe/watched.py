@@ -197,7 +197,6 @@ class Watched:
 
     def act(self, action: Action) -> str:
         said = act(action, self._subject, self.keys, self.credentials, is_over=self._is_over.is_set())
-        self.hub.count_missed()
         self.ring.say("operator", redact(action.target) if action.kind == "limit" else "", said)
         with self._lock:
             self._fresh_until = float("-inf")
@@ -214,7 +213,6 @@ class Watched:
         self.credentials.look()
         lines = [] if self.keys is None else self.keys.look()
         totals = {} if subject.limiter is None else subject.limiter.totals()
-        self.hub.count_missed()
         counters = {**totals, **subject.counters(), "events": self.ring.number, "events_left_out": self.ring.left_out}
         waits = Waits([], 0) if is_over else self._waits(lines)
         return RunSnapshot(

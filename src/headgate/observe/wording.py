@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from ..clock import Clock
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
 LONGEST_REASON = 300
 LONGEST_KEY = 200
-MOST_KEYS = 1_000
-"""Names that are remembered as they may be shown: most events are of a few keys."""
 
 ROUTINE = frozenset(
     [
@@ -121,12 +118,7 @@ def _of_batch(event: BatchEvent) -> list[str]:
 
 
 def _wording(at: float, kind: str, key: str, reason: str) -> Wording:
-    return Wording(at=at, kind=kind, key=_shown(key), reason=shortened(reason))
-
-
-@lru_cache(MOST_KEYS)
-def _shown(key: str) -> str:
-    return redact(key)[:LONGEST_KEY]
+    return Wording(at=at, kind=kind, key=redact(key)[:LONGEST_KEY], reason=shortened(reason))
 
 
 def shortened(text: str) -> str:

@@ -138,7 +138,7 @@ class TestWatch:
 
     @pytest.mark.parametrize("where", ["machine", "redis"])
     def test_a_store_is_watched_while_it_is_used(self, headgate_process, where, request):
-        store = where if where == "machine" else request.getfixturevalue("redis_server").url
+        store = where if where == "machine" else f"{request.getfixturevalue('redis_server').url}?timeout=5"
         words = ("watch", "--store", store, "--key", "api.example.com", "--json", "--every", "100ms")
         process = headgate_process(*words)
         first = json.loads(process.stdout.readline())
@@ -196,7 +196,7 @@ class TestWatch:
 
 
 def read_until(terminal, words):
-    found, until = b"", time.monotonic() + 20
+    found, until = b"", time.monotonic() + 60
     while words not in found:
         assert time.monotonic() < until, found
         if select.select([terminal], [], [], 0.5)[0]:
@@ -304,7 +304,7 @@ class TestWeb:
 
 
 def eventually(ask):
-    until = time.monotonic() + 15
+    until = time.monotonic() + 60
     while not (answer := ask()):
         assert time.monotonic() < until
         time.sleep(0.05)

@@ -99,6 +99,14 @@ def fetch(url):
         return answer.status, answer.read()
 
 
+def is_open(url):
+    """Whether it takes calls: one that is stopping does not."""
+    try:
+        return fetch(f"{url}/-/healthz")[0] == 200
+    except OSError:
+        return False
+
+
 def test_from_the_first_line_to_a_drained_end(start, api, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(f"main={CANARY}\n")
@@ -155,7 +163,8 @@ def test_a_second_interrupt_cuts_off(start, api):
     while not api.asked:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    while is_open(told["url"]):
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     api.hold.set()

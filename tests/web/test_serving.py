@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from bench.ports import free_port
 
 from headgate.errors import ConfigError, HeadgateError
 from headgate.web import NotServedError, create_app, new_token, serve
@@ -80,7 +81,7 @@ def test_a_port_that_is_taken_says_so_at_once(fake_sources):
 
 def test_closing_ends_everything_and_frees_the_port(fake_sources):
     before = threading.active_count()
-    served = serve(fake_sources())
+    served = serve(fake_sources(), port=free_port())
     served.close()
     served.close()
     assert threading.active_count() == before

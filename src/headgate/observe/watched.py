@@ -196,6 +196,8 @@ class Watched:
         return self.ring.after(after, most)
 
     def timelines(self, keys: Sequence[str], since: float) -> Sequence[Timeline]:
+        """Keys that are asked for have one from the next instant on, however little goes on there."""
+        self.history.want(keys)
         return self.history.timelines(keys, since)
 
     def act(self, action: Action) -> str:
@@ -232,6 +234,7 @@ class Watched:
             blocked=waits.behind,
             keys=tuple(lines[:MOST_KEYS]),
             more_keys=max(0, totals.get("keys", 0) - len(lines)),
+            charted=tuple(self.history.keys()),
             credentials=tuple(self.credentials.lines),
             dead=self._dead(),
             counters=counters,

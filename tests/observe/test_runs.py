@@ -10,7 +10,7 @@ import time
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.observe.announcing import Announced, announced
+from headgate.observe.announcing import MOST_TIMELINES, Announced, announced
 from headgate.observe.runs import machine_runs, read_snapshot
 from headgate.observe.snapshot import Action, plain
 from headgate.observe.source import ActionRefusedError
@@ -73,6 +73,17 @@ def test_a_run_is_read_as_it_tells_itself(files, folder, clock, limiter):
     assert run.timelines([KEY, "unknown"], 0.0) == files._watched.timelines([KEY], 0.0)
     since = run.timelines([KEY], 0.0)[0].at[1]
     assert len(run.timelines([KEY], since)[0].at) == 1
+
+
+def test_of_many_keys_it_names_those_whose_time_lines_it_tells(files, folder, clock, limiter):
+    for key in range(2 * MOST_TIMELINES):
+        limiter.acquire(f"key-{key}").report(status_code=200)
+    files._watched.look()
+    files.step()
+    (run,) = machine_runs(folder, clock).runs()
+    charted = run.snapshot().charted
+    assert len(charted) == MOST_TIMELINES
+    assert [line.key for line in run.timelines(charted, 0.0)] == list(charted)
 
 
 def test_it_is_written_about_once_a_second(files, folder, clock, limiter):

@@ -17,6 +17,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import IO, Any
 
 from ..batch.sqlite_alive import lock
@@ -91,7 +92,7 @@ class Announced:
         watched = self._watched
         keys = watched.history.keys()[:MOST_TIMELINES]
         told = {
-            "snapshot": watched.snapshot(),
+            "snapshot": replace(watched.snapshot(), charted=tuple(keys)),
             "events": watched.events(0, MOST_EVENTS),
             "timelines": watched.history.timelines(keys, float("-inf"), MOST_SHOWN),
         }

@@ -124,6 +124,8 @@ class RunSnapshot:
     """Rows, pages or callers behind all of these, each counted once."""
     keys: tuple[KeyLine, ...] = ()
     more_keys: int = 0
+    charted: tuple[str, ...] = ()
+    """The keys that have a time line, those with the most going on first."""
     credentials: tuple[CredentialLine, ...] = ()
     dead: tuple[DeadLine, ...] = ()
     counters: Mapping[str, float] = field(default_factory=dict)

@@ -14,7 +14,7 @@ import os
 import platform
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ..clock import Clock
@@ -100,7 +100,9 @@ class Watched:
         self._last: RunSnapshot | None = None
         self._fresh_until = float("-inf")
         self._lock = threading.Lock()
-        self._is_started, self._is_over = False, threading.Event()
+        self.is_started = False
+        self._is_over = threading.Event()
+        self._steps: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
         self._complained: set[str] = set()
         self._listening: list[tuple[Telling, Any, Any]] = []
@@ -110,11 +112,12 @@ class Watched:
     def start(self, *steps: Callable[[], None], alone: bool = True) -> Self:
         """Listen from now on, and look by a thread of its own (``alone``), which does these ``steps`` each time too.
 
-        Starting it again changes nothing.
+        Starting it again adds steps, and nothing else; one that has been closed stays so.
         """
-        if self._is_started:
+        self._steps += steps
+        if self.is_started:
             return self
-        self._is_started = True
+        self.is_started = True
         self.hub.add(self.ring)
         subject = self._subject
         limiters = () if subject.limiter is None else (subject.limiter,)
@@ -124,7 +127,7 @@ class Watched:
             teller.on_event = ours
             self._listening.append((teller, before, ours))
         if alone:
-            self._thread = threading.Thread(target=self._go, args=(steps,), name="headgate-observe", daemon=True)
+            self._thread = threading.Thread(target=self._go, name="headgate-observe", daemon=True)
             self._thread.start()
         return self
 
@@ -153,9 +156,9 @@ class Watched:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _go(self, steps: Iterable[Callable[[], None]]) -> None:
+    def _go(self) -> None:
         while not self._is_over.wait(LOOK_EVERY):
-            for step in (self.look, *steps):
+            for step in (self.look, *self._steps):
                 self._try(step)
 
     def _try(self, step: Callable[[], None]) -> None:
@@ -193,6 +196,8 @@ class Watched:
         return self.ring.after(after, most)
 
     def timelines(self, keys: Sequence[str], since: float) -> Sequence[Timeline]:
+        """Keys that are asked for have one from the next instant on, however little goes on there."""
+        self.history.want(keys)
         return self.history.timelines(keys, since)
 
     def act(self, action: Action) -> str:
@@ -229,6 +234,7 @@ class Watched:
             blocked=waits.behind,
             keys=tuple(lines[:MOST_KEYS]),
             more_keys=max(0, totals.get("keys", 0) - len(lines)),
+            charted=tuple(self.history.keys()),
             credentials=tuple(self.credentials.lines),
             dead=self._dead(),
             counters=counters,

@@ -36,7 +36,7 @@ const wire = new Wire(wanted, {
     if (before && !body.runs.some((run) => run.run === chosen)) body.runs.push({ ...before, state: "ended", waits: [] });
     if (!body.runs.some((run) => run.run === chosen)) choose(body.runs[0]?.run ?? "");
     const run = theRun();
-    if (run) timelines.choose(run.keys);
+    if (run) timelines.choose(run);
     ask();
   },
   events(body) {
@@ -133,7 +133,7 @@ function openKey(key) {
 function pin(key) {
   timelines.pin(key);
   const run = theRun();
-  timelines.choose(run.keys);
+  timelines.choose(run);
   speak(timelines.pinned(key) ? `The time line of ${key} is pinned.` : `The time line of ${key} is not pinned any more.`);
   ask();
 }

@@ -14,7 +14,7 @@ def page(new_page, serve_page, until):
 
 
 def names(page):
-    return page.locator("#keys-body .name").all_inner_texts()
+    return page.locator("#keys-body .name").all_text_contents()
 
 
 def column(page, name):

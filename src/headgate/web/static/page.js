@@ -89,6 +89,7 @@ function draw() {
   drawLink();
   const run = theRun();
   show(document.querySelector("main"), Boolean(run) || !news);
+  show(byId("nothing"), news?.runs.length === 0);
   if (!run) {
     write(byId("state"), news ? "no run to be seen" : "waiting for news");
     return;

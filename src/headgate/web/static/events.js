@@ -79,7 +79,7 @@ export function drawEvents(filtered = false) {
   chosen.forEach((event, place) => fill(rows[place], event));
   while (list.children.length > chosen.length) list.lastChild.remove();
   for (let place = list.children.length; place < chosen.length; place += 1) list.append(rows[place]);
-  mark(list, "data-empty", chosen.length ? null : words || kind ? "No event kept here fits the filter." : "Nothing has happened yet.");
+  mark(list, "data-empty", chosen.length ? null : words || kind ? "No event matches." : "Nothing has happened yet.");
   write(sum, rateSentence());
 }
 

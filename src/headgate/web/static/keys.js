@@ -38,7 +38,7 @@ export class KeyTable {
   constructor({ open, pin, pinned }) {
     Object.assign(this, { open, pin, pinned, lines: [], shown: [], rows: [], chosen: null, passed: 0, sortedAt: 0, longest: 0 });
     this.sort = { column: COLUMNS[2], down: true };
-    [this.scroll, this.head, this.body, this.filter, this.sum] = ["keys-scroll", "keys-head", "keys-body", "keys-filter", "keys-sum"].map(byId);
+    [this.scroll, this.head, this.body, this.filter, this.sum, this.none] = ["keys-scroll", "keys-head", "keys-body", "keys-filter", "keys-sum", "keys-none"].map(byId);
     this.table = this.scroll.querySelector("table");
     this.above = make("tr", { "aria-hidden": "true", class: "spacer" });
     this.below = make("tr", { "aria-hidden": "true", class: "spacer" });
@@ -106,7 +106,7 @@ export class KeyTable {
     this.shown = chosen;
     const all = this.lines.length + this.more;
     write(this.sum, words ? `${count(chosen.length)} of ${plural(all, "key")}` : plural(all, "key") + (this.more ? `, the ${count(this.lines.length)} busiest shown` : ""));
-    mark(this.body, "data-empty", chosen.length ? null : "");
+    write(this.none, chosen.length ? "" : words ? "No key matches." : "No call was made yet.");
     mark(this.table, "aria-rowcount", chosen.length + 1);
     this.place();
   }
@@ -182,6 +182,15 @@ export class KeyTable {
     else return;
     press.preventDefault();
     press.stopPropagation();
+  }
+
+  /** The first of those shown is chosen, if none is, so that Enter and the arrows have something to begin with. */
+  focus() {
+    this.table.focus({ preventScroll: true });
+    const now = this.shown.findIndex((line) => line.key === this.chosen);
+    if (!this.shown.length) return;
+    this.choose(this.shown[Math.max(0, now)].key);
+    this.reveal(Math.max(0, now));
   }
 
   choose(key) {

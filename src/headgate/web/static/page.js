@@ -143,7 +143,8 @@ const pause = () => theRun() && !byId("pause").hidden && askPause(theRun());
 const help = () => byId("help").showModal();
 const focus = (id) => {
   const section = byId(id);
-  section.focus({ preventScroll: true });
+  if (id === "keys") table.focus();
+  else section.focus({ preventScroll: true });
   section.scrollIntoView({ block: "start" });
 };
 const SHORTCUTS = {

@@ -23,6 +23,18 @@ class LongNames(Lively):
         return replace(seen, keys=tuple(replace(line, key=name) for line, name in zip(seen.keys, NAMES, strict=True)))
 
 
+class OwnKeys(Lively):
+    """Two keys of credentials that are away, and one of a credential that is not."""
+
+    def snapshot(self):
+        seen = super().snapshot()
+        names = ["openai/gpt-5-mini/team-b", "anthropic/sonnet/old", "openai/gpt-5-mini/team-a"]
+        calm = {"circuit": "closed", "not_before": 0.0, "returning": 1.0, "waiting": 0, "reason": ""}
+        return replace(
+            seen, keys=tuple(replace(line, key=name, **calm) for line, name in zip(seen.keys, names, strict=True))
+        )
+
+
 @pytest.fixture
 def open_at(new_page, serve_page, until):
     def at(width):
@@ -56,3 +68,18 @@ def test_the_name_stays_where_the_rest_moves(open_at, width):
     page.evaluate("document.querySelector('#keys-scroll').scrollLeft = 40")
     assert page.evaluate("document.querySelector('#keys-scroll').scrollLeft") == 40
     assert cell.bounding_box()["x"] == before
+
+
+def test_a_key_whose_credential_is_away_says_so(new_page, serve_page, until):
+    page = new_page(serve_page(OwnKeys()).url)
+    until(page, "document.querySelectorAll('#keys-body .name').length === 3")
+    cells = {}
+    for row in page.locator("#keys-body tr:not(.spacer)").all():
+        name, state, reason = (row.locator(f"[data-column={one}]").text_content() for one in ("key", "state", "reason"))
+        cells[name.rpartition("/")[2]] = (state, reason)
+    assert cells["team-a"] == ("flows", "")
+    assert cells["old"] == ("retired", "credential old is retired: 401: the key was revoked")
+    state, reason = cells["team-b"]
+    assert state == "resting"
+    assert reason.startswith("credential team-b rests for 1 h 2")
+    assert reason.endswith(": daily quota used up (429 insufficient_quota)")

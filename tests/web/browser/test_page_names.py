@@ -83,3 +83,10 @@ def test_a_key_whose_credential_is_away_says_so(new_page, serve_page, until):
     assert state == "resting"
     assert reason.startswith("credential team-b rests for 1 h 2")
     assert reason.endswith(": daily quota used up (429 insufficient_quota)")
+
+
+@pytest.mark.parametrize(("width", "columns"), [(1440, 3), (1024, 3), (950, 1), (375, 1)])
+def test_three_time_lines_leave_no_hole(new_page, serve_page, until, width, columns):
+    page = new_page(serve_page().url, viewport={"width": width, "height": 900})
+    until(page, "document.querySelectorAll('#charts article').length === 3")
+    assert len({card.bounding_box()["x"] for card in page.locator("#charts article").all()}) == columns

@@ -19,7 +19,7 @@ def page(new_page, serve_page, until):
 
 
 def names(page):
-    return page.locator("#keys-body .name").all_inner_texts()
+    return page.locator("#keys-body .name").all_text_contents()
 
 
 def column(page, name):
@@ -60,6 +60,18 @@ def test_a_filter_finds_keys_by_name_and_by_state(page):
     assert page.inner_text("#keys-sum") == "1,000 keys"
 
 
+def test_a_filter_that_fits_nothing_says_so(page):
+    page.fill("#keys-filter", "no such key")
+    assert page.inner_text("#keys-none") == "No key matches."
+    box = page.locator("#keys-none").bounding_box()
+    assert box["height"] > 20
+    page.fill("#keys-filter", "")
+    assert not page.is_visible("#keys-none")
+    page.fill("#events-filter", "no such event")
+    said = "getComputedStyle(document.querySelector('#events-list'), '::before').content"
+    assert page.evaluate(said) == '"No event matches."'
+
+
 CHOSEN = """() => {
     const rows = document.querySelectorAll('#keys-body [aria-selected=true]');
     const named = document.querySelector('#keys table').getAttribute('aria-activedescendant');
@@ -83,6 +95,20 @@ def test_a_key_is_chosen_opened_and_pinned_by_keyboard_alone(page, until):
     until(page, "document.querySelectorAll('#charts article').length === 3")
 
 
+def test_the_shortcut_to_the_keys_leads_to_a_row_that_enter_opens(page, until):
+    page.keyboard.press("4")
+    first = until(page, CHOSEN)
+    assert first == names(page)[0]
+    page.keyboard.press("Enter")
+    assert page.inner_text("#ask-title") == first
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowDown")
+    assert until(page, CHOSEN) == names(page)[1]
+    page.keyboard.press("1")
+    page.keyboard.press("4")
+    assert until(page, CHOSEN) == names(page)[1]
+
+
 def test_shortcuts_are_shown_and_lead_everywhere(page):
     page.keyboard.press("?")
     assert page.is_visible("#help")
@@ -90,7 +116,7 @@ def test_shortcuts_are_shown_and_lead_everywhere(page):
     assert not page.is_visible("#help")
     for place, section in enumerate(["waits", "credentials", "timelines", "keys", "events", "dead"], 1):
         page.keyboard.press(str(place))
-        assert page.evaluate("document.activeElement.id") == section
+        assert page.evaluate("document.activeElement.closest('section').id") == section
     page.keyboard.press("e")
     assert page.evaluate("document.activeElement.id") == "events-filter"
     page.keyboard.press("p")

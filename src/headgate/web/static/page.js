@@ -1,7 +1,7 @@
 // The page: news comes in from the wire, and at most a few times a second what changed is drawn.
 
 import { askCredential, askKey, askPause } from "./asking.js";
-import { drawCredentials } from "./credentials.js";
+import { drawCredentials, tellKeys } from "./credentials.js";
 import { byId, mark, show, speak, typing, write } from "./dom.js";
 import { drawEvents, forgetEvents, hearEvents, lastEvent, toggleHold } from "./events.js";
 import { KeyTable } from "./keys.js";
@@ -35,6 +35,7 @@ const wire = new Wire(wanted, {
     heardAt = performance.now();
     if (before && !body.runs.some((run) => run.run === chosen)) body.runs.push({ ...before, state: "ended", waits: [] });
     if (!body.runs.some((run) => run.run === chosen)) choose(body.runs[0]?.run ?? "");
+    for (const one of body.runs) if (one.keys) tellKeys(one);
     const run = theRun();
     if (run) timelines.choose(run);
     ask();
@@ -89,6 +90,7 @@ function draw() {
   drawLink();
   const run = theRun();
   show(document.querySelector("main"), Boolean(run) || !news);
+  show(byId("nothing"), news?.runs.length === 0);
   if (!run) {
     write(byId("state"), news ? "no run to be seen" : "waiting for news");
     return;
@@ -142,7 +144,8 @@ const pause = () => theRun() && !byId("pause").hidden && askPause(theRun());
 const help = () => byId("help").showModal();
 const focus = (id) => {
   const section = byId(id);
-  section.focus({ preventScroll: true });
+  if (id === "keys") table.focus();
+  else section.focus({ preventScroll: true });
   section.scrollIntoView({ block: "start" });
 };
 const SHORTCUTS = {

@@ -129,7 +129,7 @@ export class Timelines {
   }
 
   createCard(key) {
-    const open = make("button", { type: "button", class: "name", title: "Open this key" }, key);
+    const open = make("button", { type: "button", class: "name", title: `Open ${key}` }, make("bdi", { dir: "ltr" }, key));
     open.addEventListener("click", () => this.open(key));
     const card = { state: make("span", { class: "pill" }), readout: make("p", { class: "readout" }), why: make("p", { class: "why" }), read: false };
     card.canvas = make("div", { class: "chart", tabindex: "0", role: "img" });

@@ -12,7 +12,7 @@ import pytest
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.observe.announcing import Announced, announced
 from headgate.observe.runs import machine_runs, read_snapshot
-from headgate.observe.snapshot import Action, plain
+from headgate.observe.snapshot import STALE, Action, plain
 from headgate.observe.source import ActionRefusedError
 from headgate.observe.watched import Watched
 from headgate.sim.virtual import VirtualClock
@@ -123,6 +123,17 @@ def test_a_run_that_does_not_answer_is_left_alone(files, folder, clock):
         run.act(Action(kind="pause"))
     assert clock.now() == pytest.approx(5.0, abs=0.1)
     assert sorted(os.listdir(folder)) == [f"{run.name}.alive", f"{run.name}.json"]
+
+
+def test_a_run_that_gives_no_sign_for_long_is_said_to_be_silent(files, folder, clock):
+    files.step()
+    (run,) = machine_runs(folder, clock).runs()
+    clock.advance(STALE)
+    assert not run.snapshot().silent
+    clock.advance(0.1)
+    assert (run.snapshot().silent, run.snapshot().state) == (True, "running")
+    files.step()
+    assert not run.snapshot().silent
 
 
 def test_orders_that_others_could_have_written_are_not_followed(files, folder, clock, limiter):

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from ..batch.sqlite_alive import lock
@@ -28,6 +28,7 @@ from .snapshot import (
     RunSnapshot,
     Timeline,
     WaitLine,
+    is_silent,
     plain,
 )
 from .source import ActionRefusedError
@@ -108,7 +109,7 @@ class RunOfFile:
         self.refresh()
         if self._snapshot is None:
             raise LookupError(f"nothing is known of {self.name} yet")
-        return self._snapshot
+        return replace(self._snapshot, silent=is_silent(self._snapshot, self._clock.wall()))
 
     def events(self, after: int, most: int = 200) -> Sequence[EventLine]:
         self.refresh()

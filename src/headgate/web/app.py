@@ -164,7 +164,7 @@ class WebApp:
 
     async def _healthz(self, request: Request) -> Response:
         view = await self._looking.view()
-        return PlainTextResponse("ok\n") if not view.unreadable else refuse(503, "a run does not answer")
+        return PlainTextResponse("ok\n") if view.all_answer else refuse(503, "a run does not answer")
 
 
 def create_app(

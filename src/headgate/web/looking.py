@@ -37,7 +37,7 @@ EVENTS_KEPT = 200
 """Of the newest, for whoever comes."""
 TIMELINES_EVERY = 1.0
 MOST_TIMELINES_SHARED = 64
-HEAD = ("run", "title", "kind", "pid", "host", "started_at", "state", "progress")
+HEAD = ("run", "title", "kind", "pid", "host", "started_at", "state", "silent", "progress")
 
 T = TypeVar("T")
 log = logging.getLogger("headgate.web")
@@ -55,6 +55,7 @@ class RunView:
     json: bytes
     head: bytes
     """Of the snapshot only what tells it from others, and its progress."""
+    is_silent: bool
     events: tuple[EventView, ...]
     """The newest, the oldest of them first."""
 
@@ -70,6 +71,10 @@ class View:
     unreadable: int
     """Runs that are there and did not say how they are."""
     _said: dict[tuple[str | None, bool], tuple[bytes, bytes]] = field(default_factory=dict)
+
+    @property
+    def all_answer(self) -> bool:
+        return not self.unreadable and not any(one.is_silent for one in self.runs.values())
 
     def json(self, *, whole: str | None, read_only: bool) -> tuple[bytes, bytes]:
         """The view as it is sent, and its runs alone, by which one sees whether anything changed. The run that is named
@@ -186,6 +191,7 @@ def _run_view(source: Source, snapshot: RunSnapshot, before: RunView | None) -> 
         source=source,
         json=encoded(snapshot),
         head=encoded({name: getattr(snapshot, name) for name in HEAD}),
+        is_silent=snapshot.silent,
         events=tuple(chosen((*old, *new), EVENTS_KEPT, lambda one: one.is_routine)),
     )
 

@@ -121,7 +121,10 @@ class RunSnapshot:
     state: str = "running"
     """running, paused, stopping or ended."""
     silent: bool = False
-    """Whether it does not answer: it lives, and has not said for long how it stands. Whoever reads it finds that out."""
+    """Whether it does not answer: it lives, and has not said for long how it stands. Who reads it finds that out."""
+    ending: str = ""
+    """How it ended: done, stopped (before its end), failed (by an error), or lost: it went without a last word, which
+    who reads it finds out. Empty while it goes."""
     progress: ProgressLine = field(default_factory=ProgressLine)
     waits: tuple[WaitLine, ...] = ()
     blocked: int = 0

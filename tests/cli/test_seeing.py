@@ -23,6 +23,7 @@ from headgate.cli import group
 from headgate.cli.seeing import SeenCommand
 from headgate.cli.sharing import Shared
 from headgate.observe.announcing import Announced, announced, runs_folder
+from headgate.observe.runs import machine_runs
 from headgate.observe.snapshot import ProgressLine, RunSnapshot
 from headgate.observe.watched import Watched
 
@@ -230,7 +231,9 @@ class TestCommands:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert "sound" in json.loads(out.splitlines()[-1])
-        assert os.listdir(runs_folder()) == []
+        assert os.listdir(runs_folder()) == runs
+        last = json.loads((Path(runs_folder()) / runs[0]).read_bytes())["snapshot"]
+        assert (last["state"], last["ending"], last["progress"]["done"]) == ("ended", "done", 60)
         report = (here / "a.html").read_text(encoding="utf-8")
         assert "60 of 60 calls" in report
         assert "key-1" in report
@@ -245,6 +248,8 @@ class TestCommands:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
         assert process.returncode == 4
+        (last,) = Path(runs_folder()).iterdir()
+        assert json.loads(last.read_bytes())["snapshot"]["ending"] == "stopped"
         assert "when it was stopped" in (here / "a.md").read_text(encoding="utf-8")
 
     def test_an_unseen_one_leaves_nothing(self, headgate):
@@ -314,7 +319,7 @@ def eventually(ask):
 def test_a_run_that_announces_itself_goes_when_it_ends():
     with announced(Watched(limiter=AdaptiveRateLimiter())):
         assert os.listdir(runs_folder())
-    assert os.listdir(runs_folder()) == []
+    assert machine_runs().runs() == []
 
 
 @pytest.mark.parametrize("name", ["run", "crawl", "demo", "watch", "web"])

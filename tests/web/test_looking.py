@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from dataclasses import replace
 
 from headgate.observe.snapshot import Timeline
 from headgate.web import looking
@@ -71,6 +72,19 @@ def test_events_are_taken_once_and_the_newest_are_kept(fake_run, fake_sources):
     view = looking.take(sources, view)
     numbers = [one.number for one in view.runs["run-1"].events]
     assert numbers == [*range(901, 1_001), *range(49_901, 50_001)]
+
+
+def test_a_run_that_has_ended_is_shown_for_a_while(fake_run, fake_sources, monkeypatch):
+    run, sources = fake_run(), fake_sources()
+    sources.all = [run]
+    view = looking.take(sources, None)
+    sources.all = []
+    last = replace(run.snapshot(), state="ended", ending="done")
+    run.snapshot = lambda: last
+    view = looking.take(sources, looking.take(sources, view))
+    assert view.runs["run-1"].snapshot.ending == "done"
+    monkeypatch.setattr(looking, "SHOWN_AFTER", 0.0)
+    assert not looking.take(sources, view).runs
 
 
 def test_of_a_timeline_only_what_came_after(fake_run):

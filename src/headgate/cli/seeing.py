@@ -116,10 +116,12 @@ class Wishes:
 class Seen:
     ending: str = ""
     """What the run says at its end, for the report."""
+    was_stopped: bool = False
     lost: list[str] = field(default_factory=list)
 
     def tell(self, code: int, about: str) -> None:
-        self.ending = about + (" It was stopped before its end." if code == STOPPED else "")
+        self.was_stopped = code == STOPPED
+        self.ending = about + (" It was stopped before its end." if self.was_stopped else "")
 
     def code(self, code: int) -> int:
         """The exit code: a report that could not be written is a failure where there is no other."""
@@ -143,6 +145,7 @@ def seen(wishes: Wishes, make: Callable[[], Watched], *, quiet: bool = False) ->
         try:
             with watched.start(*steps) if wishes.unseen else announced(watched, *steps):
                 yield told
+                watched.ending = "stopped" if told.was_stopped else ""
             is_whole = True
         finally:
             watched.close()

@@ -95,6 +95,8 @@ class Watched:
         self.history = History()
         self.keys = None if subject.limiter is None else KeysSeen(subject.limiter)
         self.credentials = CredentialsSeen(subject.coordinators)
+        self.ending = ""
+        """How it ended, from whoever knows better than can be seen here."""
         self._examples: dict[str, str] = {}
         self._started_at = self.clock.wall()
         self._last: RunSnapshot | None = None
@@ -131,10 +133,12 @@ class Watched:
             self._thread.start()
         return self
 
-    def close(self) -> None:
-        """Look a last time, and listen no more; the last snapshot can still be asked for."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Look a last time, and listen no more; the last snapshot can still be asked for. ``error`` has ended it."""
         if self._is_over.is_set():
             return
+        if error is not None:
+            self.ending = self.ending or ("failed" if isinstance(error, Exception) else "stopped")
         self._try(self.look)
         self._is_over.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -153,8 +157,8 @@ class Watched:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(error)
 
     def _go(self) -> None:
         while not self._is_over.wait(LOOK_EVERY):
@@ -215,6 +219,7 @@ class Watched:
 
     def _make(self) -> RunSnapshot:
         subject, is_over = self._subject, self._is_over.is_set()
+        state = subject.state()
         self.credentials.look()
         lines = [] if self.keys is None else self.keys.look()
         totals = {} if subject.limiter is None else subject.limiter.totals()
@@ -228,7 +233,8 @@ class Watched:
             host=platform.node(),
             started_at=self._started_at,
             at=self.clock.wall(),
-            state="ended" if is_over else subject.state(),
+            state="ended" if is_over else state,
+            ending=(self.ending or ("stopped" if state == "stopping" else "done")) if is_over else "",
             progress=subject.progress(),
             waits=in_order(waits.lines),
             blocked=waits.behind,

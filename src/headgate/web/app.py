@@ -171,7 +171,7 @@ class WebApp:
 
     async def _healthz(self, request: Request) -> Response:
         view = await self._looking.view()
-        return PlainTextResponse("ok\n") if not view.unreadable else refuse(503, "a run does not answer")
+        return PlainTextResponse("ok\n") if view.all_answer else refuse(503, "a run does not answer")
 
 
 def create_app(
@@ -195,7 +195,7 @@ def create_app(
 def _find(view: View, run: str | None, *, only: bool = False) -> tuple[str, Source]:
     """The run that is meant. Without a name it is the first, or, where that may do harm, the only one."""
     name = run if run is not None else next(iter(view.runs), "")
-    if run is None and only and len(view.runs) > 1:
+    if run is None and only and sum(not one.snapshot.ending for one in view.runs.values()) > 1:
         raise BadRequestError("say which run")
     if name not in view.runs:
         raise HTTPException(404)

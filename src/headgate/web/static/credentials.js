@@ -32,7 +32,7 @@ export function tellKeys(run) {
 }
 
 /** `ask(kind, line)` is called when an operator wants one parked or freed. */
-export function drawCredentials(run, passed, readOnly, ask) {
+export function drawCredentials(run, passed, readOnly, live, ask) {
   const tally = new Map();
   for (const line of run.credentials) tally.set(line.state, (tally.get(line.state) ?? 0) + 1);
   const states = Object.keys(ORDER).filter((state) => tally.has(state));
@@ -53,6 +53,7 @@ export function drawCredentials(run, passed, readOnly, ask) {
     write(reason, line.reason);
     show(reason, line.reason !== "");
     show(button, !readOnly);
+    button.disabled = !live;
     write(button, resting || line.state === "retired" ? "Free" : "Park");
     mark(button, "aria-label", `${button.textContent} ${line.label} ${line.mark}`);
   });

@@ -1,5 +1,6 @@
 """Whoever looks on at a run: headgate watch and status, the page, the report."""
 
+import asyncio
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import pytest
 from bench.redis_server import RedisServer
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.batch.sqlite_ledger import SqliteLedger
 from headgate.cli import group
 from headgate.cli.seeing import SeenCommand
 from headgate.cli.sharing import Shared
@@ -54,6 +56,11 @@ def a_run(title="rows.jsonl to out.jsonl", done=30):
         files.end()
 
 
+async def begun(ledger):
+    await ledger.begin({"input": "rows.jsonl"})
+    await ledger.close()
+
+
 class TestStatus:
     def test_without_a_ledger_it_shows_the_runs_of_this_machine(self, headgate):
         with a_run() as one:
@@ -76,11 +83,42 @@ class TestStatus:
         said = headgate("status")
         assert said.code == 2
         assert "no run is under way on this machine" in said.err
+        said = headgate("status", "--json")
+        assert (said.code, json.loads(said.out), said.err) == (0, {"runs": []}, "")
 
-    def test_a_ledger_in_the_folder_goes_before(self, headgate, here):
-        (here / "a.ledger").write_text("no ledger at all" * 100)
-        with a_run():
-            assert headgate("status").code == 3
+    def test_the_only_ledger_of_the_folder_comes_after_the_runs(self, headgate, here):
+        asyncio.run(begun(SqliteLedger(str(here / "a.ledger"))))
+        with a_run() as one:
+            shown = headgate("status").out
+            assert 0 <= shown.index(one.run) < shown.index("a.ledger: 0 done")
+            told = json.loads(headgate("status", "--json").out)
+            assert (told["runs"][0]["run"], told["rows"]) == (one.run, 0)
+            (here / "a.ledger").write_text("no ledger at all" * 100)
+            said = headgate("status")
+            assert (said.code, one.run in said.out) == (3, True)
+
+    def test_several_ledgers_are_no_reason_to_show_no_run(self, headgate, here):
+        for name in ("a.ledger", "b.ledger"):
+            (here / name).touch()
+        assert headgate("status", "--json").code == 2
+        with a_run() as one:
+            said = headgate("status")
+            assert (said.code, one.run in said.out) == (0, True)
+            assert list(json.loads(headgate("status", "--json").out)) == ["runs"]
+
+    def test_a_run_is_named_as_for_watch(self, headgate, here):
+        with a_run() as one, a_run("another") as other:
+            for wanted in (one.run, "rows.jsonl", "out.jsonl"):
+                (told,) = json.loads(headgate("status", wanted, "--json").out)["runs"]
+                assert told["run"] == one.run
+            assert other.run in headgate("status", "another").out
+            several = headgate("status", "run-")
+            assert (several.code, "write more of the name" in several.err) == (3, True)
+            asyncio.run(begun(SqliteLedger(str(here / "out.jsonl.ledger"))))
+            assert headgate("status", "out.jsonl").out.startswith("out.jsonl.ledger: 0 done")
+        gone = headgate("status", one.run)
+        assert gone.code == 2
+        assert f"no run under way that is called '{one.run}'" in gone.err
 
 
 class TestWatch:

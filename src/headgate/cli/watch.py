@@ -140,13 +140,17 @@ class Looker:
         return Look(snapshot, worth[-MOST_EVENTS:]), new
 
 
-def chosen(runs: Sequence[RunOfFile], wanted: str) -> RunOfFile:
+def fitting(runs: Sequence[RunOfFile], wanted: str) -> list[RunOfFile]:
     """By the beginning of its name, its process, or words of its title."""
-    fits = [
+    return [
         run
         for run in runs
         if run.name.startswith(wanted) or wanted == str(run.snapshot().pid) or wanted in run.snapshot().title
     ]
+
+
+def chosen(runs: Sequence[RunOfFile], wanted: str) -> RunOfFile:
+    fits = fitting(runs, wanted)
     exact = [run for run in fits if run.name == wanted]
     if len(fits) == 1 or exact:
         return (exact or fits)[0]
@@ -193,8 +197,10 @@ def store_frame(where: str, keys: tuple[str, ...]) -> Frame:
 # ---------------------------------------------------------------------- once
 
 
-def runs_now() -> Frame:
-    """For ``headgate status``; no lines if there is no run."""
-    looker = Looker(machine_runs())
-    frame = looker.look()
-    return frame if frame.fields else Frame(frame.page, [], [])
+def runs_now(wanted: str | None = None) -> Frame | None:
+    """For ``headgate status``: all runs, or the one that is meant; None if there is none."""
+    runs = machine_runs()
+    if wanted is not None and not fitting(runs.runs(), wanted):
+        return None
+    frame = Looker(runs, wanted).look()
+    return frame if frame.fields else None

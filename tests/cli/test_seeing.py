@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -130,7 +130,9 @@ class TestWatch:
             assert [event["kind"] for event in first["events"]]
             assert json.loads(process.stdout.readline())["events"] == []  # told already
         rest = process.communicate(timeout=20)[0].splitlines()
-        assert json.loads(rest[-1]) == {"event": "ended", "run": one.run}
+        last = json.loads(rest[-1])
+        assert (last["event"], last["run"], last["title"]) == ("ended", one.run, one.title)
+        assert (last["progress"]["done"], last["progress"]["total"]) == (30, 100)
         assert process.returncode == 0
 
     def test_all_runs_in_words_until_ctrl_c(self, headgate_process):
@@ -138,32 +140,49 @@ class TestWatch:
         assert process.stdout.readline().startswith("No run is under way")
         with a_run() as one:
             assert process.stdout.readline().startswith(f"{one.run} running: 30 done of 100, 7.0/s, 10.0 s to go")
+        ended = process.stdout.readline()
+        assert ended == f"rows.jsonl to out.jsonl: ended, 30 of 100 rows when last seen ({one.run})\n"
         assert process.stdout.readline().startswith("No run is under way")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
 
+    def test_of_all_runs_each_end_is_told_once_also_after_a_crash(self, headgate_process):
+        process = headgate_process("watch", "--every", "100ms", "--json")
+        demo = headgate_process("demo", "--calls", "5000", "--seconds", "60", "--no-picture", "--json")
+        told = map(json.loads, process.stdout)
+        crashed = next(told)["run"]
+        demo.kill()
+        end = next(line for line in told if line["event"] == "ended")
+        assert (end["run"], end["kind"], end["progress"]["total"]) == (crashed, "demo", 5000)
+        with a_run(done=100) as one:
+            assert next(told)["run"] == one.run
+        end = next(line for line in told if line["event"] == "ended")
+        assert (end["run"], end["progress"]["done"]) == (one.run, 100)
+        process.send_signal(signal.SIGINT)
+        assert list(told) == []
+
+    def test_who_leaves_the_screen_reads_what_has_ended(self):
+        with a_run(done=100) as one, ExitStack() as stack:
+            process, terminal = stack.enter_context(on_screen("watch", one.run))
+            read_until(terminal, b"Ctrl-C ends this")
+            ended = stack.pop_all()
+        with ended:
+            left = read_until(terminal, one.run.encode() + b")").partition(b"\x1b[?1049l")[2]
+            assert b"rows.jsonl to out.jsonl: ended, 100 of 100 rows (" in left
+            assert process.wait(20) == 0
+
     def test_q_ends_the_screen_and_leaves_the_terminal_as_it_was(self):
-        pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
-        ours, theirs = pty.openpty()
-        before = termios.tcgetattr(theirs)
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
-        command = [sys.executable, "-m", "headgate", "watch"]
-        with a_run() as one:
-            process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-            try:
-                shown = read_until(ours, b"Ctrl-C ends this")
-                assert one.run.encode() in shown
-                assert b"why it waits" in shown
-                os.write(ours, b"q")
-                read_until(ours, b"\x1b[?1049l")
-                assert process.wait(20) == 0
-                assert termios.tcgetattr(theirs) == before
-            finally:
-                process.kill()
-                process.wait()
-                os.close(ours)
-                os.close(theirs)
+        termios = pytest.importorskip("termios")
+        with a_run() as one, on_screen("watch") as (process, terminal):
+            shown = read_until(terminal, b"Ctrl-C ends this")
+            assert one.run.encode() in shown
+            assert b"why it waits" in shown
+            assert not termios.tcgetattr(terminal)[3] & termios.ICANON
+            os.write(terminal, b"q")
+            read_until(terminal, b"\x1b[?1049l")
+            assert process.wait(20) == 0
+            assert termios.tcgetattr(terminal)[3] & termios.ICANON
 
     def test_which_run_is_meant_must_be_clear(self, headgate):
         none = headgate("watch", "nonsense")
@@ -231,6 +250,23 @@ class TestWatch:
         assert headgate("watch", "--key", "name").code == 2
         assert headgate("watch", "--every", "1ms").code == 2
         assert headgate("watch", "--store", "nonsense").code == 2
+
+
+@contextmanager
+def on_screen(*arguments, columns=150, lines=40):
+    """The command line in a terminal: the process, and the terminal's other end."""
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "LINES": str(lines)}
+    command = [sys.executable, "-m", "headgate", *arguments]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
 
 
 def read_until(terminal, words):

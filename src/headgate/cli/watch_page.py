@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.core.words import span
+from headgate.observe.report_tables import NOUNS
 from headgate.observe.snapshot import CredentialLine, EventLine, KeyLine, ProgressLine, RunSnapshot, WaitLine
 from headgate.observe.waiting import is_ordinary
 
@@ -48,6 +49,16 @@ def line_of(seen: RunSnapshot) -> str:
     parts += [f"{span(progress.eta)} to go"] if progress.eta else []
     waits = "; ".join(behind(line) for line in seen.waits[:3])
     return f"{seen.run} {seen.state}: {', '.join(parts)}" + (f"; {waits}" if waits else "")
+
+
+def ended_line(seen: RunSnapshot) -> str:
+    """What is known of a run that is no more."""
+    progress = seen.progress
+    ended = progress.done + progress.dead
+    of = "" if progress.total is None else f" of {progress.total:,}"
+    dead = f", {progress.dead:,} of them dead" if progress.dead else ""
+    last = "" if ended == progress.total else " when last seen"
+    return f"{seen.title}: ended, {ended:,}{of} {NOUNS.get(seen.kind, 'rows')}{dead}{last} ({seen.run})"
 
 
 def behind(line: WaitLine) -> str:

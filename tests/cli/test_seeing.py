@@ -374,7 +374,12 @@ class TestWeb:
         monkeypatch.delenv("HEADGATE_WEB_TOKEN", raising=False)
         said = headgate("web", "--host", "0.0.0.0")
         assert said.code == 2
-        assert "token" in said.err
+        assert "HEADGATE_WEB_TOKEN=$(openssl rand -hex 24)" in said.err
+        monkeypatch.setenv("HEADGATE_WEB_TOKEN", "short-one")
+        said = headgate("web")
+        assert said.code == 2
+        assert "from HEADGATE_WEB_TOKEN" in said.err
+        assert "short-one" not in said.err
 
 
 def eventually(ask):

@@ -1,6 +1,7 @@
 """Whoever looks on at a run: headgate watch and status, the page, the report."""
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -18,14 +19,16 @@ from pathlib import Path
 import click
 import pytest
 from bench.redis_server import RedisServer
+from rich.console import Console
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.sqlite_ledger import SqliteLedger
 from headgate.cli import group
 from headgate.cli.seeing import SeenCommand
 from headgate.cli.sharing import Shared
+from headgate.cli.watch_page import OF_KEYS, Look, page_of
 from headgate.observe.announcing import Announced, announced, runs_folder
-from headgate.observe.snapshot import ProgressLine, RunSnapshot
+from headgate.observe.snapshot import EventLine, KeyLine, ProgressLine, RunSnapshot, WaitLine
 from headgate.observe.watched import Watched
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -183,6 +186,34 @@ class TestWatch:
             read_until(terminal, b"\x1b[?1049l")
             assert process.wait(20) == 0
             assert termios.tcgetattr(terminal)[3] & termios.ICANON
+
+    def test_a_small_terminal_shows_whole_columns_the_newest_events_and_how_to_leave(self):
+        with a_run() as one, on_screen("watch", columns=60, lines=12) as (_, terminal):
+            shown = read_until(terminal, b"Ctrl-C ends this").decode()
+        assert one.run in shown
+        assert all(heading in shown for heading in ("key", "learned", "in flight", "429s", "circuit"))
+        assert "server says" not in shown
+
+    @pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 140])
+    def test_no_number_and_no_heading_is_ever_cut(self, width):
+        keys = tuple(KeyLine(key="openai/gpt-4o-mini#key-" + "1" * n, rate=1234.5, refused=9876) for n in range(1, 20))
+        waits = (WaitLine(scope="a", sentence="it is paced, as was learned of " + "a" * 200, behind=4321),)
+        seen = RunSnapshot(
+            run="run-1", title="a", kind="run", pid=1, host="", started_at=0, at=time.time(), keys=keys, waits=waits
+        )
+        events = [EventLine(number=n, at=0.0, kind=f"kind-{n}") for n in range(1, 9)]
+        console = Console(width=width, height=30, file=io.StringIO())
+        console.print(page_of([Look(seen, events)], width, 30))
+        lines = console.file.getvalue().splitlines()
+        assert len(lines) <= 30
+        assert any("4,321 wait: it is" in line for line in lines)
+        (heading,) = [line for line in lines if line.startswith(" key")]
+        assert set(re.split(r"\s{2,}", heading.strip())) <= {column.name for column in OF_KEYS}
+        assert "learned" in heading
+        assert sum("1,234.5/s" in line for line in lines) >= 3
+        kinds = [line.split()[1] for line in lines if "kind-" in line]
+        assert kinds == [f"kind-{n}" for n in range(8, 0, -1)]
+        console.print(page_of([Look(seen), Look(seen)], width))
 
     def test_which_run_is_meant_must_be_clear(self, headgate):
         none = headgate("watch", "nonsense")

@@ -101,10 +101,12 @@ def find_runs(path: str | None) -> Frame | None:
 def show(frame: Frame) -> None:
     from rich.console import Console
 
+    from .watch_page import ENDLESS
+
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_A_PIPE
-    console.print(frame.page(console.width))
+    console.print(frame.page(console.width, ENDLESS))
 
 
 def find_ledger(path: str | None, nor: str = "") -> str:

@@ -133,7 +133,7 @@ class Looker:
         lines = [line_of(look.snapshot) for look in seen]
         is_over = self._chosen is not None and not self._going
         return Frame(
-            lambda width: page_of(seen, width),
+            lambda width, height: page_of(seen, width, height),
             lines or ([] if is_over else [NOBODY]),
             fields,
             [ended_line(one) for one in ended],
@@ -196,12 +196,12 @@ def store_frame(where: str, keys: tuple[str, ...]) -> Frame:
         raise click.UsageError(f"{error}.") from None
     except (StoreDown, StoreError) as error:  # it may come back
         said = redact(f"{error}.")
-        return Frame(lambda _: Text(said, "red"), [said], [{"event": "unreachable", "reason": said}])
+        return Frame(lambda *_: Text(said, "red"), [said], [{"event": "unreachable", "reason": said}])
     members = {process_of(one.name) for desk in seen.desks for one in desk.members}
     head = f"{seen.where}: {len(seen.desks):,} keys, {len(members):,} processes at work"
     away = [as_sentence(record, now) for record in seen.records if state_of(record, now) != "free"]
 
-    def drawn(width: int) -> RenderableType:
+    def drawn(width: int, height: int) -> RenderableType:
         table: list[RenderableType] = [Text(), table_of(seen)] if seen.desks else []
         return Group(Text(head, "bold"), *table, Text("\n".join(["", *away]), "yellow"))
 

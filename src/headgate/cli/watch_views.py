@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
+from rich.layout import Layout
 from rich.live import Live
 from rich.text import Text
 
@@ -19,6 +20,8 @@ LINE_EVERY, SCREEN_EVERY = 5.0, 1.0
 MOST_ENDED = 50
 """Lines that are left behind on a terminal."""
 GOODBYE = "qQ\x1b\x03"
+FOOT = 2
+"""Lines at the bottom, whatever stands above."""
 HINT = Text("\n q or Ctrl-C ends this, not the runs", "dim")
 
 
@@ -26,8 +29,8 @@ HINT = Text("\n q or Ctrl-C ends this, not the runs", "dim")
 class Frame:
     """What there is to show, in each of the ways in which it may be shown."""
 
-    page: Callable[[int], RenderableType]
-    """For a terminal of this width."""
+    page: Callable[[int, int], RenderableType]
+    """For a terminal of this width and so many lines."""
     lines: Sequence[str]
     fields: Sequence[dict[str, Any]]
     ended: Sequence[str] = ()
@@ -75,7 +78,10 @@ class ScreenView:
 
     def show(self, frame: Frame) -> None:
         self.ended += frame.ended
-        self._live.update(Group(frame.page(self._live.console.width), HINT), refresh=True)
+        console, layout = self._live.console, Layout()
+        page = frame.page(console.width, console.height - FOOT)
+        layout.split_column(Layout(page), Layout(HINT, size=FOOT))
+        self._live.update(layout, refresh=True)
 
 
 def follow(look: Callable[[], Frame], *, as_json: bool, every: float | None = None) -> None:

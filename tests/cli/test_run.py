@@ -539,8 +539,8 @@ def test_a_run_that_cannot_begin_leaves_an_earlier_report_alone(headgate, mock, 
 
 def test_every_metric_is_scraped_from_the_page_of_a_run(headgate_process, mock, rows, out):
     parser = pytest.importorskip("prometheus_client.parser")
-    server = mock("--rate", "300/min", "--latency", "2ms")
-    process = headgate_process("run", rows, "-o", out, *to(server), "--web", "--quiet")
+    server = mock("--rate", "60000/min", "--latency", "2s")  # with one worker it goes for a minute
+    process = headgate_process("run", rows, "-o", out, *to(server), "--web", "--quiet", "--workers", "1")
     link, token = process.stderr.readline().removeprefix("The page: ").split("?token=")
     request = urllib.request.Request(f"{link}metrics", headers={"Authorization": f"Bearer {token.strip()}"})
     told, until = {}, time.monotonic() + 30

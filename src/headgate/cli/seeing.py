@@ -27,6 +27,7 @@ from .examples import ExampleCommand
 from .notation import Notation
 
 if TYPE_CHECKING:
+    from headgate.observe.prometheus import Prometheus
     from headgate.observe.source import Sources
 
 FREE_PORT = 0
@@ -140,7 +141,7 @@ def seen(wishes: Wishes, make: Callable[[], Watched], *, quiet: bool = False) ->
     steps = () if wishes.report is None else (notes.take,)
     with ExitStack() as stack:
         if wishes.web is not None:
-            stack.enter_context(page(watched, wishes.web))
+            stack.enter_context(page(watched, wishes.web, metrics=counting(watched)))
         is_whole = False
         try:
             with watched.start(*steps) if wishes.unseen else announced(watched, *steps):
@@ -166,6 +167,17 @@ def _write(watched: Watched, notes: Notes, path: str, told: Seen, *, quiet: bool
     else:
         if not quiet:
             click.echo(f"The report is in {path}.", err=True)
+
+
+def counting(watched: Watched) -> Prometheus | None:
+    """What counts every call of a run for ``/metrics``, if its library is there; the page says what to install."""
+    try:
+        from headgate.observe.prometheus import Prometheus
+    except ImportError:
+        return None
+    metrics = Prometheus(watched)
+    metrics.listen_to(watched)
+    return metrics
 
 
 @contextmanager

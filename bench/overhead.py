@@ -42,6 +42,7 @@ from typing import Any
 from headgate import AdaptiveRateLimiter
 from headgate._version import __version__
 from headgate.batch.job import Job
+from headgate.cli.seeing import counting
 from headgate.limiter import permit as permits
 from headgate.limiter import serving
 from headgate.observe.hub import Hub
@@ -220,8 +221,12 @@ def switch_of(job: Job, metrics: Prometheus | None = None) -> Switch:
 
 @contextmanager
 def page_on(job: Job, folder: Path) -> Iterator[Switch]:
-    """The page, with one reader."""
-    with Watched(job=job) as watched, serve_page(watched) as served, looker(served.url, scrapes=False):
+    """The page as ``--web`` makes it, with one reader."""
+    with (
+        Watched(job=job) as watched,
+        serve_page(watched, metrics=counting(watched)) as served,
+        looker(served.url, scrapes=False),
+    ):
         yield switch_of(job)
 
 

@@ -145,7 +145,7 @@ class TestWatch:
         with a_run() as one:
             assert process.stdout.readline().startswith(f"{one.run} running: 30 done of 100, 7.0/s, 10.0 s to go")
         ended = process.stdout.readline()
-        assert ended == f"rows.jsonl to out.jsonl: ended, 30 of 100 rows when last seen ({one.run})\n"
+        assert ended == f"rows.jsonl to out.jsonl: ended, 30 of 100 rows ({one.run})\n"
         assert process.stdout.readline().startswith("No run is under way")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
@@ -159,10 +159,11 @@ class TestWatch:
         demo.kill()
         end = next(line for line in told if line["event"] == "ended")
         assert (end["run"], end["kind"], end["progress"]["total"]) == (crashed, "demo", 5000)
+        assert end["ending"] == "lost"
         with a_run(done=100) as one:
             assert next(told)["run"] == one.run
         end = next(line for line in told if line["event"] == "ended")
-        assert (end["run"], end["progress"]["done"]) == (one.run, 100)
+        assert (end["run"], end["progress"]["done"], end["ending"]) == (one.run, 100, "done")
         process.send_signal(signal.SIGINT)
         assert list(told) == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -28,7 +28,7 @@ from .watch_views import Frame, follow
 SHORTEST = 0.1
 """Seconds between two looks, at least."""
 MOST_NAMED = 5
-LAST_WORDS = ("run", "title", "kind", "at", "progress")
+LAST_WORDS = ("run", "title", "kind", "at", "ending", "progress")
 """What ``--json`` tells of a run that has ended."""
 
 
@@ -116,19 +116,19 @@ class Looker:
     def __init__(self, runs: MachineRuns, wanted: str | None = None) -> None:
         """Raises ``CommandFailed`` where it is not clear which one is meant."""
         self._runs, self._chosen, self._told = runs, None, dict[str, int]()
-        self._going: dict[str, RunSnapshot] = {}
-        """How those stood that were seen last."""
+        self._going: dict[str, RunOfFile] = {}
+        """Those that went when we last looked."""
         if wanted is not None:
             run = chosen(runs.runs(), wanted)
             self._chosen = run.name
-            self._going[run.name] = run.snapshot()
+            self._going[run.name] = run
 
     def look(self) -> Frame:
         found = [run for run in self._runs.runs() if self._chosen in (None, run.name)]
         looks = [look for look in map(self._look_at, found) if look is not None]
         fields = [{"event": "run", **plain(look.snapshot), "events": plain(list(new))} for look, new in looks]
         seen = [look for look, _ in looks]
-        ended = self._ended([look.snapshot for look in seen])
+        ended = self._ended(found, {look.snapshot.run for look in seen if look.snapshot.state != "ended"})
         fields += [{"event": "ended", **{name: plain(getattr(one, name)) for name in LAST_WORDS}} for one in ended]
         lines = [line_of(look.snapshot) for look in seen]
         is_over = self._chosen is not None and not self._going
@@ -140,11 +140,11 @@ class Looker:
             is_over=is_over,
         )
 
-    def _ended(self, seen: Sequence[RunSnapshot]) -> list[RunSnapshot]:
-        """Those that went when we last looked and do no more, as they stood."""
-        known = self._going | {one.run: one for one in seen}
-        self._going = {one.run: one for one in seen if one.state != "ended"}
-        return [one for name, one in known.items() if name not in self._going]
+    def _ended(self, found: Sequence[RunOfFile], going: Container[str]) -> list[RunSnapshot]:
+        """The last word of those that went when we last looked and do no more."""
+        gone = [run.snapshot() for name, run in self._going.items() if name not in going]
+        self._going = {run.name: run for run in found if run.name in going}
+        return gone
 
     def _look_at(self, run: RunOfFile) -> tuple[Look, Sequence[Any]] | None:
         try:

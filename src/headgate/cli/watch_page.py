@@ -34,6 +34,12 @@ ENDLESS = 1_000
 SHORTEST_NAME, LEAST_WORDS, PADDING = 12, 20, 2
 NOBODY = "No run is under way on this machine. headgate run, crawl and demo show themselves here while they go."
 STATES = {"running": "green", "paused": "yellow", "stopping": "yellow", "ended": "dim"}
+ENDINGS = {
+    "stopped": ("stopped", ""),
+    "failed": ("failed", ""),
+    "lost": ("gone without a last word", " when last seen"),
+}
+"""How a run may have ended, if not well."""
 CIRCUITS = {"closed": "green", "half_open": "yellow", "open": "bold red"}
 
 
@@ -96,8 +102,8 @@ def ended_line(seen: RunSnapshot) -> str:
     ended = progress.done + progress.dead
     of = "" if progress.total is None else f" of {progress.total:,}"
     dead = f", {progress.dead:,} of them dead" if progress.dead else ""
-    last = "" if ended == progress.total else " when last seen"
-    return f"{seen.title}: ended, {ended:,}{of} {NOUNS.get(seen.kind, 'rows')}{dead}{last} ({seen.run})"
+    how, last = ENDINGS.get(seen.ending, ("ended", ""))
+    return f"{seen.title}: {how}, {ended:,}{of} {NOUNS.get(seen.kind, 'rows')}{dead}{last} ({seen.run})"
 
 
 def behind(line: WaitLine) -> str:

@@ -2,7 +2,7 @@
 
     metrics = Prometheus(sources)                  # runs, looked at on each scrape; may be left out
     metrics.instrument(limiter)                    # every call and event of a limiter, runner, crawler or manager
-    metrics.listen_to(watched)                     # ... or of all that a run in this process consists of
+    metrics.listen_to(watched)                     # ... or of a run in this process: calls from the first scrape on
     metrics.text()                                 # what /metrics answers, of type CONTENT_TYPE
     metrics.register(registry)                     # or into a registry of yours, beside your own metrics
 
@@ -33,6 +33,7 @@ from .source import Source, Sources
 from .tallies import BOUNDS, Spread, Tallies
 
 if TYPE_CHECKING:
+    from ..limiter import AdaptiveRateLimiter
     from .watched import Watched
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -47,6 +48,8 @@ class Prometheus(CallWatcher, Collector):
         self._runs = None if sources is None else RunMetrics(sources)
         self._tallies = Tallies()
         self._is_told = False
+        self._unwatched: AdaptiveRateLimiter | None = None
+        """Whose calls are to be counted once somebody scrapes."""
         self.inbox: deque[Ended] = deque()
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
@@ -74,11 +77,12 @@ class Prometheus(CallWatcher, Collector):
             also_tell(owner, self)
 
     def listen_to(self, watched: Watched) -> None:
-        """Hear every call and event of a run in this process, and of its credentials."""
+        """Hear every event of a run in this process and of its credentials, and from the first scrape on every call:
+        where nobody scrapes, a call costs no more for it."""
         self._is_told = True
         watched.hub.add(self)
-        if watched.keys is not None and self not in watched.keys.limiter.tell.watchers:
-            watched.keys.limiter.watch(self)
+        if watched.keys is not None:
+            self._unwatched = watched.keys.limiter
 
     # ------------------------------------------------------------------ giving
 
@@ -96,6 +100,10 @@ class Prometheus(CallWatcher, Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Where calls and events are told, also what has not happened yet has its name and kind."""
+        with self._lock:
+            limiter, self._unwatched = self._unwatched, None
+            if limiter is not None and self not in limiter.tell.watchers:
+                limiter.watch(self)
         families = {info.name: _family(info) for info in METRICS}
         self._add_calls(families)
         for name, labels, value in self._tallies.read():

@@ -364,20 +364,24 @@ class TestBatch:
     def test_an_operator_pauses_and_resumes(self):
         async def act(watched, clock, runner):
             await clock.sleep_async(1.05)
+            watched.snapshot()
             said = [watched.act(Action(kind="pause"))]
             await clock.sleep_async(10.0)
             paused = watched.snapshot()
             said += [watched.act(Action(kind="pause")), watched.act(Action(kind="resume"))]
             said.append(watched.act(Action(kind="resume")))
+            watched.snapshot()
             await clock.sleep_async(1.0)
             return paused, watched.snapshot(), said, [one for one in watched.events(0) if one.kind == "operator"]
 
-        paused, after, said, told = self.play(self.quick, act, rows=300)
+        paused, after, said, told = self.play(self.quick, act, rows=400)
         assert (paused.state, paused.progress.in_flight) == ("paused", 0)
-        assert sentences(paused)["run"][0] == "the run is paused by an operator"
-        assert sentences(paused)["run"][1] > 100
+        assert (paused.progress.rate, paused.progress.eta) == (0.0, None), "it promises nothing"
+        behind = 400 - paused.progress.done
+        assert sentences(paused) == {"run": ("the run is paused by an operator", behind)}
+        assert paused.blocked == behind
         assert after.state == "running"
-        assert after.progress.done > paused.progress.done
+        assert after.progress.rate == pytest.approx(80.0, rel=0.1), "the pause is not counted against it"
         assert said == [
             "paused: nothing new starts; what is under way is finished",
             "it was paused already",
@@ -460,9 +464,12 @@ class TestActing:
     def test_a_whole_limiter_is_paused(self):
         _, limiter, _ = self.acted(Action(kind="pause"))
         assert limiter.is_paused
-        watched = Watched(limiter=limiter)
-        assert watched.snapshot().state == "paused"
+        watched = Watched(limiter=limiter, progress=lambda: ProgressLine(total=10, done=4, rate=2.0, eta=3.0))
+        paused = watched.snapshot()
+        assert (paused.state, paused.progress) == ("paused", ProgressLine(total=10, done=4))
+        assert sentences(paused) == {"run": ("the program is paused by an operator", 6)}
         watched.act(Action(kind="resume"))
+        assert watched.snapshot().progress.rate == 2.0
         assert not limiter.is_paused
 
     @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class OfJob:
     def progress(self) -> ProgressLine:
         counts, total = self._counts()
         done, dead = counts.states.get(RowState.DONE, 0), counts.states.get(RowState.DEAD, 0)
-        rate = self._lately.rate(self.clock.now(), done + dead)
+        rate = self._lately.rate(self.clock.now(), done + dead, is_paused=self._runner.is_paused)
         return ProgressLine(
             total=total,
             done=done,
@@ -114,8 +114,7 @@ class OfJob:
         lanes = self._causes.of(self._runner.lanes(MOST_LANES))
         blocked = [lane for lane in lanes if lane.waiting and lane.reason and lane.waits_for not in _NOT_ITS_OWN]
         found = [_wait(lane, sentence(lane, credentials), self._held(lane)) for lane in blocked]
-        found += _of_all(lanes, "paused", "run", "the run is paused by an operator")
-        found += _of_all(lanes, "workers", "workers", f"all {self._runner.workers:,} workers are busy")
+        found += _of_workers(lanes, self._runner.workers)
         run = self._runner.standing()
         if run.later:
             when = "" if run.next_in is None else f", the first in {span(run.next_in)}"
@@ -164,7 +163,8 @@ def sentence(lane: LaneStanding, credentials: States) -> str:
     return in_a_sentence(name_of(lane), lane.reason)
 
 
-def _of_all(lanes: Iterable[LaneStanding], waits_for: str, scope: str, words: str) -> list[WaitLine]:
-    """Several lanes wait for one thing that they share; rows of a key are counted once."""
-    behind = {lane.key: lane.waiting for lane in lanes if lane.waits_for == waits_for and lane.waiting}
-    return [WaitLine(scope=scope, sentence=words, behind=sum(behind.values()))] if behind else []
+def _of_workers(lanes: Iterable[LaneStanding], workers: int) -> list[WaitLine]:
+    """All lanes share them; rows of a key are counted once."""
+    behind = {lane.key: lane.waiting for lane in lanes if lane.waits_for == "workers" and lane.waiting}
+    words = f"all {workers:,} workers are busy"
+    return [WaitLine(scope="workers", sentence=words, behind=sum(behind.values()))] if behind else []

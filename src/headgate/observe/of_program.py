@@ -38,7 +38,8 @@ class OfProgram:
         self._progress = progress
 
     def progress(self) -> ProgressLine:
-        return ProgressLine() if self._progress is None else _finite(self._progress())
+        told = ProgressLine() if self._progress is None else _finite(self._progress())
+        return replace(told, rate=0.0, eta=None) if self.state() == "paused" else told
 
     def waits(self, credentials: States) -> Waits:
         return Waits([], 0)

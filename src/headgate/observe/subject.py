@@ -71,8 +71,11 @@ class Lately:
     def __init__(self) -> None:
         self._marks: deque[tuple[float, int]] = deque(maxlen=MOST_MARKS)
 
-    def rate(self, now: float, finished: int) -> float:
+    def rate(self, now: float, finished: int, *, is_paused: bool = False) -> float:
+        """Nothing is promised while an operator has paused it, and what was before says nothing of what comes then."""
         marks = self._marks
+        if is_paused:
+            marks.clear()
         if not marks or now >= marks[-1][0] + LATELY / MOST_MARKS:
             marks.append((now, finished))
         while len(marks) > 2 and marks[0][0] < now - LATELY:

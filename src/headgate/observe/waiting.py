@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from .snapshot import MOST_WAITS, KeyLine, WaitLine
+from .snapshot import MOST_WAITS, KeyLine, ProgressLine, WaitLine
 
 if TYPE_CHECKING:
     from ..batch.standing import LaneStanding
@@ -45,6 +45,13 @@ def of_keys(keys: Iterable[KeyLine]) -> list[WaitLine]:
         for line in keys
         if line.waiting
     ]
+
+
+def of_pause(kind: str, progress: ProgressLine, callers: int) -> Waits:
+    """An operator has paused it: all that is open waits for him, whatever else it would wait for."""
+    known = max(progress.open, (progress.total or 0) - progress.done - progress.dead) - progress.in_flight
+    behind = max(0, known, callers)
+    return Waits([WaitLine(scope="run", sentence=f"the {kind} is paused by an operator", behind=behind)], behind)
 
 
 def sentence(scope: str, reason: str) -> str:

@@ -41,7 +41,7 @@ from .snapshot import (
     Timeline,
 )
 from .subject import MOST_EXAMPLES, Subject
-from .waiting import Waits, in_order, of_keys
+from .waiting import Waits, in_order, of_keys, of_pause
 
 if TYPE_CHECKING:
     from ..batch.job import Job
@@ -214,7 +214,11 @@ class Watched:
         lines = [] if self.keys is None else self.keys.look()
         totals = {} if subject.limiter is None else subject.limiter.totals()
         counters = {**totals, **subject.counters(), "events": self.ring.number, "events_left_out": self.ring.left_out}
-        waits = Waits([], 0) if is_over else self._waits(lines)
+        state, progress = "ended" if is_over else subject.state(), subject.progress()
+        if state == "paused":
+            waits = of_pause(subject.kind, progress, sum(line.waiting for line in lines))
+        else:
+            waits = Waits([], 0) if is_over else self._waits(lines)
         return RunSnapshot(
             run=self.run,
             title=self.title,
@@ -223,8 +227,8 @@ class Watched:
             host=platform.node(),
             started_at=self._started_at,
             at=self.clock.wall(),
-            state="ended" if is_over else subject.state(),
-            progress=subject.progress(),
+            state=state,
+            progress=progress,
             waits=in_order(waits.lines),
             blocked=waits.behind,
             keys=tuple(lines[:MOST_KEYS]),

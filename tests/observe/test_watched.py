@@ -262,28 +262,52 @@ class TestBatch:
         assert progress.rate == pytest.approx(80.0, rel=0.05)
         assert progress.eta == pytest.approx(10.5, rel=0.05)
 
-    def test_a_resting_key_is_the_first_thing_one_sees(self):
+    def parked(self, *labels, retired=()):
+        """A look at a batch with two keys after this was done to them."""
+
         async def act(watched, clock, runner):
             await clock.sleep_async(1.0)
-            runner.credentials.park("key-2", 41.0)
+            for label in retired:
+                lease = runner.credentials.try_acquire(label, only=True)
+                lease.report(signal=Signal(outcome=Outcome.KEY_DEAD))
+            for seconds, label in enumerate(labels, 41):
+                runner.credentials.park(label, float(seconds))
             await clock.sleep_async(1.0)
-            return watched.snapshot()
+            snapshot = watched.snapshot()
+            runner.stop(now=True)
+            return snapshot
 
         def paced(clock):
             return limiter_on(clock, 5.0, token_bucket_capacity=1.0)
 
-        snapshot = self.play(
+        return self.play(
             self.quick, act, rows=200, credentials=lambda clock: keys_on(clock, 2, at_once=None), limiter=paced
         )
-        first = snapshot.waits[0]
+
+    def test_a_key_that_another_gets_round_stands_last_and_holds_nobody_back(self):
+        for snapshot in (self.parked("key-2"), self.parked(retired=["key-2"])):
+            first, last = snapshot.waits
+            assert (first.scope, last.scope) == (f"key-1 of {KEY}", f"key-2 of {KEY}")
+            assert is_ordinary(first)
+            assert (snapshot.blocked, last.behind) == (first.behind, 0)
+            assert first.behind > 50
+        assert last.sentence == f"key-2 of {KEY} is retired: it is no longer valid"
+
+    def test_rows_wait_for_a_key_that_rests_and_not_for_one_that_never_comes_back(self):
+        resting, retired = self.parked("key-1", retired=["key-2"]).waits
+        assert resting.scope == f"key-1 of {KEY}"
+        assert (resting.behind > 50, retired.behind) == (True, 0)
+
+    def test_where_all_keys_rest_that_is_the_first_thing_one_sees(self):
+        snapshot = self.parked("key-1", "key-2")
+        first, second = snapshot.waits
         assert first.scope == f"key-2 of {KEY}"
-        assert first.sentence == f"key-2 of {KEY} rests 40.0 s: parked by hand"
-        assert first.behind > 50
-        assert first.seconds == pytest.approx(40.0, abs=0.5)
+        assert first.sentence == f"key-2 of {KEY} rests 41.0 s: parked by hand"
+        assert first.behind == second.behind > 50
+        assert first.seconds == pytest.approx(41.0, abs=0.5)
         assert first.key == "", "it is no matter of the key"
         assert snapshot.blocked == first.behind, "rows that could go with either key are counted once"
-        assert [line.state for line in snapshot.credentials] == ["free", "resting"]
-        assert is_ordinary(snapshot.waits[-1]), snapshot.waits
+        assert [line.state for line in snapshot.credentials] == ["resting", "resting"]
 
     @pytest.mark.parametrize("rps", [40.0, 3_000.0])
     def test_rows_that_are_only_paced_have_their_sentence_at_every_instant(self, rps):

@@ -20,7 +20,7 @@ from .attaching import Telling
 from .of_credentials import standing
 from .snapshot import ProgressLine, WaitLine
 from .subject import Lately, States
-from .waiting import LastCauses, Waits
+from .waiting import LastCauses, Waits, is_usual
 from .waiting import sentence as in_a_sentence
 
 if TYPE_CHECKING:
@@ -113,7 +113,13 @@ class OfJob:
     def waits(self, credentials: States) -> Waits:
         lanes = self._causes.of(self._runner.lanes(MOST_LANES))
         blocked = [lane for lane in lanes if lane.waiting and lane.reason and lane.waits_for not in _NOT_ITS_OWN]
-        found = [_wait(lane, sentence(lane, credentials), self._held(lane)) for lane in blocked]
+        best: dict[str, int] = {}
+        for lane in lanes:
+            best[lane.key] = max(best.get(lane.key, 0), outlook(lane, credentials))
+        found = []
+        for lane in blocked:
+            behind = lane.waiting if outlook(lane, credentials) == best[lane.key] else 0
+            found.append(_wait(lane, sentence(lane, credentials), self._held(lane), behind))
         found += _of_workers(lanes, self._runner.workers)
         run = self._runner.standing()
         if run.later:
@@ -149,11 +155,21 @@ def name_of(lane: LaneStanding) -> str:
     return key if lane.credential is None else f"{lane.credential} of {key}"
 
 
-def _wait(lane: LaneStanding, words: str, held: float) -> WaitLine:
+def _wait(lane: LaneStanding, words: str, held: float, behind: int) -> WaitLine:
     """``held``: seconds for which the limiter lets nothing start."""
     key = "" if lane.waits_for == "credential" else redact(lane.gate_key)
     seconds = lane.opens_in or held or None
-    return WaitLine(scope=name_of(lane), sentence=words, behind=lane.waiting, seconds=seconds, key=key)
+    return WaitLine(scope=name_of(lane), sentence=words, behind=behind, seconds=seconds, key=key)
+
+
+def outlook(lane: LaneStanding, credentials: States) -> int:
+    """How soon rows go this way: 2 now, 1 later, 0 never. They go by the best lane of their key, and wait for that."""
+    state = None if lane.credential is None else credentials.get(lane.credential)
+    if state is not None and state.state == "retired":
+        return 0
+    rests = state is not None and state.state == "resting"
+    goes = lane.waits_for in _NOT_ITS_OWN or is_usual(in_a_sentence(name_of(lane), lane.reason))
+    return 2 if goes and not rests else 1
 
 
 def sentence(lane: LaneStanding, credentials: States) -> str:

@@ -1,4 +1,7 @@
-"""Why it waits, in one look: one sentence for each blocked scope, what is really shut before what is merely paced."""
+"""Why it waits, in one look: one sentence for each blocked scope, what is really shut before what is merely paced.
+
+What others get round holds nobody back, and stands last.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ class LastCauses(Generic[Lane]):
 
 def in_order(lines: Sequence[WaitLine]) -> tuple[WaitLine, ...]:
     """The gravest first; those that do not fit are counted in the last."""
-    ranked = sorted(lines, key=lambda line: (is_ordinary(line), -line.behind, -(line.seconds or 0.0)))
+    ranked = sorted(lines, key=lambda line: (not line.behind, is_ordinary(line), -line.behind, -(line.seconds or 0.0)))
     if len(ranked) <= MOST_WAITS:
         return tuple(ranked)
     shown, rest = ranked[: MOST_WAITS - 1], ranked[MOST_WAITS - 1 :]
@@ -98,4 +101,8 @@ def in_order(lines: Sequence[WaitLine]) -> tuple[WaitLine, ...]:
 
 
 def is_ordinary(line: WaitLine) -> bool:
-    return any(words in line.sentence for words in _ORDINARY)
+    return is_usual(line.sentence)
+
+
+def is_usual(sentence: str) -> bool:
+    return any(words in sentence for words in _ORDINARY)

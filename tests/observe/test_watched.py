@@ -9,15 +9,26 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
+from headgate.batch.report import MOST_REASONS
 from headgate.batch.runner import BatchRunner
 from headgate.batch.standing import LaneStanding
 from headgate.core.decision import Outcome
 from headgate.core.signal import Signal
 from headgate.credentials import Credential, CredentialCoordinator
+from headgate.exchange import Answer
 from headgate.identity import Identities
 from headgate.observe.hub import Hub
 from headgate.observe.of_limiter import KeysSeen
-from headgate.observe.snapshot import MOST_KEYS, MOST_WAITS, Action, ProgressLine, RunSnapshot, WaitLine, plain
+from headgate.observe.snapshot import (
+    MOST_DEAD,
+    MOST_KEYS,
+    MOST_WAITS,
+    Action,
+    ProgressLine,
+    RunSnapshot,
+    WaitLine,
+    plain,
+)
 from headgate.observe.source import ActionRefusedError
 from headgate.observe.waiting import LastCauses, in_order, is_ordinary
 from headgate.observe.watched import Watched
@@ -382,8 +393,37 @@ class TestBatch:
 
         watched = self.play(picky, act, rows=100)
         (dead,) = watched.snapshot().dead
-        assert dead.count == 10
-        assert dead.example == "row 4"
+        assert (dead.reason, dead.count, dead.example) == ("invalid: ValueError: no", 10, "row 4")
+
+    def test_the_dead_are_told_apart_by_status_and_by_the_words_of_the_server(self):
+        async def picky(item, ctx, clock):
+            status, words = (404, "No such model.") if item % 2 else (400, f"Row {item} is bad, {ctx.credential}.")
+            ctx.report(Answer(status, {}, json.dumps({"error": {"message": words}}).encode()))
+
+        async def act(watched, clock, runner):
+            await clock.sleep_async(0.0)
+            return watched
+
+        watched = self.play(picky, act, rows=9, credentials=lambda clock: keys_on(clock, 1))
+        assert [(one.reason, one.count, one.example) for one in watched.snapshot().dead] == [
+            ("invalid: 400 Row 0 is bad, ***.", 5, "row 1"),
+            ("invalid: 404 No such model.", 4, "row 2"),
+        ]
+
+    def test_however_many_reasons_there_are_few_are_shown_and_all_are_counted(self):
+        async def picky(item, ctx, clock):
+            raise ValueError("x" * item)
+
+        async def act(watched, clock, runner):
+            await clock.sleep_async(0.0)
+            return watched, runner
+
+        watched, runner = self.play(picky, act, rows=500, config=BatchConfig(hopeless_after=None))
+        dead = watched.snapshot().dead
+        assert (len(dead), sum(one.count for one in dead)) == (MOST_DEAD, 500)
+        assert (dead[0].reason, dead[0].count) == ("invalid", 500 - MOST_REASONS)
+        assert dead[-1].reason.endswith(" other reasons")
+        assert len(runner.report.deaths.all()) == MOST_REASONS + 1
 
     def test_an_operator_pauses_and_resumes(self):
         async def act(watched, clock, runner):

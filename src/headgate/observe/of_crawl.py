@@ -12,7 +12,7 @@ from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
 from ..wire.redaction import redact
 from .attaching import Telling
-from .snapshot import ProgressLine, WaitLine
+from .snapshot import DeadLine, ProgressLine, WaitLine
 from .subject import Lately, States
 from .waiting import LastCauses, Waits, sentence
 
@@ -60,8 +60,8 @@ class OfCrawl:
             rate=self._lately.rate(self.clock.now(), report.pages, is_paused=self._crawler.is_paused),
         )
 
-    def dead(self) -> Mapping[str, int]:
-        return dict(self._crawler.report().reasons)
+    def dead(self) -> list[DeadLine]:
+        return [DeadLine(reason=why, count=count) for why, count in dict(self._crawler.report().reasons).items()]
 
     def example(self, event: AnyEvent) -> tuple[str, str] | None:
         if not isinstance(event, CrawlEvent) or event.kind != "failed":

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ..batch.job import Job
 from ..batch.ledger import Counts, RowState
-from ..batch.report import BatchEvent, BatchReport
+from ..batch.report import BatchReport
 from ..batch.runner import BatchRunner
 from ..batch.standing import LaneStanding
 from ..core.decision import LONGEST_WAIT
+from ..core.ledger import first_word
 from ..core.words import span
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
 from ..wire.redaction import redact
 from .attaching import Telling
 from .of_credentials import standing
-from .snapshot import ProgressLine, WaitLine
+from .snapshot import DeadLine, ProgressLine, WaitLine
 from .subject import Lately, States
 from .waiting import LastCauses, Waits, is_usual
 from .waiting import sentence as in_a_sentence
@@ -93,13 +95,19 @@ class OfJob:
         final = counts.states.get(RowState.DONE, 0) + counts.states.get(RowState.DEAD, 0)
         return counts, None if known is None else max(known, final)
 
-    def dead(self) -> Mapping[str, int]:
-        return dict(self._runner.report.reasons if self._job is None else self._job.report.counts.reasons)
+    def dead(self) -> list[DeadLine]:
+        """Of those that died before this run, or in another process, the ledger counts the categories."""
+        if self._job is None:
+            deaths, rest = self._runner.report.deaths.all(), Counter[str]()
+        else:
+            deaths, rest = self._job.deaths(), Counter(self._job.report.counts.reasons)
+        for one in deaths:
+            rest[first_word(one.reason)] -= one.count
+        lines = [DeadLine(reason=one.reason, count=one.count, example=one.example) for one in deaths]
+        return lines + [DeadLine(reason=word, count=count) for word, count in rest.items() if count > 0]
 
     def example(self, event: AnyEvent) -> tuple[str, str] | None:
-        if not isinstance(event, BatchEvent) or event.kind != "item_dead" or event.index is None:
-            return None
-        return event.reason.partition(":")[0], f"row {event.index + 1:,}"
+        return None
 
     def counters(self) -> Mapping[str, float]:
         report: BatchReport = self._runner.report

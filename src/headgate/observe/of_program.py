@@ -11,7 +11,7 @@ from ..clock import Clock, SystemClock
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
 from .attaching import Telling
-from .snapshot import ProgressLine
+from .snapshot import DeadLine, ProgressLine
 from .source import ActionRefusedError
 from .subject import States
 from .waiting import Waits
@@ -44,8 +44,8 @@ class OfProgram:
     def waits(self, credentials: States) -> Waits:
         return Waits([], 0)
 
-    def dead(self) -> Mapping[str, int]:
-        return {}
+    def dead(self) -> list[DeadLine]:
+        return []
 
     def counters(self) -> Mapping[str, float]:
         return {}

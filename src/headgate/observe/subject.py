@@ -11,7 +11,7 @@ from ..credentials import CredentialCoordinator
 from ..credentials.credential import CredentialState
 from ..limiter import AdaptiveRateLimiter
 from .attaching import Telling
-from .snapshot import ProgressLine
+from .snapshot import DeadLine, ProgressLine
 from .waiting import Waits
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Subject(Protocol):
         """What holds rows back, besides what the limiter's own callers wait for."""
         ...
 
-    def dead(self) -> Mapping[str, int]:
-        """What will never be done, by category."""
+    def dead(self) -> list[DeadLine]:
+        """What will never be done, by reason; bounded."""
         ...
 
     def counters(self) -> Mapping[str, float]: ...
@@ -57,7 +57,7 @@ class Subject(Protocol):
         ...
 
     def example(self, event: AnyEvent) -> tuple[str, str] | None:
-        """If something has died of which this event tells: its category, and what it is called."""
+        """If something has died of which this event tells: its reason, and what it is called."""
         ...
 
     def pause(self) -> None: ...

@@ -15,6 +15,7 @@ import platform
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ..clock import Clock
@@ -248,8 +249,16 @@ class Watched:
         return Waits([*found.lines, *callers], found.behind + sum(line.behind for line in callers))
 
     def _dead(self) -> tuple[DeadLine, ...]:
-        reasons = sorted(self._subject.dead().items(), key=lambda one: -one[1])[:MOST_DEAD]
-        return tuple(DeadLine(reason=why, count=count, example=self._examples.get(why, "")) for why, count in reasons)
+        """The most first; those that do not fit are counted in the last."""
+        lines = [
+            replace(line, example=line.example or self._examples.get(line.reason, ""))
+            for line in sorted(self._subject.dead(), key=lambda line: -line.count)
+        ]
+        if len(lines) <= MOST_DEAD:
+            return tuple(lines)
+        rest = lines[MOST_DEAD - 1 :]
+        others = DeadLine(reason=f"{len(rest):,} other reasons", count=sum(line.count for line in rest))
+        return (*lines[: MOST_DEAD - 1], others)
 
 
 def _subject(

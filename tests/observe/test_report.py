@@ -143,10 +143,13 @@ def test_pacing_pushes_nothing_out_of_what_happened_last():
     watched.ring.say("credential_retired", "api", "auth")
     for reason in ["paced at 3.25 calls/s, looking for the limit, 308 ms to go"] * MOST_KEPT + ["told to wait"] * 100:
         watched.ring.say("held", "api", reason)
+    for number in range(MOST_EVENTS):
+        watched.ring.say("item_dead", "api", f"row {number}")
+    watched.ring.say("held", "api", "told to wait")
     watched.close()
     events = report_of(watched, Notes(watched)).events
     assert len(events) == MOST_EVENTS
-    assert {(line.kind, line.reason) for line in events} == {("credential_retired", "auth"), ("held", "told to wait")}
+    assert [line.kind for line in events] == ["credential_retired", *["item_dead"] * (MOST_EVENTS - 2), "held"]
 
 
 def test_a_limit_that_was_known_is_told_of_its_key():

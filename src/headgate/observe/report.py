@@ -29,6 +29,8 @@ MOST_ROWS = 30
 """Of any table; what does not fit is counted."""
 MOST_EVENTS = 40
 FORMS = (".html", ".md")
+_RESERVED = ALARMING - {"item_dead", "failed"}
+"""What has a place among the last events however much else there is; the dead have a table of their own."""
 
 
 class Note(NamedTuple):
@@ -110,7 +112,7 @@ def report_of(watched: Watched, notes: Notes, ending: str = "") -> RunReport:
         snapshot=snapshot,
         notes=kept,
         timelines=watched.history.timelines(keys, -inf),
-        events=chosen(worth, MOST_EVENTS, lambda line: line.kind not in ALARMING),
+        events=chosen(worth, MOST_EVENTS, lambda line: line.kind not in _RESERVED),
         ending=ending,
     )
 

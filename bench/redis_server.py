@@ -19,7 +19,7 @@ from typing import Self
 from .ports import free_port
 
 PATIENCE = 20.0
-"""Seconds for a server to start or to end."""
+"""Seconds for a server to start, to answer or to end: a machine that stands still for a moment is no fault of its."""
 
 
 def server_binary() -> str:
@@ -71,7 +71,7 @@ class RedisServer:
     def ask(self, words: bytes) -> bytes | None:
         """The beginning of its answer, without a client library; nothing if there is none."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as line:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
                 line.sendall(words + b"\r\n")
                 return line.recv(4096) or None
         except OSError:

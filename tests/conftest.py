@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 from bench.redis_server import RedisServer
+from hypothesis import HealthCheck, settings
 
 from headgate.stores import patience
 
 HERE = Path(__file__).parent
+
+# An example of milliseconds takes two seconds on a machine that stands still for two, and is not to blame.
+settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell does to what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that tests start would ignore it too

@@ -51,7 +51,7 @@ cells = st.text(st.sampled_from('ab",;\r\n\t {}é\u2028\x0b'), max_size=8)
 @given(
     table=st.lists(st.tuples(cells, cells), max_size=6), ending=st.sampled_from(["\n", "\r\n"]), careful=st.booleans()
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_what_csv_writes_is_what_is_read(
     rows_of: Any, table: list[tuple[str, str]], ending: str, careful: bool
 ) -> None:

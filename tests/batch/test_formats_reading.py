@@ -76,7 +76,7 @@ names = st.text(min_size=1, max_size=30).filter(lambda name: not any("\ud800" <=
 
 
 @given(name=names, ascii_only=st.booleans(), first=st.booleans(), nested=names)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_the_name_read_in_passing_is_the_name_in_the_line(
     rows_of: Any, name: str, ascii_only: bool, first: bool, nested: str
 ) -> None:

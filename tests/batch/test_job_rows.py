@@ -207,22 +207,22 @@ class TestPutRight:
 
 
 def test_one_deadline_is_for_the_whole_job_though_rows_of_others_are_fetched_late(book):
-    """Another process holds a row, and leaves it when half of the time is over."""
+    """Another process holds a row, and leaves it when most of the time is over. A standstill is allowed for."""
     book.source.write_text(line("a") + line("b"))
 
     async def main():
         other = SqliteLedger(f"{book.output}.ledger")
-        job = book.job(server=Server(takes=60.0), config=BatchConfig(deadline=2.0))
+        job = book.job(server=Server(takes=60.0), config=BatchConfig(deadline=4.0))
         await other.begin(job.runner.identity)
         with Rows(str(book.source)) as rows:
             await other.claim(list(rows))
         began_at = time.monotonic()
         running = asyncio.create_task(job.run())
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(3.0)
         await other.close()
         report = await running
         return report, time.monotonic() - began_at
 
     report, took = asyncio.run(main())
-    assert report.stopped == "deadline: 2.0 s are over"
-    assert took < 3.5
+    assert report.stopped == "deadline: 4.0 s are over"
+    assert took < 6.5, "no second one begins"

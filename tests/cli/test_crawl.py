@@ -193,19 +193,19 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(headgate_process, site, here,
     site.kind.slowly = 0.3
     command = ("crawl", site.url, "-o", "pages.jsonl", *FAST, "--exclude", "*missing*", "--quiet")
     process = headgate_process(*command)
-    give_up_at = time.monotonic() + 20
+    give_up_at = time.monotonic() + 60
     while site.kind.asked.total() < 3 and time.monotonic() < give_up_at:
         time.sleep(0.01)
     for _ in range(times):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 4, (out, err)
     assert out.startswith("Stopped, with ")
     assert out.endswith("Run the same command again to go on.\n")
     site.kind.slowly = 0.0
     again = headgate_process(*command)
-    out, err = again.communicate(timeout=20)
+    out, err = again.communicate(timeout=60)
     assert (again.returncode, out) == (0, "All is crawled: pages.jsonl has 8 pages.\n"), err
     assert Counter(line["url"] for line in lines("pages.jsonl")).most_common(1)[0][1] == 1
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from aiohttp import web
+from bench.ports import free_port
 
 from headgate.sim.api import MockPlan
 from headgate.sim.dialects import DIALECTS
@@ -212,8 +213,8 @@ def test_of_an_endless_body_only_the_beginning_is_read(headgate):
 
     with on_a_thread(lambda: Site(endless)) as site:
         began = time.monotonic()
-        assert headgate("limits", site.url, "--timeout", "5s").code == 0
-        assert time.monotonic() - began < 3
+        assert headgate("limits", site.url, "--timeout", "60s").code == 0
+        assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(("answer", "word"), [(b"", "hung up"), (b"not http at all\r\n\r\n", "did not answer in HTTP")])
@@ -230,7 +231,7 @@ def test_a_server_that_speaks_no_http_is_one_sentence(headgate, answer, word):
 
         thread = threading.Thread(target=serve)
         thread.start()
-        result = headgate("limits", f"http://127.0.0.1:{listener.getsockname()[1]}/", "--timeout", "5s")
+        result = headgate("limits", f"http://127.0.0.1:{listener.getsockname()[1]}/", "--timeout", "60s")
         listener.shutdown(socket.SHUT_RDWR)  # wakes a server that still waits for the second try
         thread.join()
     assert result.code == 3
@@ -239,9 +240,7 @@ def test_a_server_that_speaks_no_http_is_one_sentence(headgate, answer, word):
 
 
 def test_nobody_listening_is_exit_code_3(headgate):
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    result = headgate("limits", f"http://127.0.0.1:{port}/")
+    result = headgate("limits", f"http://127.0.0.1:{free_port()}/")
     assert result.code == 3
     assert "refuses connections" in result.err
     assert result.err.count("\n") == 1

@@ -1,5 +1,7 @@
 """Whoever looks on at a run: headgate watch and status, the page, the report."""
 
+import asyncio
+import io
 import json
 import os
 import re
@@ -11,19 +13,23 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
 import pytest
 from bench.redis_server import RedisServer
+from rich.console import Console
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.batch.sqlite_ledger import SqliteLedger
 from headgate.cli import group
 from headgate.cli.seeing import SeenCommand
 from headgate.cli.sharing import Shared
+from headgate.cli.watch_page import OF_KEYS, Look, page_of
 from headgate.observe.announcing import Announced, announced, runs_folder
-from headgate.observe.snapshot import ProgressLine, RunSnapshot
+from headgate.observe.runs import machine_runs
+from headgate.observe.snapshot import EventLine, KeyLine, ProgressLine, RunSnapshot, WaitLine
 from headgate.observe.watched import Watched
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -54,6 +60,11 @@ def a_run(title="rows.jsonl to out.jsonl", done=30):
         files.end()
 
 
+async def begun(ledger):
+    await ledger.begin({"input": "rows.jsonl"})
+    await ledger.close()
+
+
 class TestStatus:
     def test_without_a_ledger_it_shows_the_runs_of_this_machine(self, headgate):
         with a_run() as one:
@@ -76,11 +87,42 @@ class TestStatus:
         said = headgate("status")
         assert said.code == 2
         assert "no run is under way on this machine" in said.err
+        said = headgate("status", "--json")
+        assert (said.code, json.loads(said.out), said.err) == (0, {"runs": []}, "")
 
-    def test_a_ledger_in_the_folder_goes_before(self, headgate, here):
-        (here / "a.ledger").write_text("no ledger at all" * 100)
-        with a_run():
-            assert headgate("status").code == 3
+    def test_the_only_ledger_of_the_folder_comes_after_the_runs(self, headgate, here):
+        asyncio.run(begun(SqliteLedger(str(here / "a.ledger"))))
+        with a_run() as one:
+            shown = headgate("status").out
+            assert 0 <= shown.index(one.run) < shown.index("a.ledger: 0 done")
+            told = json.loads(headgate("status", "--json").out)
+            assert (told["runs"][0]["run"], told["rows"]) == (one.run, 0)
+            (here / "a.ledger").write_text("no ledger at all" * 100)
+            said = headgate("status")
+            assert (said.code, one.run in said.out) == (3, True)
+
+    def test_several_ledgers_are_no_reason_to_show_no_run(self, headgate, here):
+        for name in ("a.ledger", "b.ledger"):
+            (here / name).touch()
+        assert headgate("status", "--json").code == 2
+        with a_run() as one:
+            said = headgate("status")
+            assert (said.code, one.run in said.out) == (0, True)
+            assert list(json.loads(headgate("status", "--json").out)) == ["runs"]
+
+    def test_a_run_is_named_as_for_watch(self, headgate, here):
+        with a_run() as one, a_run("another") as other:
+            for wanted in (one.run, "rows.jsonl", "out.jsonl"):
+                (told,) = json.loads(headgate("status", wanted, "--json").out)["runs"]
+                assert told["run"] == one.run
+            assert other.run in headgate("status", "another").out
+            several = headgate("status", "run-")
+            assert (several.code, "write more of the name" in several.err) == (3, True)
+            asyncio.run(begun(SqliteLedger(str(here / "out.jsonl.ledger"))))
+            assert headgate("status", "out.jsonl").out.startswith("out.jsonl.ledger: 0 done")
+        gone = headgate("status", one.run)
+        assert gone.code == 2
+        assert f"no run under way that is called '{one.run}'" in gone.err
 
 
 class TestWatch:
@@ -92,7 +134,9 @@ class TestWatch:
             assert [event["kind"] for event in first["events"]]
             assert json.loads(process.stdout.readline())["events"] == []  # told already
         rest = process.communicate(timeout=20)[0].splitlines()
-        assert json.loads(rest[-1]) == {"event": "ended", "run": one.run}
+        last = json.loads(rest[-1])
+        assert (last["event"], last["run"], last["title"]) == ("ended", one.run, one.title)
+        assert (last["progress"]["done"], last["progress"]["total"]) == (30, 100)
         assert process.returncode == 0
 
     def test_all_runs_in_words_until_ctrl_c(self, headgate_process):
@@ -100,32 +144,77 @@ class TestWatch:
         assert process.stdout.readline().startswith("No run is under way")
         with a_run() as one:
             assert process.stdout.readline().startswith(f"{one.run} running: 30 done of 100, 7.0/s, 10.0 s to go")
+        ended = process.stdout.readline()
+        assert ended == f"rows.jsonl to out.jsonl: ended, 30 of 100 rows when last seen ({one.run})\n"
         assert process.stdout.readline().startswith("No run is under way")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
 
+    def test_of_all_runs_each_end_is_told_once_also_after_a_crash(self, headgate_process):
+        process = headgate_process("watch", "--every", "100ms", "--json")
+        demo = headgate_process("demo", "--calls", "5000", "--seconds", "60", "--no-picture", "--json")
+        told = map(json.loads, process.stdout)
+        crashed = next(told)["run"]
+        demo.kill()
+        end = next(line for line in told if line["event"] == "ended")
+        assert (end["run"], end["kind"], end["progress"]["total"]) == (crashed, "demo", 5000)
+        with a_run(done=100) as one:
+            assert next(told)["run"] == one.run
+        end = next(line for line in told if line["event"] == "ended")
+        assert (end["run"], end["progress"]["done"]) == (one.run, 100)
+        process.send_signal(signal.SIGINT)
+        assert list(told) == []
+
+    def test_who_leaves_the_screen_reads_what_has_ended(self):
+        with a_run(done=100) as one, ExitStack() as stack:
+            process, terminal = stack.enter_context(on_screen("watch", one.run))
+            read_until(terminal, b"Ctrl-C ends this")
+            ended = stack.pop_all()
+        with ended:
+            left = read_until(terminal, one.run.encode() + b")").partition(b"\x1b[?1049l")[2]
+            assert b"rows.jsonl to out.jsonl: ended, 100 of 100 rows (" in left
+            assert process.wait(20) == 0
+
     def test_q_ends_the_screen_and_leaves_the_terminal_as_it_was(self):
-        pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
-        ours, theirs = pty.openpty()
-        before = termios.tcgetattr(theirs)
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
-        command = [sys.executable, "-m", "headgate", "watch"]
-        with a_run() as one:
-            process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-            try:
-                shown = read_until(ours, b"Ctrl-C ends this")
-                assert one.run.encode() in shown
-                assert b"why it waits" in shown
-                os.write(ours, b"q")
-                read_until(ours, b"\x1b[?1049l")
-                assert process.wait(20) == 0
-                assert termios.tcgetattr(theirs) == before
-            finally:
-                process.kill()
-                process.wait()
-                os.close(ours)
-                os.close(theirs)
+        termios = pytest.importorskip("termios")
+        with a_run() as one, on_screen("watch") as (process, terminal):
+            shown = read_until(terminal, b"Ctrl-C ends this")
+            assert one.run.encode() in shown
+            assert b"why it waits" in shown
+            assert not termios.tcgetattr(terminal)[3] & termios.ICANON
+            os.write(terminal, b"q")
+            read_until(terminal, b"\x1b[?1049l")
+            assert process.wait(20) == 0
+            assert termios.tcgetattr(terminal)[3] & termios.ICANON
+
+    def test_a_small_terminal_shows_whole_columns_the_newest_events_and_how_to_leave(self):
+        with a_run() as one, on_screen("watch", columns=60, lines=12) as (_, terminal):
+            shown = read_until(terminal, b"Ctrl-C ends this").decode()
+        assert one.run in shown
+        assert all(heading in shown for heading in ("key", "learned", "in flight", "429s", "circuit"))
+        assert "server says" not in shown
+
+    @pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 140])
+    def test_no_number_and_no_heading_is_ever_cut(self, width):
+        keys = tuple(KeyLine(key="openai/gpt-4o-mini#key-" + "1" * n, rate=1234.5, refused=9876) for n in range(1, 20))
+        waits = (WaitLine(scope="a", sentence="it is paced, as was learned of " + "a" * 200, behind=4321),)
+        seen = RunSnapshot(
+            run="run-1", title="a", kind="run", pid=1, host="", started_at=0, at=time.time(), keys=keys, waits=waits
+        )
+        events = [EventLine(number=n, at=0.0, kind=f"kind-{n}") for n in range(1, 9)]
+        console = Console(width=width, height=30, file=io.StringIO())
+        console.print(page_of([Look(seen, events)], width, 30))
+        lines = console.file.getvalue().splitlines()
+        assert len(lines) <= 30
+        assert any("4,321 wait: it is" in line for line in lines)
+        (heading,) = [line for line in lines if line.startswith(" key")]
+        assert set(re.split(r"\s{2,}", heading.strip())) <= {column.name for column in OF_KEYS}
+        assert "learned" in heading
+        assert sum("1,234.5/s" in line for line in lines) >= 3
+        kinds = [line.split()[1] for line in lines if "kind-" in line]
+        assert kinds == [f"kind-{n}" for n in range(8, 0, -1)]
+        console.print(page_of([Look(seen), Look(seen)], width))
 
     def test_which_run_is_meant_must_be_clear(self, headgate):
         none = headgate("watch", "nonsense")
@@ -138,7 +227,7 @@ class TestWatch:
 
     @pytest.mark.parametrize("where", ["machine", "redis"])
     def test_a_store_is_watched_while_it_is_used(self, headgate_process, where, request):
-        store = where if where == "machine" else request.getfixturevalue("redis_server").url
+        store = where if where == "machine" else f"{request.getfixturevalue('redis_server').url}?timeout=5"
         words = ("watch", "--store", store, "--key", "api.example.com", "--json", "--every", "100ms")
         process = headgate_process(*words)
         first = json.loads(process.stdout.readline())
@@ -195,8 +284,25 @@ class TestWatch:
         assert headgate("watch", "--store", "nonsense").code == 2
 
 
+@contextmanager
+def on_screen(*arguments, columns=150, lines=40):
+    """The command line in a terminal: the process, and the terminal's other end."""
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "LINES": str(lines)}
+    command = [sys.executable, "-m", "headgate", *arguments]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
 def read_until(terminal, words):
-    found, until = b"", time.monotonic() + 20
+    found, until = b"", time.monotonic() + 60
     while words not in found:
         assert time.monotonic() < until, found
         if select.select([terminal], [], [], 0.5)[0]:
@@ -230,7 +336,9 @@ class TestCommands:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert "sound" in json.loads(out.splitlines()[-1])
-        assert os.listdir(runs_folder()) == []
+        assert os.listdir(runs_folder()) == runs
+        last = json.loads((Path(runs_folder()) / runs[0]).read_bytes())["snapshot"]
+        assert (last["state"], last["ending"], last["progress"]["done"]) == ("ended", "done", 60)
         report = (here / "a.html").read_text(encoding="utf-8")
         assert "60 of 60 calls" in report
         assert "key-1" in report
@@ -245,6 +353,8 @@ class TestCommands:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
         assert process.returncode == 4
+        (last,) = Path(runs_folder()).iterdir()
+        assert json.loads(last.read_bytes())["snapshot"]["ending"] == "stopped"
         assert "when it was stopped" in (here / "a.md").read_text(encoding="utf-8")
 
     def test_an_unseen_one_leaves_nothing(self, headgate):
@@ -300,11 +410,16 @@ class TestWeb:
         monkeypatch.delenv("HEADGATE_WEB_TOKEN", raising=False)
         said = headgate("web", "--host", "0.0.0.0")
         assert said.code == 2
-        assert "token" in said.err
+        assert "HEADGATE_WEB_TOKEN=$(openssl rand -hex 24)" in said.err
+        monkeypatch.setenv("HEADGATE_WEB_TOKEN", "short-one")
+        said = headgate("web")
+        assert said.code == 2
+        assert "from HEADGATE_WEB_TOKEN" in said.err
+        assert "short-one" not in said.err
 
 
 def eventually(ask):
-    until = time.monotonic() + 15
+    until = time.monotonic() + 60
     while not (answer := ask()):
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -314,7 +429,7 @@ def eventually(ask):
 def test_a_run_that_announces_itself_goes_when_it_ends():
     with announced(Watched(limiter=AdaptiveRateLimiter())):
         assert os.listdir(runs_folder())
-    assert os.listdir(runs_folder()) == []
+    assert machine_runs().runs() == []
 
 
 @pytest.mark.parametrize("name", ["run", "crawl", "demo", "watch", "web"])

@@ -17,11 +17,12 @@ SECRET = "sk-canary-0123456789"
 
 @pytest.fixture(params=["machine", "redis"])
 def where(request):
-    return "machine" if request.param == "machine" else request.getfixturevalue("redis_server").url
+    """A machine that stands still for a moment is no fault of a server's."""
+    return "machine" if request.param == "machine" else f"{request.getfixturevalue('redis_server').url}?timeout=5"
 
 
 @pytest.fixture
-def used(where):
+def used(where, patient):
     """A store that a program with one key uses right now."""
     shared = Shared.of(where)
     keys = CredentialCoordinator([SECRET], provider="openai", store=shared.credentials)

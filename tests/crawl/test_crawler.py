@@ -622,16 +622,23 @@ def test_a_crawl_that_is_stopped_goes_on_where_it_was(tmp_path):
 
 
 def test_a_slowed_down_limiter_shows_in_the_wait_for_permits_and_not_in_the_fetch(tmp_path):
-    limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="leaky", initial_rps=10.0))
+    worked = []
 
     def check(crawler, report, log, url):
         extraction = report.stages["extraction"]
         assert extraction.passed == 11
         assert extraction.waited / extraction.passed > 0.05
-        assert extraction.worked / extraction.passed < 0.05
+        worked.append(extraction.worked / extraction.passed)
         assert report.stages["processing"].passed == report.stages["output"].passed == 10
 
-    crawl(lambda _: html(), check, tmp_path=tmp_path, limiter=limiter, seeds=[f"/{n}" for n in range(10)])
+    for number in range(5):  # the quickest of some, for the machine may stand still
+        (tmp_path / str(number)).mkdir()
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="leaky", initial_rps=10.0))
+        seeds = [f"/{n}" for n in range(10)]
+        crawl(lambda _: html(), check, tmp_path=tmp_path / str(number), limiter=limiter, seeds=seeds)
+        if min(worked) < 0.05:
+            break
+    assert min(worked) < 0.05
 
 
 def test_hosts_that_hang_leave_workers_to_the_others(tmp_path):
@@ -643,14 +650,21 @@ def test_hosts_that_hang_leave_workers_to_the_others(tmp_path):
                 await asyncio.sleep(30)
             return html()
 
+        def visited(log):
+            return sum(host.startswith("well") and path != "/robots.txt" for _, host, path in log)
+
         async with serving(answer) as (url, log):
             port = url.rpartition(":")[2]
             names = ["hang-1.test", "hang-2.test", "well.test"]
             seeds = [f"http://{name}:{port}/{number}" for name in names for number in range(10)]
-            config = replace(QUICK, workers=3, deadline=3.0)
+            config = replace(QUICK, workers=3, deadline=20.0)
             crawler = Crawler(seeds, output=tmp_path / "p.jsonl", config=config, limiter=fast(), resolver=Here())
-            await crawler.run()
-            assert sum(host.startswith("well") and path != "/robots.txt" for _, host, path in log) == 10
+            running = asyncio.create_task(crawler.run())
+            while visited(log) < 10 and not running.done():
+                await asyncio.sleep(0.01)
+            crawler.stop(now=True)
+            await running
+            assert visited(log) == 10
 
     asyncio.run(main())
 
@@ -662,7 +676,9 @@ def test_what_hosts_wait_for_can_be_seen_meanwhile(tmp_path):
             limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="leaky", initial_rps=4.0))
             crawler = Crawler(seeds, output=tmp_path / "pages.jsonl", config=QUICK, limiter=limiter)
             running = asyncio.create_task(crawler.run())
-            await asyncio.sleep(0.9)
+            async with asyncio.timeout(20.0):
+                while crawler.waits() != {"pace": 1} or not crawler.report().pages:
+                    await asyncio.sleep(0.01)
             (host,) = crawler.hosts()
             assert host.rate == 4.0
             assert host.reason.startswith("paced at 4 calls/s")

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
+from bench.ports import free_port
 
 from headgate import AdaptiveRateLimiter, ConfigError, CredentialCoordinator, RateLimitConfig
 from headgate.cli import execute as run
@@ -47,11 +48,10 @@ async def serving(answer, robots=None, addresses=("127.0.0.1",)):
     app.router.add_get("/{path:.*}", handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    port = 0
+    port = free_port(*addresses)
     for address in addresses:
         site = web.TCPSite(runner, address, port)
         await site.start()
-        port = site._server.sockets[0].getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}", log
     finally:

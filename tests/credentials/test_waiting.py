@@ -262,12 +262,12 @@ class TestReally:
             keys.acquire(timeout)
             woke.append(time.monotonic() - started_at)
 
-        threads = [threading.Thread(target=wait, args=(timeout,)) for timeout in (1.0, None)]
+        threads = [threading.Thread(target=wait, args=(timeout,)) for timeout in (60.0, None)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert all(0.3 <= at < 1.0 for at in woke), woke
+        assert all(0.3 <= at < 10.0 for at in woke), woke
 
     @pytest.mark.parametrize("at_once", [1, 2])
     def test_threads_and_loops_share_few_keys_and_never_too_many_hold_one(self, at_once: int) -> None:
@@ -311,23 +311,23 @@ class TestReally:
         keys = CredentialCoordinator(["a", "b"])
         keys.park("key-1", 0.2)
         keys.park("key-2", 0.2)
-        in_line, woke = threading.Event(), []
+        in_line, others_are_served = threading.Event(), threading.Event()
 
         async def hang() -> None:
             task = asyncio.create_task(keys.acquire_async())
             await asyncio.sleep(0.02)
             in_line.set()
-            time.sleep(1.0)
+            others_are_served.wait(60)
             (await task).release()
 
         loop = threading.Thread(target=lambda: asyncio.run(hang()))
         loop.start()
         in_line.wait()
-        started_at = time.monotonic()
-        keys.acquire().release()
-        woke.append(time.monotonic() - started_at)
-        loop.join()
-        assert woke[0] < 0.7
+        try:
+            keys.acquire(timeout=20).release()
+        finally:
+            others_are_served.set()
+            loop.join()
         assert holds_again(keys)
 
     def test_one_who_waited_on_a_loop_that_is_closed_is_passed_over(self) -> None:
@@ -422,8 +422,8 @@ class TestReally:
         keys.park("key-1", 1000)
         before = signal.signal(signal.SIGALRM, strike)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
                 keys.acquire()
         finally:
             signal.signal(signal.SIGALRM, before)
@@ -437,6 +437,8 @@ class TestReally:
         keys.tick = lambda waiter: (ticks.append(time.monotonic()), tick(waiter))[1]  # type: ignore[method-assign]
         thread = threading.Thread(target=lambda: keys.acquire().release())
         thread.start()
+        while not keys.waiting:
+            time.sleep(0.01)
         time.sleep(0.3)
         assert ticks == []
         held.release()

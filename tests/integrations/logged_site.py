@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from aiohttp import web
+from bench.ports import free_port
 
 
 class Asked(NamedTuple):
@@ -60,11 +61,10 @@ class Site:
         app.router.add_route("*", "/{path:.*}", self._handle)
         self.runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self.runner.setup()
-        self.port = 0
+        self.port = free_port(*self.hosts)
         for host in self.hosts:
             site = web.TCPSite(self.runner, host, self.port)
             await site.start()
-            self.port = site._server.sockets[0].getsockname()[1]
 
     def __enter__(self):
         self.thread.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import aiohttp
 import httpx2
 import pytest
 import requests
+from bench.ports import free_port
 
 from headgate import AdaptiveRateLimiter, Outcome, RateLimitConfig, WaitTooLongError
 
@@ -108,8 +108,7 @@ def test_headers_of_a_real_answer_are_read_by_every_client(server: type[Scripted
 
 
 def test_a_server_that_is_gone_opens_the_circuit() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        dead = f"http://127.0.0.1:{gone.getsockname()[1]}/"
+    dead = f"http://127.0.0.1:{free_port()}/"
     limiter = AdaptiveRateLimiter(RateLimitConfig(initial_rps=1000, token_bucket_capacity=10))
     for _ in range(5):
         with pytest.raises(requests.ConnectionError), limiter.permit(dead):

@@ -106,11 +106,11 @@ class TestPauseAll:
         limiter.pause_all()
         thread = threading.Thread(target=lambda: limiter.acquire(KEY).release())
         thread.start()
-        until = time.monotonic() + 5.0
+        until = time.monotonic() + 20.0
         while limiter.look(KEY) is None or not limiter.look(KEY).waiters:
             assert time.monotonic() < until
         limiter.resume_all()
-        thread.join(5.0)
+        thread.join(20.0)
         assert not thread.is_alive()
 
 

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+from operator import sub
 
 import pytest
 
@@ -24,6 +25,8 @@ from headgate.stores.memory import MemoryStore
 from headgate.stores.sqlite import SqliteStore
 
 KEY = "api.example.com"
+PATIENCE = 20.0
+"""Seconds for what takes milliseconds, unless the machine stands still; what goes wrong would take for ever."""
 
 
 def fixed(rate, **more):
@@ -34,7 +37,7 @@ def names():
     return [thread.name for thread in threading.enumerate()]
 
 
-def eventually(is_so, within=5.0):
+def eventually(is_so, within=PATIENCE):
     until = time.monotonic() + within
     while not is_so():
         assert time.monotonic() < until, "it did not happen in time"
@@ -71,11 +74,11 @@ class Faulty(MemoryStore):
 
 class TestThreads:
     def test_threads_of_several_limiters_stay_within_the_rate_together(self, limiter_of):
-        store, starts, until = MemoryStore(), [], time.monotonic() + 2.0
+        store, starts, began_at = MemoryStore(), [], time.monotonic()
         limiters = [limiter_of(store, fixed(400.0)) for _ in range(4)]
 
         def work(limiter):
-            while time.monotonic() < until:
+            while len(starts) < 800:
                 permit = limiter.acquire(KEY)
                 starts.append(time.monotonic())
                 permit.report(status_code=200)
@@ -84,15 +87,20 @@ class TestThreads:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10.0)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
-        assert 0.5 * 800 <= len(starts) <= 1.02 * 800 + 4 + 16
+        assert len(starts) <= 1.02 * 400 * (max(starts) - began_at) + 4 + 16
+        moving = sum(gap for gap in map(sub, starts[1:], starts) if gap < 0.5)  # the machine may have stood still
+        assert len(starts) >= 0.5 * 400 * moving
 
     def test_a_first_call_takes_milliseconds(self, limiter_of):
-        limiter = limiter_of(MemoryStore())
-        began_at = time.monotonic()
-        limiter.acquire(KEY).report(status_code=200)
-        assert time.monotonic() - began_at < 0.25
+        took = []
+        for _ in range(5):  # the quickest of some, for the machine may stand still
+            limiter = limiter_of(MemoryStore())
+            began_at = time.monotonic()
+            limiter.acquire(KEY).report(status_code=200)
+            took.append(time.monotonic() - began_at)
+        assert min(took) < 0.25
 
     def test_the_lock_is_not_held_while_the_store_is_visited(self, limiter_of):
         held = []
@@ -166,7 +174,7 @@ class TestLeaving:
         limiter = limiter_of(store)
         limiter.acquire(KEY).report(status_code=200)
         limiter.close()
-        limiter.acquire(KEY, max_wait=2.0).report(status_code=200)
+        limiter.acquire(KEY, max_wait=PATIENCE).report(status_code=200)
         assert len(store.look()[0].members) == 1
 
     def test_whoever_waits_while_it_is_closed_is_let_through(self, limiter_of):
@@ -177,7 +185,7 @@ class TestLeaving:
         waiting.start()
         eventually(lambda: limiter.look(KEY).waiters == 1)
         limiter.close()
-        waiting.join(3.0)
+        waiting.join(PATIENCE)
         assert through
 
     def test_a_limiter_nobody_holds_any_more_ends_its_thread(self):
@@ -214,7 +222,7 @@ class TestForking:
         from headgate.stores.sqlite import SqliteStore
 
         limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=200.0),
-                                      store=SqliteStore(sys.argv[1], timeout=5.0))
+                                      store=SqliteStore(sys.argv[1], timeout=20.0))
         stop = threading.Event()
 
         def work():
@@ -233,7 +241,7 @@ class TestForking:
                 gate = limiter._gates["k"]
                 fresh = gate.holds == 0 and gate.learning is None and not gate.flight.out
                 for _ in range(20):
-                    limiter.acquire("k", max_wait=5.0).report(status_code=200)
+                    limiter.acquire("k", max_wait=20.0).report(status_code=200)
                 shared_by = limiter.look("k").shared_by
                 limiter.close()
                 os._exit(0 if fresh and shared_by >= 2 else 1)
@@ -242,7 +250,7 @@ class TestForking:
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         stop.set()
         for thread in threads:
-            thread.join(5.0)
+            thread.join(20.0)
         limiter.close()
         print(codes)
     """
@@ -266,11 +274,11 @@ class TestFaultsInside:
         limiter.acquire(KEY).report(status_code=200)
         store.fault = fault
         for _ in range(20):
-            limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+            limiter.acquire(KEY, max_wait=PATIENCE).report(status_code=200)
         eventually(lambda: limiter.snapshot().sharing.failures > 0)
         store.fault = None
         eventually(lambda: not limiter._gates[KEY].alone)
-        limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+        limiter.acquire(KEY, max_wait=PATIENCE).report(status_code=200)
 
     def test_a_store_with_too_few_replies_ends_no_thread(self, limiter_of):
         store = Faulty()
@@ -278,7 +286,7 @@ class TestFaultsInside:
         limiter.acquire(KEY).report(status_code=200)
         store.cut_short = True
         for _ in range(20):
-            limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+            limiter.acquire(KEY, max_wait=PATIENCE).report(status_code=200)
         store.cut_short = False
         eventually(lambda: not limiter._gates[KEY].alone)
         assert "headgate-sharing" in names()
@@ -292,7 +300,7 @@ class TestFaultsInside:
 
         limiter = limiter_of(MemoryStore(), RateLimitConfig(strategy=Broken(200.0)))
         for _ in range(50):
-            limiter.acquire(KEY, max_wait=2.0).report(status_code=200)
+            limiter.acquire(KEY, max_wait=PATIENCE).report(status_code=200)
         assert "headgate-sharing" in names()
 
     def test_a_listener_that_raises_ends_no_thread(self, limiter_of):
@@ -304,7 +312,7 @@ class TestFaultsInside:
         limiter.acquire(KEY).report(status_code=200)
         store.fault = StoreDown("gone")
         for _ in range(10):
-            limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+            limiter.acquire(KEY, max_wait=PATIENCE).report(status_code=200)
         store.fault = None
         eventually(lambda: not limiter._gates[KEY].alone)
 
@@ -315,7 +323,7 @@ class TestFaultsInside:
         limiter = limiter_of(MemoryStore())
         monkeypatch.setattr(threading.Thread, "start", start)
         for _ in range(5):
-            limiter.acquire(KEY, max_wait=1.0).report(status_code=200)
+            limiter.acquire(KEY, max_wait=PATIENCE).report(status_code=200)
         assert limiter._gates[KEY].alone
 
 

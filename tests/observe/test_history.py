@@ -1,6 +1,6 @@
 """How keys have been going: sampled, thinned, bounded, and true to what was counted."""
 
-from headgate.observe.history import MOST_INSTANTS, MOST_SHOWN, MOST_TIMELINES, History
+from headgate.observe.history import MOST_INSTANTS, MOST_SHOWN, MOST_TIMELINES, MOST_WANTED, WANTED_FOR, History
 from headgate.observe.snapshot import KeyLine
 
 
@@ -84,6 +84,38 @@ def test_the_keys_with_the_most_going_on_have_the_places():
     keys = history.keys()
     assert len(keys) == MOST_TIMELINES
     assert set(keys[:10]) == {f"busy-{n}" for n in range(10)}
+
+
+def quiet_and_busy(history, seconds):
+    for second in seconds:
+        busy = [line(f"busy-{n}", sent=9 * second, in_flight=1) for n in range(2 * MOST_TIMELINES)]
+        history.take(float(second), [*busy, line("quiet")])
+
+
+def test_a_key_that_somebody_looks_at_has_a_place_for_as_long_and_a_little_longer():
+    history = History()
+    quiet_and_busy(history, range(5))
+    assert history.timelines(["quiet"], 0.0) == []
+    history.want(["quiet", "unknown"])
+    quiet_and_busy(history, range(5, 5 + int(WANTED_FOR) - 1))
+    assert len(one(history, "quiet").at) == WANTED_FOR - 1
+    assert len(history.keys()) == MOST_TIMELINES
+    for second in range(40, 42):
+        history.take(float(second), [line("new", in_flight=1), *(line(f"busy-{n}", sent=900) for n in range(60))])
+    assert history.timelines(["quiet"], 0.0) == []
+    assert len(one(history, "new").at) == 2
+
+
+def test_many_who_look_leave_places_for_the_busiest():
+    history = History()
+    quiet_and_busy(history, range(3))
+    history.want([f"busy-{n}" for n in range(2 * MOST_TIMELINES)])
+    history.want(["quiet"])
+    before = history.keys()
+    quiet_and_busy(history, range(3, 6))
+    assert one(history, "quiet")
+    assert len(set(before) & set(history.keys())) == MOST_TIMELINES - MOST_WANTED
+    assert len(history.keys()) == MOST_TIMELINES
 
 
 def test_a_key_that_counts_from_nothing_again_has_no_negative_rate():

@@ -15,11 +15,13 @@ from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.report import BatchEvent
 from headgate.core.decision import Outcome
 from headgate.crawl.report import CrawlEvent
+from headgate.credentials import CredentialCoordinator
 from headgate.events import Event, ResilienceEvent
 from headgate.observe.busiest import MOST_NAMED, OTHER, Busiest
 from headgate.observe.metric_list import METRICS
 from headgate.observe.prometheus import CONTENT_TYPE, Prometheus
 from headgate.observe.snapshot import CredentialLine, KeyLine, ProgressLine, RunSnapshot, WaitLine
+from headgate.observe.watched import Watched
 from headgate.resilience.executor import execute_with_resilience_sync
 from headgate.resilience.manager import ProviderResilienceManager
 from headgate.sim.virtual import VirtualClock
@@ -420,3 +422,20 @@ def test_the_documentations_code_runs(chapter, tmp_path, monkeypatch):
     text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     block = re.search(rf"^## {chapter}\n.*?```python\n(.*?)```", text, re.MULTILINE | re.DOTALL)[1]
     exec(compile(block, f"docs/metrics.md, {chapter}", "exec"), {})
+
+
+def test_all_that_a_run_consists_of_is_heard_once(metrics):
+    limiter = AdaptiveRateLimiter(RateLimitConfig(initial_rps=100))
+    keys = CredentialCoordinator(["a", "b"], provider="api")
+    with Watched(limiter=limiter, credentials=keys) as watched:
+        metrics.listen_to(watched)
+        metrics.listen_to(watched)
+        limiter.acquire("api").report(status_code=200)
+        limiter.pause("api", 5.0)
+        keys.retire("a")
+    samples = parsed(metrics.text())
+    assert value(samples, "headgate_calls_total", key="api", outcome="ok") == 1
+    assert value(samples, "headgate_credential_changes_total", provider="api", change="retired") == 1
+    assert value(samples, "headgate_holds_total", key="api") == 1
+    names = {family.name for family in text_string_to_metric_families(metrics.text().decode())}
+    assert names == {info.name for info in METRICS}

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.observe.announcing import Announced, announced
+from headgate.observe.announcing import LEFT_FOR, MOST_TIMELINES, Announced, announced, runs_folder, sweep
 from headgate.observe.runs import machine_runs, read_snapshot
-from headgate.observe.snapshot import Action, plain
+from headgate.observe.snapshot import STALE, Action, plain
 from headgate.observe.source import ActionRefusedError
 from headgate.observe.watched import Watched
 from headgate.sim.virtual import VirtualClock
@@ -75,6 +75,17 @@ def test_a_run_is_read_as_it_tells_itself(files, folder, clock, limiter):
     assert len(run.timelines([KEY], since)[0].at) == 1
 
 
+def test_of_many_keys_it_names_those_whose_time_lines_it_tells(files, folder, clock, limiter):
+    for key in range(2 * MOST_TIMELINES):
+        limiter.acquire(f"key-{key}").report(status_code=200)
+    files._watched.look()
+    files.step()
+    (run,) = machine_runs(folder, clock).runs()
+    charted = run.snapshot().charted
+    assert len(charted) == MOST_TIMELINES
+    assert [line.key for line in run.timelines(charted, 0.0)] == list(charted)
+
+
 def test_it_is_written_about_once_a_second(files, folder, clock, limiter):
     written = set()
     for _ in range(40):
@@ -94,13 +105,46 @@ def test_nobody_else_can_read_it(files, folder):
         assert stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) == 0o600
 
 
-def test_nothing_is_left_when_it_ends(limiter, folder):
+@pytest.fixture
+def ended(limiter, folder):
+    """A run that has ended, and what had it in hand before."""
     watched = Watched(limiter=limiter)
     files = Announced(watched, folder)
     files.step()
+    (run,) = machine_runs(folder).runs()
+    limiter.acquire(KEY).report(status_code=200)
+    watched.close()
     files.end()
-    assert os.listdir(folder) == []
+    return run
+
+
+def test_only_its_last_word_is_left_when_it_ends(ended, folder):
+    assert os.listdir(folder) == [f"{ended.name}.json"]
     assert machine_runs(folder).runs() == []
+    last = ended.snapshot()
+    assert (last.state, last.ending, last.silent, last.keys[0].sent) == ("ended", "done", False, 2)
+
+
+@pytest.mark.parametrize("who", [lambda folder: machine_runs(folder).runs(), sweep])
+def test_a_last_word_is_removed_after_a_while(ended, folder, who):
+    path = os.path.join(folder, f"{ended.name}.json")
+    who(folder)
+    assert os.path.exists(path)
+    long_ago = time.time() - LEFT_FOR - 1.0
+    os.utime(path, (long_ago, long_ago))
+    who(folder)
+    assert os.listdir(folder) == []
+    assert ended.snapshot().ending == "lost"  # it was not read in time
+
+
+@pytest.mark.parametrize(("error", "ending"), [(RuntimeError, "failed"), (KeyboardInterrupt, "stopped")])
+def test_what_ended_a_block_is_told(error, ending):
+    watched = Watched(limiter=AdaptiveRateLimiter())
+    with pytest.raises(error), announced(watched):
+        raise error
+    (name,) = os.listdir(runs_folder())
+    with open(os.path.join(runs_folder(), name), "rb") as file:
+        assert json.load(file)["snapshot"]["ending"] == ending == watched.snapshot().ending
 
 
 def test_an_action_reaches_the_run_and_its_answer_comes_back(files, folder, clock, limiter):
@@ -123,6 +167,17 @@ def test_a_run_that_does_not_answer_is_left_alone(files, folder, clock):
         run.act(Action(kind="pause"))
     assert clock.now() == pytest.approx(5.0, abs=0.1)
     assert sorted(os.listdir(folder)) == [f"{run.name}.alive", f"{run.name}.json"]
+
+
+def test_a_run_that_gives_no_sign_for_long_is_said_to_be_silent(files, folder, clock):
+    files.step()
+    (run,) = machine_runs(folder, clock).runs()
+    clock.advance(STALE)
+    assert not run.snapshot().silent
+    clock.advance(0.1)
+    assert (run.snapshot().silent, run.snapshot().state) == (True, "running")
+    files.step()
+    assert not run.snapshot().silent
 
 
 def test_orders_that_others_could_have_written_are_not_followed(files, folder, clock, limiter):
@@ -185,6 +240,7 @@ os._exit(9)
         assert process.wait(20) == 9
     assert machine_runs(folder).runs() == []
     assert os.listdir(folder) == []
+    assert (run.snapshot().state, run.snapshot().ending) == ("ended", "lost")
     with pytest.raises(ActionRefusedError, match="ended"):
         run.act(Action(kind="pause"))
 

@@ -1,15 +1,43 @@
-"""A provider that is down is left alone, tried by one call, and taken back. Delays are real: so are the sockets."""
+"""A provider that is down is left alone, tried by one call, and taken back. The clock is put forward for that."""
 
 import asyncio
+import time
 
 import pytest
 
+from headgate.clock import SystemClock
 from headgate.core.decision import CircuitState
 from headgate.errors import CircuitOpenError, ProviderError, RateLimitError
+from headgate.resilience import ProviderResilienceManager
 
-RECOVERY = 0.2
+RECOVERY = 30.0
 CASES = {"with a key": ("tavily", "a-key-of-some-length"), "without": ("semantic_scholar", None)}
 """With a key the pace is the key's and the circuit the provider's; without one both are the provider's."""
+
+
+class AdvancingClock(SystemClock):
+    """The real one, which a test may put forward: none waits for a recovery, and none comes too late for it."""
+
+    runs_loop_timers = runs_in_real_time = False
+    ahead = 0.0
+
+    def now(self):
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def run(run):
+    """``run(scenario)`` awaits ``scenario(world)``, whose clock can be put forward."""
+
+    def run_by_a_clock(scenario):
+        async def main(world):
+            world.clock = AdvancingClock()
+            world.manager = ProviderResilienceManager(clock=world.clock, on_event=world.events.append)
+            return await scenario(world)
+
+        return run(main)
+
+    return run_by_a_clock
 
 
 @pytest.fixture(params=CASES)
@@ -53,9 +81,9 @@ def test_six_callers_at_a_half_open_circuit_make_one_call(run, once, case):
     async def scenario(world):
         provider = world.provider(name, key, config=once)
         await break_down(world, name, provider)
-        await asyncio.sleep(RECOVERY + 0.02)
+        world.clock.ahead += RECOVERY
         assert world.manager.get_breaker_state(name) is CircuitState.HALF_OPEN
-        world.fault(name, delay=0.1)  # so that all six are there before the one is answered
+        world.fault(name, delay=1.0)  # so that all six are there before the one is answered
         ends = await asyncio.gather(*(provider.search("gates") for _ in range(6)), return_exceptions=True)
         return ends, world.calls(name) - 5, world.manager.get_breaker_state(name)
 
@@ -71,7 +99,7 @@ def test_a_failing_probe_opens_the_circuit_again(run, once, case):
     async def scenario(world):
         provider = world.provider(name, key, config=once)
         await break_down(world, name, provider)
-        await asyncio.sleep(RECOVERY + 0.02)
+        world.clock.ahead += RECOVERY
         world.fault(name, trouble="unavailable")
         with pytest.raises(ProviderError):
             await provider.search("gates")
@@ -92,7 +120,7 @@ def test_polled_while_it_is_open_a_provider_recovers_by_itself(run, once, case):
                 found = await provider.search("gates")
             except CircuitOpenError:
                 refusals += 1
-                await asyncio.sleep(0.05)
+                world.clock.ahead += RECOVERY / 4
             else:
                 return found, refusals, world.calls(name), world.manager.get_breaker_state(name)
         raise AssertionError("it never came back")

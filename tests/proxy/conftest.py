@@ -115,7 +115,7 @@ async def raw(proxy, data, *, read=True, host="127.0.0.1"):
     reader, writer = await asyncio.open_connection(host, proxy.port)
     try:
         writer.write(data)
-        return await asyncio.wait_for(reader.read(), 10) if read else b""
+        return await asyncio.wait_for(reader.read(), 30) if read else b""
     except ConnectionError:
         return b""
     finally:

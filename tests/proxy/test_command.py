@@ -48,7 +48,7 @@ def api():
 
         def do_GET(self):
             asked.append((self.path, dict(self.headers)))
-            hold.wait(10)
+            hold.wait(60)
             self.send_response(200)
             self.send_header("Content-Length", "2")
             self.end_headers()
@@ -95,8 +95,16 @@ def start():
 
 
 def fetch(url):
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=60) as answer:
         return answer.status, answer.read()
+
+
+def is_open(url):
+    """Whether it takes calls: one that is stopping does not."""
+    try:
+        return fetch(f"{url}/-/healthz")[0] == 200
+    except OSError:
+        return False
 
 
 def test_from_the_first_line_to_a_drained_end(start, api, tmp_path):
@@ -110,7 +118,7 @@ def test_from_the_first_line_to_a_drained_end(start, api, tmp_path):
     assert fetch(f"{base}/x") == (200, b"{}")
     assert fetch(base.replace("/v1", "/-/healthz")) == (200, b"ok\n")
     seen = subprocess.run(
-        [sys.executable, "-m", "headgate", "status", "--json"], capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "headgate", "status", "--json"], capture_output=True, text=True, timeout=60
     )
     assert '"kind": "proxy"' in seen.stdout
     api.hold.clear()
@@ -124,7 +132,7 @@ def test_from_the_first_line_to_a_drained_end(start, api, tmp_path):
     assert process.poll() is None, "a call is out"
     api.hold.set()
     caller.join()
-    out, err = process.communicate(timeout=15)
+    out, err = process.communicate(timeout=60)
     assert under_way == [(200, b"{}")]
     assert process.returncode == 0
     assert "Calls: 2 answered" in err
@@ -155,9 +163,10 @@ def test_a_second_interrupt_cuts_off(start, api):
     while not api.asked:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    while is_open(told["url"]):
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=15)
+    out, _ = process.communicate(timeout=60)
     api.hold.set()
     caller.join()
     assert process.returncode == 4

@@ -12,7 +12,7 @@ from headgate.batch.addresses import KNOWN
 
 
 def run(work):
-    return asyncio.run(asyncio.wait_for(work, 20))
+    return asyncio.run(asyncio.wait_for(work, 60))
 
 
 def test_what_belongs_to_a_connection_stays_on_it(tools):
@@ -120,10 +120,10 @@ def test_events_are_flushed_at_once(tools):
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
             await writer.drain()
             for piece in (b"data: 1\n\n", b"data: 2\n\n"):
-                await asyncio.wait_for(go_on.wait(), 5)
+                await asyncio.wait_for(go_on.wait(), 20)
                 go_on.clear()
                 writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-            await asyncio.wait_for(go_on.wait(), 5)
+            await asyncio.wait_for(go_on.wait(), 20)
             writer.write(b"0\r\n\r\n")
 
         async with (
@@ -136,11 +136,12 @@ def test_events_are_flushed_at_once(tools):
             seen = []
             for _ in range(2):
                 go_on.set()
-                seen.append(await asyncio.wait_for(answer.content.readany(), 5))
+                seen.append(await asyncio.wait_for(answer.content.readany(), 20))
             assert len(proxy.flights) == 1, "the permit is held while it streams"
             go_on.set()
             assert await answer.content.read() == b""
-            await asyncio.sleep(0.01)
+            while proxy.flights:
+                await asyncio.sleep(0.01)
             return seen, len(proxy.flights)
 
     assert run(work()) == ([b"data: 1\n\n", b"data: 2\n\n"], 0)

@@ -10,7 +10,7 @@ import pytest
 
 
 def run(work):
-    return asyncio.run(asyncio.wait_for(work, 20))
+    return asyncio.run(asyncio.wait_for(work, 60))
 
 
 def redirect(location, status=302):
@@ -81,7 +81,7 @@ def test_callers_who_follow_take_no_credential_along(tools):
             tools.upstream() as api,
             tools.proxied(api.url, keys=[tools.CANARY]) as proxy,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as session,
-            httpx2.AsyncClient(follow_redirects=True, timeout=2, trust_env=False) as other,
+            httpx2.AsyncClient(follow_redirects=True, timeout=20, trust_env=False) as other,
         ):
             for form in ELSEWHERE:
                 location = form.format(evil=evil.url, evil_port=evil.port, own=api.url, port=api.port)

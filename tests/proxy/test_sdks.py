@@ -15,7 +15,7 @@ MESSAGES = [{"role": "user", "content": "How high is the water?"}]
 
 
 def run(work):
-    return asyncio.run(asyncio.wait_for(work, 30))
+    return asyncio.run(asyncio.wait_for(work, 60))
 
 
 def client_of(name, base_url):

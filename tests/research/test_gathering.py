@@ -49,7 +49,7 @@ def test_the_order_does_not_depend_on_who_answers_first(run):
 def test_they_are_asked_side_by_side(run):
     async def scenario(world):
         for name in WEB:
-            world.fault(name, delay=0.3)
+            world.fault(name, delay=2.5)
         gathering = asyncio.create_task(world.research(*WEB).gather("gates"))
         while not all(world.server.desks[name].in_flight for name in WEB):
             assert not gathering.done()
@@ -229,11 +229,11 @@ def test_the_time_budget_ends_the_slow_and_keeps_the_rest(run):
     async def scenario(world):
         world.fault("tavily", delay=30.0)
         started = asyncio.get_running_loop().time()
-        result = await world.research("tavily", "google", time_budget=0.3).gather("gates")
+        result = await world.research("tavily", "google", time_budget=3.0).gather("gates")
         return result, asyncio.get_running_loop().time() - started, world.manager.get_provider_status("tavily")
 
     result, took, status = run(scenario)
-    assert 0.3 <= took < 3.0
+    assert 3.0 <= took < 20.0
     assert outcomes(result) == {"tavily": "failed", "google": "complete"}
     assert report_of(result, "tavily").error_type == "time_budget"
     assert (status.consecutive_failures, status.in_flight) == (0, 0)

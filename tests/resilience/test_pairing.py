@@ -13,6 +13,8 @@ from headgate.resilience.target import pair_key
 from headgate.stores.contract import StoreDown
 from headgate.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 TERMS = Terms(rate=100.0, burst=4.0, most=1e6)
 
 

@@ -38,6 +38,16 @@ def test_every_field_is_described_and_no_other(name):
         assert told == known
 
 
+def test_the_programs_run_as_they_stand(capsys):
+    known = {"YourLogin": lambda page: page}
+    for program in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+        exec(program, known)
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+    (line,) = known["watched"].snapshot().keys
+    assert (line.key, line.done) == ("api.example.com", 1)
+    known["page"].close()
+
+
 def test_every_way_in_is_described():
     routes = re.findall(r'Route\("(/[^"{]*)"', Path(app.__file__).read_text(encoding="utf-8"))
     assert len(routes) == 8

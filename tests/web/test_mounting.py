@@ -8,6 +8,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
 
+from headgate import AdaptiveRateLimiter
+from headgate.observe.watched import Watched
 from headgate.web import create_app
 
 TOKEN = "t" * 32
@@ -170,6 +172,15 @@ def test_close_ends_the_streams_of_a_mounted_page(fake_sources):
     last = stream_of(app, stop)[-1]
     assert b"event: closing" in last["body"]
     assert not last["more_body"]
+
+
+def test_a_program_is_watched_from_when_its_page_is_made_until_that_is_closed():
+    limiter = AdaptiveRateLimiter()
+    app = create_app(Watched(limiter=limiter), token=TOKEN)
+    limiter.pause("api", 5.0)
+    assert [event["kind"] for event in json.loads(ask(app, "/api/events", headers=[BEARER])[2])["events"]] == ["held"]
+    app.close()
+    assert limiter.on_event is None
 
 
 def test_the_end_of_the_service_closes_it_too(fake_sources):

@@ -109,6 +109,13 @@ def test_a_run_that_cannot_be_read_hides_no_other(open_page, fake_run, logged):
     assert not any("secret-word" in line for line in logged)
 
 
+def test_a_run_that_gives_no_sign_is_shown_as_such(page):
+    told = page.run.snapshot()
+    page.run.snapshot = lambda: replace(told, silent=True)
+    assert asked(page, "/api/snapshot")["runs"][0]["silent"] is True
+    assert page.ask("GET /healthz").status == 503
+
+
 def test_runs_that_cannot_even_be_listed_are_not_answering(page, logged):
     def fail():
         raise RuntimeError("secret-word")

@@ -1,6 +1,7 @@
 """Serving the page beside a run: where it listens, what it asks for, and that it ends."""
 
 import contextlib
+import json
 import re
 import signal
 import socket
@@ -8,10 +9,15 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import pytest
+from bench.ports import free_port
 
+from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.errors import ConfigError, HeadgateError
+from headgate.observe.announcing import announced
+from headgate.observe.watched import Watched
 from headgate.web import NotServedError, create_app, new_token, serve
 
 
@@ -80,13 +86,63 @@ def test_a_port_that_is_taken_says_so_at_once(fake_sources):
 
 def test_closing_ends_everything_and_frees_the_port(fake_sources):
     before = threading.active_count()
-    served = serve(fake_sources())
+    served = serve(fake_sources(), port=free_port())
     served.close()
     served.close()
     assert threading.active_count() == before
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", served.port))
     serve(fake_sources(), port=served.port).close()
+
+
+def a_program():
+    limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=1e6))
+    return limiter, Watched(limiter=limiter)
+
+
+def asked(served, path):
+    token = served.url.partition("token=")[2]
+    request = urllib.request.Request(f"{served.address}api/{path}", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+def test_a_program_that_is_only_served_has_time_lines_and_events():
+    limiter, watched = a_program()
+    before = threading.active_count()
+    with serve(watched) as served:
+        limiter.acquire("api").report(status_code=200)
+        limiter.pause("api", 5.0)
+        give_up_at = time.monotonic() + 20.0
+        while not (lines := asked(served, "timelines?keys=api")["timelines"]):
+            assert time.monotonic() < give_up_at
+            time.sleep(0.1)
+        assert (lines[0]["key"], len(lines[0]["at"])) == ("api", 1)
+        assert [event["kind"] for event in asked(served, "events")["events"]] == ["held"]
+    assert watched.snapshot().state == "ended"
+    assert limiter.on_event is None
+    assert threading.active_count() == before
+
+
+def test_what_was_started_before_outlives_its_page():
+    _, watched = a_program()
+    with watched:
+        serve(watched).close()
+        assert watched.snapshot().state == "running"
+
+
+def test_a_port_that_is_taken_starts_nothing(fake_sources):
+    _, watched = a_program()
+    with serve(fake_sources()) as served, pytest.raises(NotServedError):
+        serve(watched, port=served.port)
+    assert not watched.is_started
+
+
+def test_what_is_served_can_be_announced_too():
+    _, watched = a_program()
+    looked = threading.Event()
+    with serve(watched), announced(watched, looked.set):
+        assert looked.wait(20.0)
 
 
 @pytest.mark.parametrize("hangs", [False, True])

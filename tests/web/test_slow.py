@@ -41,10 +41,12 @@ def cut_off_after(one, feed=None):
 
 
 def is_well(page):
+    """Whether it answers; who stood still for too long is cut off, and asks again."""
     began = time.monotonic()
-    answer = page.ask("GET /api/snapshot", page.bearer)
+    while (answer := page.ask("GET /api/snapshot", page.bearer)).status in (0, 408):
+        assert time.monotonic() - began < PATIENCE / 2
     assert answer.status == 200
-    return time.monotonic() - began < 2.0
+    return time.monotonic() - began < PATIENCE / 2
 
 
 def test_one_that_says_nothing_is_cut_off(page):
@@ -132,7 +134,7 @@ def test_one_that_reads_late_gets_everything(open_page, fake_run, monkeypatch):
     request = f"GET /api/snapshot HTTP/1.1\r\nHost: {page.host}\r\n{page.bearer}\r\n\r\n"
     with contextlib.closing(deaf(page, request * 30, room=200_000)) as one:
         (held,) = wait_until(lambda: paused(page))
-        one.settimeout(2.0)
+        one.settimeout(PATIENCE)
         received = bytearray()
         with contextlib.suppress(TimeoutError):
             while received.count(b"x-frame-options") < 30:
@@ -149,7 +151,7 @@ def test_closing_does_not_wait_for_one_that_reads_nothing(open_page, fake_run, m
         wait_until(lambda: paused(page))
         began = time.monotonic()
         page.close()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < PATIENCE / 2
         assert not page.served._thread.is_alive()
 
 

@@ -2,11 +2,16 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
+from headgate import AdaptiveRateLimiter
+from headgate.observe.watched import Watched
 from headgate.web import app, stream
 from headgate.web.stream import Place
+
+JSON = "Content-Type: application/json"
 
 
 class Listener:
@@ -170,7 +175,7 @@ def test_streams_beyond_the_bound_are_refused_and_places_come_free(page, listen,
     fourth = page.ask("GET /api/stream", page.bearer)
     assert (fourth.status, b"3 look already" in fourth.body) == (503, True)
     three[0].close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while b"200 OK" not in (again := listen(page)).head and time.monotonic() < deadline:
         again.close()
         time.sleep(0.05)
@@ -180,5 +185,33 @@ def test_streams_beyond_the_bound_are_refused_and_places_come_free(page, listen,
 def test_at_the_end_listeners_are_told_and_let_go(page, listen):
     messages = listen(page).messages()
     next(messages)
+    last = replace(page.run.snapshot(), title="the last")
+    page.run.snapshot = lambda: last
     page.close()
-    assert [kind for kind, _, _ in messages][-1] == "closing"
+    *_, (before, snapshot, _), (kind, closing, _) = messages
+    assert (before, snapshot["runs"][0]["title"]) == ("snapshot", "the last")
+    assert (kind, closing) == ("closing", {"by": "viewer"})
+
+
+def test_a_run_that_ends_closes_its_own_page_with_its_last_word(open_page, listen):
+    watched = Watched(limiter=AdaptiveRateLimiter())
+    page = open_page(watched)
+    messages = listen(page).messages()
+    assert next(messages)[1]["runs"][0]["ending"] == ""
+    watched.close()
+    page.close()
+    *_, (_, snapshot, _), (kind, closing, _) = messages
+    assert (snapshot["runs"][0]["state"], snapshot["runs"][0]["ending"]) == ("ended", "done")
+    assert (kind, closing) == ("closing", {"by": "run"})
+
+
+def test_a_run_that_is_gone_says_how_it_ended(open_page, fake_run, listen):
+    page = open_page(fake_run("a"), fake_run("b"))
+    messages = listen(page, "?run=a").messages()
+    next(messages)
+    gone = page.sources.all.pop(0)
+    last = replace(gone.snapshot(), state="ended", ending="done")
+    gone.snapshot = lambda: last
+    left = next(data["runs"] for kind, data, _ in messages if kind == "snapshot" and data["runs"][-1]["ending"])
+    assert [(one["run"], one["ending"]) for one in left] == [("b", ""), ("a", "done")]
+    assert page.ask("POST /api/act", page.bearer, JSON, body=b'{"kind": "pause"}').status == 200

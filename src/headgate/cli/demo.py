@@ -150,6 +150,7 @@ async def demonstrate(
             reporter_for(trial, plan, seconds, as_json=as_json) as reporter,
         ):
             interrupted = await run_and_watch(trial, reporter, PATIENCE * seconds)
+            told.was_stopped = interrupted
             told.ending = f"{trial.done:,} of {calls:,} calls done{' when it was stopped' if interrupted else ''}."
         score = judge(trial, plan, await fetch_truth(url))
     undrawn = None if picture is None else write_picture(picture, draw(trial, plan, score).to_svg())

@@ -83,7 +83,7 @@ async def show(proxy: Proxy, watched: Watched, over: asyncio.Event, *, as_json: 
             snapshot = watched.snapshot()
             if on_screen:
                 events = [line for line in watched.events(0) if line.kind not in ROUTINE][-MOST_EVENTS:]
-                live.update(page_of([Look(snapshot, events)], console.width), refresh=True)
+                live.update(page_of([Look(snapshot, events)], console.width, console.height), refresh=True)
             elif as_json:
                 click.echo(json.dumps({"event": "look", **asdict(proxy.counts), "waits": plain(snapshot.waits)}))
             elif not quiet and (line := line_of(snapshot)) != told:  # nothing new is not worth a line

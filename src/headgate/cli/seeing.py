@@ -27,6 +27,7 @@ from .examples import ExampleCommand
 from .notation import Notation
 
 if TYPE_CHECKING:
+    from headgate.observe.prometheus import Prometheus
     from headgate.observe.source import Sources
 
 FREE_PORT = 0
@@ -116,10 +117,12 @@ class Wishes:
 class Seen:
     ending: str = ""
     """What the run says at its end, for the report."""
+    was_stopped: bool = False
     lost: list[str] = field(default_factory=list)
 
     def tell(self, code: int, about: str) -> None:
-        self.ending = about + (" It was stopped before its end." if code == STOPPED else "")
+        self.was_stopped = code == STOPPED
+        self.ending = about + (" It was stopped before its end." if self.was_stopped else "")
 
     def code(self, code: int) -> int:
         """The exit code: a report that could not be written is a failure where there is no other."""
@@ -138,11 +141,12 @@ def seen(wishes: Wishes, make: Callable[[], Watched], *, quiet: bool = False) ->
     steps = () if wishes.report is None else (notes.take,)
     with ExitStack() as stack:
         if wishes.web is not None:
-            stack.enter_context(page(watched, wishes.web))
+            stack.enter_context(page(watched, wishes.web, metrics=counting(watched)))
         is_whole = False
         try:
             with watched.start(*steps) if wishes.unseen else announced(watched, *steps):
                 yield told
+                watched.ending = "stopped" if told.was_stopped else ""
             is_whole = True
         finally:
             watched.close()
@@ -163,6 +167,17 @@ def _write(watched: Watched, notes: Notes, path: str, told: Seen, *, quiet: bool
     else:
         if not quiet:
             click.echo(f"The report is in {path}.", err=True)
+
+
+def counting(watched: Watched) -> Prometheus | None:
+    """What counts every call of a run for ``/metrics``, if its library is there; the page says what to install."""
+    try:
+        from headgate.observe.prometheus import Prometheus
+    except ImportError:
+        return None
+    metrics = Prometheus(watched)
+    metrics.listen_to(watched)
+    return metrics
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """``headgate status``: how far a batch is, read from its ledger while the run goes on elsewhere, or after it; or who
-shares which quota (``--store``, in ``status_store.py``); or, where no batch is meant, the runs of this machine."""
+shares which quota (``--store``, in ``status_store.py``); or how the runs of this machine stand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import time
 from glob import glob
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from headgate.core.words import span
 from . import DONE, CommandFailed
 from .examples import ExampleCommand
 
+if TYPE_CHECKING:
+    from .watch_views import Frame
+
 WIDTH_OF_A_PIPE = 160
 MOST_SHOWN = 10
 """Reasons and processes listed for a person; ``--json`` has them all."""
@@ -28,7 +31,8 @@ MOST_SHOWN = 10
     cls=ExampleCommand,
     examples=[
         ("headgate status results.jsonl", "how far is the run that writes results.jsonl?"),
-        ("headgate status", "the same, where this folder has one ledger only; where it has none, the runs under way"),
+        ("headgate status", "the runs under way, and the ledger of this folder where it has one only"),
+        ("headgate status run-4711", "one run: by the beginning of its name, its process, or words of its title"),
         ("headgate status results.jsonl --json | jq .done", "for programs: one JSON line"),
         ("headgate status --store machine", "who shares which quota on this machine?"),
         (
@@ -37,7 +41,7 @@ MOST_SHOWN = 10
         ),
     ],
 )
-@click.argument("path", required=False, metavar="[OUTPUT|LEDGER]")
+@click.argument("path", required=False, metavar="[OUTPUT|LEDGER|RUN]")
 @click.option(
     "--store",
     metavar="machine|URL",
@@ -54,8 +58,9 @@ MOST_SHOWN = 10
 def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json: bool) -> int:
     """Show how far a batch is: what is done, what is dead and why, what waits, and who works on it.
 
-    Name the output of the run or its ledger (OUTPUT.ledger). A run that goes on is not disturbed. Where nothing is
-    named and this folder has no ledger, show the runs of this machine as headgate watch does, once.
+    Name the output of the run or its ledger (OUTPUT.ledger). A run that goes on is not disturbed. What has no ledger
+    may be the name of a run, as for headgate watch. Where nothing is named, show the runs of this machine, and then the
+    ledger of this folder if it has one only.
 
     With --store, show what is shared instead: for each key its pace, what holds it back, when that was learned, and the
     processes that use it; and which credentials rest.
@@ -68,36 +73,44 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json:
         return show_store(store, keys, as_json=as_json)
     if keys:
         raise click.UsageError("--key goes with --store: headgate status --store machine --key NAME.")
-    if path is None and not glob(f"*{SUFFIX}") and show_runs(as_json=as_json):
-        return DONE
-    try:
-        standing = look(find_ledger(path))
-    except LedgerError as error:
-        raise CommandFailed(f"{error}.") from None
-    click.echo(json.dumps(as_fields(standing)) if as_json else as_page(standing, time.time()))
+    frame = find_runs(path)
+    told: dict[str, Any] = {"runs": frame.fields if frame is not None else []} if path is None or frame else {}
+    if frame is not None and not as_json:
+        show(frame)
+    ledgers = len(glob(f"*{SUFFIX}")) if path is None else 0
+    if ledgers == 1 or (frame is None and (path is not None or ledgers or not as_json)):
+        try:
+            standing = look(find_ledger(path, f", and no run under way that is called {path!r}"))
+        except LedgerError as error:
+            raise CommandFailed(f"{error}.") from None
+        told |= as_fields(standing)
+        if not as_json:
+            click.echo(as_page(standing, time.time()))
+    if as_json:
+        click.echo(json.dumps(told))
     return DONE
 
 
-def show_runs(*, as_json: bool) -> bool:
-    """The runs of this machine, if there are any."""
-    from rich.console import Console
-
+def find_runs(path: str | None) -> Frame | None:
+    """All runs under way, or the one that is named, unless that is a ledger."""
     from .watch import runs_now
 
-    frame, console = runs_now(), Console(highlight=False)
-    if not frame.fields:
-        return False
-    if as_json:
-        click.echo(json.dumps({"runs": frame.fields}))
-    else:
-        if not console.is_terminal:
-            console.width = WIDTH_OF_A_PIPE
-        console.print(frame.page(console.width))
-    return True
+    return runs_now(path) if path is None or not os.path.isfile(beside(path)) else None
 
 
-def find_ledger(path: str | None) -> str:
-    """The ledger that is meant: named itself, by its output, or by being the only one here."""
+def show(frame: Frame) -> None:
+    from rich.console import Console
+
+    from .watch_page import ENDLESS
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_OF_A_PIPE
+    console.print(frame.page(console.width, ENDLESS))
+
+
+def find_ledger(path: str | None, nor: str = "") -> str:
+    """The ledger that is meant: named itself, by its output, or by being the only one here; ``nor`` says what else."""
     if path is None:
         found = sorted(glob(f"*{SUFFIX}"))
         if len(found) != 1:
@@ -105,11 +118,15 @@ def find_ledger(path: str | None) -> str:
             there_are = f"there are {', '.join(found[:5])}" if found else none
             raise click.UsageError(f"name the output of a run, or its ledger; {there_are}.")
         return os.path.abspath(found[0])
-    beside = path if path.endswith(SUFFIX) else path + SUFFIX
-    for candidate in (beside, path):
+    for candidate in (beside(path), path):
         if os.path.isfile(candidate):
             return os.path.abspath(candidate)
-    raise click.UsageError(f"there is no ledger {beside}.")
+    raise click.UsageError(f"there is no ledger {beside(path)}{nor}.")
+
+
+def beside(path: str) -> str:
+    """The ledger of this output, or itself."""
+    return path if path.endswith(SUFFIX) else path + SUFFIX
 
 
 def as_fields(standing: Standing) -> dict[str, Any]:

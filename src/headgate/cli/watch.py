@@ -14,7 +14,7 @@ from rich.text import Text
 
 from headgate.errors import ConfigError
 from headgate.observe.runs import MachineRuns, RunOfFile, machine_runs
-from headgate.observe.snapshot import plain
+from headgate.observe.snapshot import RunSnapshot, plain
 from headgate.observe.wording import ROUTINE
 from headgate.sim.notation import read_duration
 from headgate.wire.redaction import redact
@@ -22,12 +22,14 @@ from headgate.wire.redaction import redact
 from . import DONE, CommandFailed
 from .notation import Notation
 from .seeing import SeenCommand, page, web_option
-from .watch_page import MOST_EVENTS, NOBODY, Look, line_of, page_of
+from .watch_page import MOST_EVENTS, NOBODY, Look, ended_line, line_of, page_of
 from .watch_views import Frame, follow
 
 SHORTEST = 0.1
 """Seconds between two looks, at least."""
 MOST_NAMED = 5
+LAST_WORDS = ("run", "title", "kind", "at", "progress")
+"""What ``--json`` tells of a run that has ended."""
 
 
 def read_every(text: str) -> float:
@@ -114,19 +116,35 @@ class Looker:
     def __init__(self, runs: MachineRuns, wanted: str | None = None) -> None:
         """Raises ``CommandFailed`` where it is not clear which one is meant."""
         self._runs, self._chosen, self._told = runs, None, dict[str, int]()
+        self._going: dict[str, RunSnapshot] = {}
+        """How those stood that were seen last."""
         if wanted is not None:
-            self._chosen = chosen(runs.runs(), wanted).name
+            run = chosen(runs.runs(), wanted)
+            self._chosen = run.name
+            self._going[run.name] = run.snapshot()
 
     def look(self) -> Frame:
         found = [run for run in self._runs.runs() if self._chosen in (None, run.name)]
         looks = [look for look in map(self._look_at, found) if look is not None]
         fields = [{"event": "run", **plain(look.snapshot), "events": plain(list(new))} for look, new in looks]
         seen = [look for look, _ in looks]
+        ended = self._ended([look.snapshot for look in seen])
+        fields += [{"event": "ended", **{name: plain(getattr(one, name)) for name in LAST_WORDS}} for one in ended]
         lines = [line_of(look.snapshot) for look in seen]
-        if self._chosen is not None and not seen:
-            ended = f"{self._chosen} has ended."
-            return Frame(lambda _: Text(ended), [ended], [{"event": "ended", "run": self._chosen}], is_over=True)
-        return Frame(lambda width: page_of(seen, width), lines or [NOBODY], fields)
+        is_over = self._chosen is not None and not self._going
+        return Frame(
+            lambda width, height: page_of(seen, width, height),
+            lines or ([] if is_over else [NOBODY]),
+            fields,
+            [ended_line(one) for one in ended],
+            is_over=is_over,
+        )
+
+    def _ended(self, seen: Sequence[RunSnapshot]) -> list[RunSnapshot]:
+        """Those that went when we last looked and do no more, as they stood."""
+        known = self._going | {one.run: one for one in seen}
+        self._going = {one.run: one for one in seen if one.state != "ended"}
+        return [one for name, one in known.items() if name not in self._going]
 
     def _look_at(self, run: RunOfFile) -> tuple[Look, Sequence[Any]] | None:
         try:
@@ -140,13 +158,17 @@ class Looker:
         return Look(snapshot, worth[-MOST_EVENTS:]), new
 
 
-def chosen(runs: Sequence[RunOfFile], wanted: str) -> RunOfFile:
+def fitting(runs: Sequence[RunOfFile], wanted: str) -> list[RunOfFile]:
     """By the beginning of its name, its process, or words of its title."""
-    fits = [
+    return [
         run
         for run in runs
         if run.name.startswith(wanted) or wanted == str(run.snapshot().pid) or wanted in run.snapshot().title
     ]
+
+
+def chosen(runs: Sequence[RunOfFile], wanted: str) -> RunOfFile:
+    fits = fitting(runs, wanted)
     exact = [run for run in fits if run.name == wanted]
     if len(fits) == 1 or exact:
         return (exact or fits)[0]
@@ -174,12 +196,12 @@ def store_frame(where: str, keys: tuple[str, ...]) -> Frame:
         raise click.UsageError(f"{error}.") from None
     except (StoreDown, StoreError) as error:  # it may come back
         said = redact(f"{error}.")
-        return Frame(lambda _: Text(said, "red"), [said], [{"event": "unreachable", "reason": said}])
+        return Frame(lambda *_: Text(said, "red"), [said], [{"event": "unreachable", "reason": said}])
     members = {process_of(one.name) for desk in seen.desks for one in desk.members}
     head = f"{seen.where}: {len(seen.desks):,} keys, {len(members):,} processes at work"
     away = [as_sentence(record, now) for record in seen.records if state_of(record, now) != "free"]
 
-    def drawn(width: int) -> RenderableType:
+    def drawn(width: int, height: int) -> RenderableType:
         table: list[RenderableType] = [Text(), table_of(seen)] if seen.desks else []
         return Group(Text(head, "bold"), *table, Text("\n".join(["", *away]), "yellow"))
 
@@ -193,8 +215,10 @@ def store_frame(where: str, keys: tuple[str, ...]) -> Frame:
 # ---------------------------------------------------------------------- once
 
 
-def runs_now() -> Frame:
-    """For ``headgate status``; no lines if there is no run."""
-    looker = Looker(machine_runs())
-    frame = looker.look()
-    return frame if frame.fields else Frame(frame.page, [], [])
+def runs_now(wanted: str | None = None) -> Frame | None:
+    """For ``headgate status``: all runs, or the one that is meant; None if there is none."""
+    runs = machine_runs()
+    if wanted is not None and not fitting(runs.runs(), wanted):
+        return None
+    frame = Looker(runs, wanted).look()
+    return frame if frame.fields else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -12,17 +13,56 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.core.words import span
-from headgate.observe.snapshot import CredentialLine, EventLine, KeyLine, ProgressLine, RunSnapshot, WaitLine
+from headgate.observe.report_tables import NOUNS
+from headgate.observe.snapshot import (
+    CredentialLine,
+    EventLine,
+    KeyLine,
+    ProgressLine,
+    RunSnapshot,
+    WaitLine,
+    is_silent,
+)
 from headgate.observe.waiting import is_ordinary
 
 WIDEST = 140
 MOST_LISTED = 50
 MOST_WAITS, MOST_KEYS, MOST_CREDENTIALS, MOST_DEAD, MOST_EVENTS = 6, 15, 8, 5, 8
-STALE = 15.0
-"""Seconds without a sign of how it stands after which that is worth a word."""
+LEAST_KEYS, AROUND_KEYS = 3, 4
+ENDLESS = 1_000
+"""Lines of what is no screen."""
+SHORTEST_NAME, LEAST_WORDS, PADDING = 12, 20, 2
 NOBODY = "No run is under way on this machine. headgate run, crawl and demo show themselves here while they go."
 STATES = {"running": "green", "paused": "yellow", "stopping": "yellow", "ended": "dim"}
 CIRCUITS = {"closed": "green", "half_open": "yellow", "open": "bold red"}
+
+
+class Column(NamedTuple):
+    name: str
+    rank: int
+    """Where it is narrow, those with the lowest have their place first."""
+    is_number: bool = False
+
+
+OF_RUNS = (
+    Column("run", 0),
+    Column("state", 3),
+    Column("done", 1, True),
+    Column("pace", 4, True),
+    Column("to go", 5, True),
+    Column("what, why it waits", 2),
+)
+OF_KEYS = (
+    Column("key", 0),
+    Column("learned", 1, True),
+    Column("server says", 7, True),
+    Column("in flight", 4, True),
+    Column("in line", 5, True),
+    Column("429s", 2, True),
+    Column("latency", 8, True),
+    Column("circuit", 3),
+    Column("why it waits", 6),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +90,26 @@ def line_of(seen: RunSnapshot) -> str:
     return f"{seen.run} {seen.state}: {', '.join(parts)}" + (f"; {waits}" if waits else "")
 
 
+def ended_line(seen: RunSnapshot) -> str:
+    """What is known of a run that is no more."""
+    progress = seen.progress
+    ended = progress.done + progress.dead
+    of = "" if progress.total is None else f" of {progress.total:,}"
+    dead = f", {progress.dead:,} of them dead" if progress.dead else ""
+    last = "" if ended == progress.total else " when last seen"
+    return f"{seen.title}: ended, {ended:,}{of} {NOUNS.get(seen.kind, 'rows')}{dead}{last} ({seen.run})"
+
+
 def behind(line: WaitLine) -> str:
-    return line.sentence + (f" ({line.behind:,} behind it)" if line.behind else "")
+    return (f"{line.behind:,} wait: " if line.behind else "") + line.sentence
 
 
-def page_of(looks: Sequence[Look], width: int) -> RenderableType:
+def page_of(looks: Sequence[Look], width: int, height: int = ENDLESS) -> RenderableType:
     """One run whole, several as a list."""
     if not looks:
         return Text(NOBODY, "dim")
     if len(looks) == 1:
-        return whole(looks[0].snapshot, looks[0].events, min(width, WIDEST))
+        return whole(looks[0].snapshot, looks[0].events, min(width, WIDEST), height)
     return listed([one.snapshot for one in looks], min(width, WIDEST))
 
 
@@ -67,25 +117,24 @@ def page_of(looks: Sequence[Look], width: int) -> RenderableType:
 
 
 def listed(runs: Sequence[RunSnapshot], width: int) -> RenderableType:
-    table = _table(width)
-    for name, right in (("run", False), ("state", False), ("done", True), ("pace", True), ("to go", True)):
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    table.add_column("what it is, and why it waits", ratio=1, no_wrap=True, overflow="ellipsis")
+    rows: list[list[Text]] = []
     for seen in runs[:MOST_LISTED]:
         progress = seen.progress
         share = f" {(progress.done + progress.dead) / progress.total:.0%}" if progress.total else ""
         about = Text(seen.title)
         if seen.waits:
             about.append(f"  {behind(seen.waits[0])}", _colour(seen.waits[0]))
-        table.add_row(
-            Text(seen.run),
-            Text(seen.state, STATES.get(seen.state, "")),
-            f"{progress.done:,}{share}",
-            Text(f"{progress.rate:,.1f}/s", "cyan"),
-            span(progress.eta) if progress.eta else "",
-            about,
+        rows.append(
+            [
+                Text(seen.run),
+                Text(seen.state, STATES.get(seen.state, "")),
+                Text(f"{progress.done:,}{share}"),
+                Text(f"{progress.rate:,.1f}/s", "cyan"),
+                Text(span(progress.eta) if progress.eta else ""),
+                about,
+            ]
         )
-    parts: list[RenderableType] = [Text(f"{len(runs):,} runs on this machine", "bold"), table]
+    parts: list[RenderableType] = [Text(f"{len(runs):,} runs on this machine", "bold"), _table(OF_RUNS, rows, width)]
     if len(runs) > MOST_LISTED:
         parts.append(Text(f"... and {len(runs) - MOST_LISTED:,} more", "dim"))
     parts.append(Text("headgate watch RUN shows one of them whole", "dim"))
@@ -95,13 +144,13 @@ def listed(runs: Sequence[RunSnapshot], width: int) -> RenderableType:
 # ---------------------------------------------------------------------- one
 
 
-def whole(seen: RunSnapshot, events: Sequence[EventLine], width: int) -> RenderableType:
-    parts = [_head(seen), _bar(seen.progress, width), _sums(seen)]
+def whole(seen: RunSnapshot, events: Sequence[EventLine], width: int, height: int) -> RenderableType:
+    """Where it is low, keys give way first."""
+    parts: list[RenderableType] = [_head(seen), _bar(seen.progress, width), _sums(seen)]
     if seen.waits:
         parts += [_title("why it waits")]
         parts += [_cut(f"  {behind(line)}", _colour(line)) for line in seen.waits[:MOST_WAITS]]
-    if seen.keys:
-        parts += [Text(), _keys(seen, width)]
+    place = len(parts)
     away = [line for line in seen.credentials if line.state in ("resting", "retired")]
     if away:
         parts += [_title("credentials that cannot be used")]
@@ -111,9 +160,13 @@ def whole(seen: RunSnapshot, events: Sequence[EventLine], width: int) -> Rendera
         parts += [_cut(f"  {line.count:,} {line.reason}  {line.example}", "red") for line in seen.dead[:MOST_DEAD]]
     if events:
         parts += [_title("last")]
-        for event in events[-MOST_EVENTS:]:
+        for event in reversed(events[-MOST_EVENTS:]):  # what does not fit below is the oldest
             when = time.strftime("%H:%M:%S", time.localtime(event.at))
             parts.append(_cut(f"  {when}  {event.kind}  {event.key}  {event.reason}", "dim"))
+    if seen.keys:
+        titles = sum(isinstance(part, Text) and part.plain.startswith("\n") for part in parts)
+        room = height - len(parts) - titles - AROUND_KEYS
+        parts[place:place] = [Text(), _keys(seen, width, min(MOST_KEYS, max(LEAST_KEYS, room)))]
     return Group(*parts)
 
 
@@ -124,7 +177,7 @@ def _head(seen: RunSnapshot) -> Text:
     text.append(f"  {seen.state}", STATES.get(seen.state, ""))
     text.append(f"  {seen.title}")
     text.append(f"  process {seen.pid}, for {span(ago)}", "dim")
-    if time.time() - seen.at > STALE:
+    if is_silent(seen, time.time()):
         text.append(f"  as of {span(time.time() - seen.at)} ago: it does not answer", "red")
     return text
 
@@ -154,28 +207,21 @@ def _sums(seen: RunSnapshot) -> Text:
     return text
 
 
-def _keys(seen: RunSnapshot, width: int) -> RenderableType:
-    table = _table(width)
-    table.add_column("key", overflow="ellipsis", no_wrap=True, max_width=44)
-    for name in ("learned", "server says", "in flight", "in line", "429s", "latency"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("circuit", no_wrap=True)
-    table.add_column("why it waits", ratio=1, overflow="ellipsis", no_wrap=True)
-    for line in seen.keys[:MOST_KEYS]:
-        table.add_row(*_cells(line))
-    more = len(seen.keys) - MOST_KEYS + seen.more_keys
+def _keys(seen: RunSnapshot, width: int, most: int) -> RenderableType:
+    table = _table(OF_KEYS, [_cells(line) for line in seen.keys[:most]], width)
+    more = len(seen.keys) - most + seen.more_keys
     return Group(table, Text(f"  ... and {more:,} more keys", "dim")) if more > 0 else table
 
 
-def _cells(line: KeyLine) -> list[RenderableType]:
+def _cells(line: KeyLine) -> list[Text]:
     return [
         Text(line.key),
         Text(f"{line.rate:,.1f}/s" if line.rate else "", "cyan"),
-        "" if line.said is None else f"{line.said:,.1f}/s",
-        f"{line.in_flight:,}",
-        f"{line.waiting:,}",
+        Text("" if line.said is None else f"{line.said:,.1f}/s"),
+        Text(f"{line.in_flight:,}"),
+        Text(f"{line.waiting:,}"),
         Text(f"{line.refused:,}", "red" if line.refused else "dim"),
-        span(line.latency) if line.latency else "",
+        Text(span(line.latency) if line.latency else ""),
         Text(line.circuit.replace("_", "-"), CIRCUITS.get(line.circuit, "")),
         Text(line.reason, "dim"),
     ]
@@ -186,8 +232,26 @@ def _standing(line: CredentialLine) -> str:
     return f"{line.label} ({line.mark}) {line.state}{rests}" + (f": {line.reason}" if line.reason else "")
 
 
-def _table(width: int) -> Table:
-    return Table(box=None, pad_edge=True, header_style="dim", width=width)
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int) -> Table:
+    """Where it is narrow, whole columns are left out. The first may be cut, and the last has what the others leave."""
+    first, last = 0, len(columns) - 1
+    sizes = [max([len(one.name), *(row[at].cell_len for row in rows)]) for at, one in enumerate(columns)]
+    sizes[first], sizes[last] = min(sizes[first], max(SHORTEST_NAME, width // 3)), LEAST_WORDS
+    kept, room = list[int](), width
+    for at in sorted(range(len(columns)), key=lambda at: columns[at].rank):
+        if not kept or sizes[at] + PADDING <= room:
+            kept.append(at)
+            room -= sizes[at] + PADDING
+    table = Table(box=None, pad_edge=True, header_style="dim", width=width if last in kept else None)
+    for at in sorted(kept):
+        justify: Literal["left", "right"] = "right" if columns[at].is_number else "left"
+        size = sizes[at] if at == first else None
+        ratio = 1 if at == last else None
+        name = columns[at].name
+        table.add_column(name, justify=justify, width=size, ratio=ratio, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(row[at] for at in sorted(kept)))
+    return table
 
 
 def _title(words: str) -> Text:

@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
+from rich.layout import Layout
 from rich.live import Live
 from rich.text import Text
 
 LINE_EVERY, SCREEN_EVERY = 5.0, 1.0
+MOST_ENDED = 50
+"""Lines that are left behind on a terminal."""
 GOODBYE = "qQ\x1b\x03"
+FOOT = 2
+"""Lines at the bottom, whatever stands above."""
 HINT = Text("\n q or Ctrl-C ends this, not the runs", "dim")
 
 
@@ -24,10 +29,12 @@ HINT = Text("\n q or Ctrl-C ends this, not the runs", "dim")
 class Frame:
     """What there is to show, in each of the ways in which it may be shown."""
 
-    page: Callable[[int], RenderableType]
-    """For a terminal of this width."""
+    page: Callable[[int, int], RenderableType]
+    """For a terminal of this width and so many lines."""
     lines: Sequence[str]
     fields: Sequence[dict[str, Any]]
+    ended: Sequence[str] = ()
+    """A line for each run that has ended since the last look."""
     is_over: bool = False
     """Nothing more will come."""
 
@@ -53,6 +60,8 @@ class LineView:
         self._last: Sequence[str] = ()
 
     def show(self, frame: Frame) -> None:
+        for line in frame.ended:
+            click.echo(line)
         if frame.lines != self._last:  # what has not changed need not be said again
             for line in frame.lines:
                 click.echo(line)
@@ -64,9 +73,15 @@ class ScreenView:
 
     def __init__(self, live: Live) -> None:
         self._live = live
+        self.ended: list[str] = []
+        """For whoever has left the screen."""
 
     def show(self, frame: Frame) -> None:
-        self._live.update(Group(frame.page(self._live.console.width), HINT), refresh=True)
+        self.ended += frame.ended
+        console, layout = self._live.console, Layout()
+        page = frame.page(console.width, console.height - FOOT)
+        layout.split_column(Layout(page), Layout(HINT, size=FOOT))
+        self._live.update(layout, refresh=True)
 
 
 def follow(look: Callable[[], Frame], *, as_json: bool, every: float | None = None) -> None:
@@ -85,8 +100,14 @@ def _opened(as_json: bool) -> Iterator[View]:
     if as_json or not console.is_terminal or console.is_dumb_terminal:
         yield JsonView() if as_json else LineView()
         return
-    with Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
-        yield ScreenView(live)
+    live = Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop")
+    view = ScreenView(live)
+    try:
+        with live:
+            yield view
+    finally:
+        for line in view.ended[-MOST_ENDED:]:
+            click.echo(line)
 
 
 @contextmanager

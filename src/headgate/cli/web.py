@@ -13,10 +13,11 @@ from headgate.observe.runs import machine_runs
 from . import DONE
 from .examples import ExampleCommand
 from .notation import WholeNumber
-from .seeing import HIGHEST_PORT, page
+from .seeing import HIGHEST_PORT, CannotShow, page
 from .watch import polite_end
 
 TOKEN_VARIABLE = "HEADGATE_WEB_TOKEN"  # noqa: S105  # its name, not a token
+A_TOKEN = f"{TOKEN_VARIABLE}=$(openssl rand -hex 24)"
 
 
 @click.command(
@@ -25,7 +26,7 @@ TOKEN_VARIABLE = "HEADGATE_WEB_TOKEN"  # noqa: S105  # its name, not a token
         ("headgate web", "all runs of this machine in a browser; Ctrl-C ends the page, not the runs"),
         ("headgate web --port 8765 --read-only", "always at the same port, and nothing can be changed from it"),
         (
-            "HEADGATE_WEB_TOKEN=$(openssl rand -hex 24) headgate web --host 0.0.0.0 --port 8765",
+            f"{A_TOKEN} headgate web --host 0.0.0.0 --port 8765",
             "for others too: only with a token of your own, and best behind TLS",
         ),
     ],
@@ -56,7 +57,12 @@ def command(port: int, host: str, names: tuple[str, ...], read_only: bool) -> in
     """
     token = os.environ.get(TOKEN_VARIABLE) or None
     served = page(machine_runs(), port, host=host, token=token, allow_hosts=names, read_only=read_only)
-    with suppress(KeyboardInterrupt), polite_end(), served:
-        while True:
-            time.sleep(3600)
+    try:
+        with suppress(KeyboardInterrupt), polite_end(), served:
+            while True:
+                time.sleep(3600)
+    except CannotShow as error:
+        if "token" not in str(error):
+            raise
+        raise CannotShow(f"{error} Here it is taken from {TOKEN_VARIABLE}; {A_TOKEN} sets one.") from None
     return DONE

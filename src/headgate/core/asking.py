@@ -22,7 +22,7 @@ from .gate_policy import GatePolicy
 from .latency import Latency
 from .pace import INSTANT, Pace
 from .ticket import LongTicket, Ticket
-from .words import span
+from .words import brief, span
 
 FIRST_CHECK = 20
 CHECK_EVERY = 8192
@@ -248,7 +248,7 @@ class Asking(Pace):
             return f"refused a moment ago, {self.controller.why()}, {left}"
         if decides == "pace":
             gently = " on the way back from a pause" if self.comeback is not NO_COMEBACK else ""
-            return f"paced at {self.rate:.3g} calls/s{gently}, {self.controller.why()}, {left}"
+            return f"paced at {brief(self.rate)} calls/s{gently}, {self.controller.why()}, {left}"
         quota = self.policy.quotas[decides]
         return f"held under the known limit of {quota.amount:,.10g} {decides} per {quota.window:g} s, {left}"
 

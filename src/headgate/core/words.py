@@ -10,3 +10,8 @@ def span(seconds: float) -> str:
     if seconds < 600:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def brief(number: float, digits: int = 3) -> str:
+    """``"0.25"``, ``"12.5"`` or ``"2,560"``."""
+    return f"{number:.{digits}g}" if number < 999.5 else f"{number:,.0f}"

@@ -24,6 +24,7 @@ from ..core.gate_policy import GatePolicy
 from ..core.pace import INSTANT
 from ..core.sharing.notebook import Notebook
 from ..core.sharing.visit import NO_CAP, Cost, Reply
+from ..core.words import brief
 from .leases import LeasingGate
 from .permit import LongPermit, Permit
 from .serving import Serving
@@ -238,9 +239,9 @@ class NumberedGate(LeasingGate):
 
     def reason(self, objection: Wait | Refuse, now: float) -> str:
         if isinstance(objection, Wait) and objection.code == "share":
-            return f"waiting for a share of {self.rate:.3g} calls/s{self._together()}"
+            return f"waiting for a share of {brief(self.rate)} calls/s{self._together()}"
         if isinstance(objection, Wait) and objection.code == "pace":
-            return f"paced at {self.rate:.3g} calls/s{self._together()}"
+            return f"paced at {brief(self.rate)} calls/s{self._together()}"
         return super().reason(objection, now)
 
     def _together(self) -> str:

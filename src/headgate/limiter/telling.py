@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ..core.asking import Look
 from ..core.decision import NEVER
 from ..core.signal import Signal
+from ..core.words import brief
 from ..events import CallEvent, Event, is_wanted
 from .key_gate import KeyGate
 from .permit import Permit
@@ -83,7 +84,7 @@ class Telling:
         if present is not state:
             self.note("circuit_changed", gate, now, f"{state.value} to {present.value}")
         if learned != rate and now >= self._quiet_until:
-            self.note(PACE, gate, now, f"{rate:.4g} to {learned:.4g} calls/s, {gate.controller.why()}")
+            self.note(PACE, gate, now, f"{brief(rate, 4)} to {brief(learned, 4)} calls/s, {gate.controller.why()}")
         if opens_at > max(shut_until, now):
             self.note("held", gate, now, gate.why(now))
 

@@ -5,7 +5,8 @@
                         NAME.TOKEN.do        what somebody wants it to do
                         NAME.TOKEN.said      what came of that
 
-All of it is for the owner alone and goes when the run ends; what a crash leaves is removed by the next who looks.
+All of it is for the owner alone. When the run ends, how it stands then is left for a minute, so that whoever looks sees
+how it ended; the rest goes. What is left, also by a crash, is removed by the next who looks or begins.
 Writing takes no more than a fiftieth of the time.
 """
 
@@ -16,7 +17,9 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import IO, Any
 
 from ..batch.sqlite_alive import lock
@@ -33,6 +36,8 @@ WRITE_EVERY = 1.0
 SHARE = 50.0
 """A writing is followed by so many times its length without one."""
 LONGEST_APART = 10.0
+LEFT_FOR = 60.0
+"""Seconds for which a run's last word can be read."""
 MOST_TIMELINES = 20
 MOST_EVENTS = 200
 MOST_ASKED = 16
@@ -63,6 +68,7 @@ class Announced:
         self._folder = runs_folder() if folder is None else folder
         self._base = os.path.join(self._folder, watched.run)
         make_folder_for(self._base)
+        sweep(self._folder)
         self._life = sign_of_life(f"{self._base}.alive")
         self._write_at = float("-inf")
         self._complained = False
@@ -74,7 +80,7 @@ class Announced:
         if now < self._write_at and not acted:
             return
         try:
-            write_for_owner(f"{self._base}.json", self._told())
+            self._write()
         except OSError as error:  # a full disk is no reason to trouble the run
             if not self._complained:
                 self._complained = True
@@ -83,15 +89,20 @@ class Announced:
         self._write_at = after + min(max(WRITE_EVERY, SHARE * (after - now)), LONGEST_APART)
 
     def end(self) -> None:
-        """Nothing is left behind."""
-        remove(self._folder, self._watched.run)
+        """Nothing is left behind but a last word, for a while. ``watched`` is closed."""
+        with contextlib.suppress(Exception):  # the run is over, with or without it
+            self._write()
+        remove(self._folder, self._watched.run, but=".json")
         self._life.close()
+
+    def _write(self) -> None:
+        write_for_owner(f"{self._base}.json", self._told())
 
     def _told(self) -> bytes:
         watched = self._watched
         keys = watched.history.keys()[:MOST_TIMELINES]
         told = {
-            "snapshot": watched.snapshot(),
+            "snapshot": replace(watched.snapshot(), charted=tuple(keys)),
             "events": watched.events(0, MOST_EVENTS),
             "timelines": watched.history.timelines(keys, float("-inf"), MOST_SHOWN),
         }
@@ -101,10 +112,7 @@ class Announced:
 
     def _hear(self) -> bool:
         name = self._watched.run
-        try:
-            files = os.listdir(self._folder)
-        except OSError:
-            return False
+        files = names_in(self._folder)
         asked = [match[1] for file in files if file.startswith(name) and (match := ASKED.fullmatch(file, len(name)))]
         for token in sorted(asked)[:MOST_ASKED]:
             self._do(token)
@@ -148,14 +156,31 @@ def read_action(path: str) -> Action:
     return Action(kind=kind, target=target, value=None if value is None else float(value))
 
 
-def remove(folder: str, run: str) -> None:
+def remove(folder: str, run: str, but: str = "") -> None:
     """All files of a run; its sign of life last, so that nobody takes it for one that crashed."""
-    try:
-        names = [name for name in os.listdir(folder) if name.startswith(f"{run}.")]
-    except OSError:  # somebody has removed the whole folder
-        return
+    names = [name for name in names_in(folder) if name.startswith(f"{run}.") and name != f"{run}{but}"]
     for name in sorted(names, key=lambda name: name.endswith(".alive")):
         remove_file(os.path.join(folder, name))
+
+
+def sweep(folder: str) -> None:
+    """Remove the last words of runs that ended a while ago."""
+    names = set(names_in(folder))
+    for name in names:
+        run, kind = os.path.splitext(name)
+        if kind == ".json" and NAME.fullmatch(run) and f"{run}.alive" not in names:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                if abs(time.time() - os.stat(path).st_mtime) > LEFT_FOR:
+                    remove_file(path)
+
+
+def names_in(folder: str) -> list[str]:
+    """None if somebody has removed the whole folder."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def remove_file(path: str) -> None:
@@ -172,9 +197,8 @@ def announced(watched: Watched, *steps: Callable[[], None]) -> Iterator[Watched]
         log.warning("others cannot look at this run: %s cannot be used (%s)", runs_folder(), error.strerror)
         files = None
     watched.start(*steps, *(() if files is None else (files.step,)))
-    try:
-        yield watched
-    finally:
-        watched.close()
+    with contextlib.ExitStack() as stack:
         if files is not None:
-            files.end()
+            stack.callback(files.end)
+        stack.push(watched)
+        yield watched

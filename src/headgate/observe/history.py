@@ -1,4 +1,5 @@
-"""How keys have been going: one instant a second, further apart the longer ago, of the keys with the most going on.
+"""How keys have been going: one instant a second, further apart the longer ago, of the keys with the most going on
+and of those that somebody looks at.
 
     ├ · · · · · ┼ ·  ·  ·  ┼ · · · · · · · · · · · · · · ┤ now
       minutes      seconds         one a second
@@ -13,12 +14,17 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from .snapshot import KeyLine, Timeline
 
 EVERY = 1.0
 """Seconds between two instants."""
 MOST_TIMELINES = 50
+MOST_WANTED = 20
+"""Keys that keep a place because they are looked at, however little goes on ..."""
+WANTED_FOR = 30.0
+"""... for so many seconds after they were last asked for."""
 MOST_INSTANTS = 600
 MOST_SHOWN = 300
 """Instants of one line that are shown at once."""
@@ -57,7 +63,9 @@ class History:
 
     def __init__(self) -> None:
         self._goings: dict[str, Going] = {}
-        self._at = float("-inf")
+        self._wanted: dict[str, float] = {}
+        """When they were asked for, the last one last."""
+        self._at = -inf
         self._lock = threading.Lock()
 
     def is_due(self, at: float) -> bool:
@@ -70,18 +78,31 @@ class History:
                 return
             passed = min(max(at - self._at, EVERY), 3600.0)
             self._at = at
+            self._wanted = {key: since for key, since in self._wanted.items() if at - since < WANTED_FOR}
             for going in self._goings.values():
                 going.importance *= FADES
+            others = []
             for line in keys:
-                known = self._goings.get(line.key) or self._begin(line)
-                if known is not None:
+                known = self._goings.get(line.key)
+                if known is None:
+                    others.append(line)
+                else:
                     self._add(known, line, at, passed)
+            for line in sorted(others, key=self._worth, reverse=True):
+                new = self._begin(line)
+                if new is None:
+                    break
+                self._add(new, line, at, passed)
+
+    def _worth(self, line: KeyLine) -> float:
+        return inf if line.key in self._wanted else line.waiting + line.in_flight
 
     def _begin(self, line: KeyLine) -> Going | None:
         """A place for a key that has none, if it is worth more than the last of those that have one."""
         if len(self._goings) >= MOST_TIMELINES:
-            least = min(self._goings, key=lambda key: self._goings[key].importance)
-            if self._goings[least].importance >= line.waiting + line.in_flight:
+            unwanted = (key for key in self._goings if key not in self._wanted)
+            least = min(unwanted, key=lambda key: self._goings[key].importance)
+            if self._goings[least].importance >= self._worth(line):
                 return None
             del self._goings[least]
         going = self._goings[line.key] = Going(done=line.done, refused=line.refused, sent=line.sent)
@@ -100,6 +121,15 @@ class History:
         if len(going.instants) >= MOST_INSTANTS:
             older, newer = going.instants[: MOST_INSTANTS // 2], going.instants[MOST_INSTANTS // 2 :]
             going.instants = thinned(older, 2) + newer
+
+    def want(self, keys: Iterable[str]) -> None:
+        """Somebody looks at these: they have a place from the next instant on."""
+        with self._lock:
+            for key in keys:
+                self._wanted.pop(key, None)
+                self._wanted[key] = self._at
+            for key in list(self._wanted)[:-MOST_WANTED]:
+                del self._wanted[key]
 
     def keys(self) -> list[str]:
         """The most important first."""

@@ -23,7 +23,7 @@ class KeysSeen:
     """Looks again and again, and remembers what one look cannot tell."""
 
     def __init__(self, limiter: AdaptiveRateLimiter) -> None:
-        self._limiter = limiter
+        self.limiter = limiter
         self._shown: dict[str, str] = {}
         """Keys as people see them: whoever has put a secret into one shall not see it here."""
         self._hidden: dict[str, str] = {}
@@ -33,7 +33,7 @@ class KeysSeen:
 
     def look(self) -> list[KeyLine]:
         """Those with the most going on first, then those used last."""
-        seen = self._limiter.look_at(self._limiter.newest(MOST_KEYS))
+        seen = self.limiter.look_at(self.limiter.newest(MOST_KEYS))
         lines = [self._line(one) for one in seen]
         lines.sort(key=lambda line: -(line.waiting + line.in_flight))
         return lines

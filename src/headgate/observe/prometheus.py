@@ -2,6 +2,7 @@
 
     metrics = Prometheus(sources)                  # runs, looked at on each scrape; may be left out
     metrics.instrument(limiter)                    # every call and event of a limiter, runner, crawler or manager
+    metrics.listen_to(watched)                     # ... or of all that a run in this process consists of
     metrics.text()                                 # what /metrics answers, of type CONTENT_TYPE
     metrics.register(registry)                     # or into a registry of yours, beside your own metrics
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -31,6 +32,9 @@ from .run_metrics import RunMetrics
 from .source import Source, Sources
 from .tallies import BOUNDS, Spread, Tallies
 
+if TYPE_CHECKING:
+    from .watched import Watched
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
@@ -42,6 +46,7 @@ class Prometheus(CallWatcher, Collector):
     def __init__(self, sources: Source | Sources | None = None) -> None:
         self._runs = None if sources is None else RunMetrics(sources)
         self._tallies = Tallies()
+        self._is_told = False
         self.inbox: deque[Ended] = deque()
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
@@ -61,11 +66,19 @@ class Prometheus(CallWatcher, Collector):
     def instrument(self, owner: Telling) -> None:
         """Hear every call of this limiter, or of the limiter behind a runner, crawler or manager, and their events."""
         limiter = limiter_of(owner)
+        self._is_told = True
         if self not in limiter.tell.watchers:
             limiter.watch(self)
             also_tell(limiter, self)
         if owner is not limiter:
             also_tell(owner, self)
+
+    def listen_to(self, watched: Watched) -> None:
+        """Hear every call and event of a run in this process, and of its credentials."""
+        self._is_told = True
+        watched.hub.add(self)
+        if watched.keys is not None and self not in watched.keys.limiter.tell.watchers:
+            watched.keys.limiter.watch(self)
 
     # ------------------------------------------------------------------ giving
 
@@ -82,6 +95,7 @@ class Prometheus(CallWatcher, Collector):
         return (_family(info) for info in METRICS)
 
     def collect(self) -> Iterator[Metric]:
+        """Where calls and events are told, also what has not happened yet has its name and kind."""
         families = {info.name: _family(info) for info in METRICS}
         self._add_calls(families)
         for name, labels, value in self._tallies.read():
@@ -90,7 +104,7 @@ class Prometheus(CallWatcher, Collector):
             with self._lock:  # two may scrape at once
                 for name, labels, value in self._runs.read():
                     families[name].add_metric(_values(name, labels), value)
-        return (family for family in families.values() if family.samples)
+        return (family for family in families.values() if family.samples or self._is_told)
 
     def _add_calls(self, families: dict[str, Any]) -> None:
         self.take_inbox()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..core.words import span
 from .report import MOST_ROWS, RunReport, ended, times_in_states
 
-_NOUNS = {"run": "rows", "crawl": "pages", "demo": "calls", "program": "calls"}
+NOUNS = {"run": "rows", "crawl": "pages", "demo": "calls", "program": "calls"}
 
 _FOLDER = re.compile(r" \(/[^)]*\)")
 """Where a store lies on this machine is nothing to whoever reads this elsewhere."""
@@ -47,7 +47,7 @@ def heading(report: RunReport) -> str:
 def facts(report: RunReport) -> list[tuple[str, str]]:
     """The numbers, the most wanted first."""
     seen = report.snapshot
-    progress, noun = seen.progress, _NOUNS.get(seen.kind, "rows")
+    progress, noun = seen.progress, NOUNS.get(seen.kind, "rows")
     calls, refused, failed = report.calls()
     of = "" if progress.total is None else f" of {progress.total:,}"
     found = [("done", f"{progress.done:,}{of} {noun}")]
@@ -77,7 +77,7 @@ def _waited(report: RunReport) -> Sheet:
     waited = report.waited()
     total = sum(seconds for _, seconds in waited)
     rows = [(_WAITS.get(why, why), span(seconds), f"{seconds / total:.0%}") for why, seconds in waited[:MOST_ROWS]]
-    about = f"The waits of all {_NOUNS.get(report.snapshot.kind, 'rows')} added up; many wait at the same time."
+    about = f"The waits of all {NOUNS.get(report.snapshot.kind, 'rows')} added up; many wait at the same time."
     if not report.snapshot.waited:
         about = "Callers in line at the gate, added up; those who were refused and came back later are not in it."
     return Sheet("Why it waited", about, ("for", "time", "share"), rows, ("time", "share"))

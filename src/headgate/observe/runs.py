@@ -1,6 +1,7 @@
 """The runs of this user on this machine, each read from the file in which it tells how it stands.
 
 Whether a run lives is asked of the kernel: it keeps a lock for as long as it does. What a crash has left is removed.
+Whoever has a run in hand when it ends can still ask how it ended: its last word is left for a while.
 An action goes to the run as a file and is answered by one; a run that does not answer within seconds is left alone.
 """
 
@@ -10,13 +11,13 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from ..batch.sqlite_alive import lock
 from ..clock import Clock, SystemClock
 from ..identity import write_for_owner
-from .announcing import NAME, is_ours, remove, remove_file, runs_folder
+from .announcing import NAME, is_ours, names_in, remove, remove_file, runs_folder, sweep
 from .snapshot import (
     SCHEMA,
     Action,
@@ -28,6 +29,7 @@ from .snapshot import (
     RunSnapshot,
     Timeline,
     WaitLine,
+    is_silent,
     plain,
 )
 from .source import ActionRefusedError
@@ -59,11 +61,8 @@ class MachineRuns:
         return sorted(found.values(), key=lambda run: (run.snapshot().started_at, run.name))
 
     def _names(self) -> list[str]:
-        try:
-            files = os.listdir(self._folder)
-        except OSError:
-            return []
-        names = [file.removesuffix(".alive") for file in files if file.endswith(".alive")]
+        sweep(self._folder)
+        names = [file.removesuffix(".alive") for file in names_in(self._folder) if file.endswith(".alive")]
         living = []
         for name in filter(NAME.fullmatch, names):
             if is_alive(self._folder, name):
@@ -105,10 +104,14 @@ class RunOfFile:
         return self._snapshot is not None
 
     def snapshot(self) -> RunSnapshot:
+        lives = is_alive(self._folder, self.name)  # first: a run that ends writes its last word before it goes
         self.refresh()
-        if self._snapshot is None:
+        seen = self._snapshot
+        if seen is None:
             raise LookupError(f"nothing is known of {self.name} yet")
-        return self._snapshot
+        if not lives and seen.state != "ended":
+            return replace(seen, state="ended", ending="lost", waits=(), blocked=0)
+        return replace(seen, silent=is_silent(seen, self._clock.wall()))
 
     def events(self, after: int, most: int = 200) -> Sequence[EventLine]:
         self.refresh()

@@ -16,6 +16,8 @@ MOST_KEYS = 1_000
 MOST_CREDENTIALS = 1_000
 MOST_WAITS = 20
 MOST_DEAD = 20
+STALE = 15.0
+"""Seconds without a word after which a run that should be going counts as one that does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +122,19 @@ class RunSnapshot:
     """Unix time."""
     state: str = "running"
     """running, paused, stopping or ended."""
+    silent: bool = False
+    """Whether it does not answer: it lives, and has not said for long how it stands. Who reads it finds that out."""
+    ending: str = ""
+    """How it ended: done, stopped (before its end), failed (by an error), or lost: it went without a last word, which
+    who reads it finds out. Empty while it goes."""
     progress: ProgressLine = field(default_factory=ProgressLine)
     waits: tuple[WaitLine, ...] = ()
     blocked: int = 0
     """Rows, pages or callers behind all of these, each counted once."""
     keys: tuple[KeyLine, ...] = ()
     more_keys: int = 0
+    charted: tuple[str, ...] = ()
+    """The keys that have a time line, those with the most going on first."""
     credentials: tuple[CredentialLine, ...] = ()
     dead: tuple[DeadLine, ...] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
@@ -177,6 +186,11 @@ class Action:
     """A credential's label and mark (``label/mark``), or a key."""
     value: float | None = None
     """Seconds to park for, or calls a second."""
+
+
+def is_silent(snapshot: RunSnapshot, now: float) -> bool:
+    """``now`` is Unix time."""
+    return snapshot.state != "ended" and now - snapshot.at > STALE
 
 
 def plain(value: Any) -> Any:

@@ -15,7 +15,9 @@ class ActionRefusedError(Exception):
 class Source(Protocol):
     """One run. Safe for threads; every call is cheap enough to be made a few times a second."""
 
-    def snapshot(self) -> RunSnapshot: ...
+    def snapshot(self) -> RunSnapshot:
+        """How it stands; once it has ended, how it ended."""
+        ...
 
     def events(self, after: int, most: int = 200) -> Sequence[EventLine]:
         """The newest events after that number, the oldest of them first; bounded."""

@@ -14,7 +14,7 @@ import os
 import platform
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -96,12 +96,16 @@ class Watched:
         self.history = History()
         self.keys = None if subject.limiter is None else KeysSeen(subject.limiter)
         self.credentials = CredentialsSeen(subject.coordinators)
+        self.ending = ""
+        """How it ended, from whoever knows better than can be seen here."""
         self._examples: dict[str, str] = {}
         self._started_at = self.clock.wall()
         self._last: RunSnapshot | None = None
         self._fresh_until = float("-inf")
         self._lock = threading.Lock()
-        self._is_started, self._is_over = False, threading.Event()
+        self.is_started = False
+        self._is_over = threading.Event()
+        self._steps: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
         self._complained: set[str] = set()
         self._listening: list[tuple[Telling, Any, Any]] = []
@@ -111,11 +115,12 @@ class Watched:
     def start(self, *steps: Callable[[], None], alone: bool = True) -> Self:
         """Listen from now on, and look by a thread of its own (``alone``), which does these ``steps`` each time too.
 
-        Starting it again changes nothing.
+        Starting it again adds steps, and nothing else; one that has been closed stays so.
         """
-        if self._is_started:
+        self._steps += steps
+        if self.is_started:
             return self
-        self._is_started = True
+        self.is_started = True
         self.hub.add(self.ring)
         subject = self._subject
         limiters = () if subject.limiter is None else (subject.limiter,)
@@ -125,14 +130,16 @@ class Watched:
             teller.on_event = ours
             self._listening.append((teller, before, ours))
         if alone:
-            self._thread = threading.Thread(target=self._go, args=(steps,), name="headgate-observe", daemon=True)
+            self._thread = threading.Thread(target=self._go, name="headgate-observe", daemon=True)
             self._thread.start()
         return self
 
-    def close(self) -> None:
-        """Look a last time, and listen no more; the last snapshot can still be asked for."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Look a last time, and listen no more; the last snapshot can still be asked for. ``error`` has ended it."""
         if self._is_over.is_set():
             return
+        if error is not None:
+            self.ending = self.ending or ("failed" if isinstance(error, Exception) else "stopped")
         self._try(self.look)
         self._is_over.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -151,12 +158,12 @@ class Watched:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(error)
 
-    def _go(self, steps: Iterable[Callable[[], None]]) -> None:
+    def _go(self) -> None:
         while not self._is_over.wait(LOOK_EVERY):
-            for step in (self.look, *steps):
+            for step in (self.look, *self._steps):
                 self._try(step)
 
     def _try(self, step: Callable[[], None]) -> None:
@@ -194,6 +201,8 @@ class Watched:
         return self.ring.after(after, most)
 
     def timelines(self, keys: Sequence[str], since: float) -> Sequence[Timeline]:
+        """Keys that are asked for have one from the next instant on, however little goes on there."""
+        self.history.want(keys)
         return self.history.timelines(keys, since)
 
     def act(self, action: Action) -> str:
@@ -211,15 +220,18 @@ class Watched:
 
     def _make(self) -> RunSnapshot:
         subject, is_over = self._subject, self._is_over.is_set()
+        state = subject.state()
         self.credentials.look()
         lines = [] if self.keys is None else self.keys.look()
         totals = {} if subject.limiter is None else subject.limiter.totals()
         counters = {**totals, **subject.counters(), "events": self.ring.number, "events_left_out": self.ring.left_out}
-        state, progress = "ended" if is_over else subject.state(), subject.progress()
-        if state == "paused":
+        progress = subject.progress()
+        if is_over:
+            waits = Waits([], 0)
+        elif state == "paused":
             waits = of_pause(subject.kind, progress, sum(line.waiting for line in lines))
         else:
-            waits = Waits([], 0) if is_over else self._waits(lines)
+            waits = self._waits(lines)
         return RunSnapshot(
             run=self.run,
             title=self.title,
@@ -228,12 +240,14 @@ class Watched:
             host=platform.node(),
             started_at=self._started_at,
             at=self.clock.wall(),
-            state=state,
+            state="ended" if is_over else state,
+            ending=(self.ending or ("stopped" if state == "stopping" else "done")) if is_over else "",
             progress=progress,
             waits=in_order(waits.lines),
             blocked=waits.behind,
             keys=tuple(lines[:MOST_KEYS]),
             more_keys=max(0, totals.get("keys", 0) - len(lines)),
+            charted=tuple(self.history.keys()),
             credentials=tuple(self.credentials.lines),
             dead=self._dead(),
             counters=counters,

@@ -12,7 +12,7 @@ from itertools import islice
 
 from ..core.decision import CircuitState
 from ..core.gate import Gate
-from ..core.words import span
+from ..core.words import brief, span
 
 MOST_REASONS = 4
 
@@ -40,4 +40,4 @@ def _reason(gate: Gate, now: float) -> str:
         return f"circuit {state.value}"
     if gate.opens_at > now:
         return f"nothing starts for {span(gate.opens_at - now)}, {gate.controller.why()}"
-    return f"paced at {gate.learned_rate:.3g} calls/s, {gate.controller.why()}"
+    return f"paced at {brief(gate.learned_rate)} calls/s, {gate.controller.why()}"

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.observe.source import ActionRefusedError, Source, Sources
+from headgate.observe.watched import Watched
 from headgate.wire.redaction import redact
 
 from .apart import NotAnsweringError
@@ -46,7 +47,8 @@ log = logging.getLogger("headgate.web")
 
 
 class WebApp:
-    """An ASGI app. ``close`` ends the streams that are open, which a server that shuts down would else wait for."""
+    """An ASGI app. ``close`` ends the streams that are open, which a server that shuts down would else wait for, and
+    what was started for the page."""
 
     def __init__(
         self,
@@ -76,6 +78,9 @@ class WebApp:
         app = Starlette(routes=routes, exception_handlers=dict.fromkeys(ANSWERED, _failed))
         app.router.redirect_slashes = False  # a redirect would be made of what the request calls us
         self._guarded: ASGIApp = Guard(app, token=token, allow_hosts=allow_hosts, open_paths=OPEN_PATHS)
+        self._started: Watched | None = None
+        if isinstance(sources, Watched) and not sources.is_started:
+            self._started = sources.start()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -90,6 +95,8 @@ class WebApp:
         for stream in list(self._streams):
             with suppress(RuntimeError):  # its event loop has ended, and it with it
                 stream.loop.call_soon_threadsafe(stream.close)
+        if self._started is not None:
+            self._started.close()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -164,7 +171,7 @@ class WebApp:
 
     async def _healthz(self, request: Request) -> Response:
         view = await self._looking.view()
-        return PlainTextResponse("ok\n") if not view.unreadable else refuse(503, "a run does not answer")
+        return PlainTextResponse("ok\n") if view.all_answer else refuse(503, "a run does not answer")
 
 
 def create_app(
@@ -180,6 +187,7 @@ def create_app(
     ``token=None`` lets in whoever reaches it, so it must be written and is for services that ask who comes
     themselves. ``allow_hosts`` are the names under which it is asked for: names, addresses, networks, or ``*``.
     ``metrics`` is what has been counting for Prometheus, if anything has; else ``/metrics`` tells how the runs are.
+    A ``Watched`` that nobody has started is started now, and closed with the page.
     """
     return WebApp(sources, token=token, allow_hosts=allow_hosts, read_only=read_only, metrics=metrics)
 
@@ -187,7 +195,7 @@ def create_app(
 def _find(view: View, run: str | None, *, only: bool = False) -> tuple[str, Source]:
     """The run that is meant. Without a name it is the first, or, where that may do harm, the only one."""
     name = run if run is not None else next(iter(view.runs), "")
-    if run is None and only and len(view.runs) > 1:
+    if run is None and only and sum(not one.snapshot.ending for one in view.runs.values()) > 1:
         raise BadRequestError("say which run")
     if name not in view.runs:
         raise HTTPException(404)

@@ -31,6 +31,7 @@ from headgate.checks import check
 
 from .bodies import read_body, replay
 from .coming import Fields, Hosts, own_path, same_site
+from .locked import NO_TOKEN, STYLE_HASH, WELCOME, WRONG_TOKEN
 from .refusing import RefusedError, refuse
 
 LARGEST_HEAD = 16_384
@@ -39,7 +40,7 @@ TOKENS = "16 to 200 letters, digits, - and _ (new_token() makes one), or None"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    f"default-src 'none'; script-src 'self'; style-src 'self' {STYLE_HASH}; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 ALWAYS = [
@@ -51,12 +52,6 @@ ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 ]
-_HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Headgate</title><link rel="icon" href="data:,">'
-WELCOME = _HEAD + '<p><a href="{0}">Go on to the page</a></p></html>'
-LOCKED = _HEAD + (
-    "<p>This page opens by the link that was printed when the run was started: the one with <code>?token=</code> in it."
-    "</p></html>"
-)
 
 log = logging.getLogger("headgate.web")
 
@@ -129,7 +124,7 @@ class Guard:
         if not self._knows(fields, method):
             if not to_page:
                 raise RefusedError(401, "this needs the token")
-            return HTMLResponse(LOCKED, 401)
+            return HTMLResponse(NO_TOKEN, 401)
         return RedirectResponse(_home(scope)) if path == "" else None
 
     def _welcome(self, scope: Scope) -> Response:
@@ -140,9 +135,9 @@ class Guard:
             asked = []
         tokens = [value for name, value in asked if name == "token"]
         if len(tokens) != 1 or not self._is_token(tokens[0].encode("utf-8", "replace")):
-            return HTMLResponse(LOCKED, 401)
+            return HTMLResponse(WRONG_TOKEN, 401)
         home = _home(scope)
-        answer = HTMLResponse(WELCOME.format(escape(home)), headers={"Refresh": f"0; url={home}"})
+        answer = HTMLResponse(WELCOME.replace("{0}", escape(home)), headers={"Refresh": f"0; url={home}"})
         answer.set_cookie(
             self._cookie_name,
             self._cookie,

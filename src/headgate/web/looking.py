@@ -13,7 +13,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
@@ -35,9 +35,11 @@ MOST_RUNS = 20
 EVENTS_A_VIEW = 100
 EVENTS_KEPT = 200
 """Of the newest, for whoever comes."""
+SHOWN_AFTER = 60.0
+"""Seconds for which a run that has ended is shown, where it can still be asked how it ended."""
 TIMELINES_EVERY = 1.0
 MOST_TIMELINES_SHARED = 64
-HEAD = ("run", "title", "kind", "pid", "host", "started_at", "state", "progress")
+HEAD = ("run", "title", "kind", "pid", "host", "started_at", "state", "silent", "ending", "progress")
 
 T = TypeVar("T")
 log = logging.getLogger("headgate.web")
@@ -55,8 +57,11 @@ class RunView:
     json: bytes
     head: bytes
     """Of the snapshot only what tells it from others, and its progress."""
+    snapshot: RunSnapshot
     events: tuple[EventView, ...]
     """The newest, the oldest of them first."""
+    ended_at: float = float("inf")
+    """When it was first found to be gone, by the clock of whoever looks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +71,15 @@ class View:
     next_at: float
     """When the next one may be taken, by the clock of whoever looks."""
     runs: Mapping[str, RunView]
+    """Those that have ended last."""
     more_runs: int
     unreadable: int
     """Runs that are there and did not say how they are."""
     _said: dict[tuple[str | None, bool], tuple[bytes, bytes]] = field(default_factory=dict)
+
+    @property
+    def all_answer(self) -> bool:
+        return not self.unreadable and not any(one.snapshot.silent for one in self.runs.values())
 
     def json(self, *, whole: str | None, read_only: bool) -> tuple[bytes, bytes]:
         """The view as it is sent, and its runs alone, by which one sees whether anything changed. The run that is named
@@ -98,6 +108,7 @@ class Looking:
         self._apart = Apart()
         self._view: View | None = None
         self._taking: asyncio.Task[View] | None = None
+        self._ending: asyncio.Task[View] | None = None
         self._refused_until = 0.0
         self._spent = 0.0
         self._complained = False
@@ -113,6 +124,12 @@ class Looking:
                 raise NotAnsweringError
             self._taking = asyncio.create_task(self._take())
         return await asyncio.shield(self._taking)
+
+    async def last(self) -> View:
+        """What is so now and not a moment ago, for those whose page ends; they share it."""
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.create_task(self._take())
+        return await asyncio.shield(self._ending)
 
     async def _take(self) -> View:
         try:
@@ -167,6 +184,10 @@ def take(sources: Sources, before: View | None, spent: float = 0.0) -> View:
         except Exception as error:
             unreadable += 1
             log.debug("a run cannot be read: %s", type(error).__name__)
+    for name in [name for name in known if name not in runs][: MOST_RUNS - len(runs)]:
+        last = _last_word(known[name], began_at)
+        if last is not None:
+            runs[name] = last
     cost = time.thread_time() - began + spent
     return View(
         at=time.time(),
@@ -175,6 +196,19 @@ def take(sources: Sources, before: View | None, spent: float = 0.0) -> View:
         more_runs=max(len(all_runs) - MOST_RUNS, 0),
         unreadable=unreadable,
     )
+
+
+def _last_word(before: RunView, now: float) -> RunView | None:
+    """How a run ended that is no longer there; None if it does not say, or has been shown for long enough."""
+    ended_at = min(before.ended_at, now)
+    if now - ended_at > SHOWN_AFTER:
+        return None
+    try:
+        snapshot = before.source.snapshot()
+        return replace(_run_view(before.source, snapshot, before), ended_at=ended_at) if snapshot.ending else None
+    except Exception as error:
+        log.debug("a run that is gone cannot be read: %s", type(error).__name__)
+        return None
 
 
 def _run_view(source: Source, snapshot: RunSnapshot, before: RunView | None) -> RunView:
@@ -186,6 +220,7 @@ def _run_view(source: Source, snapshot: RunSnapshot, before: RunView | None) -> 
         source=source,
         json=encoded(snapshot),
         head=encoded({name: getattr(snapshot, name) for name in HEAD}),
+        snapshot=snapshot,
         events=tuple(chosen((*old, *new), EVENTS_KEPT, lambda one: one.is_routine)),
     )
 

@@ -1,6 +1,6 @@
 """Run the page beside a run: a server in a thread of its own, with an event loop of its own.
 
-    served = serve(sources)
+    served = serve(Watched(limiter=limiter))
     print(served.url)         # the link with the token, for the operator alone
     ...
     served.close()            # within a second, whoever still looks
@@ -131,15 +131,21 @@ def serve(
 ) -> Served:
     """Serve the page from now on; ``port=0`` takes a free one. ``allow_hosts`` are further names that it answers to.
 
-    Without ``token`` one is made up, which only this machine's own addresses may rely on.
+    Without ``token`` one is made up, which only this machine's own addresses may rely on. A ``Watched`` that nobody has
+    started is started, and closed with the page.
     """
     check("port", port, isinstance(port, int) and 0 <= port <= 65_535, "0 to 65535")
     if token is None and not _is_loopback(host):
         raise ConfigError("host is not this machine alone: give a token too (headgate.web.new_token() makes one).")
     token = new_token() if token is None else token
     names = (*LOOPBACK, *_own_names(host), *allow_hosts)
-    app = create_app(sources, token=token, allow_hosts=names, read_only=read_only, metrics=metrics)
-    return Served(app, _listen(host, port), _reached_as(host), token)
+    listening = _listen(host, port)
+    try:
+        app = create_app(sources, token=token, allow_hosts=names, read_only=read_only, metrics=metrics)
+    except BaseException:
+        listening.close()
+        raise
+    return Served(app, listening, _reached_as(host), token)
 
 
 def _listen(host: str, port: int) -> socket.socket:

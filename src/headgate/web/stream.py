@@ -4,7 +4,7 @@
     events      what happened since in the chosen run
     timelines   what is new in the charts of the chosen keys, at most once a second
     heartbeat   nothing, if there was nothing else for a while
-    closing     the server ends
+    closing     the server ends, after a last snapshot; and with whom: its run, or only who showed it
 
 A listener never holds anybody up: each gets the newest view when it is ready for it and not what it missed, and one
 that does not read for a while is let go. Ids say how far it got, so a browser that comes back goes on from there.
@@ -13,6 +13,7 @@ that does not read for a while is let go. Ids say how far it got, so a browser t
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,8 @@ HEARTBEAT = 5.0
 RETRY = b"retry: 1000\n\n"
 WRITE_TIME = 5.0
 """Seconds that a listener may take to read what it was sent."""
+LAST_LOOK = 0.3
+"""Seconds for a run to say how it ended."""
 _PLACE = re.compile(r"(\d{1,15})~(\d{1,11}(?:\.\d{1,9})?)~([\x21-\x7e]{0,600})")
 
 
@@ -103,29 +106,35 @@ class EventStream:
         while not self._left:
             now = time.monotonic()
             next_at = now + QUICKEST
-            if not self._closing:
-                with suppress(NotAnsweringError):
-                    view = await self._looking.view()
-                    next_at = view.next_at
-                    message += self._news(view)
-                    message += await self._timelines(now)
-            if self._closing:
-                message.append(_message("closing", b"{}"))
+            closing = self._closing
+            with suppress(NotAnsweringError, TimeoutError):
+                async with asyncio.timeout(LAST_LOOK if closing else None):
+                    view = await (self._looking.last() if closing else self._looking.view())
+                next_at = view.next_at
+                message += self._news(view)
+                message += [] if closing else await self._timelines(now)
+            if closing:
+                message.append(_message("closing", encoded({"by": self._closer()})))
             elif not message and now - said_at >= HEARTBEAT:
                 message.append(_message("heartbeat", b"{}"))
             if message:
                 began = time.thread_time()
                 async with asyncio.timeout(WRITE_TIME):
                     body = b"".join(message)
-                    await send({"type": "http.response.body", "body": body, "more_body": not self._closing})
+                    await send({"type": "http.response.body", "body": body, "more_body": not closing})
                 self._looking.spent(time.thread_time() - began)
                 said_at = now
                 message.clear()
-            if self._closing:
+            if closing:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(next_at - time.monotonic(), 0.0)):
                     await self._wake.wait()
+
+    def _closer(self) -> str:
+        """The run, if it has ended and this page is its own; else whoever shows it."""
+        run = None if self._run is None else self._run.snapshot
+        return "run" if run is not None and run.ending and run.pid == os.getpid() else "viewer"
 
     def _news(self, view: View) -> Iterator[bytes]:
         place = self._place

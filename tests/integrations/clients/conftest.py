@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import random
-import socket
 import ssl
 import threading
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import pytest
 import requests
 import trustme
 import urllib3
+from bench.ports import free_port
 
 from headgate.config import RateLimitConfig
 from headgate.integrations.passing import Passing
@@ -91,7 +91,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             if isinstance(piece, threading.Event):
-                piece.wait(5)
+                piece.wait(60)
             else:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
@@ -272,9 +272,7 @@ class Lab:
 
     @staticmethod
     def nobody_there() -> str:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            return f"http://127.0.0.1:{free.getsockname()[1]}/"
+        return f"http://127.0.0.1:{free_port()}/"
 
 
 @pytest.fixture(params=["aiohttp", "requests", "urllib3"])

@@ -150,12 +150,12 @@ def test_answers_from_a_cache_take_nothing(lab):
 
 def test_cancelled_call_gives_the_permit_back(lab):
     never = threading.Event()
-    lab.home.answers = [lambda seen: never.wait(5) and None]
+    lab.home.answers = [lambda seen: never.wait(60) and None]
     limiter = RateLimiter(clock=lab.clock)
 
     class Slow(Model):
         async def _agenerate(self, *_: Any, **__: Any) -> ChatResult:
-            await asyncio.sleep(5)
+            await asyncio.sleep(60)
             raise AssertionError
 
     async def main():

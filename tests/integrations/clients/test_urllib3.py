@@ -120,7 +120,7 @@ def test_time_budget_bounds_the_timeouts(lab, manager, own, left, total):
 def test_time_between_reads_is_bounded_as_ever(lab):
     never = threading.Event()
     lab.gate(retries=0)
-    lab.home.answers = [lambda seen: never.wait(5) and None]
+    lab.home.answers = [lambda seen: never.wait(60) and None]
     with lab.manager() as manager, pytest.raises(urllib3.exceptions.ReadTimeoutError):
         manager.request("POST", f"{lab.home.origin}/", timeout=0.03, retries=False)
     never.set()

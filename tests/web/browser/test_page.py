@@ -109,7 +109,7 @@ def test_dead_rows_are_told_by_reason(page):
 def test_events_can_be_filtered_and_held(page, until):
     page.wait_for_selector("#events-list li")
     page.fill("#events-filter", "crossref")
-    assert {*texts(page, "#events-list .key")} == {CROSSREF}
+    assert {*page.locator("#events-list .key").all_text_contents()} == {CROSSREF}
     page.fill("#events-filter", "no such thing")
     assert page.locator("#events-list li").count() == 0
     page.keyboard.press("Escape")

@@ -126,18 +126,31 @@ def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_
 
         served.close()
         page.wait_for_selector("#banner", state="visible")
+        page.wait_for_selector("#pause:disabled")
         page.keyboard.press("p")
-        page.wait_for_selector(".toast[data-tone=bad]")
-        assert said(page) == "The run cannot be reached now; nothing was changed."
+        assert not page.is_visible("#ask")
+        assert page.is_disabled("[aria-label^='Park main']")
+        assert "Whether the run goes on cannot be seen from here." in page.inner_text("#banner-text")
+        assert page.inner_text("#state") == "last seen paused"
         serve_page(watched, port=port, token=token)
         page.click("#retry")
         page.wait_for_selector("#banner", state="hidden")
+        page.wait_for_selector("#pause:enabled")
         page.keyboard.press("p")
         until(page, "document.querySelector('#state').textContent === 'running'")
         assert not limiter.is_paused
         page.select_option("#events-kind", "operator")
         until(page, "document.querySelectorAll('#events-list li').length === 5")
         assert "sk-canary" not in page.content()
+    page.complaints.clear()
+
+
+def test_an_answer_that_does_not_come_is_told(page, run):
+    page.route("**/api/act", lambda route: route.abort())
+    page.click("#pause")
+    page.click("#ask-choices [value=pause]")
+    page.wait_for_selector(".toast[data-tone=bad]")
+    assert said(page) == "No answer came; whether it was done is seen when the page is live again."
     page.complaints.clear()
 
 

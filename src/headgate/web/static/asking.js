@@ -97,7 +97,7 @@ export async function askKey(run, line, readOnly, pinned, pin) {
   if (!readOnly) choices.unshift({ name: "limit", words: "Set the limit", tone: "main" });
   const answer = await ask({
     title: line.key,
-    text: line.reason ? `A call would wait now: ${line.reason}.` : "A call would start at once.",
+    text: run.state === "ended" ? "" : line.reason ? `A call would wait now: ${line.reason}.` : "A call would start at once.",
     facts: keyFacts(line),
     field: readOnly ? null : { label: "At most", unit: "calls a second", value: line.limit ?? "", choice: "limit", focus: true },
     choices,

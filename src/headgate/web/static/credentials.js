@@ -1,7 +1,7 @@
 // Credentials by their labels, those in trouble first, with the time until each is back.
 
 import { byId, listed, make, mark, show, write } from "./dom.js";
-import { count, countdown } from "./words.js";
+import { count, countdown, span } from "./words.js";
 
 const MOST_SHOWN = 60;
 const ORDER = { resting: 0, retired: 1, held: 2, free: 3 };
@@ -10,8 +10,29 @@ const TONES = { free: "good", held: "busy", resting: "warn", retired: "bad" };
 const list = byId("credentials-list");
 const sum = byId("credentials-sum");
 
+/** A key that ends in a credential's label is its own: what keeps that away is why nothing goes out there.
+ * Where the key itself is held or its circuit open, that tells more than a credential that rests for the same cause. */
+export function tellKeys(run) {
+  const byLabel = new Map();
+  for (const line of run.credentials) {
+    if (!byLabel.has(line.label)) byLabel.set(line.label, []);
+    byLabel.get(line.label).push(line);
+  }
+  for (const line of run.keys) {
+    const alike = byLabel.get(line.key.slice(line.key.lastIndexOf("/") + 1)) ?? [];
+    const own = alike.filter(({ provider }) => line.key.startsWith(provider ? `${provider}/` : ""));
+    const away = own.filter(({ state }) => state === "resting" || state === "retired");
+    if (!own.length || away.length < own.length) continue;
+    const first = away.find(({ state }) => state === "resting") ?? away[0];
+    if (first.state === "resting" && (line.circuit !== "closed" || line.not_before > 0.05)) continue;
+    const how = first.state === "retired" ? "is retired" : first.rests > 0 ? `rests for ${span(first.rests)}` : "rests";
+    line.away = first.state;
+    line.reason = `credential ${first.label} ${how}${first.reason ? `: ${first.reason}` : ""}`;
+  }
+}
+
 /** `ask(kind, line)` is called when an operator wants one parked or freed. */
-export function drawCredentials(run, passed, readOnly, ask) {
+export function drawCredentials(run, passed, readOnly, live, ask) {
   const tally = new Map();
   for (const line of run.credentials) tally.set(line.state, (tally.get(line.state) ?? 0) + 1);
   const states = Object.keys(ORDER).filter((state) => tally.has(state));
@@ -32,6 +53,7 @@ export function drawCredentials(run, passed, readOnly, ask) {
     write(reason, line.reason);
     show(reason, line.reason !== "");
     show(button, !readOnly);
+    button.disabled = !live;
     write(button, resting || line.state === "retired" ? "Free" : "Park");
     mark(button, "aria-label", `${button.textContent} ${line.label} ${line.mark}`);
   });

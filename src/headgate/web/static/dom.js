@@ -33,6 +33,17 @@ export function wide(element, share) {
   if (element.style.width !== width) element.style.width = width;
 }
 
+const END_SEEN = 10;
+
+/** A name that is cut, where there is no room, so that its end is seen: keys of one host differ there. See .cut in style.css. */
+export function writeName(element, name) {
+  if (element.named === name) return;
+  element.named = name;
+  const path = name.indexOf("/");
+  const cut = path > 0 ? path : Math.max(0, name.length - END_SEEN);
+  element.replaceChildren(make("span", {}, name.slice(0, cut)), make("span", {}, make("bdi", { dir: "ltr" }, name.slice(cut))));
+}
+
 /** Make a list's children the items, in this order, and keep the elements of those that were there before. */
 export function listed(parent, items, nameOf, create, update) {
   const known = parent.known ?? (parent.known = new Map());

@@ -1,6 +1,6 @@
 // What happened, the newest first. However many come, a bounded number is kept and fewer are drawn.
 
-import { byId, make, mark, write } from "./dom.js";
+import { byId, make, mark, write, writeName } from "./dom.js";
 import { count, pace, plural, short, spaced, timeOfDay } from "./words.js";
 
 const MOST_KEPT = 2000;
@@ -79,7 +79,7 @@ export function drawEvents(filtered = false) {
   chosen.forEach((event, place) => fill(rows[place], event));
   while (list.children.length > chosen.length) list.lastChild.remove();
   for (let place = list.children.length; place < chosen.length; place += 1) list.append(rows[place]);
-  mark(list, "data-empty", chosen.length ? null : words || kind ? "No event kept here fits the filter." : "Nothing has happened yet.");
+  mark(list, "data-empty", chosen.length ? null : words || kind ? "No event matches." : "Nothing has happened yet.");
   write(sum, rateSentence());
 }
 
@@ -96,7 +96,7 @@ function rateSentence() {
 }
 
 function createRow() {
-  return make("li", {}, make("time"), make("span", { class: "kind" }), make("span", { class: "key" }), make("span", { class: "reason" }));
+  return make("li", {}, make("time"), make("span", { class: "kind" }), make("span", { class: "key cut" }), make("span", { class: "reason" }));
 }
 
 function fill(row, event) {
@@ -106,7 +106,9 @@ function fill(row, event) {
   write(time, timeOfDay(event.at));
   write(kind, spaced(event.kind));
   mark(row, "data-tone", TONES[event.kind] ?? "quiet");
-  write(key, event.key);
+  writeName(key, event.key);
+  mark(key, "title", event.key || null);
+  mark(reason, "title", event.reason || null);
   write(reason, event.reason);
   mark(row, "title", event.missed ? `${plural(event.missed, "event")} before this one not shown` : null);
 }

@@ -1,6 +1,6 @@
 // All keys in one table: sorted, filtered, and only those rows in the document that can be seen.
 
-import { byId, make, mark, write } from "./dom.js";
+import { byId, make, mark, write, writeName } from "./dom.js";
 import { count, countdown, figure, plural, short, span, spaced } from "./words.js";
 
 const ROW = 32;
@@ -26,6 +26,7 @@ const valueOf = (column) => column.value ?? ((line) => line[column.name]);
 
 /** What a key is doing: a word, its tone, and a place in the order of trouble. */
 export function stateOf(line, passed = 0) {
+  if (line.away) return { word: line.away, tone: line.away === "retired" ? "bad" : "warn", order: 3 };
   if (line.circuit === "open") return { word: "circuit open", tone: "bad", order: 5 };
   if (line.circuit === "half_open") return { word: "probing", tone: "warn", order: 4 };
   if (line.not_before > 0.05) return { word: `held ${countdown(line.not_before - passed)}`, tone: "warn", order: 3 };
@@ -36,9 +37,9 @@ export function stateOf(line, passed = 0) {
 export class KeyTable {
   /** `open(key)` shows one, `pin(key)` keeps its time line in sight, `pinned(key)` tells whether it is. */
   constructor({ open, pin, pinned }) {
-    Object.assign(this, { open, pin, pinned, lines: [], shown: [], rows: [], chosen: null, passed: 0, sortedAt: 0 });
+    Object.assign(this, { open, pin, pinned, lines: [], shown: [], rows: [], chosen: null, passed: 0, sortedAt: 0, longest: 0 });
     this.sort = { column: COLUMNS[2], down: true };
-    [this.scroll, this.head, this.body, this.filter, this.sum] = ["keys-scroll", "keys-head", "keys-body", "keys-filter", "keys-sum"].map(byId);
+    [this.scroll, this.head, this.body, this.filter, this.sum, this.none] = ["keys-scroll", "keys-head", "keys-body", "keys-filter", "keys-sum", "keys-none"].map(byId);
     this.table = this.scroll.querySelector("table");
     this.above = make("tr", { "aria-hidden": "true", class: "spacer" });
     this.below = make("tr", { "aria-hidden": "true", class: "spacer" });
@@ -74,7 +75,16 @@ export class KeyTable {
     this.lines = lines;
     this.passed = passed;
     this.more = more;
+    this.widen();
     this.arrange(false);
+  }
+
+  /** The names' column has room for the longest, as far as the window has; it never becomes narrower under somebody's eyes. */
+  widen() {
+    const longest = this.lines.reduce((most, line) => Math.max(most, line.key.length), this.longest);
+    if (longest === this.longest) return;
+    this.longest = longest;
+    this.table.style.setProperty("--longest", longest);
   }
 
   /** Choose and sort what is shown; without `now`, rows under somebody's eyes keep their places for a while. */
@@ -97,7 +107,7 @@ export class KeyTable {
     this.shown = chosen;
     const all = this.lines.length + this.more;
     write(this.sum, words ? `${count(chosen.length)} of ${plural(all, "key")}` : plural(all, "key") + (this.more ? `, the ${count(this.lines.length)} busiest shown` : ""));
-    mark(this.body, "data-empty", chosen.length ? null : "");
+    write(this.none, chosen.length ? "" : words ? "No key matches." : "No call was made yet.");
     mark(this.table, "aria-rowcount", chosen.length + 1);
     this.place();
   }
@@ -127,7 +137,7 @@ export class KeyTable {
     const row = make("tr", { id: `key-row-${number}` });
     for (const column of COLUMNS) row.append(make("td", { "data-column": column.name, class: column.number ? "number" : null }));
     const pin = make("button", { type: "button", class: "pin", tabindex: "-1", title: "Keep its time line in sight (T)" });
-    row.children[0].append(pin, make("span", { class: "name" }));
+    row.children[0].append(make("div", {}, pin, make("span", { class: "name cut" })));
     row.children[1].append(make("span", { class: "pill" }));
     return row;
   }
@@ -135,15 +145,17 @@ export class KeyTable {
   fill(row, line, place) {
     row.key = line.key;
     const [key, state] = row.children;
-    write(key.lastChild, line.key);
+    const [pin, name] = key.firstChild.children;
+    writeName(name, line.key);
     mark(key, "title", line.key);
-    mark(key.firstChild, "aria-pressed", this.pinned(line.key));
-    mark(key.firstChild, "aria-label", `Time line of ${line.key}`);
+    mark(pin, "aria-pressed", this.pinned(line.key));
+    mark(pin, "aria-label", `Time line of ${line.key}`);
     const doing = stateOf(line, this.passed);
     write(state.firstChild, doing.word);
     mark(state.firstChild, "data-tone", doing.tone);
     for (let column = 2; column < COLUMNS.length; column += 1) {
       write(row.children[column], COLUMNS[column].show ? COLUMNS[column].show(line) : line[COLUMNS[column].name]);
+      if (COLUMNS[column].name === "reason") mark(row.children[column], "title", line.reason || null);
     }
     mark(row, "aria-rowindex", place + 2);
     mark(row, "aria-selected", line.key === this.chosen);
@@ -171,6 +183,15 @@ export class KeyTable {
     else return;
     press.preventDefault();
     press.stopPropagation();
+  }
+
+  /** The first of those shown is chosen, if none is, so that Enter and the arrows have something to begin with. */
+  focus() {
+    this.table.focus({ preventScroll: true });
+    const now = this.shown.findIndex((line) => line.key === this.chosen);
+    if (!this.shown.length) return;
+    this.choose(this.shown[Math.max(0, now)].key);
+    this.reveal(Math.max(0, now));
   }
 
   choose(key) {
@@ -203,5 +224,6 @@ export function keyFacts(line) {
     ["Latency, p95", `${span(line.latency)}, ${span(line.p95)}`],
     line.shared_by ? ["Shared by", plural(line.shared_by, "process", "processes")] : null,
     circuit,
+    line.away ? ["Credential", line.away] : null,
   ].filter(Boolean);
 }

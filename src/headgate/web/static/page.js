@@ -1,7 +1,7 @@
 // The page: news comes in from the wire, and at most a few times a second what changed is drawn.
 
 import { askCredential, askKey, askPause } from "./asking.js";
-import { drawCredentials } from "./credentials.js";
+import { drawCredentials, tellKeys } from "./credentials.js";
 import { byId, mark, show, speak, typing, write } from "./dom.js";
 import { drawEvents, forgetEvents, hearEvents, lastEvent, toggleHold } from "./events.js";
 import { KeyTable } from "./keys.js";
@@ -9,7 +9,7 @@ import { drawHead, drawRuns } from "./progress.js";
 import { Timelines } from "./timelines.js";
 import { drawDead, drawWaits } from "./waits.js";
 import { Wire } from "./wire.js";
-import { countdown, span } from "./words.js";
+import { countdown, span, timeOfDay } from "./words.js";
 
 const DRAW_EVERY = 200;
 const TICK = 1000;
@@ -24,6 +24,8 @@ let drawnAt = -Infinity;
 let asked = 0;
 
 const theRun = () => news?.runs.find((run) => run.run === chosen && run.keys) ?? null;
+const isLive = (run) => link.is === "live" && !run.silent;
+const onlyShows = (run) => Boolean(news.read_only) || run.state === "ended";
 const passed = () => (performance.now() - heardAt) / 1000;
 
 const timelines = new Timelines(() => wire.open(), openKey);
@@ -33,10 +35,11 @@ const wire = new Wire(wanted, {
     const before = theRun();
     news = body;
     heardAt = performance.now();
-    if (before && !body.runs.some((run) => run.run === chosen)) body.runs.push({ ...before, state: "ended", waits: [] });
+    if (before && !body.runs.some((run) => run.run === chosen)) body.runs.push({ ...before, state: "ended", silent: false, waits: [] });
     if (!body.runs.some((run) => run.run === chosen)) choose(body.runs[0]?.run ?? "");
+    for (const one of body.runs) if (one.keys) tellKeys(one);
     const run = theRun();
-    if (run) timelines.choose(run.keys);
+    if (run) timelines.choose(run);
     ask();
   },
   events(body) {
@@ -53,6 +56,7 @@ const wire = new Wire(wanted, {
     const was = is === "live" ? "good" : is === "connecting" ? link.was : "lost";
     link = { is, until, was };
     drawLink();
+    ask();
   },
 });
 
@@ -89,16 +93,17 @@ function draw() {
   drawLink();
   const run = theRun();
   show(document.querySelector("main"), Boolean(run) || !news);
+  show(byId("nothing"), news?.runs.length === 0);
   if (!run) {
     write(byId("state"), news ? "no run to be seen" : "waiting for news");
     return;
   }
-  const readOnly = Boolean(news.read_only);
+  const [readOnly, live] = [onlyShows(run), isLive(run)];
   drawRuns(news.runs, chosen);
-  drawHead(run, readOnly);
-  drawWaits(run, passed(), openKey);
-  drawCredentials(run, passed(), readOnly, (kind, line) => askCredential(theRun(), kind, line));
-  timelines.draw(run, link.is === "live" && run.state === "running" ? run.at + Math.min(passed(), SILENT) : run.at);
+  drawHead(run, readOnly, live);
+  drawWaits(run, passed(), live, openKey);
+  drawCredentials(run, passed(), readOnly, live, (kind, line) => askCredential(theRun(), kind, line));
+  timelines.draw(run, live && run.state === "running" ? run.at + Math.min(passed(), SILENT) : run.at);
   table.draw(run.keys, run.more_keys, passed());
   drawEvents();
   drawDead(run);
@@ -111,38 +116,46 @@ function drawLink() {
   const words = { live: `live${old}`, connecting: link.was === "lost" ? "trying again" : "connecting", waiting: "not connected", refused: "not allowed", closed: "closed" };
   write(byId("link-text"), words[link.is]);
   mark(byId("link"), "data-link", link.is);
+  const run = theRun();
   const lost = link.was === "lost";
-  show(byId("banner"), lost);
-  mark(document.body, "data-lost", lost);
-  if (!lost) return;
-  const again = link.is === "connecting" ? "Trying again now." : `Trying again in ${countdown(left)}.`;
-  const sentences = {
-    refused: "This link is not valid any more. Open the address that the run printed.",
-    closed: "The run has closed its page. What you see is how it was at the end.",
-  };
-  write(byId("banner-text"), sentences[link.is] ?? `The connection is lost; the run goes on without it. What you see is from before. ${again}`);
+  show(byId("banner"), lost || Boolean(run?.silent));
+  show(byId("retry"), lost);
+  mark(document.body, "data-lost", lost || Boolean(run?.silent));
+  if (lost) write(byId("banner-text"), lostSentence(run, left));
+  else if (run?.silent) write(byId("banner-text"), `The run has given no sign since ${timeOfDay(run.at)}: it may be suspended or stuck. What you see is from then.`);
+}
+
+/** Nothing that cannot be known from here: a run may go on without its page, or not. */
+function lostSentence(run, left) {
+  if (link.is === "refused") return "This link is not valid any more. Open the address that the run printed.";
+  if (wire.closedBy === "run") return "The run has ended and closed its page. What you see is how it was at the end.";
+  const seen = run?.state === "ended" ? "The run had ended before." : `Whether the run goes on cannot be seen from here.${run ? ` What you see is from ${timeOfDay(run.at)}.` : ""}`;
+  if (link.is === "closed") return `What served this page has ended. ${seen}`;
+  return `The connection is lost. ${seen} ${link.is === "connecting" ? "Trying again now." : `Trying again in ${countdown(left)}.`}`;
 }
 
 // ------------------------------------------------------------------ the operator
 
 function openKey(key) {
-  const line = theRun()?.keys.find((one) => one.key === key);
-  if (line) askKey(theRun(), line, Boolean(news.read_only), timelines.pinned(key), pin);
+  const run = theRun();
+  const line = run?.keys.find((one) => one.key === key);
+  if (line) askKey(run, line, onlyShows(run) || !isLive(run), timelines.pinned(key), pin);
 }
 
 function pin(key) {
   timelines.pin(key);
   const run = theRun();
-  timelines.choose(run.keys);
+  timelines.choose(run);
   speak(timelines.pinned(key) ? `The time line of ${key} is pinned.` : `The time line of ${key} is not pinned any more.`);
   ask();
 }
 
-const pause = () => theRun() && !byId("pause").hidden && askPause(theRun());
+const pause = () => theRun() && !byId("pause").hidden && !byId("pause").disabled && askPause(theRun());
 const help = () => byId("help").showModal();
 const focus = (id) => {
   const section = byId(id);
-  section.focus({ preventScroll: true });
+  if (id === "keys") table.focus();
+  else section.focus({ preventScroll: true });
   section.scrollIntoView({ block: "start" });
 };
 const SHORTCUTS = {

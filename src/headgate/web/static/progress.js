@@ -1,9 +1,9 @@
 // The head of the page: which run, in what state, how far, how fast, how long.
 
 import { byId, make, mark, show, speak, wide, write } from "./dom.js";
-import { count, moment, money, pace, plural, short, span, unitOf } from "./words.js";
+import { count, moment, money, pace, plural, short, span, stateOf, unitOf } from "./words.js";
 
-const TONES = { running: "good", paused: "warn", stopping: "warn", ended: "quiet" };
+const TONES = { running: "good", paused: "warn", stopping: "warn", done: "good", stopped: "warn", failed: "bad", lost: "bad", "not answering": "bad" };
 const at = Object.fromEntries(
   ["title", "state", "facts", "share", "share-of", "rate", "eta", "in-flight", "parked", "dead-count", "tokens", "cost", "bar", "pause", "run"].map(
     (id) => [id, byId(id)],
@@ -13,22 +13,24 @@ const parts = Object.fromEntries([...at.bar.children].map((part) => [part.datase
 const figures = document.querySelectorAll("[data-when]");
 let lastState = "";
 
-export function drawHead(run, readOnly) {
+/** `live`: what is shown is so at this moment, and the run can be told something. */
+export function drawHead(run, readOnly, live) {
+  const state = stateOf(run, live);
   write(at.title, run.title || run.run);
-  write(at.state, run.state);
-  mark(at.state, "data-tone", TONES[run.state] ?? "quiet");
+  write(at.state, state);
+  mark(at.state, "data-tone", TONES[state] ?? "quiet");
   const facts = [run.kind, `${run.host}, process ${run.pid}`, `for ${span(run.at - run.started_at)}`, run.store];
   write(at.facts, facts.filter(Boolean).join(" · "));
-  const ended = run.state === "ended" || run.state === "stopping";
-  show(at.pause, !readOnly && !ended);
+  show(at.pause, !readOnly && run.state !== "stopping");
+  at.pause.disabled = !live;
   write(at.pause, run.state === "paused" ? "Resume" : "Pause");
   mark(at.pause, "data-tone", run.state === "paused" ? "main" : null);
-  if (lastState && lastState !== run.state) speak(`The run is ${run.state}.`);
-  lastState = run.state;
-  drawProgress(run.progress, run);
+  if (lastState && lastState !== state) speak(`The run is ${state}.`);
+  lastState = state;
+  drawProgress(run.progress, run, state);
 }
 
-function drawProgress(progress, run) {
+function drawProgress(progress, run, state) {
   const seen = progress.total ?? progress.done + progress.dead + progress.open;
   const finished = progress.done + progress.dead;
   const share = seen > 0 ? finished / seen : 0;
@@ -39,7 +41,7 @@ function drawProgress(progress, run) {
   write(at["share-of"], seen > 0 ? of : "calls sent");
   show(at.bar, seen > 0);
   write(at.rate, pace(progress.rate));
-  write(at.eta, eta(progress, run));
+  write(at.eta, eta(progress, run, state));
   write(at["in-flight"], count(progress.in_flight));
   write(at.parked, count(progress.parked));
   write(at["dead-count"], count(progress.dead));
@@ -52,14 +54,14 @@ function drawProgress(progress, run) {
   wide(parts.parked, progress.parked / seen);
   mark(at.bar, "aria-valuenow", Math.floor(100 * share));
   mark(at.bar, "aria-valuetext", `${percent} percent, ${of}`);
-  const prefix = run.state === "running" ? (seen > 0 ? `${percent} %` : pace(progress.rate)) : run.state;
+  const prefix = state === "running" ? (seen > 0 ? `${percent} %` : pace(progress.rate)) : state;
   const title = `${prefix} · ${run.title || run.run} · Headgate`;
   if (document.title !== title) document.title = title;
 }
 
-function eta(progress, run) {
+function eta(progress, run, state) {
   if (run.state === "ended") return "none";
-  if (progress.eta === null) return "–";
+  if (progress.eta === null || state !== run.state) return "–";
   return progress.eta < 3600 ? span(progress.eta) : `${span(progress.eta)}, at ${moment(run.at + progress.eta)}`;
 }
 

@@ -10,6 +10,7 @@ const MOST_PINNED = 6;
 const MOST_INSTANTS = 1200;
 /** The busiest are chosen anew so often; a chart that changes its key all the time cannot be read. */
 const CHOOSE_EVERY = 10_000;
+const NO_HISTORY = "No history of this key yet.";
 const FIELDS = ["at", "rate", "said", "done", "refused", "latency", "waiting", "state"];
 
 export class Timelines {
@@ -19,7 +20,7 @@ export class Timelines {
     this.charts = byId("charts");
     this.buttons = [...document.querySelectorAll("[data-span]")];
     for (const button of this.buttons) button.addEventListener("click", () => this.setSpan(Number(button.dataset.span)));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.cards.forEach((card) => card.chart.repaint()));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.cards.forEach((card) => card.chart?.repaint()));
   }
 
   setSpan(seconds) {
@@ -42,11 +43,13 @@ export class Timelines {
 
   forget() {
     this.lines.clear();
+    for (const key of [...this.cards.keys()]) this.drop(key);
     Object.assign(this, { pins: [], keys: [], chosenAt: -Infinity });
   }
 
-  /** Choose what is in sight from the keys of a snapshot. */
-  choose(lines) {
+  /** Choose what is in sight from the keys of a run: what was pinned, else of those that have a time line already. */
+  choose(run) {
+    const lines = run.keys;
     const now = performance.now();
     const known = new Set(lines.map((line) => line.key));
     const gone = this.keys.some((key) => !known.has(key));
@@ -56,7 +59,8 @@ export class Timelines {
     const stays = new Set(this.keys);
     const busy = (line) => 1000 * Math.max(0, stateOf(line).order - 1) + line.waiting + line.in_flight + line.rate;
     const weight = (line) => busy(line) * (stays.has(line.key) ? 1.5 : 1);
-    const busiest = pins.length ? [] : [...lines].sort((a, b) => weight(b) - weight(a)).slice(0, SHOWN).map((line) => line.key);
+    const charted = lines.filter((line) => run.charted?.includes(line.key));
+    const busiest = pins.length ? [] : (charted.length ? charted : [...lines]).sort((a, b) => weight(b) - weight(a)).slice(0, SHOWN).map((line) => line.key);
     const keys = pins.length ? pins : [...this.keys.filter((key) => busiest.includes(key)), ...busiest.filter((key) => !stays.has(key))];
     if (keys.join("\n") === this.keys.join("\n")) return;
     this.keys = keys;
@@ -80,13 +84,7 @@ export class Timelines {
   draw(run = this.run, now = this.now) {
     if (!run) return;
     Object.assign(this, { run, now });
-    for (const [key, card] of this.cards) {
-      if (!this.keys.includes(key)) {
-        card.chart.close();
-        card.element.remove();
-        this.cards.delete(key);
-      }
-    }
+    for (const key of [...this.cards.keys()]) if (!this.keys.includes(key)) this.drop(key);
     const facts = new Map(run.keys.map((line) => [line.key, line]));
     mark(this.charts, "data-empty", this.keys.length ? null : "Nothing has been learned yet: no call was made.");
     mark(this.charts, "data-cards", this.keys.length);
@@ -94,6 +92,13 @@ export class Timelines {
       if (!this.cards.has(key)) this.cards.set(key, this.createCard(key));
       this.drawCard(this.cards.get(key), facts.get(key), this.lines.get(key), now);
     }
+  }
+
+  drop(key) {
+    const card = this.cards.get(key);
+    card.chart?.close();
+    card.element.remove();
+    this.cards.delete(key);
   }
 
   drawCard(card, facts, line, now) {
@@ -105,7 +110,16 @@ export class Timelines {
       if (!card.read) write(card.readout, present(facts));
       write(card.why, facts.reason || (facts.waiting ? `${plural(facts.waiting, "call")} in line, going out at this pace` : "Nothing waits here."));
     }
-    if (!line?.at.length) return;
+    mark(card.canvas, "data-empty", line?.at.length ? null : NO_HISTORY);
+    if (!line?.at.length) {
+      mark(card.canvas, "aria-label", NO_HISTORY);
+      return;
+    }
+    card.chart ??= new KeyChart(card.canvas, (reading) => {
+      card.read = Boolean(reading);
+      mark(card.readout, "data-past", card.read || null);
+      write(card.readout, reading ? past(reading) : card.facts ? present(card.facts) : "");
+    });
     const oldest = Math.min(...this.keys.map((key) => this.lines.get(key)?.at[0] ?? Infinity));
     const to = Math.max(now, line.at.at(-1));
     const from = Math.max(this.span ? to - this.span : -Infinity, Math.min(oldest, to - 30));
@@ -115,17 +129,12 @@ export class Timelines {
   }
 
   createCard(key) {
-    const open = make("button", { type: "button", class: "name", title: "Open this key" }, key);
+    const open = make("button", { type: "button", class: "name", title: `Open ${key}` }, make("bdi", { dir: "ltr" }, key));
     open.addEventListener("click", () => this.open(key));
     const card = { state: make("span", { class: "pill" }), readout: make("p", { class: "readout" }), why: make("p", { class: "why" }), read: false };
     card.canvas = make("div", { class: "chart", tabindex: "0", role: "img" });
     card.element = make("article", { class: "card" }, make("header", {}, make("h3", {}, open), card.state), card.readout, card.canvas, card.why);
     this.charts.append(card.element);
-    card.chart = new KeyChart(card.canvas, (reading) => {
-      card.read = Boolean(reading);
-      mark(card.readout, "data-past", card.read || null);
-      write(card.readout, reading ? past(reading) : card.facts ? present(card.facts) : "");
-    });
     return card;
   }
 }

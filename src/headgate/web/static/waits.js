@@ -6,7 +6,7 @@ import { count, countdown, plural, short, spaced, unitOf } from "./words.js";
 const list = byId("waits-list");
 const sum = byId("waits-sum");
 
-export function drawWaits(run, passed, openKey) {
+export function drawWaits(run, passed, live, openKey) {
   const keys = new Map(run.keys.map((line) => [line.key, line]));
   const crowd = Math.max(1, ...run.waits.map((line) => line.behind));
   const seen = new Map();
@@ -17,7 +17,7 @@ export function drawWaits(run, passed, openKey) {
   });
   const unit = unitOf(run);
   write(sum, lines.length ? `${plural(run.blocked, unit)} behind ${plural(lines.length, "cause")}` : "");
-  mark(list, "data-empty", lines.length ? null : emptySentence(run));
+  mark(list, "data-empty", lines.length ? null : emptySentence(run, live));
   listed(list, lines, (line) => line.name, () => createWait(openKey), (element, line) => {
     const [number, words, left] = element.children;
     wide(number.lastChild, line.behind / crowd);
@@ -41,9 +41,16 @@ function sentenceOf({ scope, sentence }) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-function emptySentence(run) {
-  if (run.state === "ended") return "The run is over.";
-  return "Nothing waits: every call may start at once.";
+const ENDINGS = {
+  done: "The run is over.",
+  stopped: "The run was stopped before its end.",
+  failed: "The run was ended by an error.",
+  lost: "The run's process is gone and left no last word; it may have been killed. What you see is what it told last.",
+};
+
+function emptySentence(run, live) {
+  if (run.state === "ended") return ENDINGS[run.ending] ?? "The run is no longer there; how it ended was not told.";
+  return live ? "Nothing waits: every call may start at once." : "Nothing waited when this was last heard.";
 }
 
 function stateOf(key, run) {

@@ -2,7 +2,7 @@
 //
 //     connecting --open--> live --error or silence--> waiting --time is up--> connecting
 //                                 |                     '--401, 403--> refused (asks again, but seldom)
-//                                 '--the server says that it ends--> closed
+//                                 '--the server says that it ends--> closed (until a line opens again)
 
 const FIRST_WAIT = 0.5;
 const LONGEST_WAIT = 8;
@@ -14,7 +14,7 @@ const GOOD = 5;
 export class Wire {
   /** `wanted()` gives the parameters for the stream; `hear` has a function for each kind of message, and `link`. */
   constructor(wanted, hear) {
-    Object.assign(this, { wanted, hear, wait: FIRST_WAIT, stream: null, timer: 0, openedAt: 0, heardAt: 0 });
+    Object.assign(this, { wanted, hear, wait: FIRST_WAIT, stream: null, timer: 0, openedAt: 0, heardAt: 0, closedBy: "" });
     setInterval(() => this.watch(), 2000);
     addEventListener("online", () => this.retry());
     addEventListener("pagehide", () => this.stream?.close());
@@ -29,6 +29,7 @@ export class Wire {
     this.heardAt = performance.now();
     stream.onopen = () => {
       this.openedAt = this.heardAt = performance.now();
+      this.closedBy = "";
       this.tell("live");
     };
     stream.onerror = () => stream === this.stream && this.lost();
@@ -38,7 +39,11 @@ export class Wire {
         if (stream === this.stream) this.hear[kind]?.(JSON.parse(message.data));
       });
     }
-    stream.addEventListener("closing", () => stream === this.stream && this.later("closed", LONGEST_WAIT));
+    stream.addEventListener("closing", (message) => {
+      if (stream !== this.stream) return;
+      this.closedBy = JSON.parse(message.data).by;
+      this.later("closed", LONGEST_WAIT);
+    });
   }
 
   retry() {
@@ -54,7 +59,7 @@ export class Wire {
   async lost() {
     if (this.openedAt && performance.now() - this.openedAt > 1000 * GOOD) this.wait = FIRST_WAIT;
     this.openedAt = 0;
-    this.later("waiting", this.wait * (0.75 + 0.5 * Math.random()));
+    this.later("waiting", this.closedBy ? LONGEST_WAIT : this.wait * (0.75 + 0.5 * Math.random()));
     this.wait = Math.min(LONGEST_WAIT, 2 * this.wait);
     const status = await statusNow();
     if ((status === 401 || status === 403) && this.stream === null) this.later("refused", SELDOM);
@@ -69,7 +74,8 @@ export class Wire {
   }
 
   tell(link, wait = 0) {
-    this.hear.link(link, performance.now() + 1000 * wait);
+    const closed = this.closedBy && (link === "connecting" || link === "waiting");
+    this.hear.link(closed ? "closed" : link, performance.now() + 1000 * wait);
   }
 }
 
@@ -95,6 +101,6 @@ export async function act(run, kind, target = "", value = null) {
     const fallback = answer.ok ? "Done." : `That was refused (${answer.status}).`;
     return { done: answer.ok, sentence: said.said ?? said.error ?? fallback };
   } catch {
-    return { done: false, sentence: "The run cannot be reached now; nothing was changed." };
+    return { done: false, sentence: "No answer came; whether it was done is seen when the page is live again." };
   }
 }

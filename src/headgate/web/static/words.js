@@ -50,5 +50,12 @@ export const plural = (number, one, many = `${one}s`) => `${count(number)} ${num
 /** What a run works through: rows, pages, or the calls of a program. */
 export const unitOf = (run) => ({ run: "row", crawl: "page" })[run.kind] ?? "call";
 
+/** What is known of a run's state; `live` says whether it is known of this moment. */
+export function stateOf(run, live = true) {
+  if (run.state === "ended") return run.ending || "ended";
+  if (run.silent) return "not answering";
+  return live ? run.state : `last seen ${run.state}`;
+}
+
 /** rate_changed -> rate changed */
 export const spaced = (name) => name.replaceAll("_", " ");

@@ -10,6 +10,7 @@ from enum import Enum
 
 from ...decision import NEVER
 from ...ticket import Ticket
+from ...words import brief
 from .block import PROBE_GRACE, Block
 from .books import Books
 from .burst import Burst
@@ -189,5 +190,5 @@ class Blocked(Teller):
                 f"counts over about {curve.window:.3g} s" if curve.window else f"shuts us out for {curve.penalty:.3g} s"
             )
             self.tell(
-                now, "learn", f"blocked for {block.length:.3g} s: the server {what}, {curve.quota:.3g}/s on average"
+                now, "learn", f"blocked for {block.length:.3g} s: the server {what}, {brief(curve.quota)}/s on average"
             )

@@ -12,6 +12,7 @@ from math import inf
 
 from ...signal import Limit
 from ...ticket import Ticket
+from ...words import brief
 from .blocked import Phase
 from .concurrency import ConcurrencyCap, Verdict
 from .delay import DelayWatch
@@ -163,7 +164,7 @@ class Rooms(Room):
         """A rule that led has proved wrong: go on from what got through lately."""
         if not self.blocked:
             self.seeker.go_on_from(self.seeker.books.lately(self.seeker.pace, now), latest)
-        self._tell(now, f"{why}; going on at {self.seeker.pace:.3g}/s")
+        self._tell(now, f"{why}; going on at {brief(self.seeker.pace)}/s")
 
     def why(self) -> str:
         if self.blocked:

@@ -16,6 +16,7 @@ refusal is judged by when its call was sent.
 from __future__ import annotations
 
 from ...ticket import Ticket
+from ...words import brief
 from .blocked import LONG_FLOOR, Blocked, Phase
 from .burst import CRUISED, MOST_CUT, SEARCHED, SOUGHT
 from .growth import doubled, search_doubling
@@ -89,13 +90,13 @@ class QuotaSeeker(Blocked):
                 self.tell(
                     now,
                     "raise",
-                    f"{curve.age:.1f} s at {curve.quota:.3g}/s: a look at {self.pace:.3g}/s, is there more?",
+                    f"{curve.age:.1f} s at {brief(curve.quota)}/s: a look at {brief(self.pace)}/s, is there more?",
                 )
 
     def _seek(self, now: float) -> None:
         self.phase, self.curve.sought_from = Phase.SEEK, self.curve.quota
         if self.tell:
-            self.tell(now, "raise", f"more is let in than {self.curve.quota:.3g}/s: it has grown, searching upwards")
+            self.tell(now, "raise", f"more is let in than {brief(self.curve.quota)}/s: it has grown, searching upwards")
 
     def go_on_from(self, quota: float, seq: int) -> None:
         """Another rule has let go: cruise at what it reached, and measure anew."""
@@ -143,7 +144,7 @@ class QuotaSeeker(Blocked):
         self.meter.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(latest)
         if self.tell:
-            self.tell(now, "cut", f"{refused:.0f} of {sent} refused right after a cut: down to {self.pace:.3g}/s")
+            self.tell(now, "cut", f"{refused:.0f} of {sent} refused right after a cut: down to {brief(self.pace)}/s")
         return SKIP_WHEN_FULL
 
     def _measure(self, ticket: Ticket, now: float) -> float:
@@ -188,16 +189,16 @@ class QuotaSeeker(Blocked):
     def _sentence(self, pace: float, measured: float | None, calls: float, span: float, silence: float) -> str:
         """What was measured, and what has been made of it."""
         curve = self.curve
-        seen = f"{calls:.0f} let in within {span:.3g} s of the last refusal, {calls / span:.3g}/s"
+        seen = f"{calls:.0f} let in within {span:.3g} s of the last refusal, {brief(calls / span)}/s"
         if silence >= 0.05 * span:
             seen += f" with {min(silence, span):.2g} s of silence"
         if curve.sharing.on:
             made = "others share this quota, so a part is given up"
         elif measured is None:
-            seen, made = "too few let in to measure by", f"taken for {curve.quota:.3g}/s"
+            seen, made = "too few let in to measure by", f"taken for {brief(curve.quota)}/s"
         else:
-            made = f"the quota is {'about ' if curve.rough else ''}{curve.quota:.3g}/s"
-        return f"refused at {pace:.3g}/s; {seen}: {made}; going on at {self.pace:.3g}/s"
+            made = f"the quota is {'about ' if curve.rough else ''}{brief(curve.quota)}/s"
+        return f"refused at {brief(pace)}/s; {seen}: {made}; going on at {brief(self.pace)}/s"
 
     def _fall_back(self, ticket: Ticket, average: float, now: float) -> None:
         """Refused in a search with nothing to measure by: let the pipe drain, then measure on the way up."""
@@ -210,7 +211,7 @@ class QuotaSeeker(Blocked):
             self.pace = max(self.pace / 8.0, min(self.pace, self.initial) / 2.0, self.curve.sought_from or 0.0)
         self.cut_seq = ticket.gate.seq
         if self.tell:
-            self.tell(now, "cut", f"refused in a search: back to {self.pace:.3g}/s, to measure on the way up")
+            self.tell(now, "cut", f"refused in a search: back to {brief(self.pace)}/s, to measure on the way up")
         self.enter_block(0.0, now)
 
     def _judge(self, measured: float | None, calls: float, span: float, sent_at: float) -> tuple[float, bool]:

@@ -14,6 +14,7 @@ from headgate.batch.runner import BatchRunner
 from headgate.batch.standing import LaneStanding
 from headgate.core.decision import Outcome
 from headgate.core.signal import Signal
+from headgate.core.words import brief
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.exchange import Answer
 from headgate.identity import Identities
@@ -334,7 +335,7 @@ class TestBatch:
             return limiter_on(clock, rps, token_bucket_capacity=1.0)
 
         looks = self.play(self.quick, act, rows=9_000, limiter=paced, workers=1_000)
-        assert {one.waits[0].sentence for one in looks} == {f"{KEY}: paced at {rps:.3g} calls/s, at a fixed rate"}
+        assert {one.waits[0].sentence for one in looks} == {f"{KEY}: paced at {brief(rps)} calls/s, at a fixed rate"}
         assert all(one.waits[0].behind > 100 for one in looks)
 
     def test_a_key_that_was_told_to_wait_says_for_how_long_and_which_it_is(self):

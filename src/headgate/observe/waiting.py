@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from ..core.words import brief
 from .snapshot import MOST_WAITS, KeyLine, ProgressLine, WaitLine
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def sentence(scope: str, reason: str) -> str:
 
 def paced(rate: float) -> str:
     """Where nothing else is said of rows that wait."""
-    return f"paced at {rate:.3g} calls/s"
+    return f"paced at {brief(rate)} calls/s"
 
 
 Lane = TypeVar("Lane", "LaneStanding", "HostLook")

@@ -20,6 +20,7 @@ from headgate.batch.sqlite_ledger import SqliteLedger
 from headgate.batch.target import TargetConfig
 from headgate.batch.watch import Silence
 from headgate.errors import ConfigError
+from headgate.observe.of_job import OfJob
 
 UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)
 NOWHERE = TargetConfig(to="http://127.0.0.1:9/v1")
@@ -162,6 +163,29 @@ def test_dead_rows_are_in_the_output_too(source, tmp_path):
     report = asyncio.run(job_of(source, output, Server(fails={"r7"})).run())
     assert (report.complete, report.done, report.dead) == (True, 49, 1)
     assert names(output) == ALL
+
+
+def test_the_dead_of_this_run_have_names_and_those_of_earlier_ones_are_counted(source, tmp_path):
+    output = tmp_path / "out.jsonl"
+
+    async def first():
+        server = Server(takes=0.02, fails={"r0", "r1"})
+        job = job_of(source, output, server, workers=5)
+        running = asyncio.create_task(job.run())
+        while not server.calls.keys() >= server.fails:
+            await asyncio.sleep(0.001)
+        job.stop()
+        return job, await running
+
+    before, report = asyncio.run(first())
+    assert (report.dead, report.complete) == (2, False)
+    (death,) = before.deaths()
+    assert (death.reason, death.count, death.example in ("r0", "r1")) == ("invalid: ValueError: no", 2, True)
+    job = job_of(source, output, Server(fails=ALL))
+    left = asyncio.run(job.run()).dead - 2
+    lines = OfJob(job).dead()
+    assert [(one.reason, one.count) for one in lines] == [("invalid: ValueError: no", left), ("invalid", 2)]
+    assert [one.example in ALL for one in lines] == [True, False]
 
 
 def test_a_foreign_output_is_refused_before_anything_is_sent(source, tmp_path):

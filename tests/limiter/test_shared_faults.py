@@ -1,6 +1,7 @@
 """A store that is down, slow, stalled, lossy or empty again: calls go on at a share, and all come back in step."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -103,6 +104,24 @@ class TestDown:
         assert kinds == ["store_lost", "store_back"]
         assert after.shared_by == 2
         assert "cannot be reached" not in after.reason
+
+    @pytest.mark.parametrize(("members", "says"), [(1, ""), (2, ", shared by 2 processes")])
+    def test_a_pace_says_with_whom_it_is_shared_if_there_is_anybody(self, shared, members, says):
+        async def main(town):
+            joined = [town.join() for _ in range(members)]
+            for member in joined:
+                town.work(member, 20)
+            await town.until(2.0)
+            seen = set()
+            for step in range(200):
+                await town.until(2.0 + step * 0.0013)
+                seen.add(joined[0].limiter.look(KEY).reason)
+            return seen - {""}
+
+        told = shared(main, fixed(40.0))
+        assert told
+        form = rf"(paced at|waiting for a share of) 40 calls/s{says}(, [0-9.]+ m?s to go)?"
+        assert all(re.fullmatch(form, one) for one in told), told
 
     def test_a_floor_that_is_known_is_kept_alone(self, shared):
         async def main(town):

@@ -94,7 +94,9 @@ def test_dead_addresses_have_an_example_and_an_operator_may_pause():
         watched._fresh_until = float("-inf")
         paused = watched.snapshot()
         assert paused.state == "paused"
-        assert [(one.scope, one.sentence) for one in paused.waits] == [("run", "the crawl is paused by an operator")]
+        (line,) = paused.waits
+        assert (line.scope, line.sentence) == ("run", "the crawl is paused by an operator")
+        assert line.behind == paused.progress.open > 0
         watched.act(Action(kind="resume"))
         report = await going
         watched.close()

@@ -8,6 +8,7 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.observe.report import (
+    MOST_EVENTS,
     MOST_NOTES,
     Note,
     Notes,
@@ -20,6 +21,8 @@ from headgate.observe.report import (
 from headgate.observe.report_charts import key_chart, sparkline
 from headgate.observe.report_html import as_html
 from headgate.observe.report_markdown import as_markdown
+from headgate.observe.report_tables import facts, sheets
+from headgate.observe.ring import MOST_KEPT
 from headgate.observe.snapshot import (
     CredentialLine,
     DeadLine,
@@ -57,9 +60,7 @@ def a_report(**more):
         at=104.0,
         state="ended",
         progress=ProgressLine(total=40, done=30, dead=2, open=8, tokens=5000, cost=1.25),
-        keys=(
-            KeyLine(key="api.example.com", rate=10.0, said=12.0, sent=40, done=30, refused=4, failed=6, latency=0.2),
-        ),
+        keys=(KeyLine(key="api.example.com", rate=10.0, said=12.0, known=2.5, sent=43, done=30, refused=4, failed=6),),
         credentials=(CredentialLine(label="work", mark="12ab34", state="resting", rests=60.0, reason="rate limited"),),
         dead=(DeadLine(reason="invalid", count=2, example="row 7"),),
         waited={"pace": 12.0, "cooldown": 36.0},
@@ -110,6 +111,7 @@ def test_the_numbers_are_there(form):
         "30 done, 2 dead.",
         "closed to open",
         "12.0/s",
+        "2.5/s",
     ):
         assert words in text.replace("\\", ""), words
 
@@ -122,9 +124,39 @@ def test_html_is_whole_and_needs_nothing_from_anywhere():
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in tags.seen}
     assert not [one for _, given in tags.seen for one in given if one.startswith("on") or one in ("src", "href")]
     assert "default-src 'none'" in text
-    assert "prefers-color-scheme: dark" in text
+    assert re.findall("@media.*prefers-color-scheme: dark", text) == ["@media screen and (prefers-color-scheme: dark"]
     assert "url(" not in text
     assert "http:" not in text
+
+
+def test_calls_are_counted_in_one_way_throughout():
+    """What was let through and never sent is no call: three of 43 here."""
+    report = a_report()
+    assert dict(facts(report))["calls"] == "40"
+    (keys,) = [sheet for sheet in sheets(report) if sheet.title == "Keys"]
+    assert keys.rows[0][keys.columns.index("calls")] == "40"
+
+
+def test_pacing_pushes_nothing_out_of_what_happened_last():
+    clock = VirtualClock()
+    watched = Watched(limiter=AdaptiveRateLimiter(clock=clock)).start(alone=False)
+    watched.ring.say("credential_retired", "api", "auth")
+    for reason in ["paced at 3.25 calls/s, looking for the limit, 308 ms to go"] * MOST_KEPT + ["told to wait"] * 100:
+        watched.ring.say("held", "api", reason)
+    for number in range(MOST_EVENTS):
+        watched.ring.say("item_dead", "api", f"row {number}")
+    watched.ring.say("held", "api", "told to wait")
+    watched.close()
+    events = report_of(watched, Notes(watched)).events
+    assert len(events) == MOST_EVENTS
+    assert [line.kind for line in events] == ["credential_retired", *["item_dead"] * (MOST_EVENTS - 2), "held"]
+
+
+def test_a_limit_that_was_known_is_told_of_its_key():
+    for limits, known in (({"requests": "120/min"}, 2.0), ({"tokens": "100/s"}, None)):
+        limiter = AdaptiveRateLimiter(RateLimitConfig(limits=limits), clock=VirtualClock())
+        limiter.acquire("api").report(status_code=200)
+        assert [line.known for line in Watched(limiter=limiter).snapshot().keys] == [known]
 
 
 def as_dict(line):

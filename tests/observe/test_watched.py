@@ -9,15 +9,27 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
+from headgate.batch.report import MOST_REASONS
 from headgate.batch.runner import BatchRunner
 from headgate.batch.standing import LaneStanding
 from headgate.core.decision import Outcome
 from headgate.core.signal import Signal
+from headgate.core.words import brief
 from headgate.credentials import Credential, CredentialCoordinator
+from headgate.exchange import Answer
 from headgate.identity import Identities
 from headgate.observe.hub import Hub
 from headgate.observe.of_limiter import KeysSeen
-from headgate.observe.snapshot import MOST_KEYS, MOST_WAITS, Action, ProgressLine, RunSnapshot, WaitLine, plain
+from headgate.observe.snapshot import (
+    MOST_DEAD,
+    MOST_KEYS,
+    MOST_WAITS,
+    Action,
+    ProgressLine,
+    RunSnapshot,
+    WaitLine,
+    plain,
+)
 from headgate.observe.source import ActionRefusedError
 from headgate.observe.waiting import LastCauses, in_order, is_ordinary
 from headgate.observe.watched import Watched
@@ -262,28 +274,52 @@ class TestBatch:
         assert progress.rate == pytest.approx(80.0, rel=0.05)
         assert progress.eta == pytest.approx(10.5, rel=0.05)
 
-    def test_a_resting_key_is_the_first_thing_one_sees(self):
+    def parked(self, *labels, retired=()):
+        """A look at a batch with two keys after this was done to them."""
+
         async def act(watched, clock, runner):
             await clock.sleep_async(1.0)
-            runner.credentials.park("key-2", 41.0)
+            for label in retired:
+                lease = runner.credentials.try_acquire(label, only=True)
+                lease.report(signal=Signal(outcome=Outcome.KEY_DEAD))
+            for seconds, label in enumerate(labels, 41):
+                runner.credentials.park(label, float(seconds))
             await clock.sleep_async(1.0)
-            return watched.snapshot()
+            snapshot = watched.snapshot()
+            runner.stop(now=True)
+            return snapshot
 
         def paced(clock):
             return limiter_on(clock, 5.0, token_bucket_capacity=1.0)
 
-        snapshot = self.play(
+        return self.play(
             self.quick, act, rows=200, credentials=lambda clock: keys_on(clock, 2, at_once=None), limiter=paced
         )
-        first = snapshot.waits[0]
+
+    def test_a_key_that_another_gets_round_stands_last_and_holds_nobody_back(self):
+        for snapshot in (self.parked("key-2"), self.parked(retired=["key-2"])):
+            first, last = snapshot.waits
+            assert (first.scope, last.scope) == (f"key-1 of {KEY}", f"key-2 of {KEY}")
+            assert is_ordinary(first)
+            assert (snapshot.blocked, last.behind) == (first.behind, 0)
+            assert first.behind > 50
+        assert last.sentence == f"key-2 of {KEY} is retired: it is no longer valid"
+
+    def test_rows_wait_for_a_key_that_rests_and_not_for_one_that_never_comes_back(self):
+        resting, retired = self.parked("key-1", retired=["key-2"]).waits
+        assert resting.scope == f"key-1 of {KEY}"
+        assert (resting.behind > 50, retired.behind) == (True, 0)
+
+    def test_where_all_keys_rest_that_is_the_first_thing_one_sees(self):
+        snapshot = self.parked("key-1", "key-2")
+        first, second = snapshot.waits
         assert first.scope == f"key-2 of {KEY}"
-        assert first.sentence == f"key-2 of {KEY} rests 40.0 s: parked by hand"
-        assert first.behind > 50
-        assert first.seconds == pytest.approx(40.0, abs=0.5)
+        assert first.sentence == f"key-2 of {KEY} rests 41.0 s: parked by hand"
+        assert first.behind == second.behind > 50
+        assert first.seconds == pytest.approx(41.0, abs=0.5)
         assert first.key == "", "it is no matter of the key"
         assert snapshot.blocked == first.behind, "rows that could go with either key are counted once"
-        assert [line.state for line in snapshot.credentials] == ["free", "resting"]
-        assert is_ordinary(snapshot.waits[-1]), snapshot.waits
+        assert [line.state for line in snapshot.credentials] == ["resting", "resting"]
 
     @pytest.mark.parametrize("rps", [40.0, 3_000.0])
     def test_rows_that_are_only_paced_have_their_sentence_at_every_instant(self, rps):
@@ -299,7 +335,7 @@ class TestBatch:
             return limiter_on(clock, rps, token_bucket_capacity=1.0)
 
         looks = self.play(self.quick, act, rows=9_000, limiter=paced, workers=1_000)
-        assert {one.waits[0].sentence for one in looks} == {f"{KEY}: paced at {rps:.3g} calls/s, at a fixed rate"}
+        assert {one.waits[0].sentence for one in looks} == {f"{KEY}: paced at {brief(rps)} calls/s, at a fixed rate"}
         assert all(one.waits[0].behind > 100 for one in looks)
 
     def test_a_key_that_was_told_to_wait_says_for_how_long_and_which_it_is(self):
@@ -358,26 +394,59 @@ class TestBatch:
 
         watched = self.play(picky, act, rows=100)
         (dead,) = watched.snapshot().dead
-        assert dead.count == 10
-        assert dead.example == "row 4"
+        assert (dead.reason, dead.count, dead.example) == ("invalid: ValueError: no", 10, "row 4")
+
+    def test_the_dead_are_told_apart_by_status_and_by_the_words_of_the_server(self):
+        async def picky(item, ctx, clock):
+            status, words = (404, "No such model.") if item % 2 else (400, f"Row {item} is bad, {ctx.credential}.")
+            ctx.report(Answer(status, {}, json.dumps({"error": {"message": words}}).encode()))
+
+        async def act(watched, clock, runner):
+            await clock.sleep_async(0.0)
+            return watched
+
+        watched = self.play(picky, act, rows=9, credentials=lambda clock: keys_on(clock, 1))
+        assert [(one.reason, one.count, one.example) for one in watched.snapshot().dead] == [
+            ("invalid: 400 Row 0 is bad, ***.", 5, "row 1"),
+            ("invalid: 404 No such model.", 4, "row 2"),
+        ]
+
+    def test_however_many_reasons_there_are_few_are_shown_and_all_are_counted(self):
+        async def picky(item, ctx, clock):
+            raise ValueError("x" * item)
+
+        async def act(watched, clock, runner):
+            await clock.sleep_async(0.0)
+            return watched, runner
+
+        watched, runner = self.play(picky, act, rows=500, config=BatchConfig(hopeless_after=None))
+        dead = watched.snapshot().dead
+        assert (len(dead), sum(one.count for one in dead)) == (MOST_DEAD, 500)
+        assert (dead[0].reason, dead[0].count) == ("invalid", 500 - MOST_REASONS)
+        assert dead[-1].reason.endswith(" other reasons")
+        assert len(runner.report.deaths.all()) == MOST_REASONS + 1
 
     def test_an_operator_pauses_and_resumes(self):
         async def act(watched, clock, runner):
             await clock.sleep_async(1.05)
+            watched.snapshot()
             said = [watched.act(Action(kind="pause"))]
             await clock.sleep_async(10.0)
             paused = watched.snapshot()
             said += [watched.act(Action(kind="pause")), watched.act(Action(kind="resume"))]
             said.append(watched.act(Action(kind="resume")))
+            watched.snapshot()
             await clock.sleep_async(1.0)
             return paused, watched.snapshot(), said, [one for one in watched.events(0) if one.kind == "operator"]
 
-        paused, after, said, told = self.play(self.quick, act, rows=300)
+        paused, after, said, told = self.play(self.quick, act, rows=400)
         assert (paused.state, paused.progress.in_flight) == ("paused", 0)
-        assert sentences(paused)["run"][0] == "the run is paused by an operator"
-        assert sentences(paused)["run"][1] > 100
+        assert (paused.progress.rate, paused.progress.eta) == (0.0, None), "it promises nothing"
+        behind = 400 - paused.progress.done
+        assert sentences(paused) == {"run": ("the run is paused by an operator", behind)}
+        assert paused.blocked == behind
         assert after.state == "running"
-        assert after.progress.done > paused.progress.done
+        assert after.progress.rate == pytest.approx(80.0, rel=0.1), "the pause is not counted against it"
         assert said == [
             "paused: nothing new starts; what is under way is finished",
             "it was paused already",
@@ -460,9 +529,12 @@ class TestActing:
     def test_a_whole_limiter_is_paused(self):
         _, limiter, _ = self.acted(Action(kind="pause"))
         assert limiter.is_paused
-        watched = Watched(limiter=limiter)
-        assert watched.snapshot().state == "paused"
+        watched = Watched(limiter=limiter, progress=lambda: ProgressLine(total=10, done=4, rate=2.0, eta=3.0))
+        paused = watched.snapshot()
+        assert (paused.state, paused.progress) == ("paused", ProgressLine(total=10, done=4))
+        assert sentences(paused) == {"run": ("the program is paused by an operator", 6)}
         watched.act(Action(kind="resume"))
+        assert watched.snapshot().progress.rate == 2.0
         assert not limiter.is_paused
 
     @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from ..limiter.checks import Cost
 from ..limiter.permit import Permit
 from ..resilience.context import CallContext, Lease
 from ..resilience.taxonomy import ClassifyError, Verdict, hidden_in, judge
+from ..wire.message import in_words
 from ..wire.redaction import HIDDEN, redact
 from .config import BatchConfig
 from .item import Item
@@ -235,7 +236,7 @@ class Attempt:
         outcome, error = self.verdict.signal.outcome, self.error
         category = "cancelled" if self.verdict is _CANCELLED else outcome.value
         said = self.verdict.signal.reason or self.verdict.error_type
-        text = f"{type(error).__name__}: {error}" if error is not None else said
+        text = f"{type(error).__name__}: {error}" if error is not None else in_words(self.response, said)
         times = f" ({self.item.rate_limited} times)" if self.item.rate_limited and not outcome.uses_attempt else ""
         if self._secret:
             text = text.replace(self._secret, HIDDEN)

@@ -10,9 +10,12 @@ from typing import Any
 
 from ..core.decision import UNKNOWN
 from ..limiter.checks import Cost
+from ..wire.redaction import redact
 from .ledger import Change, Claim, Row, RowState
 
 DIGEST_BYTES = 16
+LONGEST_NAME = 100
+"""Characters of a name that are shown to people."""
 UNREADABLE = bytes(DIGEST_BYTES)
 """The digest of what cannot be told apart by its content; such a row is known by its position alone."""
 
@@ -83,6 +86,12 @@ class Item:
         """Spent and waited since the ledger was last told."""
         self.total: tuple[float, float, dict[str, float]] | None = None
         """... and before that, in this run."""
+
+    @property
+    def called(self) -> str:
+        """By its name, where it has one of its own; else by its place as people count."""
+        named = self.name not in (str(self.index), str(self.index + 1))
+        return redact(self.name)[:LONGEST_NAME] if named else f"row {self.index + 1:,}"
 
     def describe(self, key: str, cost: Cost, priority: float) -> None:
         """Where it goes, what it takes, and how urgent it is."""

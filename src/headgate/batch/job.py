@@ -33,6 +33,7 @@ from .job_report import JobReport, added_up
 from .job_rows import CheckedLedger, RowJudge, RowsOfFile, rows_of_pipe
 from .output import Scribe
 from .prices import Prices
+from .report import BatchReport, Death, Deaths
 from .runner import BatchRunner
 from .sqlite_file import SUFFIX
 from .standing import LaneStanding
@@ -97,6 +98,8 @@ class Job:
         )
         self.silence = Silence(self.config, to.timeout, self.runner.clock)
         self.report = JobReport()
+        self._added: BatchReport | None = None
+        """The runner's report that is in it already."""
         self.cut_off = ""
         """Why the input ends where it does, if that is not its end."""
         self.began = False
@@ -157,6 +160,14 @@ class Job:
     def lanes(self) -> list[LaneStanding]:
         return self.runner.lanes()
 
+    def deaths(self) -> list[Death]:
+        """Why rows have died in this process so far. Safe for threads."""
+        now, all_ = self.runner.report, Deaths()
+        all_.take(self.report.run.deaths.all())
+        if now is not self._added:
+            all_.take(now.deaths.all())
+        return all_.all()
+
     async def _work(self) -> None:
         report = self.report
         while not report.stopped:
@@ -166,7 +177,7 @@ class Job:
             finally:
                 if isinstance(items, RowsOfFile):
                     items.close()
-                report.run = added_up(report.run, self.runner.report)
+                report.run, self._added = added_up(report.run, self.runner.report), self.runner.report
             report.stopped = report.stopped or run.stopped or self.cut_off
             if report.stopped:
                 return

@@ -59,6 +59,7 @@ def added_up(first: BatchReport, second: BatchReport) -> BatchReport:
         setattr(both, name, getattr(first, name) + getattr(second, name))
     both.reasons = first.reasons + second.reasons
     for report in (first, second):
+        both.deaths.take(report.deaths.all())
         for why, seconds in report.waits.items():
             both.waits[why] += seconds
     return both

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ..core.ledger import first_word
 from .ledger import RowState
 
 MOST_REASONS = 100
@@ -35,6 +37,51 @@ class BatchEvent:
     """The four counters of rate limits, with events of a cooldown."""
 
 
+@dataclass(slots=True)
+class Death:
+    """Rows that have died alike."""
+
+    reason: str
+    """Of the first of them: its category, and a sentence without secrets after it."""
+    example: str
+    """... and what it is called."""
+    count: int = 1
+
+
+_NUMBERS = re.compile(r"[0-9]+")
+
+
+class Deaths:
+    """Dead rows by category, status and the server's words; numbers within those make no difference.
+
+    At most ``MOST_REASONS`` are told apart; those that do not fit are counted by category.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, Death] = {}
+
+    def note(self, reason: str, example: str, count: int = 1) -> None:
+        head = reason.split(" ", 2)
+        kind = " ".join([*head[:2], *(_NUMBERS.sub("#", rest) for rest in head[2:])])
+        if kind not in self._kinds and len(self._kinds) >= MOST_REASONS:
+            kind = reason = first_word(reason)
+            if kind not in self._kinds and len(self._kinds) >= 2 * MOST_REASONS:
+                kind = reason = "other"
+        found = self._kinds.get(kind)
+        if found is None:
+            self._kinds[kind] = Death(reason, example, count)
+        else:
+            found.count += count
+
+    def take(self, others: Iterable[Death]) -> None:
+        for one in others:
+            self.note(one.reason, one.example, one.count)
+
+    def all(self) -> list[Death]:
+        """Safe for threads."""
+        return list(self._kinds.values())
+
+
 @dataclass(slots=True, kw_only=True)
 class BatchReport:
     """A run, now or at its end. Rows seen = done + dead + skipped + elsewhere + open."""
@@ -49,6 +96,8 @@ class BatchReport:
     """Rows that another process works on."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Dead rows by category."""
+    deaths: Deaths = field(default_factory=Deaths)
+    """... and by what exactly was wrong."""
 
     calls: int = 0
     """Calls of the worker."""
@@ -97,11 +146,12 @@ class BatchReport:
             "rate_limit_participants": self.rate_limit_participants,
         }
 
-    def note_final(self, state: RowState, reason: str, waited: Mapping[str, float]) -> None:
+    def note_final(self, state: RowState, reason: str, waited: Mapping[str, float], name: str) -> None:
         if state is RowState.DONE:
             self.done += 1
         else:
             self.dead += 1
+            self.deaths.note(reason, name)
             category = reason.partition(":")[0]
             self.reasons[category if len(self.reasons) < MOST_REASONS else "other"] += 1
         for why, seconds in waited.items():

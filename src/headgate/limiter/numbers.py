@@ -239,13 +239,13 @@ class NumberedGate(LeasingGate):
 
     def reason(self, objection: Wait | Refuse, now: float) -> str:
         if isinstance(objection, Wait) and objection.code == "share":
-            return f"waiting for a share of {brief(self.rate)} calls/s, {self._together()}"
+            return f"waiting for a share of {brief(self.rate)} calls/s{self._together()}"
         if isinstance(objection, Wait) and objection.code == "pace":
-            return f"paced at {brief(self.rate)} calls/s, {self._together()}"
+            return f"paced at {brief(self.rate)} calls/s{self._together()}"
         return super().reason(objection, now)
 
     def _together(self) -> str:
-        return "in a store nobody else uses now" if self.members == 1 else f"shared by {self.members} processes"
+        return f", shared by {self.members} processes" if self.members > 1 else ""
 
     def level(self, now: float) -> float:
         return min(float(self.left), self.tokens + max(0.0, now - self.filled_at) * self.rate)

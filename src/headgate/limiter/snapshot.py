@@ -45,6 +45,8 @@ class KeySnapshot:
     """Which share of its pace the ramp after a pause or an outage allows."""
     limit: float | None = None
     """Calls a second that an operator has set as the most."""
+    known: float | None = None
+    """Calls a second by the limit on requests that its config has; never exceeded, whatever is learned."""
     told: tuple[Limit, ...] = ()
     """The limits that the last answer with any spoke of."""
 
@@ -84,7 +86,7 @@ class LimiterSnapshot:
 
 def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
     """``held``: why nothing starts whatever the key."""
-    counts = gate.breaker.counts
+    counts, requests = gate.breaker.counts, gate.policy.quotas.get("requests")
     return KeySnapshot(
         key=gate.key,
         rate=gate.learned_rate,
@@ -105,6 +107,7 @@ def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
         failed=gate.failed,
         returning=gate.comeback.share(now),
         limit=gate.ceiling,
+        known=None if requests is None else requests.amount / requests.window,
         told=gate.heard,
     )
 

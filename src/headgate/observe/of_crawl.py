@@ -12,7 +12,7 @@ from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
 from ..wire.redaction import redact
 from .attaching import Telling
-from .snapshot import ProgressLine, WaitLine
+from .snapshot import DeadLine, ProgressLine, WaitLine
 from .subject import Lately, States
 from .waiting import LastCauses, Waits, sentence
 
@@ -25,8 +25,6 @@ READ_EVERY = 5.0
 """Seconds between two looks into the frontier for how many addresses hosts have ..."""
 READ_AGAIN = 0.5
 """... or so many, if another host is shut."""
-_SHARED = {"workers": "workers", "paused": "run"}
-"""What all hosts wait for together."""
 _STAGES = {"extraction": "permit", "processing": "reading", "output": "writing"}
 """What pages wait for in front of each stage."""
 _COUNTED = ("fetches", "retries", "rate_limited", "refused", "sent_on", "sitemaps", "put_off", "bytes", "hosts")
@@ -59,11 +57,11 @@ class OfCrawl:
             dead=report.failed_before + report.failed,
             open=report.open,
             in_flight=self._crawler.in_flight,
-            rate=self._lately.rate(self.clock.now(), report.pages),
+            rate=self._lately.rate(self.clock.now(), report.pages, is_paused=self._crawler.is_paused),
         )
 
-    def dead(self) -> Mapping[str, int]:
-        return dict(self._crawler.report().reasons)
+    def dead(self) -> list[DeadLine]:
+        return [DeadLine(reason=why, count=count) for why, count in dict(self._crawler.report().reasons).items()]
 
     def example(self, event: AnyEvent) -> tuple[str, str] | None:
         if not isinstance(event, CrawlEvent) or event.kind != "failed":
@@ -81,20 +79,17 @@ class OfCrawl:
     def waits(self, credentials: States) -> Waits:
         hosts = self._causes.of(self._crawler.hosts(MOST_HOSTS))
         behind = self._behind({host.host for host in hosts if host.waits_for == "shut"}) if hosts else {}
-        found, together, shared = [], dict.fromkeys(_SHARED, 0), {}
+        found, for_workers, workers = [], 0, ""
         for host in hosts:
             count = max(host.waiting, behind.get(host.host, 0) - host.in_flight)
-            if host.waits_for in _SHARED:
-                together[host.waits_for] += count
-                shared[host.waits_for] = host.reason
-            elif host.reason and host.waits_for and (count or host.waits_for == "shut"):
+            if host.waits_for == "workers":
+                for_workers, workers = for_workers + count, host.reason
+            elif host.reason and host.waits_for not in ("", "paused") and (count or host.waits_for == "shut"):
                 name = redact(host.host)
                 words = sentence(name, redact(host.reason))
                 found.append(WaitLine(scope=name, sentence=words, behind=count, seconds=host.opens_in))
-        for what, count in together.items():
-            if what in shared:
-                words = f"the crawl is {shared[what]}" if what == "paused" else shared[what]
-                found.append(WaitLine(scope=_SHARED[what], sentence=words, behind=count))
+        if workers:
+            found.append(WaitLine(scope="workers", sentence=workers, behind=for_workers))
         return Waits(found, sum(line.behind for line in found))
 
     def _behind(self, shut: set[str]) -> Mapping[str, int]:

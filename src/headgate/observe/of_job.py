@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ..batch.job import Job
 from ..batch.ledger import Counts, RowState
-from ..batch.report import BatchEvent, BatchReport
+from ..batch.report import BatchReport
 from ..batch.runner import BatchRunner
 from ..batch.standing import LaneStanding
 from ..core.decision import LONGEST_WAIT
+from ..core.ledger import first_word
 from ..core.words import span
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
 from ..wire.redaction import redact
 from .attaching import Telling
 from .of_credentials import standing
-from .snapshot import ProgressLine, WaitLine
+from .snapshot import DeadLine, ProgressLine, WaitLine
 from .subject import Lately, States
-from .waiting import LastCauses, Waits
+from .waiting import LastCauses, Waits, is_usual
 from .waiting import sentence as in_a_sentence
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class OfJob:
     def progress(self) -> ProgressLine:
         counts, total = self._counts()
         done, dead = counts.states.get(RowState.DONE, 0), counts.states.get(RowState.DEAD, 0)
-        rate = self._lately.rate(self.clock.now(), done + dead)
+        rate = self._lately.rate(self.clock.now(), done + dead, is_paused=self._runner.is_paused)
         return ProgressLine(
             total=total,
             done=done,
@@ -93,13 +95,19 @@ class OfJob:
         final = counts.states.get(RowState.DONE, 0) + counts.states.get(RowState.DEAD, 0)
         return counts, None if known is None else max(known, final)
 
-    def dead(self) -> Mapping[str, int]:
-        return dict(self._runner.report.reasons if self._job is None else self._job.report.counts.reasons)
+    def dead(self) -> list[DeadLine]:
+        """Of those that died before this run, or in another process, the ledger counts the categories."""
+        if self._job is None:
+            deaths, rest = self._runner.report.deaths.all(), Counter[str]()
+        else:
+            deaths, rest = self._job.deaths(), Counter(self._job.report.counts.reasons)
+        for one in deaths:
+            rest[first_word(one.reason)] -= one.count
+        lines = [DeadLine(reason=one.reason, count=one.count, example=one.example) for one in deaths]
+        return lines + [DeadLine(reason=word, count=count) for word, count in rest.items() if count > 0]
 
     def example(self, event: AnyEvent) -> tuple[str, str] | None:
-        if not isinstance(event, BatchEvent) or event.kind != "item_dead" or event.index is None:
-            return None
-        return event.reason.partition(":")[0], f"row {event.index + 1:,}"
+        return None
 
     def counters(self) -> Mapping[str, float]:
         report: BatchReport = self._runner.report
@@ -113,9 +121,14 @@ class OfJob:
     def waits(self, credentials: States) -> Waits:
         lanes = self._causes.of(self._runner.lanes(MOST_LANES))
         blocked = [lane for lane in lanes if lane.waiting and lane.reason and lane.waits_for not in _NOT_ITS_OWN]
-        found = [_wait(lane, sentence(lane, credentials), self._held(lane)) for lane in blocked]
-        found += _of_all(lanes, "paused", "run", "the run is paused by an operator")
-        found += _of_all(lanes, "workers", "workers", f"all {self._runner.workers:,} workers are busy")
+        best: dict[str, int] = {}
+        for lane in lanes:
+            best[lane.key] = max(best.get(lane.key, 0), outlook(lane, credentials))
+        found = []
+        for lane in blocked:
+            behind = lane.waiting if outlook(lane, credentials) == best[lane.key] else 0
+            found.append(_wait(lane, sentence(lane, credentials), self._held(lane), behind))
+        found += _of_workers(lanes, self._runner.workers)
         run = self._runner.standing()
         if run.later:
             when = "" if run.next_in is None else f", the first in {span(run.next_in)}"
@@ -150,11 +163,21 @@ def name_of(lane: LaneStanding) -> str:
     return key if lane.credential is None else f"{lane.credential} of {key}"
 
 
-def _wait(lane: LaneStanding, words: str, held: float) -> WaitLine:
+def _wait(lane: LaneStanding, words: str, held: float, behind: int) -> WaitLine:
     """``held``: seconds for which the limiter lets nothing start."""
     key = "" if lane.waits_for == "credential" else redact(lane.gate_key)
     seconds = lane.opens_in or held or None
-    return WaitLine(scope=name_of(lane), sentence=words, behind=lane.waiting, seconds=seconds, key=key)
+    return WaitLine(scope=name_of(lane), sentence=words, behind=behind, seconds=seconds, key=key)
+
+
+def outlook(lane: LaneStanding, credentials: States) -> int:
+    """How soon rows go this way: 2 now, 1 later, 0 never. They go by the best lane of their key, and wait for that."""
+    state = None if lane.credential is None else credentials.get(lane.credential)
+    if state is not None and state.state == "retired":
+        return 0
+    rests = state is not None and state.state == "resting"
+    goes = lane.waits_for in _NOT_ITS_OWN or is_usual(in_a_sentence(name_of(lane), lane.reason))
+    return 2 if goes and not rests else 1
 
 
 def sentence(lane: LaneStanding, credentials: States) -> str:
@@ -164,7 +187,8 @@ def sentence(lane: LaneStanding, credentials: States) -> str:
     return in_a_sentence(name_of(lane), lane.reason)
 
 
-def _of_all(lanes: Iterable[LaneStanding], waits_for: str, scope: str, words: str) -> list[WaitLine]:
-    """Several lanes wait for one thing that they share; rows of a key are counted once."""
-    behind = {lane.key: lane.waiting for lane in lanes if lane.waits_for == waits_for and lane.waiting}
-    return [WaitLine(scope=scope, sentence=words, behind=sum(behind.values()))] if behind else []
+def _of_workers(lanes: Iterable[LaneStanding], workers: int) -> list[WaitLine]:
+    """All lanes share them; rows of a key are counted once."""
+    behind = {lane.key: lane.waiting for lane in lanes if lane.waits_for == "workers" and lane.waiting}
+    words = f"all {workers:,} workers are busy"
+    return [WaitLine(scope="workers", sentence=words, behind=sum(behind.values()))] if behind else []

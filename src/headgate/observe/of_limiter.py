@@ -69,6 +69,7 @@ class KeysSeen:
             not_before=min(seen.not_before_ms / 1000, LONGEST_WAIT),
             returning=seen.returning,
             limit=seen.limit,
+            known=seen.known,
             shared_by=seen.shared_by,
             reason=shortened(seen.reason),
         )

@@ -11,7 +11,7 @@ from ..clock import Clock, SystemClock
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
 from .attaching import Telling
-from .snapshot import ProgressLine
+from .snapshot import DeadLine, ProgressLine
 from .source import ActionRefusedError
 from .subject import States
 from .waiting import Waits
@@ -38,13 +38,14 @@ class OfProgram:
         self._progress = progress
 
     def progress(self) -> ProgressLine:
-        return ProgressLine() if self._progress is None else _finite(self._progress())
+        told = ProgressLine() if self._progress is None else _finite(self._progress())
+        return replace(told, rate=0.0, eta=None) if self.state() == "paused" else told
 
     def waits(self, credentials: States) -> Waits:
         return Waits([], 0)
 
-    def dead(self) -> Mapping[str, int]:
-        return {}
+    def dead(self) -> list[DeadLine]:
+        return []
 
     def counters(self) -> Mapping[str, float]:
         return {}

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .history import STATES
-from .ring import MOST_KEPT
+from .ring import MOST_KEPT, chosen
 from .snapshot import EventLine, KeyLine, RunSnapshot, Timeline
 from .watched import Watched
-from .wording import ROUTINE
+from .wording import ALARMING, is_routine
 
 MOST_NOTES = 600
 MOST_PICTURES = 8
@@ -29,6 +29,8 @@ MOST_ROWS = 30
 """Of any table; what does not fit is counted."""
 MOST_EVENTS = 40
 FORMS = (".html", ".md")
+_RESERVED = ALARMING - {"item_dead", "failed"}
+"""What has a place among the last events however much else there is; the dead have a table of their own."""
 
 
 class Note(NamedTuple):
@@ -67,7 +69,7 @@ class RunReport:
     notes: Sequence[Note] = ()
     timelines: Sequence[Timeline] = ()
     events: Sequence[EventLine] = ()
-    """Those worth a line, the last of them."""
+    """Those worth a line, the last of them; half of the places are for what somebody should look at."""
     ending: str = ""
     """What the run itself said at its end."""
 
@@ -89,9 +91,9 @@ class RunReport:
         return sorted(self.snapshot.keys, key=lambda line: -line.sent)
 
     def calls(self) -> tuple[int, int, int]:
-        """Sent, refused and failed, of all keys that are known."""
+        """Those whose end is known, refused and failed ones, of all keys that are known."""
         keys = self.snapshot.keys
-        return sum(one.sent for one in keys), sum(one.refused for one in keys), sum(one.failed for one in keys)
+        return sum(map(ended, keys)), sum(one.refused for one in keys), sum(one.failed for one in keys)
 
     def waited(self) -> list[tuple[str, float]]:
         """Seconds by what for, the longest first; where rows do not tell, what callers in line waited for."""
@@ -102,7 +104,7 @@ class RunReport:
 def report_of(watched: Watched, notes: Notes, ending: str = "") -> RunReport:
     """Ask when the run is over: ``watched`` is closed."""
     keys = watched.history.keys()[:MOST_PICTURES]
-    worth = [line for line in watched.ring.after(0, most=2 * MOST_KEPT) if line.kind not in ROUTINE]
+    worth = [line for line in watched.ring.after(0, most=2 * MOST_KEPT) if not is_routine(line)]
     snapshot, kept = watched.snapshot(), list(notes.kept)
     if kept:
         kept.append(Note(snapshot.at, snapshot.progress.done, snapshot.progress.dead))
@@ -110,9 +112,14 @@ def report_of(watched: Watched, notes: Notes, ending: str = "") -> RunReport:
         snapshot=snapshot,
         notes=kept,
         timelines=watched.history.timelines(keys, -inf),
-        events=worth[-MOST_EVENTS:],
+        events=chosen(worth, MOST_EVENTS, lambda line: line.kind not in _RESERVED),
         ending=ending,
     )
+
+
+def ended(line: KeyLine) -> int:
+    """Calls whose end is known; of those that were let through, some were never sent."""
+    return line.done + line.refused + line.failed
 
 
 _IN_LINE = {

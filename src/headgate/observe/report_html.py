@@ -12,8 +12,9 @@ _STYLE = """
 :root { color-scheme: light dark; --paper: #f5f6f8; --panel: #fff; --ink: #17202b; --pale: #5c6876; --rule: #e3e7ec;
   --learned: #1668c7; --said: #d07a00; --done: #1668c733; --refused: #d1242f; --latency: #6b7785;
   --circuit: #d1242f2b; --held: #e8a31f33; --ramp: #0b8a8026; --good: #0f827b; }
-@media (prefers-color-scheme: dark) { :root { --paper: #0e1319; --panel: #161c24; --ink: #e6ebf1; --pale: #96a3b1;
-  --rule: #2a3442; --learned: #66adf8; --said: #f2a63c; --done: #5aa2f240; --refused: #ff6b6b; --latency: #93a0ae;
+@media screen and (prefers-color-scheme: dark) { :root {
+  --paper: #0e1319; --panel: #161c24; --ink: #e6ebf1; --pale: #96a3b1; --rule: #2a3442;
+  --learned: #66adf8; --said: #f2a63c; --done: #5aa2f240; --refused: #ff6b6b; --latency: #93a0ae;
   --circuit: #ff6b6b38; --held: #f2b13c33; --ramp: #3fc4b62e; --good: #5cc9bf; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 62rem; background: var(--paper); color: var(--ink);
@@ -37,7 +38,7 @@ svg .rule { stroke: var(--rule); } polyline { fill: none; stroke-width: 2; strok
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; color: var(--pale); font-size: .85rem; }
 .legend svg { display: inline-block; width: 22px; height: 12px; vertical-align: -1px; margin-right: .3rem; }
 @media (max-width: 36rem) { svg[role="img"] text { font-size: 18px; } }
-@media print { body { background: none; } section { break-inside: avoid; } }
+@media print { :root { color-scheme: light; } body { background: none; } section { break-inside: avoid; } }
 """
 
 _LEGEND = (

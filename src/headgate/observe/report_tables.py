@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.words import span
-from .report import MOST_ROWS, RunReport, times_in_states
+from .report import MOST_ROWS, RunReport, ended, times_in_states
 
 NOUNS = {"run": "rows", "crawl": "pages", "demo": "calls", "program": "calls"}
 
@@ -48,15 +48,15 @@ def facts(report: RunReport) -> list[tuple[str, str]]:
     """The numbers, the most wanted first."""
     seen = report.snapshot
     progress, noun = seen.progress, NOUNS.get(seen.kind, "rows")
-    sent, refused, failed = report.calls()
+    calls, refused, failed = report.calls()
     of = "" if progress.total is None else f" of {progress.total:,}"
     found = [("done", f"{progress.done:,}{of} {noun}")]
     found += [("dead", f"{progress.dead:,}")] if progress.dead else []
     found += [("still open", f"{progress.open:,}")] if progress.open else []
     pace = f", {report.pace:,.1f} {noun} a second" if report.pace else ""
     found.append(("took", f"{span(report.took)}{pace}"))
-    found.append(("calls sent", f"{sent:,}"))
-    found.append(("refused (429)", f"{refused:,}" + (f" ({refused / sent:.2%})" if sent and refused else "")))
+    found.append(("calls", f"{calls:,}"))
+    found.append(("refused (429)", f"{refused:,}" + (f" ({refused / calls:.2%})" if calls and refused else "")))
     found += [("failed", f"{failed:,}")] if failed else []
     found += [("tokens", f"{progress.tokens:,}")] if progress.tokens else []
     found += [("cost", f"{progress.cost:,.4g}")] if progress.cost else []
@@ -98,7 +98,8 @@ def _keys(report: RunReport) -> Sheet:
                 line.key,
                 f"{line.rate:,.1f}/s" if line.rate else "",
                 "" if line.said is None else f"{line.said:,.1f}/s",
-                f"{line.sent:,}",
+                "" if line.known is None else f"{line.known:,.4g}/s",
+                f"{ended(line):,}",
                 f"{line.refused:,}",
                 f"{line.failed:,}",
                 span(line.latency) if line.latency else "",
@@ -107,9 +108,13 @@ def _keys(report: RunReport) -> Sheet:
                 _or_empty(shut.get("circuit", 0.0)),
             )
         )
-    columns = ("key", "learned", "server says", "sent", "429s", "failed", "latency", "p95", "held", "circuit open")
+    paces, calls = ("learned", "server says", "known limit"), ("calls", "429s", "failed")
+    columns = ("key", *paces, *calls, "latency", "p95", "held", "circuit open")
     more = max(0, len(report.keys) - MOST_ROWS) + report.snapshot.more_keys
-    about = "The pace as it was learned at the end. Held: it had to pause after a refusal."
+    about = (
+        "The pace as it was learned at the end; a known limit is never exceeded, whatever was learned. "
+        "Calls: those whose end is known. Held: it had to pause after a refusal."
+    )
     return Sheet("Keys", about, columns, rows, columns[1:], more)
 
 

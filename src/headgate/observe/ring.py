@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..clock import Clock
 from .snapshot import EventLine
-from .wording import ROUTINE, in_words, kind_of, shortened
+from .wording import in_words, is_routine, kind_of, shortened
 
 if TYPE_CHECKING:
     from .hub import AnyEvent
@@ -80,7 +80,7 @@ class Ring:
         with self._lock:
             found = [_newer(lines, number) for lines in (self._routine, self._rare)]
         merged = list(merge(*found, key=lambda line: line.number))
-        return chosen(merged, most, lambda line: line.kind in ROUTINE)
+        return chosen(merged, most, is_routine)
 
     def _count(self, kind: str) -> int | None:
         """The number of an event that is to be kept, else None."""
@@ -103,7 +103,7 @@ class Ring:
     def _keep(self, line: EventLine) -> None:
         """In the order of their numbers, though two threads may be quick and slow."""
         with self._lock:
-            lines = self._routine if line.kind in ROUTINE else self._rare
+            lines = self._routine if is_routine(line) else self._rare
             place = len(lines)
             while place and lines[place - 1].number > line.number:
                 place -= 1

@@ -63,6 +63,8 @@ class KeyLine:
     """Which share of the pace the ramp after a pause allows."""
     limit: float | None = None
     """Calls a second that an operator has set as the most."""
+    known: float | None = None
+    """Calls a second by a limit that was known before; never exceeded, whatever is learned."""
     shared_by: int = 0
     """Processes that share this quota; 0 if it is not shared."""
     reason: str = ""

@@ -11,7 +11,7 @@ from ..credentials import CredentialCoordinator
 from ..credentials.credential import CredentialState
 from ..limiter import AdaptiveRateLimiter
 from .attaching import Telling
-from .snapshot import ProgressLine
+from .snapshot import DeadLine, ProgressLine
 from .waiting import Waits
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Subject(Protocol):
         """What holds rows back, besides what the limiter's own callers wait for."""
         ...
 
-    def dead(self) -> Mapping[str, int]:
-        """What will never be done, by category."""
+    def dead(self) -> list[DeadLine]:
+        """What will never be done, by reason; bounded."""
         ...
 
     def counters(self) -> Mapping[str, float]: ...
@@ -57,7 +57,7 @@ class Subject(Protocol):
         ...
 
     def example(self, event: AnyEvent) -> tuple[str, str] | None:
-        """If something has died of which this event tells: its category, and what it is called."""
+        """If something has died of which this event tells: its reason, and what it is called."""
         ...
 
     def pause(self) -> None: ...
@@ -71,8 +71,11 @@ class Lately:
     def __init__(self) -> None:
         self._marks: deque[tuple[float, int]] = deque(maxlen=MOST_MARKS)
 
-    def rate(self, now: float, finished: int) -> float:
+    def rate(self, now: float, finished: int, *, is_paused: bool = False) -> float:
+        """Nothing is promised while an operator has paused it, and what was before says nothing of what comes then."""
         marks = self._marks
+        if is_paused:
+            marks.clear()
         if not marks or now >= marks[-1][0] + LATELY / MOST_MARKS:
             marks.append((now, finished))
         while len(marks) > 2 and marks[0][0] < now - LATELY:

@@ -1,4 +1,7 @@
-"""Why it waits, in one look: one sentence for each blocked scope, what is really shut before what is merely paced."""
+"""Why it waits, in one look: one sentence for each blocked scope, what is really shut before what is merely paced.
+
+What others get round holds nobody back, and stands last.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from .snapshot import MOST_WAITS, KeyLine, WaitLine
+from ..core.words import brief
+from .snapshot import MOST_WAITS, KeyLine, ProgressLine, WaitLine
 
 if TYPE_CHECKING:
     from ..batch.standing import LaneStanding
@@ -47,6 +51,13 @@ def of_keys(keys: Iterable[KeyLine]) -> list[WaitLine]:
     ]
 
 
+def of_pause(kind: str, progress: ProgressLine, callers: int) -> Waits:
+    """An operator has paused it: all that is open waits for him, whatever else it would wait for."""
+    known = max(progress.open, (progress.total or 0) - progress.done - progress.dead) - progress.in_flight
+    behind = max(0, known, callers)
+    return Waits([WaitLine(scope="run", sentence=f"the {kind} is paused by an operator", behind=behind)], behind)
+
+
 def sentence(scope: str, reason: str) -> str:
     """A pace lets the next one go in some milliseconds and the last of a thousand much later: no time is told of it."""
     words = f"{scope}: {reason}"
@@ -55,7 +66,7 @@ def sentence(scope: str, reason: str) -> str:
 
 def paced(rate: float) -> str:
     """Where nothing else is said of rows that wait."""
-    return f"paced at {rate:.3g} calls/s"
+    return f"paced at {brief(rate)} calls/s"
 
 
 Lane = TypeVar("Lane", "LaneStanding", "HostLook")
@@ -82,7 +93,7 @@ class LastCauses(Generic[Lane]):
 
 def in_order(lines: Sequence[WaitLine]) -> tuple[WaitLine, ...]:
     """The gravest first; those that do not fit are counted in the last."""
-    ranked = sorted(lines, key=lambda line: (is_ordinary(line), -line.behind, -(line.seconds or 0.0)))
+    ranked = sorted(lines, key=lambda line: (not line.behind, is_ordinary(line), -line.behind, -(line.seconds or 0.0)))
     if len(ranked) <= MOST_WAITS:
         return tuple(ranked)
     shown, rest = ranked[: MOST_WAITS - 1], ranked[MOST_WAITS - 1 :]
@@ -91,4 +102,8 @@ def in_order(lines: Sequence[WaitLine]) -> tuple[WaitLine, ...]:
 
 
 def is_ordinary(line: WaitLine) -> bool:
-    return any(words in line.sentence for words in _ORDINARY)
+    return is_usual(line.sentence)
+
+
+def is_usual(sentence: str) -> bool:
+    return any(words in sentence for words in _ORDINARY)

@@ -15,6 +15,7 @@ import platform
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ..clock import Clock
@@ -41,7 +42,7 @@ from .snapshot import (
     Timeline,
 )
 from .subject import MOST_EXAMPLES, Subject
-from .waiting import Waits, in_order, of_keys
+from .waiting import Waits, in_order, of_keys, of_pause
 
 if TYPE_CHECKING:
     from ..batch.job import Job
@@ -224,7 +225,13 @@ class Watched:
         lines = [] if self.keys is None else self.keys.look()
         totals = {} if subject.limiter is None else subject.limiter.totals()
         counters = {**totals, **subject.counters(), "events": self.ring.number, "events_left_out": self.ring.left_out}
-        waits = Waits([], 0) if is_over else self._waits(lines)
+        progress = subject.progress()
+        if is_over:
+            waits = Waits([], 0)
+        elif state == "paused":
+            waits = of_pause(subject.kind, progress, sum(line.waiting for line in lines))
+        else:
+            waits = self._waits(lines)
         return RunSnapshot(
             run=self.run,
             title=self.title,
@@ -235,7 +242,7 @@ class Watched:
             at=self.clock.wall(),
             state="ended" if is_over else state,
             ending=(self.ending or ("stopped" if state == "stopping" else "done")) if is_over else "",
-            progress=subject.progress(),
+            progress=progress,
             waits=in_order(waits.lines),
             blocked=waits.behind,
             keys=tuple(lines[:MOST_KEYS]),
@@ -256,8 +263,16 @@ class Watched:
         return Waits([*found.lines, *callers], found.behind + sum(line.behind for line in callers))
 
     def _dead(self) -> tuple[DeadLine, ...]:
-        reasons = sorted(self._subject.dead().items(), key=lambda one: -one[1])[:MOST_DEAD]
-        return tuple(DeadLine(reason=why, count=count, example=self._examples.get(why, "")) for why, count in reasons)
+        """The most first; those that do not fit are counted in the last."""
+        lines = [
+            replace(line, example=line.example or self._examples.get(line.reason, ""))
+            for line in sorted(self._subject.dead(), key=lambda line: -line.count)
+        ]
+        if len(lines) <= MOST_DEAD:
+            return tuple(lines)
+        rest = lines[MOST_DEAD - 1 :]
+        others = DeadLine(reason=f"{len(rest):,} other reasons", count=sum(line.count for line in rest))
+        return (*lines[: MOST_DEAD - 1], others)
 
 
 def _subject(

@@ -10,6 +10,8 @@ from ..clock import Clock
 from ..core.words import span
 from ..events import Event, ResilienceEvent
 from ..wire.redaction import redact
+from .snapshot import EventLine
+from .waiting import is_usual
 
 if TYPE_CHECKING:
     from ..batch.report import BatchEvent
@@ -56,6 +58,11 @@ ALARMING = frozenset(
     ]
 )
 """What somebody should look at."""
+
+
+def is_routine(line: EventLine) -> bool:
+    """A pace that holds back the next call is nothing that anybody need know either."""
+    return line.kind in ROUTINE or (line.kind == "held" and is_usual(f": {line.reason}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

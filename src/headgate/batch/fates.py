@@ -164,7 +164,7 @@ class Fates:
         run = self._run
         if not kept:
             return self._lost(item)
-        run.report.note_final(state, reason, item.totals()[2], item.called)
+        run.report.note_final(state, reason, item.totals()[2], item.called if state is RowState.DEAD else "")
         if state is RowState.DEAD and run.report.is_hopeless(run.config.hopeless_after):
             run.stop(f"hopeless: {reason}")
         if run.runner.on_event is not None:

@@ -16,13 +16,14 @@ export function drawWaits(run, passed, live, openKey) {
     return { ...line, name: `${line.scope} ${nth}` };
   });
   const unit = unitOf(run);
-  write(sum, lines.length ? `${plural(run.blocked, unit)} behind ${plural(lines.length, "cause")}` : "");
+  const causes = lines.filter((line) => line.behind).length;
+  write(sum, causes ? `${plural(run.blocked, unit)} behind ${plural(causes, "cause")}` : "");
   mark(list, "data-empty", lines.length ? null : emptySentence(run, live));
   listed(list, lines, (line) => line.name, () => createWait(openKey), (element, line) => {
     const [number, words, left] = element.children;
     wide(number.lastChild, line.behind / crowd);
-    write(number.firstChild, short(line.behind));
-    write(number.children[1], line.behind === 1 ? unit : `${unit}s`);
+    write(number.firstChild, line.behind ? short(line.behind) : "–");
+    write(number.children[1], line.behind ? (line.behind === 1 ? unit : `${unit}s`) : "");
     write(words.firstChild, sentenceOf(line));
     const scope = words.lastChild;
     write(scope, line.scope);

@@ -426,6 +426,17 @@ def test_so_does_what_stands_still_once_the_last_call_has_come_back(play, http_e
     play(scenario)
 
 
+def test_so_does_what_already_stands_in_line_when_the_pause_comes(play, http_error):
+    async def scenario(lab):
+        api = lab.api(lambda item, _: http_error(429, {"retry-after": "7200"}), takes=0.5)
+        report = await lab.runner(api, limiter=lab.limiter(rate=1.0, at_once=1.0), standstill=900.0).run(range(10))
+        assert report.come_back_in == pytest.approx(7200.0, abs=10.0)
+        assert (len(api.calls), report.open) == (1, 10)
+        assert lab.clock.now() < 2.0
+
+    play(scenario)
+
+
 # ---------------------------------------------------------------------- caps
 
 

@@ -165,7 +165,11 @@ class Lane:
         return None if self.label is None or keys is None else keys.try_acquire(self.label, only=True)
 
     async def _leave_for(self, first: Item, now: float) -> Permit:
-        """A permit for the first row, or for a smaller one where the first would have to wait."""
+        """A permit for the first row, or for a smaller one where the first would have to wait.
+
+        It waits in line for as long as a run may stand still. What comes meanwhile and takes longer, such as the end
+        of a day's quota, is told at once, and the run can say when to come back.
+        """
         run = self.run
         smaller = self.shelf.smaller(now) if first.size > run.least_cost else None
         if smaller is not None:
@@ -175,7 +179,7 @@ class Lane:
             first = smaller
         run.crew.pass_on()
         self.waits_for, self.waits_since = "pace", now
-        return await run.limiter.acquire_async(self.gate_key, first.asks)
+        return await run.limiter.acquire_async(self.gate_key, first.asks, max_wait=run.config.standstill)
 
     def _attempt_at(self, permit: Permit, lease: Lease | None, now: float) -> Attempt | None:
         """Take a row for this permit, and make a call of it; None if there is none any more."""

@@ -53,9 +53,11 @@ def _shown(value):
 
 @pytest.mark.parametrize(("name", "processes"), ONCE)
 def test_once(name, processes, tmp_path):
-    said, wrong, spoilt = judged(name, processes, 1, 1, tmp_path)
-    if spoilt:
-        said, wrong, spoilt = judged(name, processes, 1, 2, tmp_path)
+    """What is about time must be right in one of three trials; what holds on any machine, in each."""
+    for seed in (1, 2, 3):
+        said, wrong, spoilt = judged(name, processes, 1, seed, tmp_path)
+        if not (spoilt or wrong) or wrong & ALWAYS:
+            break
     assert not wrong, (wrong, said)
     if spoilt:
         pytest.skip(f"the machine is too busy to judge {spoilt}; {said}")

@@ -14,7 +14,7 @@ from rich.live import Live
 
 from headgate.observe.snapshot import plain
 from headgate.observe.watched import Watched
-from headgate.observe.wording import ROUTINE
+from headgate.observe.wording import is_routine
 from headgate.proxy import Mount, Proxy
 
 from . import DONE, STOPPED, CommandFailed
@@ -82,7 +82,7 @@ async def show(proxy: Proxy, watched: Watched, over: asyncio.Event, *, as_json: 
                     await over.wait()
             snapshot = watched.snapshot()
             if on_screen:
-                events = [line for line in watched.events(0) if line.kind not in ROUTINE][-MOST_EVENTS:]
+                events = [line for line in watched.events(0) if not is_routine(line)][-MOST_EVENTS:]
                 live.update(page_of([Look(snapshot, events)], console.width, console.height), refresh=True)
             elif as_json:
                 click.echo(json.dumps({"event": "look", **asdict(proxy.counts), "waits": plain(snapshot.waits)}))

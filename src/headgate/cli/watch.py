@@ -15,7 +15,7 @@ from rich.text import Text
 from headgate.errors import ConfigError
 from headgate.observe.runs import MachineRuns, RunOfFile, machine_runs
 from headgate.observe.snapshot import RunSnapshot, plain
-from headgate.observe.wording import ROUTINE
+from headgate.observe.wording import is_routine
 from headgate.sim.notation import read_duration
 from headgate.wire.redaction import redact
 
@@ -154,7 +154,7 @@ class Looker:
         new = run.events(self._told.get(run.name, 0))
         if new:
             self._told[run.name] = new[-1].number
-        worth = [line for line in run.events(0) if line.kind not in ROUTINE]
+        worth = [line for line in run.events(0) if not is_routine(line)]
         return Look(snapshot, worth[-MOST_EVENTS:]), new
 
 

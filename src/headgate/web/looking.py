@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from headgate.observe.ring import chosen
 from headgate.observe.snapshot import SCHEMA, RunSnapshot, Timeline
 from headgate.observe.source import Source, Sources
-from headgate.observe.wording import ROUTINE
+from headgate.observe.wording import is_routine
 
 from .apart import PATIENCE, Apart, NotAnsweringError
 from .encoding import encoded
@@ -215,7 +215,7 @@ def _run_view(source: Source, snapshot: RunSnapshot, before: RunView | None) -> 
     old = before.events if before is not None else ()
     last = old[-1].number if old else 0
     found = source.events(last, EVENTS_A_VIEW if old else EVENTS_KEPT)
-    new = [EventView(one.number, encoded(one), one.kind in ROUTINE) for one in found]
+    new = [EventView(one.number, encoded(one), is_routine(one)) for one in found]
     return RunView(
         source=source,
         json=encoded(snapshot),

@@ -68,7 +68,7 @@ export class KeyChart {
       axes: [
         { ...axis, size: 24, space: 72, grid: { show: false }, values: (plot, splits, axis, space, step) => splits.map(step < 60 ? timeOfDay : moment), incrs: [5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200] },
         { ...axis, scale: "rate", size: 38, splits: () => [0, this.top / 2, this.top], values: (plot, splits) => splits.map((one) => figure(one).replace(/\.0$/, "")), grid: { stroke: () => ink.rule, width: 1 } },
-        { ...axis, scale: "latency", side: 1, size: 46, splits: () => [0, this.slowest], values: (plot, splits) => splits.map((one) => (one ? span(one) : "")), grid: { show: false } },
+        { ...axis, scale: "latency", side: 1, size: 52, splits: () => [0, this.slowest], values: (plot, splits) => splits.map((one) => (one ? span(one) : "")), grid: { show: false } },
       ],
       series: [
         {},

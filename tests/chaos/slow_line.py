@@ -3,6 +3,8 @@
 slow_line.py PORT     writes the port it listens at, then obeys lines on stdin:
 
     delay SECONDS     every answer comes so much later
+    hold              nothing gets through, either way, and connections stay open, as when a network is cut
+    go                ... and now all of it arrives, also what its sender no longer waits for
     to PORT           whoever is connected is cut off; who comes is led there
 """
 
@@ -14,6 +16,8 @@ import sys
 class Line:
     def __init__(self, port):
         self.port, self.delay, self.open = port, 0.0, set()
+        self.through = asyncio.Event()
+        self.through.set()
 
     async def serve(self, reader, writer):
         try:
@@ -39,6 +43,7 @@ class Line:
             while piece := await reader.read(1 << 16):
                 if slow and self.delay:
                     await asyncio.sleep(self.delay)
+                await self.through.wait()
                 writer.write(piece)
                 await writer.drain()
 
@@ -58,6 +63,10 @@ async def main(port):
         match words:
             case "delay", seconds:
                 line.delay = float(seconds)
+            case ("hold",):
+                line.through.clear()
+            case ("go",):
+                line.through.set()
             case "to", port:
                 line.lead_to(int(port))
 

@@ -7,7 +7,7 @@ import sqlite3
 
 import redis
 from bench.redis_server import RedisServer
-from tests.chaos.store_grounds import AT_ONCE, FarAway, Filed, Ground, Served, wait_for
+from tests.chaos.store_grounds import AT_ONCE, LONG, FarAway, Filed, Ground, Served, wait_for
 
 # ------------------------------------------------------------------ a server
 
@@ -49,6 +49,12 @@ class Stalled(Served):
 
     def end(self):
         self.server.go_on()
+
+
+class Frozen(Stalled):
+    """For so long that every member has sent it dozens of visits in vain, all of which it gets to when it goes on."""
+
+    seconds = LONG
 
 
 class Wiped(Served):
@@ -98,6 +104,18 @@ class SlowToTheLimit(Slow):
 class TooSlow(Slow):
     felt = True
     delay = 0.2
+
+
+class Partitioned(FarAway):
+    """Nothing gets through; what was sent meanwhile arrives all at once when the network is mended."""
+
+    seconds = LONG
+
+    def begin(self):
+        self.tell_line("hold")
+
+    def end(self):
+        self.tell_line("go")
 
 
 class FailingOver(FarAway):
@@ -240,12 +258,14 @@ FAULTS = {
     "killed, back empty": AwayAndEmpty,
     "restarted": Restarted,
     "stalled": Stalled,
+    "frozen": Frozen,
     "wiped": Wiped,
     "read-only": ReadOnly,
     "out of memory": OutOfMemory,
     "20 ms slower": Slow,
     "45 ms slower": SlowToTheLimit,
     "200 ms slower": TooSlow,
+    "partitioned": Partitioned,
     "failing over": FailingOver,
     "the clock jumps": ClockJumps,
     "a member killed": MemberKilled,

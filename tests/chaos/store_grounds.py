@@ -15,6 +15,7 @@ from bench.redis_server import RedisServer
 
 PATIENCE = 20.0
 AWAY = (0.3, 1.0)
+LONG = (2.0, 3.0)
 AT_ONCE = (0.0, 0.0)
 """For how many seconds a fault lasts: from, to."""
 

@@ -17,6 +17,10 @@ NEAR, INSTANT = 0.05, 0.01
 NOTICED = 0.1
 """Seconds within which a fault is noticed by a busy member, and another's refusal heard of."""
 BACK_WITHIN = 5.0
+FULL_PACE_WITHIN = 1.0
+"""Seconds after a fault within which all are together again, and within which the whole limit is used again."""
+SPELL, FULL = 0.3, 0.8
+"""Seconds over which a pace is measured, and which share of the limit is a full one."""
 LONGEST_WAIT = 0.06
 NOISY = 0.1
 """A period of which the machine took a larger share says nothing of how much work can be done."""
@@ -172,8 +176,23 @@ class History:
         for fault, after in zip(self.faults, self.in_step_after, strict=True):
             begin = fault.ended_at + after + NOTICED
             back.append((begin, min((at for at, *_ in self.told if at > begin), default=begin)))
-        measured = {"unused once back": (1 - self._used(back), 0.15)}
+        measured = {
+            "unused once back": (1 - self._used(back), 0.15),
+            "longest until full pace": (max(map(self._until_full_pace, self.faults)), FULL_PACE_WITHIN),
+        }
         return {"unused while away": (1 - self._used(away), 0.3), **measured} if away else measured
+
+    def _until_full_pace(self, fault):
+        """Seconds from a fault's end to the first spell in which the limit is used, without delays of the machine."""
+        instants = [permit.given_at for permit in self.permits if permit.key == "full"]
+        at, least = fault.ended_at, FULL * SPELL * self.limit
+        while bisect_left(instants, at + SPELL) - bisect_left(instants, at) < least:
+            after = bisect_left(instants, at + 1e-6)
+            if after == len(instants) or instants[after] > fault.ended_at + BACK_WITHIN:
+                return BACK_WITHIN
+            at = instants[after]
+        delayed = max((self.delayed(process, fault.ended_at, at) for process in self.late), default=0.0)
+        return at - fault.ended_at - delayed
 
     def _used(self, periods):
         """Which share of the limit, in the time that the machine left them."""

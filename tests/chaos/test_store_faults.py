@@ -9,6 +9,7 @@ a history of all that happened is judged afterwards:
 | wait of a call, p99, store away     | 60 ms; two ways to the store and back where that is slow but answers       |
 | work while the store is away        | 70 % of the limit                                                          |
 | until all are together again        | 5 s                                                                        |
+| until the limit is used again       | 1 s                                                                        |
 | one member's 429 afterwards         | holds all of them within 100 ms                                            |
 | a credential that was told to rest  | is not handed out, not even by whoever comes later                         |
 

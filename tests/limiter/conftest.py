@@ -131,11 +131,13 @@ class Town:
 
 
 class Wire(FarStore):
-    """A far store that knows whose rounds are whose, can be slow for a while, and can lose all it has."""
+    """A far store that knows whose rounds are whose, can be cut off from some, and can lose all it has."""
 
     def __init__(self, clock, rng, **more):
         super().__init__(clock, rng, **more)
         self._whose = {}
+        self.cut_off = set()
+        """Members that cannot reach it."""
 
     def drive(self, sharing):
         wake = super().drive(sharing)
@@ -144,6 +146,12 @@ class Wire(FarStore):
 
     def rounds_of(self, sharing):
         return self._whose.get(id(sharing), [])
+
+    async def _answer(self, due, patience):
+        if any(visit.member in self.cut_off for _, visit in due):
+            await self._clock.sleep_async(patience)
+            return None
+        return await super()._answer(due, patience)
 
     def wipe(self):
         self._places.clear()

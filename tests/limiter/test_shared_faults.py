@@ -123,6 +123,26 @@ class TestDown:
         form = rf"(paced at|waiting for a share of) 40 calls/s{says}(, [0-9.]+ m?s to go)?"
         assert all(re.fullmatch(form, one) for one in told), told
 
+    @pytest.mark.parametrize("seed", range(3))
+    def test_who_alone_was_cut_off_has_its_share_again_within_a_second(self, shared, most_over, seed):
+        """The others had the whole rate meanwhile. What it sent beyond that is owed only so far."""
+
+        async def main(town):
+            for _ in range(3):
+                town.work(town.join(), 4)
+            await town.until(2.0)
+            cut_off = town.members[0]
+            town.store.cut_off.add(cut_off.sharing.member)
+            await town.until(12.0)
+            town.store.cut_off.clear()
+            await town.until(16.0)
+            return cut_off.started(13.0, 14.0), town.started(13.0, 14.0), town.starts(12.0)
+
+        its_own, all_of_them, after = shared(main, fixed(200.0), seed=seed)
+        assert its_own >= 0.85 * 200 / 3
+        assert all_of_them == pytest.approx(200, rel=0.05)
+        assert most_over(after, 200.0) <= 4 + 0.25 * 200 / 3  # what it does before it notices that it is back
+
     def test_a_floor_that_is_known_is_kept_alone(self, shared):
         async def main(town):
             one, other = town.join(), town.join()

@@ -20,10 +20,11 @@ VISITS = 600
 AT_ONCE = 100
 START = 1_700_000_000.0
 TIME = (
-    ("local clock = tonumber(time[1]) + tonumber(time[2]) / 1e6", "local clock = tonumber(ARGV[5])"),
-    ("local wall = clock", "local wall = tonumber(ARGV[6])"),
+    ("local clock = tonumber(time[1]) + tonumber(time[2]) / 1e6", "local clock = tonumber(ARGV[6])"),
+    ("local wall = clock", "local wall = tonumber(ARGV[7])"),
 )
 """The script's clock, and what a test puts in its place."""
+NO_EXPIRY = repr(1e15)
 DUMP = """
 local function words(value)
   if type(value) == 'number' then return string.format('%.17g', value) end
@@ -209,7 +210,7 @@ def test_script_and_desk_agree_on_every_visit(redis_server, script, seed):
             visit = crowd.visit()
             reply = crowd.replies[visit.member] = model.visit(visit, crowd.now, crowd.wall)
             expected.append((number, visit, reply))
-            pipeline.evalsha(sha, 1, seed, *_message(visit), repr(crowd.now), repr(crowd.wall))
+            pipeline.evalsha(sha, 1, seed, *_message(visit), NO_EXPIRY, repr(crowd.now), repr(crowd.wall))
         for (number, visit, reply), answer in zip(expected, pipeline.execute(), strict=True):
             assert _reply(answer) == reply, f"seed {seed}, visit {number}: {visit}"
         state = json.loads(client.eval(DUMP, 1, seed))
@@ -233,7 +234,7 @@ def test_of_too_many_members_both_forget_the_same(redis_server, script):
         pipeline = client.pipeline(transaction=False)
         expected = [model.visit(visit, now, now) for visit, now in visits[begin : begin + AT_ONCE]]
         for visit, now in visits[begin : begin + AT_ONCE]:
-            pipeline.evalsha(sha, 1, "crowd", *_message(visit), repr(now), repr(now))
+            pipeline.evalsha(sha, 1, "crowd", *_message(visit), NO_EXPIRY, repr(now), repr(now))
         assert [_reply(answer) for answer in pipeline.execute()] == expected
     assert set(json.loads(client.eval(DUMP, 1, "crowd"))["seats"]) == set(model.desk.seats)
     assert len(model.desk.seats) == MOST_MEMBERS

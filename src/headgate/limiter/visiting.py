@@ -41,6 +41,8 @@ OPEN_EVERY = 0.2
 """... while the circuit is open."""
 FREE_OVER = 0.25
 """Seconds over which it is averaged how much of the rate nobody asks for."""
+MOST_OWED = 0.5
+"""Seconds of this member's share that it owes at most: what left on credit long ago must not silence it now."""
 IDLE_EVERY = 1.0
 LEAVE_AFTER = 10.0
 """Seconds without a call after which a member leaves the desk; its next call brings it back."""
@@ -294,6 +296,7 @@ class VisitingGate(NumberedGate):
             grown = reply.line - (line if reply.line >= line else self.terms.burst)  # else the desk is a new one
             used = min(max(0.0, grown / max(reply.rate * elapsed, LEAST)), 1.0)
             self.free += (1.0 - used - self.free) * min(1.0, elapsed / FREE_OVER)
-        self.debt += max(0, round(used * self.lent))
+        owed = self.debt + max(0, round(used * self.lent))
+        self.debt = min(owed, ceil(MOST_OWED * reply.rate / max(1, reply.members)))
         self.lent = 0.0
         self._line_told = reply.line, reply.now + reply.hold

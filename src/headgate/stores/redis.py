@@ -3,6 +3,10 @@
 A visit is one round trip, however many keys it is about; the server runs one script after the other, by its own
 clock. Where a server does not answer in time, takes no changes or is gone, ``StoreDown`` says so.
 
+A visit expires, by the server's clock, when its member stops waiting for the answer. A server that was frozen or cut
+off carries out late what it was sent meanwhile; such a visit would take permits that no call will use. A visit that has
+expired although its answer arrives in time betrays a server's clock that was set forward: it is sent again.
+
     headgate:salt                  what key names are hashed with; made by whoever comes first
     headgate:1:(32 hex digits)     a desk with all that belongs to it: one key, so that a Cluster cannot tear it apart
 
@@ -35,11 +39,15 @@ if TYPE_CHECKING:
 
 SALT = "headgate:salt"
 SALT_BYTES = 32
-SALT_CHANGES = 3
-"""How often the salt may turn out to be another one during a visit."""
+MOST_TRIES = 4
+"""How often a visit is sent: again if the salt has changed or the server's clock was set forward."""
+NEVER_EXPIRES = float(1 << 53)
+"""For as long as the server's clock is not known."""
 DESKS = "headgate:1"
 """The number grows when desks are written in another way, so that old and new programs keep out of each other's way."""
-NUMBERS = struct.Struct("<17d")
+NUMBERS = struct.Struct("<18d")
+EXPIRED = struct.Struct("<d")
+"""What a visit that has expired is answered with: the server's clock."""
 LOOKED_AT_ONCE = 100
 
 
@@ -64,21 +72,36 @@ class RedisStore:
         self._lock = threading.Lock()
         self._server: Server | None = None
         self._salt: bytes | None = None
+        self._clock_ahead: float | None = None
+        """By how much the server's clock is ahead of ``time.monotonic()``, at most; None before the first visit."""
 
     def visit(self, visits: Sequence[tuple[str, Visit]]) -> list[Reply]:
         """One round trip, and one or two more at the very first. Raises ``StoreDown``."""
         if not visits:
             return []
         messages = [_message(visit) for _, visit in visits]
-        for _ in range(SALT_CHANGES):
-            salt = self.salt()
-            names = Identities(salt)
-            calls = [(f"{DESKS}:{names.of(key)}", message) for (key, _), message in zip(visits, messages, strict=True)]
+        for _ in range(MOST_TRIES):
+            salt, expires = self.salt(), self._expires()
+            names, sent_at = Identities(salt), time.monotonic()
+            calls = [
+                (f"{DESKS}:{names.of(key)}", (*message, expires))
+                for (key, _), message in zip(visits, messages, strict=True)
+            ]
             *answers, found = self._ask([*(VISIT.by_name(*call) for call in calls), _salt_request(salt)])
-            if not isinstance(found, bytes) or found == salt:
-                return [_reply(answer) for answer in self._run(VISIT, calls, answers)]
-            self._salt = found
-        raise StoreDown(f"{self.where}: its salt changes all the time")
+            if isinstance(found, bytes) and found != salt:
+                self._salt = found
+                continue
+            answers = self._run(VISIT, calls, answers)
+            self._clock_ahead = max(_clock(answer) for answer in answers) - sent_at
+            if all(len(answer) > 1 for answer in answers):
+                return [_reply(answer) for answer in answers]
+        raise StoreDown(f"{self.where}: its salt or its clock changes all the time")
+
+    def _expires(self) -> bytes:
+        """The instant, on the server's clock, after which a visit that is sent now is not waited for any more."""
+        if self._clock_ahead is None:
+            return b"%r" % NEVER_EXPIRES
+        return b"%r" % (time.monotonic() + self._clock_ahead + self._patience.seconds)
 
     def look(self) -> list[DeskView]:
         try:
@@ -197,11 +220,17 @@ def _message(visit: Visit) -> tuple[bytes, ...]:
     return tuple(text.encode("utf-8", "surrogatepass") for text in texts)
 
 
+def _clock(answer: list[bytes]) -> float:
+    """The server's own, as it answered; it comes last."""
+    (clock,) = EXPIRED.unpack(answer[0][-EXPIRED.size :])
+    return float(clock)
+
+
 def _reply(answer: list[bytes]) -> Reply:
     numbers, short_of, learned, *notes = answer
     (
         now, granted, first, line, rate, hold, era, wait,
-        circuit_open, open_for, probe, cap, word, members, fence, covers, learned_ago,
+        circuit_open, open_for, probe, cap, word, members, fence, covers, learned_ago, _,
     ) = NUMBERS.unpack(numbers)  # fmt: skip
     return Reply(
         now=now,

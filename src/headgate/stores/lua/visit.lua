@@ -10,11 +10,16 @@ the script before it has changed anything.
 
     KEYS  1 a hash: the desk (packed), what was learned (text), and each note for the leader by its number
     ARGV  1 the visit (JSON)   2 its terms (JSON, dimensions in order)   3 its note, or ''   4 its learned text, or ''
-    gives the reply's numbers (doubles, packed), what there was too little of, what was learned, and each note
+          5 the instant, on this server's clock, after which its member does not wait for the answer any more
+    gives the reply's numbers (doubles, packed), what there was too little of, what was learned, and each note; of a visit that
+    comes too late nothing but the clock, which all answers end their numbers with
 
 One key, so that it moves between the nodes of a Cluster, expires and is evicted as a whole.
 ]]
 
+if clock > tonumber(ARGV[5]) then
+  return {struct.pack('<d', clock)}
+end
 open_desk()
 local covered = desk.covers
 local now = corrected_time()
@@ -41,11 +46,11 @@ end
 local is_granted = visit.number == seat[GRANTED_TO] and seat[ERA] == desk.era
 local reply = {
   struct.pack(
-    '<ddddddddddddddddd', now, is_granted and seat[GRANTED] or 0, seat[FIRST], desk.line, pace(),
+    '<dddddddddddddddddd', now, is_granted and seat[GRANTED] or 0, seat[FIRST], desk.line, pace(),
     math.max(0, desk.hold_until - now), desk.era, wait, desk.circuit_open and 1 or 0,
     math.max(0, desk.open_until - now), seat[PROBE] and is_granted and 1 or 0, desk.cap, desk.word,
     members_at(now), is_leader and desk.fence or 0, desk.covers,
-    desk.has_learned and math.max(0, wall - desk.saved_wall) or 0
+    desk.has_learned and math.max(0, wall - desk.saved_wall) or 0, clock
   ),
   of,
   '',

@@ -1,0 +1,101 @@
+"""A store that freezes, or whose network stalls, and comes back: what it was sent meanwhile changes nothing."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+from bench.redis_server import RedisServer
+
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.core.sharing.visit import Reply, Terms, Visit
+from headgate.stores.contract import StoreDown
+from headgate.stores.redis import RedisStore
+
+TERMS = Terms(rate=1000.0, burst=10.0, most=1e6)
+FREEZE = 2.0
+RATE = 100.0
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+def ask(store: RedisStore, number: int) -> Reply:
+    (reply,) = store.visit([("key", Visit(member="m", number=number, elapsed=0.01, terms=TERMS, asks=((5, {}),)))])
+    return reply
+
+
+def ask_until_answered(store: RedisStore, number: int) -> Reply:
+    until = time.monotonic() + 20.0
+    while True:
+        try:
+            return ask(store, number)
+        except StoreDown:
+            assert time.monotonic() < until
+
+
+def test_requests_that_timed_out_take_nothing_when_they_are_carried_out_late(server: RedisServer) -> None:
+    store = RedisStore(server.url, timeout=0.25)
+    before = ask_until_answered(store, 1)
+    server.stall()
+    for number in range(2, 5):
+        with pytest.raises(StoreDown):
+            ask(store, number)
+    time.sleep(0.5)  # by how much a busy machine may misjudge the server's clock
+    server.go_on()
+    after = ask_until_answered(store, 5)
+    store.close()
+    assert after.first == before.first + before.granted
+    assert after.now - before.now > 0.5, "the late ones were not taken for a clock that was set forward"
+
+
+def test_a_clock_that_was_set_forward_costs_a_repetition_and_no_answer(server: RedisServer) -> None:
+    store = RedisStore(server.url, timeout=5.0)
+    before = ask(store, 1)
+    assert store._clock_ahead is not None
+    store._clock_ahead -= 3600.0  # as it is after the server's clock was set
+    after = ask(store, 2)
+    store.close()
+    assert (after.first, after.granted) == (before.first + before.granted, 5)
+
+
+@pytest.mark.usefixtures("patient")
+def test_calls_go_on_at_full_pace_when_a_frozen_store_is_back(server: RedisServer) -> None:
+    async def main() -> tuple[bool, float]:
+        limiters = [
+            AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=RATE), store=server.url) for _ in range(4)
+        ]
+        starts: list[float] = []
+
+        def lost() -> list[bool]:
+            return [sharing.is_lost for one in limiters if (sharing := one.snapshot().sharing) is not None]
+
+        async def call(limiter: AdaptiveRateLimiter) -> None:
+            while True:
+                permit = await limiter.acquire_async("api.example.com")
+                starts.append(time.monotonic())
+                permit.report(status_code=200)
+
+        tasks = [asyncio.create_task(call(limiter)) for limiter in limiters for _ in range(4)]
+        await asyncio.sleep(0.5)
+        server.stall()
+        await asyncio.sleep(FREEZE)
+        was_lost = lost()
+        server.go_on()
+        back_at = time.monotonic()
+        async with asyncio.timeout(20.0):
+            while any(lost()):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(max(0.0, back_at + 1.5 - time.monotonic()))
+        for task in tasks:
+            task.cancel()
+        for limiter in limiters:
+            limiter.close()
+        return all(was_lost), sum(back_at + 0.5 < at <= back_at + 1.5 for at in starts)
+
+    was_lost, started = asyncio.run(main())
+    assert was_lost
+    assert started > 0.3 * RATE  # they were silent for as long as the freeze had lasted

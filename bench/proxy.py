@@ -215,7 +215,7 @@ async def serve_fixed(port: int, to: str) -> None:
     """The proxy as the command has it, but with a pace that holds nobody up."""
     config = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e5)
     mounts = mounts_of([to])
-    keys = {mounts[0].origin: CredentialCoordinator([os.environ["KEY"]], at_once=None)}
+    keys = {mounts[0].origin: CredentialCoordinator([os.environ["KEY"]])}
     passing = Passing(config=config, credentials=keys, key=lines_of(mounts))
     async with Proxy(mounts, passing, keyed=[mounts[0].name], port=port):
         await asyncio.Event().wait()

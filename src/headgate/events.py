@@ -64,7 +64,8 @@ class ResilienceEvent:
 
     event_type: str
     """rate_limit_wait, retry_attempt, circuit_state_change, budget_exceeded, request_success, request_failure,
-    all_providers_circuit_open, credential_rested, credential_back, credential_retired, store_failed or store_back."""
+    all_providers_circuit_open, credential_wait, credential_pool_exhausted, credential_rested, credential_back,
+    credential_retired, store_failed or store_back."""
     provider: str
     timestamp: datetime
     """In UTC, by the wall clock."""

@@ -14,7 +14,7 @@ from headgate.core.slot import Slot
 def pool_of(*labels: str, **more: object) -> Pool[Slot]:
     """Labels may carry a group: "a@one"."""
     parts = [label.partition("@") for label in labels]
-    return Pool([Slot(label, group or None) for label, _, group in parts], **more)  # type: ignore[arg-type]
+    return Pool([Slot(label, group or None) for label, _, group in parts], **{"at_once": 1, **more})  # type: ignore[arg-type]
 
 
 def take(pool: Pool[Slot], now: float, prefer: str | None = None) -> str | None:

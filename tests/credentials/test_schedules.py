@@ -63,7 +63,9 @@ class Schedule:
         self.start()
 
     def start(self) -> None:
-        self.keys = CredentialCoordinator(self.credentials, clock=self.clock, store=self.store, identities=NAMES)
+        self.keys = CredentialCoordinator(
+            self.credentials, at_once=1, clock=self.clock, store=self.store, identities=NAMES
+        )
 
     def rests(self, label: str, seconds: float, *, group: bool = False, freed: dict[str, int] | None = None) -> None:
         then = self.freed if freed is None else freed

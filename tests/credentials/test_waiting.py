@@ -38,7 +38,7 @@ def holds_again(keys: CredentialCoordinator) -> bool:
 class TestVirtualTime:
     def test_a_waiter_with_a_second_to_spare_wakes_at_the_end_of_the_quarantine_and_so_does_one_without(self) -> None:
         async def main(clock: LoopClock) -> list[float]:
-            keys = CredentialCoordinator(["a", "b"], clock=clock)
+            keys = CredentialCoordinator(["a", "b"], at_once=1, clock=clock)
             for lease in (keys.acquire(), keys.acquire()):
                 lease.report(signal=limited(0.3))
 
@@ -52,14 +52,14 @@ class TestVirtualTime:
 
     def test_a_thread_wakes_at_the_end_of_the_quarantine(self) -> None:
         clock = VirtualClock()
-        keys = CredentialCoordinator(["a"], clock=clock)
+        keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
         keys.acquire().report(signal=limited(0.3))
         with keys.lease(timeout=1):
             assert clock.now() == 0.3
 
     def test_one_that_is_given_back_goes_to_the_first_in_line_at_once(self) -> None:
         async def main(clock: LoopClock) -> list[tuple[int, float]]:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             served: list[tuple[int, float]] = []
 
             async def work(number: int) -> None:
@@ -74,7 +74,7 @@ class TestVirtualTime:
 
     def test_whoever_does_not_wait_overtakes_nobody(self) -> None:
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             first = keys.acquire()
             waiting = asyncio.create_task(keys.acquire_async())
             await asyncio.sleep(0)
@@ -87,7 +87,7 @@ class TestVirtualTime:
 
     def test_what_cannot_come_in_time_is_refused_at_once_with_the_earliest_reset(self) -> None:
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a", "b"], clock=clock, provider="search")
+            keys = CredentialCoordinator(["a", "b"], at_once=1, clock=clock, provider="search")
             keys.park("key-1", 60)
             keys.park("key-2", 40)
             with pytest.raises(NoCredentialError) as refusal:
@@ -101,7 +101,7 @@ class TestVirtualTime:
 
     def test_one_held_by_others_is_waited_for_until_the_time_is_up(self) -> None:
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a", "b"], clock=clock)
+            keys = CredentialCoordinator(["a", "b"], at_once=1, clock=clock)
             held = keys.acquire()
             keys.park("key-2", 60)
             with pytest.raises(NoCredentialError) as refusal:
@@ -114,7 +114,7 @@ class TestVirtualTime:
 
     def test_whoever_waits_is_told_at_once_that_it_has_become_hopeless(self) -> None:
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             held = keys.acquire()
             patient, hasty = (asyncio.create_task(keys.acquire_async(timeout)) for timeout in (None, 5))
             await asyncio.sleep(1)
@@ -129,7 +129,7 @@ class TestVirtualTime:
 
     def test_with_all_retired_nobody_waits(self) -> None:
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             held = keys.acquire()
             waiting = asyncio.create_task(keys.acquire_async())
             await asyncio.sleep(1)
@@ -144,7 +144,7 @@ class TestVirtualTime:
 
     def test_an_operators_word_wakes_who_waits(self) -> None:
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             keys.park("key-1", 1000)
             waiting = asyncio.create_task(keys.acquire_async())
             await asyncio.sleep(7)
@@ -156,7 +156,7 @@ class TestVirtualTime:
 
     def test_a_longer_rest_moves_the_alarm(self) -> None:
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             keys.park("key-1", 1)
             waiting = asyncio.create_task(keys.acquire_async())
             await asyncio.sleep(0.5)
@@ -168,7 +168,7 @@ class TestVirtualTime:
 
     def test_a_clock_of_ones_own_serves_too(self) -> None:
         clock = VirtualClock()
-        keys = CredentialCoordinator(["a"], clock=clock)
+        keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
         keys.park("key-1", 5)
 
         async def main() -> None:
@@ -181,7 +181,7 @@ class TestVirtualTime:
         monkeypatch.setattr(handing_module, "MOST_WAITING", 3)
 
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             keys.park("key-1", 5)
             waiting = [asyncio.create_task(keys.acquire_async()) for _ in range(4)]
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -197,7 +197,7 @@ class TestCancelling:
         """A task that waits, holds and gives back is cancelled after each number of steps it can take."""
 
         async def main(clock: LoopClock, steps: int) -> bool:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             held = keys.acquire()
 
             async def work() -> None:
@@ -225,7 +225,7 @@ class TestCancelling:
 
     def test_in_the_same_moment_as_it_is_served_it_gives_back(self) -> None:
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             held = keys.acquire()
             waiting = [asyncio.create_task(keys.acquire_async()) for _ in range(2)]
             await asyncio.sleep(0)
@@ -237,7 +237,7 @@ class TestCancelling:
 
     def test_a_waiter_behind_one_that_is_cancelled_keeps_its_alarm(self) -> None:
         async def main(clock: LoopClock) -> None:
-            keys = CredentialCoordinator(["a"], clock=clock)
+            keys = CredentialCoordinator(["a"], at_once=1, clock=clock)
             keys.park("key-1", 5)
             waiting = [asyncio.create_task(keys.acquire_async()) for _ in range(2)]
             await asyncio.sleep(1)
@@ -252,7 +252,7 @@ class TestReally:
     """Real threads, real loops, real time: short waits."""
 
     def test_a_thread_and_an_untimed_one_beside_it_wake_at_the_end_of_the_quarantine(self) -> None:
-        keys = CredentialCoordinator(["a", "b"])
+        keys = CredentialCoordinator(["a", "b"], at_once=1)
         started_at = time.monotonic()
         for lease in (keys.acquire(), keys.acquire()):
             lease.report(signal=limited(0.3))
@@ -308,7 +308,7 @@ class TestReally:
         assert holds_again(keys)
 
     def test_a_hanging_loop_at_the_head_of_the_line_does_not_stop_the_others(self) -> None:
-        keys = CredentialCoordinator(["a", "b"])
+        keys = CredentialCoordinator(["a", "b"], at_once=1)
         keys.park("key-1", 0.2)
         keys.park("key-2", 0.2)
         in_line, others_are_served = threading.Event(), threading.Event()
@@ -331,7 +331,7 @@ class TestReally:
         assert holds_again(keys)
 
     def test_one_who_waited_on_a_loop_that_is_closed_is_passed_over(self) -> None:
-        keys = CredentialCoordinator(["a"])
+        keys = CredentialCoordinator(["a"], at_once=1)
         held = keys.acquire()
         loop = asyncio.new_event_loop()
         task = loop.create_task(keys.acquire_async())
@@ -343,7 +343,7 @@ class TestReally:
 
     @pytest.mark.filterwarnings("ignore")
     def test_one_who_was_served_on_a_loop_that_never_runs_again_gives_back(self) -> None:
-        keys = CredentialCoordinator(["a"])
+        keys = CredentialCoordinator(["a"], at_once=1)
         held = keys.acquire()
         loop = asyncio.new_event_loop()
         task = loop.create_task(keys.acquire_async())
@@ -357,7 +357,7 @@ class TestReally:
         assert keys.try_acquire() is not None
 
     def test_a_lease_may_be_collected_in_the_middle_of_a_decision(self) -> None:
-        keys = CredentialCoordinator(["a", "b"])
+        keys = CredentialCoordinator(["a", "b"], at_once=1)
         lease: Lease | None = keys.acquire()
         assert lease is not None
         with keys._lock:
@@ -366,7 +366,7 @@ class TestReally:
         assert holds_again(keys)
 
     def test_rests_of_milliseconds_and_cancellations_lose_no_wake_up(self) -> None:
-        keys = CredentialCoordinator(["a", "b", "c"])
+        keys = CredentialCoordinator(["a", "b", "c"], at_once=1)
         not_before = {"key-1": 0.0, "key-2": 0.0, "key-3": 0.0}
         served, early = [0], []
         rng = random.Random(4)
@@ -418,7 +418,7 @@ class TestReally:
         def strike(*_: object) -> None:
             raise KeyboardInterrupt
 
-        keys = CredentialCoordinator(["a"])
+        keys = CredentialCoordinator(["a"], at_once=1)
         keys.park("key-1", 1000)
         before = signal.signal(signal.SIGALRM, strike)
         try:
@@ -431,7 +431,7 @@ class TestReally:
         assert holds_again(keys)
 
     def test_nobody_polls(self) -> None:
-        keys = CredentialCoordinator(["a"])
+        keys = CredentialCoordinator(["a"], at_once=1)
         held, ticks = keys.acquire(), []
         tick = keys.tick
         keys.tick = lambda waiter: (ticks.append(time.monotonic()), tick(waiter))[1]  # type: ignore[method-assign]
@@ -458,7 +458,7 @@ def strike(*_):
         raise Struck
 
 signal.signal(signal.SIGALRM, strike)
-keys = CredentialCoordinator(["a", "b"])
+keys = CredentialCoordinator(["a", "b"], at_once=1)
 struck, armed = 0, False
 for turn in range(3000):
     try:
@@ -486,7 +486,7 @@ class TestPosix:
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     def test_a_forked_child_has_all_that_rests_and_nothing_that_is_held(self) -> None:
-        keys = CredentialCoordinator(["a", "b"])
+        keys = CredentialCoordinator(["a", "b"], at_once=1)
         lease = keys.acquire()
         keys.park("key-2", 60)
         keys._lock.acquire()  # as if another thread were deciding
@@ -503,7 +503,7 @@ class TestPosix:
 
 
 def test_least_recently_used_over_many() -> None:
-    keys = CredentialCoordinator([f"s{number}" for number in range(5)])
+    keys = CredentialCoordinator([f"s{number}" for number in range(5)], at_once=1)
     order = []
     for _ in range(15):
         with keys.lease() as lease:

@@ -138,7 +138,7 @@ def test_a_sleep_that_outlasts_the_budget_ends_in_the_budgets_own_error() -> Non
 
 
 def test_a_budget_that_ends_while_others_hold_all_credentials_ends_in_its_own_error() -> None:
-    pool = CredentialCoordinator(["one"], identities=NAMES)
+    pool = CredentialCoordinator(["one"], at_once=1, identities=NAMES)
     held = pool.acquire()
     with pytest.raises(TimeBudgetExceededError):  # real time: a thread sleeps on a lock
         execute_with_resilience_sync(

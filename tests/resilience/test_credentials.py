@@ -86,9 +86,9 @@ def test_a_dead_key_is_retired_and_the_last_one_gives_its_own_error(play, http_e
     play(scenario)
 
 
-def test_fifty_calls_at_once_over_three_keys_never_share_one(play) -> None:
+def test_fifty_calls_at_once_over_three_exclusive_keys_never_share_one(play) -> None:
     async def scenario(lab):
-        keys = coordinator(lab, "a", "b", "c")
+        keys = coordinator(lab, "a", "b", "c", at_once=1)
         busy: set[str] = set()
 
         async def func(ctx):

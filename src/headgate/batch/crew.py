@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .lanes import Lane
     from .run import Run
 
-_RUNG_BY_AN_END = ("retry_budget", "caps", "circuit", "credential", "limiter")
+_RUNG_BY_AN_END = ("retry_budget", "caps", "circuit", "credential", "credential_held", "limiter")
 """What lanes wait for that somebody's answer may bring."""
 
 WRITTEN_BESIDE = 4

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN = 5.0
 """Seconds after which a lane looks whether its credential was freed by somebody else."""
+OF_A_CREDENTIAL = ("credential", "credential_held")
+"""What a lane waits for that its credential alone can end."""
 REFUSED_FOR = 1.0
 """Seconds to wait after a refusal that does not say for how long."""
 
@@ -72,7 +74,7 @@ class Lane:
         if what not in ("rows", "workers"):
             self.opens_at = now + seconds
             run.timekeeper.consider_standstill()
-        await self.bell.wait(min(seconds, LOOK_AGAIN) if what == "credential" else seconds)
+        await self.bell.wait(min(seconds, LOOK_AGAIN) if what in OF_A_CREDENTIAL else seconds)
 
     # ------------------------------------------------------------------ may a row go?
 
@@ -126,7 +128,7 @@ class Lane:
         lease = self._lease()
         if lease is None and self.label is not None:
             permit.abandon()
-            return "credential", LOOK_AGAIN  # in the hands of others
+            return "credential_held", LOOK_AGAIN  # or until a call of this run gives it back
         attempt = self._attempt_at(permit, lease, now)
         if attempt is not None:
             self.waits_for = ""
@@ -231,6 +233,7 @@ class Lane:
             "paused": "paused by an operator",
             "cooldown": "pausing after a rate limit",
             "credential": "its credential rests or is retired",
+            "credential_held": "its credential is in use (at_once)",
             "circuit": "its circuit is open after failures",
             "ramp": "coming back slowly",
             "retry_budget": "the retry budget is spent",

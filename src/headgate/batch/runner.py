@@ -89,7 +89,7 @@ class BatchRunner:
         self.limiter = AdaptiveRateLimiter(clock=self.clock, rng=self.rng) if limiter is None else limiter
         self.limiter.warns_of_silence = False  # every permit is reported; a thousand at once are no silence
         if credentials is not None and not isinstance(credentials, CredentialCoordinator):
-            credentials = CredentialCoordinator(credentials, at_once=None, clock=self.clock)
+            credentials = CredentialCoordinator(credentials, clock=self.clock)
         self.credentials = credentials
         self._given, self._ledger = ledger, ledger if not isinstance(ledger, str) else None
         self.encode = as_line if encode is None and ledger is not None else encode

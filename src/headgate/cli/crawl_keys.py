@@ -31,7 +31,7 @@ def credentials_of(
             origin, _, source = given.partition("=") if is_named else (_only_origin(seeds), "", given)
             found[origin] += credentials_from(source, warn=complain)
         return {
-            origin: (CredentialCoordinator(keys, at_once=None, provider=host_of(origin), store=store), header)
+            origin: (CredentialCoordinator(keys, provider=host_of(origin), store=store), header)
             for origin, keys in found.items()
         }
     except ConfigError as error:

@@ -215,7 +215,7 @@ def build(name: str, keys: list[Credential], address: str | None, budget: float)
                 f"{ENGINE_VARIABLE}."
             )
     if keys:
-        settings["credentials"] = CredentialCoordinator(keys, at_once=None, provider=name, store=FileStore())
+        settings["credentials"] = CredentialCoordinator(keys, provider=name, store=FileStore())
     return kind(resilience_config=ProviderResilienceConfig(time_budget=budget), **settings)
 
 

@@ -137,7 +137,7 @@ def keys_of(
         return None
     try:
         found = [one for source in sources for one in credentials_from(source, warn=complain)]
-        return CredentialCoordinator(found, at_once=None, provider=address.name, store=store)
+        return CredentialCoordinator(found, provider=address.name, store=store)
     except ConfigError as error:
         raise click.UsageError(f"--keys: {error}.") from None
     except StoreError as error:

@@ -1,6 +1,6 @@
 """Which credential goes next, and which must rest: the states of a pool, and nothing else.
 
-    FREE --pick--> HELD --give back----------------------> FREE
+    FREE --pick--> HELD --given back by the last holder--> FREE
                     | rate limited (its whole group), or
                     | quota used up (itself alone)
                     v
@@ -15,6 +15,9 @@ since its call was let out.
 
 The one that was used least recently goes first, but of those whose budget is known only the one with
 the most left is asked for, and one that has nothing left goes after all of which nothing is known.
+
+A pick is shared: others may hold the same one, ``at_once`` of them where that is set. An exclusive
+pick takes only what has no holder, and then nothing else gets it.
 
 What costs time is kept in order, so that picking does not search: the free in the order
 of their use, and the one instant at which anything changes by itself.
@@ -53,7 +56,7 @@ class Pool(Generic[S]):
     def __init__(
         self,
         slots: Iterable[S],
-        at_once: int | None = 1,
+        at_once: int | None = None,
         silent_rest: FixedCooldown | ExponentialCooldown = SILENT_REST,
     ) -> None:
         self.slots: Sequence[S] = tuple(slots)
@@ -86,21 +89,39 @@ class Pool(Generic[S]):
             return None
         slot = None if prefer is None else self.by_label.get(prefer)
         if slot is None or slot not in free:
-            slot = self._next() if self._budgets else next(iter(free))
-        self._uses = slot.used = self._uses + 1
-        if self._budgets:
-            slot.family.budget -= 1.0
-        del free[slot]
-        if slot.holders + 1 != self.at_once:
-            free[slot] = None
+            slot = self._next(free) if self._budgets else next(iter(free))
+        self._count_use(slot)
         slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
         return slot
 
-    def _next(self) -> S:
+    def pick_exclusive(self) -> S | None:
+        """Take the one whose turn it is of those that have no holder; until it is given back it has no other."""
+        idle = [slot for slot in self.free if not slot.holders]
+        if not idle:
+            return None
+        slot = self._next(idle) if self._budgets else idle[0]
+        slot.exclusive = True
+        self._count_use(slot)
+        slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
+        return slot
+
+    def _count_use(self, slot: S) -> None:
+        """It is about to have one holder more."""
+        self._uses = slot.used = self._uses + 1
+        if self._budgets:
+            slot.family.budget -= 1.0
+        del self.free[slot]
+        if not slot.exclusive and slot.holders + 1 != self.at_once:
+            self.free[slot] = None
+
+    def _is_full(self, slot: S) -> bool:
+        return slot.exclusive or slot.holders == self.at_once
+
+    def _next(self, slots: Iterable[S]) -> S:
         """Whose turn it is, where some budgets are known."""
         richest: S | None = None
         unknown: S | None = None
-        for slot in self.free:
+        for slot in slots:
             left = slot.family.budget
             if left == UNKNOWN:
                 unknown = unknown or slot
@@ -117,16 +138,19 @@ class Pool(Generic[S]):
         free = self.free
         if slot in free:
             del free[slot]
-        if slot.holders != self.at_once and not slot.retired and slot not in self.resting:
+        slot.exclusive = slot.exclusive and slot.holders > 0
+        if not self._is_full(slot) and not slot.retired and slot not in self.resting:
             self._uses = slot.used = self._uses + 1
             free[slot] = None
 
     def mend(self) -> None:
         """File everybody anew, by the facts: somebody was interrupted in the middle of a change."""
         self.resting = {slot: None for slot in self.slots if slot.until != NEVER and not slot.retired}
+        for slot in self.slots:
+            slot.exclusive = slot.exclusive and slot.holders > 0
         in_order = sorted(self.slots, key=_by_use)
         self.free = dict.fromkeys(
-            slot for slot in in_order if not slot.retired and slot not in self.resting and slot.holders != self.at_once
+            slot for slot in in_order if not (slot.retired or slot in self.resting or self._is_full(slot))
         )
         self._budgets = True
         self._look_ahead()
@@ -142,7 +166,8 @@ class Pool(Generic[S]):
         if outcome is Outcome.RATE_LIMITED:
             changed = self.limit(slot, signal.retry_after, sent_at, now, use)
         elif outcome is Outcome.QUOTA_EXHAUSTED:
-            told = UNTOLD_RESET if signal.retry_after is None else signal.retry_after
+            told = signal.retry_after
+            told = UNTOLD_RESET if told is None or told != told else told
             changed = self.rest((slot,), told, now, outcome.value)
         elif outcome is Outcome.AUTH or outcome is Outcome.KEY_DEAD:
             changed = self.retire(slot, outcome.value)
@@ -158,7 +183,7 @@ class Pool(Generic[S]):
         Silent refusals of one burst are one event: those that were sent before its rest was over change nothing.
         """
         family = slot.family
-        if told is None:
+        if told is None or told != told:
             if sent_at < family.until:
                 return []
             family.refusals = min(family.refusals + 1, MOST_ESCALATIONS)
@@ -186,7 +211,7 @@ class Pool(Generic[S]):
         for slot in back:
             del self.resting[slot]
             slot.until, slot.reason = NEVER, ""
-            if slot.holders != self.at_once:
+            if not self._is_full(slot):
                 self.free[slot] = None
         for family in self._families if self._budgets else ():
             if family.budget_until <= due:

@@ -28,12 +28,26 @@ class Family:
 class Slot:
     """One credential's place in the pool."""
 
-    __slots__ = ("era", "family", "freed_after", "group", "holders", "label", "reason", "retired", "until", "used")
+    __slots__ = (
+        "era",
+        "exclusive",
+        "family",
+        "freed_after",
+        "group",
+        "holders",
+        "label",
+        "reason",
+        "retired",
+        "until",
+        "used",
+    )
 
     def __init__(self, label: str, group: str | None = None) -> None:
         self.label, self.group = label, group
         self.family = Family()
         self.holders = 0
+        self.exclusive = False
+        """Whether its one holder has it alone."""
         self.until = NEVER
         self.retired = False
         self.reason = ""

@@ -28,10 +28,11 @@ log = logging.getLogger("headgate")
 
 
 class CredentialCoordinator(Following):
-    """Hands out credentials: never one that rests, never one to more than ``at_once`` callers.
+    """Hands out credentials, never one that rests.
 
-    Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own (unless its store is
-    on another machine).
+    Leases share a credential, unless ``at_once`` bounds how many hold it at the same time; ``get_credential`` lends it
+    exclusively. Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own (unless
+    its store is on another machine).
 
         keys = CredentialCoordinator(["sk-...", "sk-..."])
         with keys.lease() as lease:
@@ -42,7 +43,7 @@ class CredentialCoordinator(Following):
         self,
         credentials: Iterable[str | Credential],
         *,
-        at_once: int | None = 1,
+        at_once: int | None = None,
         provider: str = "",
         clock: Clock | None = None,
         store: CredentialStore | str | None = None,
@@ -50,13 +51,15 @@ class CredentialCoordinator(Following):
         cooldown: FixedCooldown | ExponentialCooldown = SILENT_REST,
         identities: Identities | None = None,
     ) -> None:
-        """``at_once``: how many may hold one credential at the same time; None for callers whom a limiter paces anyway.
+        """``at_once``: how many leases may hold one credential at the same time; None for any number.
 
         ``store`` keeps how they stand over a restart and shares it with others: "machine", "redis://..." or an object.
         ``cooldown`` says how long to rest after a refusal that does not; ``identities`` names credentials in
         logs and stores, by default with a random key of this user.
         """
         check("at_once", at_once, at_once is None or is_whole(at_once), f"{WHOLE}, or None for no bound")
+        known = isinstance(cooldown, FixedCooldown | ExponentialCooldown)
+        check("cooldown", cooldown, known, "a FixedCooldown or an ExponentialCooldown")
         super().__init__(labelled(credentials), at_once, provider or "credentials", clock, cooldown)
         self.provider = provider
         self._by_secret = BySecret((key.credential.secret, key) for key in self._pool.slots)
@@ -121,48 +124,53 @@ class CredentialCoordinator(Following):
     # ------------------------------------------------------------------ bare strings
 
     def get_credential(self) -> str | None:
-        """A credential that is free, or None. Give it back with ``release_credential``."""
+        """A credential that has no holder, or None; lent to this caller alone until ``release_credential``."""
         if self._look_at != UNKNOWN:
             self._look_if_due()
         with self._lock:
             self._begin()
-            key = None if self._line else self._pool.pick()
-            if key is not None:
-                key.lent += 1
+            key = None if self._line else self._pool.pick_exclusive()
             self._torn = False
         if self._told or self._left:
             self._after()
         return None if key is None else key.credential.secret
 
-    def release_credential(self, credential: str, *, rate_limited: bool = False, backoff_seconds: float = 0) -> None:
+    def release_credential(
+        self, credential: str, *, rate_limited: bool = False, backoff_seconds: float | None = 0
+    ) -> None:
         """Give a credential back; if it was rate limited, it and its group rest for ``backoff_seconds``.
 
-        A rest that lasts longer already stays. One that nobody holds changes nothing when it is released, which
-        is logged as a warning, but a rate limit is heeded from whoever reports it. An unknown one is a ``ConfigError``.
+        None (or nan) means that the server has not said for how long: then ``cooldown`` does. No rest is longer than
+        31 days, and one that lasts longer already stays. A release of what is not lent changes nothing and is logged
+        as a warning, but a rate limit counts whether it is lent or not. An unknown credential is a ``ConfigError``; so
+        is a backoff that is no number, after the credential has been given back.
         """
-        key = self._by_secret.get(credential)
+        key = self._by_secret.get(credential) if isinstance(credential, str) else None
         if key is None:
             raise ConfigError(f"{self.name}: a credential was released that is not one of these; nothing was changed")
-        seconds = backoff_seconds if rate_limited and backoff_seconds > 0 else 0.0
+        seconds = number(backoff_seconds)
+        rests = rate_limited and not seconds <= 0
         with self._lock:
             now = self._begin()
-            changed = self._pool.limit(key, seconds, now, now) if seconds else []
-            was_lent = key.lent > 0
+            changed = self._pool.limit(key, seconds, now, now) if rests else []
+            was_lent = key.exclusive
             if was_lent:
-                key.lent -= 1
                 key.holders -= 1
                 self._pool.file(key)
             if changed or self._line:
                 self._follow(changed, now)
             self._torn = False
-        if not was_lent and not seconds:
-            log.warning("%s: %s was released but nobody held it; nothing was changed", self.name, key.label)
+        if not was_lent and not rests:
+            log.warning("%s: %s was released but is not lent; nothing was changed", self.name, key.label)
         if self._told or self._left:
             self._after()
+        if rate_limited and backoff_seconds is not None:
+            is_number = isinstance(backoff_seconds, int | float) and not isinstance(backoff_seconds, bool)
+            check("backoff_seconds", backoff_seconds, is_number, "a number of seconds, or None if it is not known")
 
     def get_available_count(self) -> int:
-        """How many are free this instant."""
-        return self._count(lambda: len(self._pool.free))
+        """How many are free this instant: ``get_credential`` could hand them out."""
+        return self._count(lambda: sum(not key.holders for key in self._pool.free))
 
     def get_quarantine_count(self) -> int:
         """How many rest."""

@@ -78,13 +78,11 @@ class Credential:
 class Key(Slot):
     """A credential's place in the pool."""
 
-    __slots__ = ("credential", "lent")
+    __slots__ = ("credential",)
 
     def __init__(self, credential: Credential) -> None:
         super().__init__(credential.label, credential.group)
         self.credential = credential
-        self.lent = 0
-        """How many of its holders have it as a bare string."""
 
 
 class BySecret(dict[str, Key]):

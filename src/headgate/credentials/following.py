@@ -76,7 +76,7 @@ class Following(Handing):
                 kind, key, seconds, reason = self._told.popleft()
             except IndexError:  # another thread was faster
                 break
-            if self._from_others.pop(key, self) is self:
+            if key is not None and self._from_others.pop(key, self) is self:
                 changed[key] = None
             self._telling.tell(kind, key, seconds, reason)
         if changed and self._keeping is not None:

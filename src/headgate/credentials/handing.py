@@ -50,8 +50,8 @@ class Handing(Deciding):
         self.name = name
         self._pool = Pool([Key(credential) for credential in credentials], at_once, cooldown)
         self._line: OrderedDict[Waiter, None] = OrderedDict()
-        self._told: deque[tuple[str, Key, float, str]] = deque()
-        """What happened and was not told yet: kind, who, for how long, why."""
+        self._told: deque[tuple[str, Key | None, float, str]] = deque()
+        """What happened and was not told yet: kind, to which credential or to all, for how long, why."""
         self._look_at = UNKNOWN
         """When to look at the store again."""
 
@@ -189,6 +189,7 @@ class Handing(Deciding):
         """Serve or refuse the waiter at once where that is clear, else give it a place in line."""
         with self._lock:
             now = self._begin()
+            waiter.joined_at = now
             if timeout is not None:
                 waiter.give_up_at = now + timeout
             self._line[waiter] = None
@@ -199,8 +200,18 @@ class Handing(Deciding):
                 self._refuse(waiter, now)
             elif not waiter.settled:
                 waiter.arm(waiter.wake_at)
+                if len(self._line) == 1:
+                    self._tell_of_line(now)
             self._torn = False
         self._after()
+
+    def _tell_of_line(self, now: float) -> None:
+        """A caller has to wait, the first since the line was empty."""
+        pool = self._pool
+        if pool.may_come_any_moment():
+            self._told.append(("credential_pool_exhausted", None, 0.0, "held"))
+        else:
+            self._told.append(("credential_pool_exhausted", None, pool.back_at - now, "resting"))
 
     def _serve(self, now: float) -> None:
         """Hand out what is free, the first in line first, and set the alarm of the one after."""
@@ -213,6 +224,7 @@ class Handing(Deciding):
                     self._fill(lease, head.prefer, now)
                 if lease.key is None:
                     break
+                lease.waited = now - head.joined_at
                 if not head.settle():  # its loop has closed this very moment
                     self._give_back(lease.key, lease)
             line.pop(head, None)
@@ -266,5 +278,5 @@ class Handing(Deciding):
         super()._start_over_in_child()
         self._line.clear()
         for key in self._pool.slots:
-            key.holders = key.lent = 0
+            key.holders = 0
         self._pool.mend()

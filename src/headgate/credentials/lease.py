@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 class Lease:
     """What a caller holds. Its text shows the label, never the secret."""
 
-    __slots__ = ("_handing", "_timeout", "ended", "generation", "key", "since", "use")
+    __slots__ = ("_handing", "_timeout", "ended", "generation", "key", "since", "use", "waited")
 
     def __init__(self, handing: Handing, timeout: float | None = None) -> None:
         self.key: Key | None = None
         self.ended = False
         self.since = 0.0
-        """When it began, on the coordinator's clock."""
+        """When it began, on the coordinator's clock ..."""
+        self.waited = 0.0
+        """... after so many seconds in line."""
         self.use = 0
-        """... and as which use of the pool: an operator's word makes void what is heard of earlier ones."""
+        """As which use of the pool it began: an operator's word makes void what is heard of earlier ones."""
         self.generation = handing.generation
         self._handing = handing
         self._timeout = timeout

@@ -13,6 +13,11 @@ from .credential import Key
 
 log = logging.getLogger("headgate")
 
+IN_USE = (
+    "%s: every key is in use, so calls wait for one. Keys are shared unless at_once= bounds it or get_credential() "
+    "lends one exclusively; raise or drop at_once, use lease(), or add keys."
+)
+
 _DOES = {"credential_rested": "rests", "credential_back": "is back", "credential_retired": "is retired"}
 
 
@@ -30,6 +35,7 @@ class Telling:
         self._name, self._provider, self._clock = name, provider, clock
         self.listener = listener
         self._identities = identities
+        self._warned_of_use = False
 
     @property
     def identities(self) -> Identities:
@@ -41,13 +47,25 @@ class Telling:
         """The six digits by which people tell it from others."""
         return self.identities.of(key.credential.secret)[:SHOWN_DIGITS]
 
-    def tell(self, kind: str, key: Key, seconds: float, reason: str) -> None:
+    def tell(self, kind: str, key: Key | None, seconds: float, reason: str) -> None:
+        if key is None:
+            self._log_wait(seconds, reason)
+            self.pass_on(kind, reason, None, seconds)
+            return
         level = logging.WARNING if kind == "credential_retired" else logging.INFO
         if log.isEnabledFor(level):
             how_long = f" for {span(seconds)}" if seconds else ""
             why = f" ({reason})" if reason else ""
             log.log(level, "%s: %s [%s] %s%s%s", self._name, key.label, self.shown(key), _DOES[kind], how_long, why)
         self.pass_on(kind, reason, key.label, seconds)
+
+    def _log_wait(self, seconds: float, reason: str) -> None:
+        """A caller waits for a key. That all are in use may be so all the time: it is warned of once."""
+        if reason != "held":
+            log.info("%s: calls wait until a key is back, in %s", self._name, span(seconds))
+        else:
+            log.log(logging.DEBUG if self._warned_of_use else logging.WARNING, IN_USE, self._name)
+            self._warned_of_use = True
 
     def pass_on(self, kind: str, reason: str, label: str | None = None, seconds: float = 0.0) -> None:
         if self.listener is None:

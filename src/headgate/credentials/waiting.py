@@ -37,13 +37,14 @@ class Ticking(Protocol):
 class Waiter:
     """One caller in line, with the lease it will have."""
 
-    __slots__ = ("give_up_at", "home", "lease", "prefer", "refusal", "settled", "source", "wake_at")
+    __slots__ = ("give_up_at", "home", "joined_at", "lease", "prefer", "refusal", "settled", "source", "wake_at")
 
     def __init__(self, source: Ticking, lease: Lease, prefer: str | None) -> None:
         self.source = source
         self.lease = lease
         self.prefer = prefer
         self.home = threading.get_ident()
+        self.joined_at = 0.0
         self.give_up_at = self.wake_at = UNKNOWN
         self.refusal: Exception | None = None
         self.settled = False

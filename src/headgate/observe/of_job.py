@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ..batch.job import Job
+from ..batch.lanes import OF_A_CREDENTIAL
 from ..batch.ledger import Counts, RowState
 from ..batch.report import BatchReport
 from ..batch.runner import BatchRunner
@@ -165,7 +166,7 @@ def name_of(lane: LaneStanding) -> str:
 
 def _wait(lane: LaneStanding, words: str, held: float, behind: int) -> WaitLine:
     """``held``: seconds for which the limiter lets nothing start."""
-    key = "" if lane.waits_for == "credential" else redact(lane.gate_key)
+    key = "" if lane.waits_for in OF_A_CREDENTIAL else redact(lane.gate_key)
     seconds = lane.opens_in or held or None
     return WaitLine(scope=name_of(lane), sentence=words, behind=behind, seconds=seconds, key=key)
 
@@ -182,7 +183,7 @@ def outlook(lane: LaneStanding, credentials: States) -> int:
 
 def sentence(lane: LaneStanding, credentials: States) -> str:
     state = None if lane.credential is None else credentials.get(lane.credential)
-    if lane.waits_for == "credential" and state is not None:
+    if lane.waits_for in OF_A_CREDENTIAL and state is not None:
         return f"{name_of(lane)} {standing(state)}"
     return in_a_sentence(name_of(lane), lane.reason)
 

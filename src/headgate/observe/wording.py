@@ -36,6 +36,8 @@ ROUTINE = frozenset(
         "robots",
         "sitemap",
         "rate_limit_wait",
+        "credential_wait",
+        "credential_pool_exhausted",
         "retry_attempt",
         "request_success",
     ]

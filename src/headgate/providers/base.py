@@ -230,7 +230,7 @@ class SearchProvider(ABC):
 
     def _only(self, api_key: str) -> Credentials:
         """A pool of one, so that a key whose quota is used up is not asked again before its time."""
-        return CredentialCoordinator([Credential("key-1", api_key)], at_once=None, provider=self.name)
+        return CredentialCoordinator([Credential("key-1", api_key)], provider=self.name)
 
     @asynccontextmanager
     async def _session_for_search(self) -> AsyncIterator[aiohttp.ClientSession]:

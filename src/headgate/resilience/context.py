@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Lease(Protocol):
     """A credential in use. It ends once: by ``report`` or by ``release``.
 
-    It may have ``is_void``: whether it should not be used after all, so that another is asked for; and ``group``:
-    those with whom it shares its limits, and so its pace.
+    It may have ``is_void``: whether it should not be used after all, so that another is asked for; ``group``:
+    those with whom it shares its limits, and so its pace; and ``waited``: seconds in line for it.
     """
 
     @property

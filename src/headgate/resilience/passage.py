@@ -18,7 +18,7 @@ from ..limiter.permit import Permit
 from ..limiter.watching import About, around
 from ..retry import Course
 from .context import Lease
-from .story import tell_wait
+from .story import tell_credential_wait, tell_wait
 from .terms import Terms
 
 
@@ -89,6 +89,8 @@ class Passage(Terms):
             if self._is_void():
                 raise NoCredentialError(self.target.name, "the credential has to rest since the wait for a permit")
             self.label = self.lease.label
+            if (waited := getattr(self.lease, "waited", 0.0)) > 0.0:
+                tell_credential_wait(self, waited)
         if permit is not None:
             if self._course is None:
                 self.target.sent(permit.sent_at)

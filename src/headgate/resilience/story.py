@@ -1,6 +1,6 @@
 """What a call tells those who listen: every wait and retry, and exactly one last word.
 
-    rate_limit_wait*  retry_attempt*  then one of  request_success | request_failure | budget_exceeded
+    credential_wait*  rate_limit_wait*  retry_attempt*  then one of  request_success | request_failure | budget_exceeded
 
 Events carry kinds of errors, never their messages: those may hold anything.
 """
@@ -26,6 +26,10 @@ _REFUSALS = (
 
 def tell_wait(call: Passage, waited: float) -> None:
     _tell(call, "rate_limit_wait", wait_ms=round(waited * 1e3))
+
+
+def tell_credential_wait(call: Passage, waited: float) -> None:
+    _tell(call, "credential_wait", wait_ms=round(waited * 1e3))
 
 
 def tell_retry(call: Call, wait: float) -> None:

@@ -81,7 +81,6 @@ class Trial:
         self._books = {book.label: book for book in self.keys}
         self._coordinator = CredentialCoordinator(
             credentials,
-            at_once=None,
             provider=PROVIDER,
             on_event=self._hear,
             identities=Identities(b"a trial's keys are no secrets"),

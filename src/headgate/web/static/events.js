@@ -9,11 +9,11 @@ const MOST_KINDS = 40;
 const TONES = {
   refused: "bad", circuit_changed: "bad", circuit_open: "bad", circuit_state_change: "bad", cannot_learn: "bad", item_dead: "bad", item_lost: "bad", failed: "bad",
   credential_retired: "bad", store_failed: "bad", store_lost: "bad", request_failure: "bad", budget_exceeded: "bad", caps_reached: "bad", all_providers_circuit_open: "bad",
-  held: "warn", credential_rested: "warn", rate_limit_wait: "warn", retry_attempt: "warn", item_parked: "warn", item_failed: "warn", put_off: "warn",
+  held: "warn", credential_rested: "warn", rate_limit_wait: "warn", credential_wait: "warn", credential_pool_exhausted: "warn", retry_attempt: "warn", item_parked: "warn", item_failed: "warn", put_off: "warn",
   rate_changed: "busy", item_done: "good", page: "good", request_success: "good", credential_back: "good",
 };
 /** What happens all the time. */
-const ROUTINE = new Set(["rate_changed", "refused", "key_evicted", "item_done", "item_parked", "item_failed", "call", "page", "sent_on", "put_off", "robots", "sitemap", "rate_limit_wait", "retry_attempt", "request_success"]);
+const ROUTINE = new Set(["rate_changed", "refused", "key_evicted", "item_done", "item_parked", "item_failed", "call", "page", "sent_on", "put_off", "robots", "sitemap", "rate_limit_wait", "credential_wait", "credential_pool_exhausted", "retry_attempt", "request_success"]);
 const WORTH_A_LOOK = "*";
 const [list, sum, kindChoice, filter, hold] = ["events-list", "events-sum", "events-kind", "events-filter", "events-hold"].map(byId);
 const kinds = new Set();

@@ -5,11 +5,12 @@
 
 The lock is held while deciding, never while the function runs, and a healthy call does not
 even take it. Half-open lets exactly ``half_open_probes`` calls through at a time; everybody else is
-refused at once with ``CircuitOpenError``.
+refused at once with ``CircuitOpenError``. Changes are logged (``headgate.breaker``, at INFO).
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
@@ -21,6 +22,8 @@ from .core.breaker import Breaker, BreakerPolicy
 from .core.decision import CircuitState, Outcome
 from .errors import CircuitOpenError, Refused
 from .hooks import ask
+
+log = logging.getLogger("headgate.breaker")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,10 +124,14 @@ class CircuitBreaker:
             if refusal is not None:
                 retry_after = None if refusal.retry_at is None else max(0.0, refusal.retry_at - now)
                 raise CircuitOpenError(self.name, refusal.reason, retry_after)
+            changed = False
             if self._core.state is not CLOSED:
                 self._newest += 1
-                self._core.admit(self._newest, now)
-            return self._newest
+                changed = self._core.admit(self._newest, now)
+            number, state = self._newest, self._core.state
+        if changed:
+            self._log_change(state)
+        return number
 
     def _failed(self, number: int, error: BaseException) -> None:
         outcome = Outcome.ABANDONED  # cancelled, interrupted, never sent or unclear: says nothing about the target
@@ -138,8 +145,13 @@ class CircuitBreaker:
     def _ended(self, number: int, outcome: Outcome) -> None:
         now = self._now()
         with self._lock:
-            if self._core.record(number, outcome, now, self._newest):
-                self._newest += 1
+            changed, state = self._core.record(number, outcome, now, self._newest), self._core.state
+            self._newest += changed
+        if changed:
+            self._log_change(state)
+
+    def _log_change(self, state: CircuitState) -> None:
+        log.info("%s circuit_changed: %s", self.name, state.value, extra={"event": "circuit_changed"})
 
     def __repr__(self) -> str:
         return f"<CircuitBreaker {self.name!r} {self.state.value}>"

@@ -9,11 +9,13 @@
         limiter.record_result(run(jobs.pop()))   # errors slow it down
 
 The ramp itself is pure and lives in the core. This class adds what it lacks: a clock
-for callers who do not pass ``now``, a lock, and a memory that outlives the process.
+for callers who do not pass ``now``, a lock, a memory that outlives the process, and a line in the log
+(``headgate.recovery``, at INFO) when the ramp begins, is cut, recovers or ends.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from math import isfinite
@@ -21,6 +23,8 @@ from threading import RLock
 from typing import Any
 
 from .core.ramp import BACKOFF, CAPACITY, SMALLEST_MULTIPLIER, Ramp
+
+log = logging.getLogger("headgate.recovery")
 
 _CONFIG = ("initial_rate", "target_rate", "ramp_duration", "error_threshold", "error_window")
 _PROGRESS = ("recovery_started_at", "tokens", "refilled_at", "rate_multiplier", "backoff_until")
@@ -38,20 +42,27 @@ class RecoveryRateLimiter(Ramp):
     ``results`` are plain attributes.
     """
 
-    __slots__ = ("_lock", "_monotonic_to_wall")
+    __slots__ = ("_is_ramping", "_lock", "_monotonic_to_wall")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._is_ramping = False
+        """Whether the log says that the ramp limits."""
         self._lock = RLock()  # re-entrant, since the ramp's methods call one another
         self._monotonic_to_wall = time.time() - time.monotonic()
 
     def start_recovery_period(self, now: float | None = None) -> None:
         with self._lock:
             super().start_recovery_period(self._instant(now))
+            self._is_ramping = True
+        self._log("ramp_started", self.initial_rate)
 
     def end_recovery_period(self) -> None:
         with self._lock:
             super().end_recovery_period()
+            has_ended, self._is_ramping = self._is_ramping, False
+        if has_ended:
+            self._log("ramp_ended", self.target_rate)
 
     def is_in_recovery_period(self, now: float | None = None) -> bool:
         with self._lock:
@@ -63,11 +74,23 @@ class RecoveryRateLimiter(Ramp):
 
     def should_wait(self, now: float | None = None) -> float:
         with self._lock:
-            return super().should_wait(self._instant(now))
+            now = self._instant(now)
+            wait = super().should_wait(now)
+            has_ended = self._has_ended(now)
+        if has_ended:
+            self._log("ramp_ended", self.target_rate)
+        return wait
 
     def record_result(self, success: bool, now: float | None = None) -> None:
         with self._lock:
-            super().record_result(success, self._instant(now))
+            now = self._instant(now)
+            before = self.rate_multiplier
+            super().record_result(success, now)
+            after, rate, has_ended = self.rate_multiplier, super().current_rate(now), self._has_ended(now)
+        if after != before:
+            self._log("ramp_cut" if after < before else "ramp_recovered", rate)
+        if has_ended:
+            self._log("ramp_ended", self.target_rate)
 
     def error_rate(self, now: float | None = None) -> float:
         with self._lock:
@@ -93,12 +116,23 @@ class RecoveryRateLimiter(Ramp):
         limiter = cls(**{name: state[name] for name in _CONFIG})
         now = limiter._instant(now)
         if state["recovery_started_at"]:
-            limiter.start_recovery_period(min(state["recovery_started_at"], now))
+            Ramp.start_recovery_period(limiter, min(state["recovery_started_at"], now))
+            limiter._is_ramping = True
         limiter.refilled_at = min(state["refilled_at"], now)
         limiter.backoff_until = min(state["backoff_until"], now + BACKOFF)
         limiter.tokens = min(max(state["tokens"], 0.0), CAPACITY)
         limiter.rate_multiplier = min(max(state["rate_multiplier"], SMALLEST_MULTIPLIER), 1.0)
         return limiter
+
+    def _has_ended(self, now: float) -> bool:
+        """Whether the ramp has ended since it was last looked at."""
+        if not self._is_ramping or super().is_in_recovery_period(now):
+            return False
+        self._is_ramping = False
+        return True
+
+    def _log(self, event: str, rate: float) -> None:
+        log.info("%s: %.3g calls/s", event, rate, extra={"event": event})
 
     def _instant(self, now: float | None) -> float:
         return self._monotonic_to_wall + time.monotonic() if now is None else now

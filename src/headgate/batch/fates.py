@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from .ledger import RowState
 
 if TYPE_CHECKING:
     from .run import Run
+
+log = logging.getLogger("headgate.batch")
 
 REFUSED_FOR = 1.0
 """Seconds after which a row is tried again that a gate inside of its worker has refused without saying for how long."""
@@ -167,6 +170,10 @@ class Fates:
         run.report.note_final(state, reason, item.totals()[2], item.called if state is RowState.DEAD else "")
         if state is RowState.DEAD and run.report.is_hopeless(run.config.hopeless_after):
             run.stop(f"hopeless: {reason}")
+        if state is RowState.DEAD:
+            code = reason.partition(":")[0]  # what follows may quote the server
+            facts = {"event": EVENTS[state], "reason": code}
+            log.warning("%s row %d is dead: %s", item.key, item.index + 1, code, extra=facts)
         if run.runner.on_event is not None:
             run.telling.tell_end(EVENTS[state], item, reason)
         self._leaves(item)

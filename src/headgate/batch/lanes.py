@@ -192,6 +192,7 @@ class Lane:
             if lease is not None:
                 lease.release()
             return None
+        run.pauses.resumed(self, now)
         item.place, item.put_aside = "", False
         self._note_waits(item, permit, now)
         if item.parked:

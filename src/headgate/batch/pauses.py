@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .lanes import Lane
 
 log = logging.getLogger("headgate")
+row_log = logging.getLogger("headgate.batch")
 
 MOST_SCOPES = 10_000
 """Scopes whose pauses are remembered; beyond, those that pause no longer are forgotten."""
@@ -56,6 +57,8 @@ class Pauses:
         """When the ramp is to begin: the end of the last pause. NEVER if it has begun."""
         self.changed = False
         """Whether there is something new to remember."""
+        self._begun: set[Cooldown] = set()
+        """Pauses of which no row has gone back yet."""
 
     def of(self, key: str, gate_key: str) -> Cooldown:
         """The cooldown that holds for a lane."""
@@ -65,6 +68,7 @@ class Pauses:
             if len(self._by_scope) >= MOST_SCOPES:
                 now = self._clock.now()
                 self._by_scope = {name: one for name, one in self._by_scope.items() if one.holds(now)}
+                self._begun.intersection_update(self._by_scope.values())
             cooldown = self._by_scope[scope] = Cooldown(self._config.cooldown)  # type: ignore[arg-type]
         return cooldown
 
@@ -102,8 +106,18 @@ class Pauses:
             if self.ramp is not None:
                 self._ramp_from = cooldown.until
         if longer or always:
+            self._begun.add(cooldown)
             seconds = max(0.0, cooldown.until - now)
             self._tell(kind, lane.gate_key, seconds=seconds, counters=self._report.rate_limits())
+
+    def resumed(self, lane: Lane, now: float) -> None:
+        """A row leaves by this lane. If it is the first after a pause, the rows that it held are on their way."""
+        if lane.pause in self._begun and not lane.pause.holds(now):
+            self._begun.discard(lane.pause)
+            report = self._report
+            rows = report.rate_limited_items_stored - report.rate_limited_items_redistributed
+            row_log.info("%s cooldown_ended: %d rows go back", lane.gate_key, rows, extra={"event": "rows_back"})
+            self._tell("cooldown_ended", lane.gate_key, counters=report.rate_limits())
 
     # ------------------------------------------------------------------ the slow ramp
 

@@ -21,8 +21,8 @@ class BatchEvent:
     at: float
     """On the runner's clock."""
     kind: str
-    """cooldown_started, cooldown_extended, item_parked, item_failed, item_done, item_dead, item_lost, ramp_started,
-    circuit_open, caps_reached or stopped."""
+    """cooldown_started, cooldown_extended, cooldown_ended, item_parked, item_failed, item_done, item_dead, item_lost,
+    ramp_started, circuit_open, caps_reached or stopped."""
     key: str = ""
     """The gate key, with the credential's label behind it where there is one."""
     index: int | None = None

@@ -128,10 +128,11 @@ def execute(arguments: Sequence[str] | None = None) -> int:
 
 
 class Sentences(logging.Handler):
-    """What the library would log is told as everything else is."""
+    """What the library would log is told as everything else is; events are a command's own to show."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        complain(f"{record.getMessage()}.")
+        if not hasattr(record, "event"):
+            complain(f"{record.getMessage()}.")
 
 
 def run_command(arguments: Sequence[str] | None) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from .breaker import Breaker
 from .bucket import CATCH_UP, Buckets
-from .comeback import Comeback
+from .comeback import Comeback, after_outage, gentler
 from .cooldown import Cooldown
 from .costs import NOTHING, costs_of, requests_of
 from .decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
@@ -175,9 +175,16 @@ class Asking(Pace):
         if self.watches_sends:
             self.controller.on_send(ticket, now)
         self.flight.out[self.seq] = now
-        self.breaker.admit(self.seq, now)
+        if self.breaker.admit(self.seq, now):
+            self.circuit_changed(now)
         self.follow(now)
         return ticket
+
+    def circuit_changed(self, now: float) -> None:
+        """The circuit has opened, half-opened or closed. After an outage calls come back by a ramp."""
+        if self.breaker.state is CircuitState.CLOSED:
+            self.comeback = gentler(self.comeback, after_outage(now - self.breaker.sick_since, now))
+            self.tokens = min(self.tokens, 1.0)
 
     def end_of_line(self, now: float) -> None:
         """The last waiter was served."""

@@ -92,15 +92,17 @@ class Breaker:
             return None
         return Refuse("probe_in_flight", "circuit half open; waiting for the probe's answer")
 
-    def admit(self, number: int, now: float) -> None:
-        """Let a call pass that was not refused. Takes a probe slot unless closed."""
+    def admit(self, number: int, now: float) -> bool:
+        """Let a call pass that was not refused. Takes a probe slot unless closed. True if that changed the state."""
         if self.state is CLOSED:
-            return
-        if self.state is OPEN:
+            return False
+        was_open = self.state is OPEN
+        if was_open:
             self._enter(HALF_OPEN, number - 1)
         for lost in self._lost(now):
             del self.probes[lost]
         self.probes[number] = now
+        return was_open
 
     def state_at(self, now: float) -> CircuitState:
         """What an onlooker sees; looking takes no probe slot."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from .asking import FIRST_CHECK, Asking
-from .comeback import Comeback, after_outage, after_pause, gentler
+from .comeback import Comeback, after_pause, gentler
 from .cooldown import Cooldown
 from .costs import costs_of, requests_of
 from .decision import CircuitState, Outcome
@@ -85,9 +85,8 @@ class Gate(Asking):
             self.latency.add(latency)
             if self.cooldown is not None:
                 self.cooldown.cleared(ticket.sent_at)
-        if self.breaker.record(ticket.seq, outcome, now, self.seq) and self.breaker.state is CircuitState.CLOSED:
-            self.comeback = gentler(self.comeback, after_outage(now - self.breaker.sick_since, now))
-            self.tokens = min(self.tokens, 1.0)
+        if self.breaker.record(ticket.seq, outcome, now, self.seq):
+            self.circuit_changed(now)
         if outcome is not OK:
             if outcome in _RESTING:
                 self._pause(ticket, signal, now, draw)

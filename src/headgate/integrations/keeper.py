@@ -47,21 +47,14 @@ class Keeper(ProviderResilienceManager):
         clock = limiter.clock if limiter is not None and clock is None else clock
         super().__init__(clock=clock, rng=rng, on_event=on_event)
 
-    def reset_for_testing(self) -> None:
-        self._targets = {}
-        self._by_key = {}
+    def _new_limiter(self) -> AdaptiveRateLimiter:
         if self._given is not None:
-            self.limiter = self._given
-            return
-        self.limiter = AdaptiveRateLimiter(
-            self._config,
-            clock=self.clock,
-            rng=self.rng,
-            on_event=None if self.on_event is None else self._heard,
-            for_key=self._config_of,
-            store=self._store,
+            return self._given
+        limiter = AdaptiveRateLimiter(
+            self._config, clock=self.clock, rng=self.rng, for_key=self._config_of, store=self._store
         )
-        self.limiter.warns_of_silence = False
+        limiter.warns_of_silence = False
+        return limiter
 
     def counts(self, key: str) -> bool:
         """Whether more than requests is limited there, so that it is worth knowing what a request takes."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..core.decision import UNKNOWN, Outcome, Refuse, Wait
+from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait
 from ..core.gate import Gate
 from ..core.gate_policy import GatePolicy
 from ..core.signal import Limit, Signal
@@ -28,7 +28,19 @@ _REFUSED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED)
 class KeyGate(Gate):
     """The gate of one key, with its name, its limiter and the line in front of it."""
 
-    __slots__ = ("_own_policy", "ceiling", "failed", "heard", "key", "limiter", "line", "refused", "used_at")
+    __slots__ = (
+        "_own_policy",
+        "ceiling",
+        "circuit_told",
+        "failed",
+        "heard",
+        "key",
+        "limiter",
+        "line",
+        "pause_told",
+        "refused",
+        "used_at",
+    )
     learns = True
     members = 0
     """Who shares its quota; nobody, unless it lies in a store."""
@@ -36,6 +48,8 @@ class KeyGate(Gate):
     def __init__(self, key: str, limiter: Serving, policy: GatePolicy, now: float) -> None:
         self.ceiling: float | None = None
         """Calls a second that an operator allows at most."""
+        self.circuit_told, self.pause_told = CircuitState.CLOSED, NEVER
+        """The circuit, and the end of the pause that holds, as the log has them."""
         super().__init__(policy, Permit, LongPermit)
         self.key = key
         self.used_at = now
@@ -57,6 +71,20 @@ class KeyGate(Gate):
             self.refused += 1
         elif outcome is not Outcome.OK:
             self.failed += 1
+
+    def circuit_changed(self, now: float) -> None:
+        super().circuit_changed(now)
+        self.limiter.tell.note_state(self, now)
+
+    def reopen(self, now: float) -> None:
+        super().reopen(now)
+        if self.pause_told != NEVER:
+            self.limiter.tell.note_state(self, now)
+
+    @property
+    def paused_until(self) -> float:
+        """The end of the last pause that was asked for, by the server or by an operator."""
+        return NEVER if self.cooldown is None else self.cooldown.until
 
     def limit(self, ceiling: float | None, now: float) -> None:
         """An operator's word: no more than this; None lifts it."""

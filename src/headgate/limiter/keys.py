@@ -132,6 +132,7 @@ class Keys:
             return
         fresh = self._gate(key, config, now)
         fresh.breaker, moved.breaker = moved.breaker, Breaker(self._policy(self.for_key(pace_key)).breaker)
+        fresh.circuit_told, moved.circuit_told = moved.circuit_told, fresh.circuit_told
         fresh.seq = moved.seq  # a circuit knows its calls by their numbers
         fresh.check_at = max(fresh.check_at, fresh.seq + 1)
         moved.key = pace_key

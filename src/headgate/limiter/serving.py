@@ -298,6 +298,8 @@ class Serving:
                 if signal is not _OK:
                     self._again += signal.outcome in AGAIN
                     gate.note(signal)
+                    if signal.outcome is not Outcome.OK:
+                        self.tell.note_state(gate, now)
                 if cost is not None:
                     gate.settle(permit, cost if isinstance(cost, Mapping) else {"requests": cost})
                 ended = is_call
@@ -310,7 +312,7 @@ class Serving:
         if self.tell.is_watched:
             if ended and self.tell.watchers:
                 self.tell.called(asked, gate.key, signal, latency, now, answer, draw)
-            if self.tell.news:
+            if self.tell.news or self.tell.states:
                 self.tell.flush()
 
     def drop(self, permit: Permit, *, sent: bool) -> None:

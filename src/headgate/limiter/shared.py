@@ -120,6 +120,10 @@ class SharedGate(VisitingGate):
         opens_at = Gate.look(self)[2] if self.alone else self.held_until
         return self.rate, self.breaker.state, opens_at
 
+    @property
+    def paused_until(self) -> float:
+        return super().paused_until if self.alone else self.held_until
+
     def idle_from(self, now: float) -> float:
         return (Gate if self.alone else NumberedGate).idle_from(self, now)
 

@@ -45,6 +45,13 @@ class ProviderStatus:
     """Why a call would wait or be refused now, in one sentence; empty if it would not."""
 
 
+class _ResetForTesting:
+    """``manager.reset_for_testing()`` forgets every provider; on the class, the shared manager is replaced."""
+
+    def __get__(self, manager: ProviderResilienceManager | None, owner: type) -> Callable[[], None]:
+        return reset_resilience_manager_for_testing if manager is None else manager._begin
+
+
 class ProviderResilienceManager:
     """Knows every provider of this process. Safe for threads and for asyncio at once, bound to no event loop."""
 
@@ -60,20 +67,23 @@ class ProviderResilienceManager:
         self._ids = random.Random(self.rng.getrandbits(64))
         """Apart, so that whoever asks for the id of a call does not change what is drawn for others."""
         self.on_event = on_event
+        """Called with each event; may be changed at any time."""
         self._lock = threading.Lock()
-        self.reset_for_testing()
+        self._begin()
 
-    def reset_for_testing(self) -> None:
-        """Forget every provider: what was learned, which circuits are open, how often was retried."""
+    reset_for_testing = _ResetForTesting()
+
+    def _begin(self) -> None:
+        """Know no provider: nothing is learned, no circuit is open, nothing was retried."""
         self._targets: dict[str, Target] = {}
         self._by_key: dict[str, Target] = {}
-        self.limiter = AdaptiveRateLimiter(
-            clock=self.clock,
-            rng=self.rng,
-            on_event=None if self.on_event is None else self._heard,
-            for_key=self._config_of,
-        )
-        self.limiter.warns_of_silence = False  # every permit is reported; twenty at once are no silence
+        self.limiter = self._new_limiter()
+        self.limiter.tell.also_circuits(self._heard)
+
+    def _new_limiter(self) -> AdaptiveRateLimiter:
+        limiter = AdaptiveRateLimiter(clock=self.clock, rng=self.rng, for_key=self._config_of)
+        limiter.warns_of_silence = False  # every permit is reported; twenty at once are no silence
+        return limiter
 
     # ------------------------------------------------------------------ looking
 
@@ -156,7 +166,7 @@ class ProviderResilienceManager:
 
     def _heard(self, event: Event) -> None:
         target = self._by_key.get(event.key)
-        if event.kind == "circuit_changed" and target is not None:
+        if target is not None:
             self.tell("circuit_state_change", target.name, breaker_state=event.state)
 
 

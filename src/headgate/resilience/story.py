@@ -2,11 +2,13 @@
 
     credential_wait*  rate_limit_wait*  retry_attempt*  then one of  request_success | request_failure | budget_exceeded
 
-Events carry kinds of errors, never their messages: those may hold anything.
+Events carry kinds of errors, never their messages: those may hold anything. A call that was sent and failed for good
+is logged too (``headgate.resilience``, at WARNING), whether anybody listens or not.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from ..core.decision import UNKNOWN, Outcome
@@ -15,6 +17,8 @@ from ..errors import CircuitOpenError, NoCredentialError, Refused, TimeBudgetExc
 if TYPE_CHECKING:
     from .call import Call
     from .passage import Passage
+
+log = logging.getLogger("headgate.resilience")
 
 _REFUSALS = (
     (CircuitOpenError, "circuit_open"),
@@ -45,17 +49,23 @@ def tell_success(call: Call) -> None:
 
 def tell_failure(call: Call, error: BaseException | None = None) -> None:
     """The last word about a call that did not succeed; without an error, it ended with an answer that is one."""
-    if call.manager.on_event is None:
-        return
     facts, event_type = _classified(call), "request_failure"
+    is_sent = call.verdict is not None
     if isinstance(error, TimeBudgetExceededError):
         event_type = "budget_exceeded"
+        is_sent = error.sent
     elif isinstance(error, Refused):
         word = next(word for kind, word in _REFUSALS if isinstance(error, kind))
         facts = {"error_type": word, "error_classification": "refused"}
+        is_sent = error.sent
     elif error is not None and not isinstance(error, Exception):
         facts = {"error_type": "cancelled", "error_classification": Outcome.ABANDONED.value}
-    _tell(call, event_type, breaker_state=_circuit(call), **facts)
+        is_sent = False
+    if is_sent:
+        said = f"{facts.get('error_type', 'unknown')}, attempt {call.attempt} of {call.max_attempts}"
+        log.warning("%s %s: %s", call.target.name, event_type, said, extra={"event": event_type, **facts})
+    if call.manager.on_event is not None:
+        _tell(call, event_type, breaker_state=_circuit(call), **facts)
 
 
 def tell_left(call: Call, error: BaseException | None) -> None:

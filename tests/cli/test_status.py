@@ -128,6 +128,8 @@ class TestFinding:
 
     def test_what_is_no_ledger_is_told(self, headgate, tmp_path):
         (tmp_path / "out.jsonl").write_text("{}\n" * 1000)
+        assert headgate("status", tmp_path / "out.jsonl").code == 2
+        (tmp_path / "out.jsonl.ledger").write_text("{}\n" * 1000)
         said = headgate("status", tmp_path / "out.jsonl")
         assert said.code == 3
         assert "is not a ledger: it holds something else" in said.err

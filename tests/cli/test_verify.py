@@ -81,6 +81,7 @@ class TestSound:
             "written": 3,
             "output_lines": 3,
             "findings": [],
+            "problems": [],
         }
         assert fields["input"] == fields["done"] + fields["dead"] + fields["open"]
 
@@ -90,7 +91,7 @@ class TestSound:
         assert said.code == 0
         assert said.out.startswith("5 rows read so far; the input was not looked at: 3 done + 1 dead + 1 open.")
 
-    def test_what_stands_behind_the_checkpoint_is_for_the_next_run_to_cut_off(self, headgate, batch):
+    def test_a_line_of_ours_that_a_crash_has_torn_is_for_the_next_run_to_write_again(self, headgate, batch):
         with batch.output.open("ab") as file:
             file.write(b'{"custom_id": "ro')
         assert headgate("verify", batch.output).code == 0
@@ -141,7 +142,7 @@ class TestNotSound:
         batch.output.write_bytes(content[: len(content) // 3])
         said = self.said_of(headgate, batch)
         assert f"the output has {len(content) // 3} bytes, but {len(content)} were written to it" in said
-        assert "the output ends early at line 2" in said
+        assert "the line of row 2 and those of 1 others is missing in the output" in said
 
     def test_an_output_that_is_gone(self, headgate, batch):
         batch.output.unlink()

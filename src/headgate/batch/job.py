@@ -113,7 +113,7 @@ class Job:
     async def run(self) -> JobReport:
         """Work until every row is final or something stops it; ``report.stopped`` says what. What cannot even begin
         raises ``LedgerError``, ``OutputError`` or ``InputError``. Cancelling it stops at once; nothing is lost."""
-        report = self.report
+        report, begun = self.report, False
         if (deadline := self.config.deadline) is not None:
             over = f"deadline: {span(deadline)} are over"
             timer = asyncio.get_running_loop().call_later(deadline, lambda: self.stop(over, now=True))
@@ -125,7 +125,7 @@ class Job:
             run_id = await self.book.settle(RUN_ID, secrets.token_hex(16))
             self.target = Target(config, prices=self.prices, run_id=run_id)
             await self.book.note(COMMAND, self.command)
-            self.began = True
+            self.began = begun = True
             writing = asyncio.create_task(self._write())
             watching = asyncio.create_task(self._watch())
             try:
@@ -148,7 +148,7 @@ class Job:
                 timer.cancel()
             self.began = False
             self._scribe.close()
-            await self.book.close()
+            await self.book.close(unused=not begun)
         return report
 
     def stop(self, reason: str = "stopped", *, now: bool = False) -> None:

@@ -2,17 +2,24 @@
 
     take the role ─> cut the file back to the checkpoint ─> [ final rows ─> file ─> disk ─> checkpoint ] ...
 
-What is in the ledger and not yet in the file is written again by whoever comes next, so a process may end at any
-moment. A file that is gone is written anew from its first line.
+What is in the ledger and not yet in the file is written by the next process that takes the role, so a process may end
+at any moment. A file that is gone is written anew from its first line.
+
+A crash leaves lines behind the checkpoint, the last of them torn. They are cut off only where the ledger would write
+the very same bytes again, or where the whole file is the one that ``headgate retry`` has replaced. Anything else there
+is the user's: the run refuses to begin, and the file stays as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import stat
+from hashlib import blake2b
+from typing import IO, cast
 
-from .formats import OutputFile
-from .formats.compression import Compression
+from .formats import OutputError, OutputFile
+from .formats.compression import Compression, is_damage, unpacked
 from .formats.writing import STDOUT
 from .ledger import Ledger, Written
 from .steps import Pass
@@ -24,6 +31,9 @@ PACK_EVERY = 5.0
 """... and where each is a member of a packed file, which should not be too small."""
 ASK_EVERY = 1.0
 """Seconds after which one without the role asks whether it is free."""
+REPLACED = "replaced_output"
+"""The ledger's note of an output that is to be written anew: its fingerprint as it stands until then."""
+CHUNK = 1 << 20
 
 
 class Scribe:
@@ -43,10 +53,34 @@ class Scribe:
         place = await self._ledger.output()
         if place is None:
             return False
-        ours = bool(place[0] or (await self._ledger.counts()).seen)
         self.has_role = True
-        self._file, self.written = await asyncio.to_thread(_opened, self.path, *place, ours)
+        number, offset = place
+        if await asyncio.to_thread(_is_gone, self.path):
+            number = offset = 0
+        elif (await asyncio.to_thread(length_of, self.path) or 0) > offset:
+            await self._refuse_strangers(number, offset)
+        self._file = await asyncio.to_thread(OutputFile, self.path, offset, ours=True)
+        self.written = number
+        if await self._ledger.noted(REPLACED):
+            await self._ledger.note(REPLACED, "")
         return True
+
+    async def _refuse_strangers(self, number: int, offset: int) -> None:
+        """Raise ``OutputError`` unless what stands behind the checkpoint may be cut off."""
+        with await asyncio.to_thread(open, self.path, "rb") as file:
+            file.seek(offset)
+            tail = cast(IO[bytes], unpacked(file, Compression.of_name(self.path), self.path))
+            agreed = None
+            while agreed is None:
+                rows = await self._ledger.final(number, ROWS_AT_ONCE)
+                agreed = await asyncio.to_thread(_agrees, tail, rows)
+                number = rows[-1].number if rows else number
+        replaced = "" if agreed else await self._ledger.noted(REPLACED)
+        if not agreed and replaced != await asyncio.to_thread(fingerprint, self.path):
+            raise OutputError(
+                f"{self.path}: what follows byte {offset:,} was not written by this run; nothing was changed. headgate "
+                "verify names the lines. Take them out, or move the file away: it is then written anew from the ledger"
+            )
 
     async def go(self) -> None:
         """Write until ``end`` is called, and then what is left. Raises ``OutputError`` and ``LedgerError``."""
@@ -93,11 +127,50 @@ class Scribe:
         return len(rows)
 
 
-def _opened(path: str, number: int, offset: int, ours: bool) -> tuple[OutputFile, int]:
-    """The file, and how many rows are in it."""
-    if offset and path != STDOUT and not os.path.exists(path):
-        number = offset = 0
-    return OutputFile(path, offset, ours=ours), number
+def _is_gone(path: str) -> bool:
+    return path != STDOUT and not os.path.exists(path)
+
+
+def length_of(path: str) -> int | None:
+    """Bytes of a file; None for what is no file, or none that can be looked at."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size if path != STDOUT and stat.S_ISREG(status.st_mode) else None
+
+
+def fingerprint(path: str) -> str:
+    """The same for the same content."""
+    digest = blake2b(digest_size=32)
+    with open(path, "rb") as file:
+        while piece := file.read(CHUNK):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _agrees(tail: IO[bytes], rows: list[Written]) -> bool | None:
+    """Whether the rest of a file is what these rows make, torn perhaps at its end; None if it may go on after them."""
+    try:
+        if not rows:
+            return not tail.read(1)
+        for row in rows:
+            found = b""
+            while len(found) < len(row.result):
+                try:
+                    more = tail.read(len(row.result) - len(found))
+                except EOFError:  # a packed piece that is torn
+                    more = b""
+                if not more:
+                    return row.result.startswith(found)
+                found += more
+            if found != row.result:
+                return False
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        return False
+    return None
 
 
 def _put(file: OutputFile, rows: list[Written]) -> int:

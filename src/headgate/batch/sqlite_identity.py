@@ -6,13 +6,15 @@ right and go on with the same ledger.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Mapping
 
 from ..wire.redaction import redact
+from .formats.writing import STDOUT
 from .ledger import LedgerError
 from .sqlite_alive import is_alive
-from .sqlite_file import DONE
+from .sqlite_file import DONE, SUFFIX
 
 LONGEST_SHOWN = 80
 """Characters of each value in the message that says what has changed."""
@@ -46,6 +48,17 @@ def take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], p
         connection.execute("UPDATE rows SET digest = x''")  # what they are called may be another thing now
     connection.execute("DELETE FROM identity")
     connection.executemany("INSERT INTO identity VALUES (?, ?)", identity.items())
+
+
+def output_of(ledger: str, identity: Mapping[str, str]) -> str | None:
+    """Where the run has put its output; what bears the ledger's name, if it did not say. None for standard output."""
+    named = identity.get("output", os.path.basename(ledger).removesuffix(SUFFIX))
+    return None if named == STDOUT else beside(ledger, named)
+
+
+def beside(ledger: str, name: str) -> str:
+    """Files are named as seen from the ledger, so that all of them may be moved together."""
+    return os.path.join(os.path.dirname(ledger), name)
 
 
 def _shown(value: str | None) -> str:

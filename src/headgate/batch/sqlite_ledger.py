@@ -9,6 +9,7 @@ that up for speed). Rows of a process that has died are free again as soon as an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import sqlite3
@@ -55,6 +56,8 @@ class SqliteLedger:
         self._wall = wall
         self._passing = passing or chosen_end()
         self._process = NOBODY
+        self._is_new = False
+        """Whether the file was made by this object."""
         self._life: Life | None = None
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
@@ -150,21 +153,29 @@ class SqliteLedger:
     async def counts(self) -> Counts:
         return await self._read(read_counts)
 
-    async def close(self) -> None:
-        """May be called again, and after a ``begin`` that failed."""
+    async def close(self, *, unused: bool = False) -> None:
+        """May be called again, and after a ``begin`` that failed.
+
+        ``unused``: nothing came of it, so that a file that was made for it goes again, unless others work on it.
+        """
         writer, self._writer = self._writer, None
         if writer is None:
             return
+        is_empty = False
         try:
             leaving = writer.submit(self._leave, lasting=True)
             await writer.close()
-            await leaving
+            is_empty = await leaving
         finally:
             self._let_go()
+        if unused and self._is_new and is_empty:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
 
     def _open(self, identity: dict[str, str]) -> Book:
         """Enter this process into the book; nobody sees its number before it shows that it lives."""
         try:
+            self._is_new = not os.path.exists(self.path)
             self._writing = open_to_write(self.path)
             self._writing.execute("BEGIN IMMEDIATE")
             take_identity(self._writing, identity, self.path)
@@ -181,9 +192,13 @@ class SqliteLedger:
             raise in_words(error, self.path) from None
         return Book(self._writing, self.path, process=self._process, wall=self._wall)
 
-    def _leave(self, book: Book) -> None:
+    def _leave(self, book: Book) -> bool:
+        """Whether the book has no row and no process any more."""
         book.free(book.process, given_back=True)
         book.strike_out(book.process)
+        sql = "SELECT NOT EXISTS (SELECT 1 FROM rows) AND NOT EXISTS (SELECT 1 FROM processes)"
+        (is_empty,) = book.connection.execute(sql).fetchone()
+        return bool(is_empty)
 
     def _let_go(self) -> None:
         if self._reader is not None:

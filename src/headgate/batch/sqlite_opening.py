@@ -19,6 +19,8 @@ LONGEST_LOCK = 30.0
 PAGES_PER_CHECKPOINT = 4096
 """Pages (4 KiB each) that gather in the write-ahead log before they are moved into the file."""
 CACHED_STATEMENTS = 256
+MAGIC = b"SQLite format 3\0"
+"""How every database of this kind begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,15 @@ class Form:
                 f"use that one, or {self.elsewhere}"
             )
         return int(version)
+
+
+def is_database(path: str) -> bool:
+    """Whether this file is a database, of whatever program."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def _connect(path: str, mode: str) -> sqlite3.Connection:

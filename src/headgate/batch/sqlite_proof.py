@@ -1,25 +1,44 @@
 """The proof that a ledger is sound: the input is done + dead + open, no row is there twice, the output agrees.
 
 Everything is counted again from the rows themselves, in one view of the file, so a run may go on meanwhile.
-Findings are sentences; without one, the proof holds.
+The whole output is compared, line by line, with what the ledger has written and would write next:
+
+    the same line         fine
+    a line known, before  written twice: double
+    a line known, later   those between are missing, or the unknown lines before it are their changed selves
+    a line not known      changed, if the ledger misses one in its place; else a stranger
+    an end that is torn   fine behind the checkpoint, where the ledger has the whole line: a crash leaves that
+
+A finding is a code with what it is about, and a sentence for people; without one, the proof holds.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from enum import Enum
+from itertools import islice
 from math import isclose
-from typing import Any, Self
+from typing import IO, Any, NamedTuple, Self, cast
 
-from .ledger import Counts, LedgerError, RowState, Written
-from .sqlite_file import in_words, open_to_read
-from .sqlite_reading import read_counts, read_final, read_unfinished
+from ..wire.redaction import redact
+from .formats.compression import Compression, is_damage, unpacked
+from .formats.problems import quoted
+from .ledger import Counts, LedgerError, RowState
+from .output import REPLACED, fingerprint, length_of
+from .sqlite_file import in_words, open_to_read, storable
+from .sqlite_reading import read_counts, read_final, read_note, read_unfinished
 
 ROWS_AT_ONCE = 1000
 MOST_FINDINGS = 20
 """More are not told: by then it is clear."""
+MOST_UNKNOWN = 10_000
+"""Unknown lines in a row after which no more of the output is looked at."""
+LONGEST_LINE = 1 << 28
+"""Bytes that are read at a time at most, however long a foreign line is."""
 
 SUMS = "SELECT state, count(*), sum(attempts), sum(tokens), total(cost) FROM rows GROUP BY state"
 MISMATCHES = {
@@ -43,6 +62,50 @@ MISMATCHES = {
 TWINS = "SELECT key, count(*), min(idx) + 1, max(idx) + 1 FROM rows GROUP BY key HAVING count(*) > 1 LIMIT 5"
 
 
+KNOWN = (
+    "CREATE TEMP TABLE known AS SELECT key, idx, number FROM finals JOIN rows USING (idx)",
+    "CREATE INDEX temp.known_names ON known (key)",
+)
+"""Made only when a line of the output is not where it should be."""
+CALLED = "SELECT number, line FROM temp.known JOIN results USING (idx) WHERE key = ? ORDER BY number LIMIT 100"
+
+
+class Problem(Enum):
+    LEDGER = "ledger"
+    """The ledger does not agree with itself."""
+    INPUT = "input"
+    """The input is not the one that the ledger was made from."""
+    NO_OUTPUT = "no_output"
+    SHORT = "short"
+    """The output has fewer bytes than were written to it."""
+    DAMAGED = "damaged"
+    """The output cannot be unpacked."""
+    MISSING = "missing"
+    CHANGED = "changed"
+    DOUBLE = "double"
+    STRANGER = "stranger"
+
+    @property
+    def of_output(self) -> bool:
+        """Whether the ledger is sound, so that the output can be written anew from it."""
+        return self not in (Problem.LEDGER, Problem.INPUT)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether writing the output anew would lose something that is not in the ledger."""
+        return self in (Problem.STRANGER, Problem.CHANGED, Problem.DAMAGED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    problem: Problem
+    text: str
+    line: int | None = None
+    """Of the output."""
+    row: int | None = None
+    """Of the input, from 1."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Proof:
     """What was found."""
@@ -55,7 +118,11 @@ class Proof:
     """None if the input was not looked at."""
     lines: int | None = None
     """Lines of the output that were compared, None if it was not looked at."""
-    findings: list[str] = field(default_factory=list)
+    replaced: bool = False
+    """Whether the output is one that ``headgate retry`` has replaced, and that the next run writes anew."""
+    torn: bool = False
+    """Whether the output's end is torn, as a crash leaves it; the next run writes it again."""
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
@@ -66,24 +133,29 @@ class Proof:
         """Rows of the input that are not final, whether a run has come upon them yet or not."""
         return self.counts.open + max(0, (self.input_rows or 0) - self.counts.seen)
 
-    def found(self, sentence: str) -> bool:
-        """Take it down; whether there is room for more."""
-        if len(self.findings) < MOST_FINDINGS:
-            self.findings.append(sentence)
-        return len(self.findings) < MOST_FINDINGS
+    @property
+    def is_full(self) -> bool:
+        """Whether no more findings are taken down."""
+        return len(self.findings) >= MOST_FINDINGS
+
+    def found(self, problem: Problem, text: str, *, line: int | None = None, row: int | None = None) -> None:
+        if not self.is_full:
+            self.findings.append(Finding(problem=problem, text=text, line=line, row=row))
 
 
 class Prover:
     """``with Prover(path) as prover``: one view of the ledger, however many questions are asked of it."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, output: str | None = None) -> None:
+        """The output is looked at as long as it is now: all of that was in the ledger before it was in the file."""
+        self._path, self._output = path, output
+        self._length = None if output is None else length_of(output)
         try:
             self._connection = open_to_read(path)
             self._connection.execute("BEGIN")
             _, written, offset = self._connection.execute("SELECT * FROM output").fetchone()[1:]
             self.proof = Proof(counts=read_counts(self._connection), written=written, offset=offset)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise in_words(error, path) from None
 
     def __enter__(self) -> Self:
@@ -102,13 +174,14 @@ class Prover:
             attempts, tokens, cost = attempts + row_attempts, tokens + row_tokens, cost + row_cost
         sums = (attempts, tokens, isclose(cost, told.cost, rel_tol=1e-6, abs_tol=1e-9))
         if states != told.states or sums != (told.attempts, told.tokens, True):
-            self.proof.found("the totals are not those of the rows")
+            self.proof.found(Problem.LEDGER, "the totals are not those of the rows")
         for sentence, question in MISMATCHES.items():
             ((count,),) = self._ask(question)
             if count:
-                self.proof.found(sentence.format(f"{count:,}"))
+                self.proof.found(Problem.LEDGER, sentence.format(f"{count:,}"))
         for key, count, first, last in self._ask(TWINS):
-            self.proof.found(f"{count:,} rows have the name {key!r}: among them rows {first:,} and {last:,}")
+            twins = f"{count:,} rows have the name {key!r}: among them rows {first:,} and {last:,}"
+            self.proof.found(Problem.LEDGER, twins, row=last)
 
     def check_input(self, digests: Iterable[bytes]) -> None:
         """Whether the input's rows, in their order, are those of the ledger."""
@@ -117,45 +190,181 @@ class Prover:
             try:
                 read_unfinished(self._connection, rows, block)
             except LedgerError as error:
-                if not self.proof.found(str(error)):
+                self.proof.found(Problem.INPUT, str(error))
+                if self.proof.is_full:
                     break
             rows += len(block)
         self.proof.input_rows = rows
         ((beyond,),) = self._ask(f"SELECT count(*) FROM rows WHERE idx >= {rows:d}")  # noqa: S608 - a number
         if beyond:
-            self.proof.found(f"the input has {rows:,} rows, and the ledger {beyond:,} more that are not in it now")
+            gone = f"the input has {rows:,} rows, and the ledger {beyond:,} more that are not in it now"
+            self.proof.found(Problem.INPUT, gone)
 
-    def check_output(self, lines: Iterable[bytes]) -> None:
-        """Whether the output, up to its checkpoint, is what the ledger has, in its order."""
-        kept = (
-            (one.index, line)
-            for one in self._written()
-            if one.result
-            for line in one.result.removesuffix(b"\n").split(b"\n")
-        )
-        count = 0
-        for count, (mine, theirs) in enumerate(zip_longest(kept, lines), 1):
-            if mine is None or theirs is None:
-                which = "ends early" if theirs is None else "goes on"
-                self.proof.found(f"the output {which} at line {count:,}, unlike the ledger")
-                break
-            if mine[1] != theirs.removesuffix(b"\n") and not self.proof.found(
-                f"line {count:,} of the output is not what the ledger has of row {mine[0] + 1:,}"
-            ):
-                break
-        self.proof.lines = count
+    def check_output(self) -> None:
+        """Whether the whole output is what the ledger has, in its order."""
+        proof, path = self.proof, self._output
+        if path is None or self._length is None:
+            if proof.written:
+                gone = f"the output that {proof.written:,} rows were written to is not there; name it with -o"
+                proof.found(Problem.NO_OUTPUT, gone)
+            return
+        replaced = read_note(self._connection, REPLACED)
+        if replaced and not proof.written and replaced == fingerprint(path):
+            proof.replaced = True
+            return
+        if self._length < proof.offset:
+            short = f"the output has {self._length:,} bytes, but {proof.offset:,} were written to it"
+            proof.found(Problem.SHORT, short)
+        proof.lines = _Comparison(self._connection, proof).compare(self._lines(path, self._length))
 
-    def _written(self) -> Iterator[Written]:
-        number = 0
-        while number < self.proof.written:
-            block = read_final(self._connection, number, min(ROWS_AT_ONCE, self.proof.written - number))
-            if not block:
-                return
-            yield from block
-            number = block[-1].number
+    def _lines(self, path: str, length: int) -> Iterator[bytes]:
+        with open(path, "rb") as file:
+            try:
+                beginning = io.BufferedReader(_Beginning(file, length))
+                whole = cast(IO[bytes], unpacked(beginning, Compression.of_name(path), path))
+                while line := whole.readline(LONGEST_LINE):
+                    yield line
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+                if isinstance(error, EOFError) and length > self.proof.offset:
+                    self.proof.torn = True
+                else:
+                    self.proof.found(Problem.DAMAGED, f"the output is damaged ({error})")
 
     def _ask(self, question: str) -> list[tuple[Any, ...]]:
         try:
             return self._connection.execute(question).fetchall()
         except sqlite3.Error as error:
             raise in_words(error, self._path) from None
+
+
+class _Line(NamedTuple):
+    """A line that the ledger has."""
+
+    number: int
+    row: int
+    """From 1."""
+    content: bytes
+
+
+class _Comparison:
+    """An output beside what the ledger has of it. Reads both once; keeps a line of each, and a few numbers."""
+
+    def __init__(self, connection: sqlite3.Connection, proof: Proof) -> None:
+        self._connection, self._proof = connection, proof
+        self._kept = self._lines_kept()
+        self._next = next(self._kept, None)
+        """The line that should come next."""
+        self._unknown: list[tuple[int, str]] = []
+        """Lines that the ledger does not have, since the last that it has: their numbers and names."""
+        self._has_names = False
+
+    def compare(self, lines: Iterable[bytes]) -> int:
+        """How many lines were looked at."""
+        proof, count = self._proof, 0
+        for count, line in enumerate(lines, 1):
+            expected = self._next
+            if expected is not None and line == expected.content:
+                if self._unknown:
+                    self._settle(expected.number)
+                self._next = next(self._kept, None)
+            elif expected is not None and self._is_torn(line, expected):
+                proof.torn = True
+            else:
+                self._place(count, line)
+            if proof.is_full or len(self._unknown) >= MOST_UNKNOWN:
+                break
+        self._settle(proof.written + 1)
+        return count
+
+    def _is_torn(self, line: bytes, expected: _Line) -> bool:
+        """Only the last line can be without an end."""
+        return line[-1:] != b"\n" and expected.number > self._proof.written and expected.content.startswith(line)
+
+    def _place(self, count: int, line: bytes) -> None:
+        """A line is not where it should be."""
+        name = _name_of(line)
+        number = None if name is None else self._number_of(name, line)
+        if number is None:
+            self._unknown.append((count, _shown(line) if name is None else quoted(redact(name))))
+        elif self._next is None or number < self._next.number:
+            again = f"line {count:,} of the output ({quoted(redact(name or ''))}) is there twice"
+            self._proof.found(Problem.DOUBLE, again, line=count)
+        else:
+            self._settle(number)
+            self._next = next(self._kept, None)
+
+    def _settle(self, number: int) -> None:
+        """Make findings of the unknown lines, and of those that should stand here before the one of this number."""
+        unknown, self._unknown = iter(self._unknown), []
+        missing = 0
+        while self._next is not None and self._next.number < number:
+            row = self._next.row
+            if (found := next(unknown, None)) is not None:
+                text = f"line {found[0]:,} of the output is not what the ledger has of row {row:,}"
+                self._proof.found(Problem.CHANGED, text, line=found[0], row=row)
+            elif not missing:
+                missing, first = 1, row
+            else:
+                missing += 1
+            self._next = next(self._kept, None)
+        if missing:
+            others = f" and those of {missing - 1:,} others" if missing > 1 else ""
+            self._proof.found(Problem.MISSING, f"the line of row {first:,}{others} is missing in the output", row=first)
+        for line, name in unknown:
+            text = f"line {line:,} of the output ({name}) is not known to the ledger"
+            self._proof.found(Problem.STRANGER, text, line=line)
+            if self._proof.is_full:
+                return
+
+    def _number_of(self, name: str, line: bytes) -> int | None:
+        """Its place in the order of finished rows, if the ledger has this very line."""
+        if not self._has_names:
+            self._has_names = True
+            for statement in KNOWN:
+                self._connection.execute(statement)
+        ended = line if line[-1:] == b"\n" else line + b"\n"
+        for number, content in self._connection.execute(CALLED, (storable(name),)):
+            if content == ended:
+                return int(number)
+        return None
+
+    def _lines_kept(self) -> Iterator[_Line]:
+        number = 0
+        while block := read_final(self._connection, number, ROWS_AT_ONCE):
+            for one in block:
+                for line in one.result.splitlines(keepends=True) if one.result.count(b"\n") > 1 else (one.result,):
+                    if line:
+                        yield _Line(one.number, one.index + 1, line)
+            number = block[-1].number
+
+
+class _Beginning(io.RawIOBase):
+    """The first bytes of a file."""
+
+    def __init__(self, file: io.BufferedReader, length: int) -> None:
+        self._file = file
+        self._left = length
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(min(len(buffer), self._left))
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _name_of(line: bytes) -> str | None:
+    try:
+        read = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    name = read.get("custom_id") if isinstance(read, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _shown(line: bytes) -> str:
+    return quoted(redact(line[:200].decode("utf-8", "replace").strip()))

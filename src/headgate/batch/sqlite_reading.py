@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from ..core.ledger import NOBODY
 from .ledger import Counts, RowState, Written
+from .output import REPLACED, length_of
 from .sqlite_alive import is_alive
 from .sqlite_book import ANY_DIGEST
 from .sqlite_file import STATES, changed_row, in_words, open_to_read
+from .sqlite_identity import output_of
 
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes of lines read at once, and one line more."""
@@ -113,6 +115,12 @@ class Standing:
     """Rows that are in the output."""
     offset: int
     """Its length then, in bytes."""
+    output: str | None
+    """Where it is; None for standard output."""
+    output_length: int | None
+    """How long it really is; None if it is not there, or is no file."""
+    is_replaced: bool
+    """Whether it is an old one, from before ``headgate retry``, that the next run writes anew."""
     next_at: float | None
     """When the first of the rows that were put aside is to be tried again."""
 
@@ -135,9 +143,11 @@ def _look(connection: sqlite3.Connection, path: str) -> Standing:
     held = dict(connection.execute("SELECT holder, count(*) FROM rows WHERE state < 4 GROUP BY holder"))
     processes = connection.execute("SELECT id, pid, host, began_at FROM processes ORDER BY id").fetchall()
     (next_at,) = connection.execute("SELECT min(ready_at) FROM rows WHERE state IN (2, 3)").fetchone()
+    identity = dict(connection.execute("SELECT name, value FROM identity"))
+    output = output_of(path, identity)
     return Standing(
         path=path,
-        identity=dict(connection.execute("SELECT name, value FROM identity")),
+        identity=identity,
         counts=read_counts(connection),
         holders=[
             Holder(
@@ -152,5 +162,8 @@ def _look(connection: sqlite3.Connection, path: str) -> Standing:
         ],
         written=written,
         offset=offset,
+        output=output,
+        output_length=None if output is None else length_of(output),
+        is_replaced=bool(read_note(connection, REPLACED)),
         next_at=next_at,
     )

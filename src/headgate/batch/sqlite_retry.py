@@ -2,6 +2,8 @@
 
 Their lines leave the ledger, so the output must be written anew: its checkpoint goes back to the
 beginning and the next run writes it again, from what is kept. In the end each row stands in it once.
+
+The output is compared first, and its fingerprint kept: the next run replaces that very file and no other.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from contextlib import closing
 
 from ..core.ledger import first_word
 from .ledger import LedgerError
+from .output import REPLACED, fingerprint, length_of
 from .sqlite_alive import is_alive
 from .sqlite_book import Book
 from .sqlite_file import DEAD, in_words, open_to_write
+from .sqlite_identity import output_of
+from .sqlite_proof import Prover
 
 ROWS_AT_ONCE = 1000
 
@@ -23,29 +28,55 @@ ROWS_AT_ONCE = 1000
 def reopen(path: str, only: str | None = None) -> int:
     """Make dead rows pending (those whose reason begins with the word ``only``); how many there were.
 
-    Raises ``LedgerError`` while a run is under way: it would go on writing the old output.
+    Raises ``LedgerError`` while a run is under way, which would go on writing the old output, and where the output
+    holds what the ledger does not know.
     """
     if not os.path.exists(path):
         raise LedgerError(f"there is no ledger at {path}")
     try:
         with closing(open_to_write(path)) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            count = _reopen(connection, path, only)
+            _check_alone(connection, path)
+            dead = _dead(connection, only)
+            if dead:
+                _replace_output(connection, path)
+                _reopen(connection, path, dead)
             connection.execute("COMMIT")
-            return count
+            return len(dead)
     except (sqlite3.Error, OSError) as error:
         raise in_words(error, path) from None
 
 
-def _reopen(connection: sqlite3.Connection, path: str, only: str | None) -> int:
+def _check_alone(connection: sqlite3.Connection, path: str) -> None:
     for process, pid in connection.execute("SELECT id, pid FROM processes").fetchall():
         if is_alive(path, process):
             raise LedgerError(f"process {pid} works on {path}; stop it with Ctrl-C, then try again")
-    dead = [
-        index
-        for index, reason in connection.execute("SELECT idx, reason FROM rows WHERE state = ? ORDER BY idx", (DEAD,))
-        if only is None or first_word(reason) == only
-    ]
+
+
+def _dead(connection: sqlite3.Connection, only: str | None) -> list[int]:
+    rows = connection.execute("SELECT idx, reason FROM rows WHERE state = ? ORDER BY idx", (DEAD,))
+    return [index for index, reason in rows if only is None or first_word(reason) == only]
+
+
+def _replace_output(connection: sqlite3.Connection, path: str) -> None:
+    """Let the next run write the output anew in place of the present one, if that is wholly ours."""
+    output = output_of(path, dict(connection.execute("SELECT name, value FROM identity")))
+    replaced = ""
+    if output is not None and length_of(output):
+        with Prover(path, output) as prover:
+            prover.check_output()
+        lines = [finding for finding in prover.proof.findings if finding.problem.is_foreign]
+        if lines:
+            raise LedgerError(
+                f"{lines[0].text}, and the next run would write the output anew without it; nothing was changed. "
+                "headgate verify names all such lines: take them out, or move the output away, then try again"
+            )
+        replaced = fingerprint(output)
+    connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (REPLACED, replaced))
+    connection.execute("UPDATE output SET holder = 0, number = 0, offset = 0")
+
+
+def _reopen(connection: sqlite3.Connection, path: str, dead: list[int]) -> None:
     book = Book(connection, path)
     for start in range(0, len(dead), ROWS_AT_ONCE):
         part = dead[start : start + ROWS_AT_ONCE]
@@ -55,10 +86,7 @@ def _reopen(connection: sqlite3.Connection, path: str, only: str | None) -> int:
         for table in ("results", "finals"):
             sql = f"DELETE FROM {table} WHERE idx IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own words
             connection.execute(sql, (json.dumps(part),))
-    if dead:
-        _number_anew(connection)
-        connection.execute("UPDATE output SET holder = 0, number = 0, offset = 0")
-    return len(dead)
+    _number_anew(connection)
 
 
 def _number_anew(connection: sqlite3.Connection) -> None:

@@ -13,6 +13,7 @@ import click
 
 from headgate.batch.ledger import LedgerError, RowState
 from headgate.batch.sqlite_file import SUFFIX
+from headgate.batch.sqlite_opening import is_database
 from headgate.batch.sqlite_reading import Holder, Standing, look
 from headgate.core.words import span
 
@@ -118,9 +119,10 @@ def find_ledger(path: str | None, nor: str = "") -> str:
             there_are = f"there are {', '.join(found[:5])}" if found else none
             raise click.UsageError(f"name the output of a run, or its ledger; {there_are}.")
         return os.path.abspath(found[0])
-    for candidate in (beside(path), path):
-        if os.path.isfile(candidate):
-            return os.path.abspath(candidate)
+    if os.path.isfile(beside(path)):
+        return os.path.abspath(beside(path))
+    if is_database(path):
+        return os.path.abspath(path)
     raise click.UsageError(f"there is no ledger {beside(path)}{nor}.")
 
 
@@ -143,6 +145,7 @@ def as_fields(standing: Standing) -> dict[str, Any]:
         "waited": dict(counts.waited),
         "written": standing.written,
         "output_bytes": standing.offset,
+        "output_file_bytes": standing.output_length,
         "next_at": standing.next_at,
         "processes": [
             {
@@ -204,6 +207,10 @@ def what_next(standing: Standing, now: float) -> str:
         wait = (standing.next_at or 0.0) - now
         aside = f" The first row that was put aside is due in {span(wait)}." if wait > 0 else ""
         return f"A run is under way.{aside}"
+    more = 0 if standing.output_length is None else standing.output_length - standing.offset
+    if more and not standing.is_replaced:
+        differs = f"{abs(more):,} {'more' if more > 0 else 'fewer'}"
+        return f"The output has {differs} bytes than this ledger knows of: headgate verify says what is wrong."
     if standing.counts.open or standing.written < standing.counts.seen:
         return "Nobody works on it: run the same command again to go on."
     if dead:

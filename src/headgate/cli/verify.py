@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import click
 
-from headgate.batch.formats.compression import Compression, is_damage, unpacked
 from headgate.batch.formats.problems import InputError
 from headgate.batch.formats.reading import Rows
 from headgate.batch.formats.template import Template
 from headgate.batch.ledger import LedgerError, RowState
-from headgate.batch.sqlite_file import SUFFIX
+from headgate.batch.sqlite_identity import beside, output_of
 from headgate.batch.sqlite_proof import Proof, Prover
 from headgate.batch.sqlite_reading import look
 from headgate.errors import ConfigError
@@ -49,8 +47,9 @@ ELSEWHERE = "-"
 def command(path: str | None, source: str | None, output: str | None, as_json: bool) -> int:
     """Prove that a batch is sound: input = done + dead + open, no row twice, ledger and output agree.
 
-    Everything is counted again from the rows themselves. A run may go on meanwhile. The exit code is 0 if the proof
-    holds, and 3 if it does not or cannot be made.
+    Everything is counted again from the rows themselves, and the whole output is compared: lines that are there twice,
+    were changed, are missing or were never written by the run are named. A run may go on meanwhile. The exit code is 0
+    if the proof holds, and 3 if it does not or cannot be made.
     """
     ledger = find_ledger(path)
     for name, file in (("--input", source), ("--output", output)):
@@ -59,31 +58,18 @@ def command(path: str | None, source: str | None, output: str | None, as_json: b
     try:
         identity = look(ledger).identity
         source = source or existing(beside(ledger, identity.get("input", "")))
-        output = output or output_of(ledger, identity)
-        with Prover(ledger) as prover:
+        output = (output or output_of(ledger, identity)) if output != ELSEWHERE else None
+        with Prover(ledger, output) as prover:
             prover.check_itself()
             if source is not None:
                 prover.check_input(digests_of(source, identity))
+            if output is not None:
+                prover.check_output()
             proof = prover.proof
-            if output is None and proof.written:
-                proof.found(f"the output that {proof.written:,} rows were written to is not there; name it with -o")
-            elif output not in (None, ELSEWHERE):
-                prover.check_output(lines_of(str(output), proof))
     except (LedgerError, InputError, ConfigError) as error:
         raise CommandFailed(f"{error}.") from None
     click.echo(json.dumps(as_fields(proof)) if as_json else as_page(proof))
     return DONE if proof.holds else FAILED
-
-
-def output_of(ledger: str, identity: Mapping[str, str]) -> str | None:
-    """The output as the run has named it; what bears the ledger's name, if it did not."""
-    named = identity.get("output", os.path.basename(ledger).removesuffix(SUFFIX))
-    return ELSEWHERE if named == ELSEWHERE else existing(beside(ledger, named))
-
-
-def beside(ledger: str, name: str) -> str:
-    """Files are named as seen from the ledger, so that all of them may be moved together."""
-    return os.path.join(os.path.dirname(ledger), name)
 
 
 def existing(path: str) -> str | None:
@@ -98,38 +84,6 @@ def digests_of(source: str, identity: Mapping[str, str]) -> Iterator[bytes]:
             yield row.digest
 
 
-def lines_of(output: str, proof: Proof) -> Iterator[bytes]:
-    """What the checkpoint says is whole; the next run cuts off what stands behind it."""
-    length = os.path.getsize(output)
-    if length < proof.offset:
-        proof.found(f"the output has {length:,} bytes, but {proof.offset:,} were written to it")
-    with open(output, "rb") as file:
-        try:
-            beginning = io.BufferedReader(_Beginning(file, proof.offset))
-            yield from cast(Iterable[bytes], unpacked(beginning, Compression.of_name(output), output))
-        except Exception as error:
-            if not is_damage(error):
-                raise
-            proof.found(f"the output is damaged ({error})")
-
-
-class _Beginning(io.RawIOBase):
-    """The first bytes of a file."""
-
-    def __init__(self, file: io.BufferedReader, length: int) -> None:
-        self._file = file
-        self._left = length
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(min(len(buffer), self._left))
-        self._left -= len(data)
-        buffer[: len(data)] = data
-        return len(data)
-
-
 def as_fields(proof: Proof) -> dict[str, Any]:
     states = proof.counts.states
     return {
@@ -141,7 +95,10 @@ def as_fields(proof: Proof) -> dict[str, Any]:
         "open": proof.open,
         "written": proof.written,
         "output_lines": proof.lines,
-        "findings": proof.findings,
+        "findings": [finding.text for finding in proof.findings],
+        "problems": [
+            {"code": finding.problem.value, "line": finding.line, "row": finding.row} for finding in proof.findings
+        ],
     }
 
 
@@ -153,9 +110,18 @@ def as_page(proof: Proof) -> str:
     lines = [f"{total:,} {whose}: {rows}."]
     if proof.lines is not None:
         lines.append(f"{proof.lines:,} lines of output compared with the ledger.")
-    lines += [f"  wrong: {sentence}" for sentence in proof.findings]
+    if proof.torn:
+        lines.append("The last line of the output is torn, as a crash leaves it; the next run writes it again.")
+    if proof.replaced:
+        lines.append("The output is the one from before headgate retry; the next run writes it anew.")
+    lines += [f"  wrong: {finding.text}" for finding in proof.findings]
     waiting = fields["done"] + fields["dead"] - proof.written
-    if not proof.holds:
+    if not proof.holds and all(finding.problem.of_output for finding in proof.findings):
+        lines.append(
+            "The proof does not hold. The ledger is sound and has every result: move the output away, and the same "
+            "headgate run command writes it anew."
+        )
+    elif not proof.holds:
         lines.append("The proof does not hold. The ledger has every result; keep a copy of it before anything else.")
     elif proof.open or waiting:
         later = f" ({waiting:,} results are not in the output yet)" if waiting else ""

@@ -5,8 +5,8 @@
                        (now the ledger notes number and offset: that is the checkpoint)
 
 Whoever goes on after a crash opens the file with the last checkpoint's offset. What stands behind that is
-cut off, for the ledger has those rows and they are written again. A packed file is a row of
-members, one for each ``sync``, so that it is whole at every offset.
+cut off, for the ledger has those rows and they are written again; that it is theirs and nothing else is for the
+caller to see to first. A packed file is a row of members, one for each ``sync``, so that it is whole at every offset.
 
 Nothing is lost when the disk is full or the folder may not be written to: the ledger has every result.
 Calls block; an event loop should make them from a thread.
@@ -122,6 +122,9 @@ class OutputFile:
             raise OutputError(f"{self.path}: is closed")
         rest = memoryview(self._pack(b"".join(self._lines)))
         try:
+            if self._whole_file and os.fstat(self._file).st_size != self._length:
+                self._close()
+                raise OutputError(f"{self.path}: another program has changed it during the run. {_SAFE}")
             while rest:
                 written = os.write(self._file, rest)
                 self._length += written

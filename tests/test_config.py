@@ -131,34 +131,34 @@ class TestLimits:
         [
             ("500/min", 500, 60, 4),
             ("100/10s", 100, 10, 4),
-            ("200_000 per day", 200_000, 86_400, 4),
-            ("3,600 / hour", 3_600, 3_600, 4),
+            ("200_000 per day", 200_000, 86_400, 200_000),
+            ("3,600 / hour", 3_600, 3_600, 3_600),
             ("1/s", 1, 1, 1),
             ("0.5/s", 1, 2, 1),
         ],
     )
     def test_a_limit_on_requests_is_read(self, text: str, amount: float, window: float, burst: float) -> None:
-        quota = RateLimitConfig(limits={"requests": text}).quotas()["requests"]
+        quota = RateLimitConfig(limits={"requests": text}).quotas()[0]
         assert (quota.amount, quota.window, quota.burst) == (amount, window, burst)
 
     @pytest.mark.parametrize(("text", "amount", "burst"), [("200000/min", 200_000, 20_000), ("0.5/min", 0.5, 0.05)])
     def test_a_tenth_of_any_other_limit_may_go_at_once(self, text: str, amount: float, burst: float) -> None:
-        quota = RateLimitConfig(limits={"tokens": text}).quotas()["tokens"]
+        quota = RateLimitConfig(limits={"tokens": text}).quotas()[0]
         assert (quota.amount, quota.window, quota.burst) == (amount, 60, burst)
 
     def test_the_bursts_can_be_set(self) -> None:
         config = RateLimitConfig(
             limits={"requests": "500/min", "tokens": "1000/s"}, burst={"requests": 50, "tokens": 1000}
         )
-        assert {name: quota.burst for name, quota in config.quotas().items()} == {"requests": 50, "tokens": 1000}
+        assert [(quota.dimension, quota.burst) for quota in config.quotas()] == [("requests", 50), ("tokens", 1000)]
 
     def test_the_bucket_capacity_is_the_burst_of_requests(self) -> None:
         config = RateLimitConfig(token_bucket_capacity=20, limits={"requests": "500/min"})
-        assert config.quotas()["requests"].burst == 20
+        assert config.quotas()[0].burst == 20
 
     @pytest.mark.parametrize("text", ["5/s", "4/min", "2/min", "1/day", "0.1/s"])
     def test_a_small_limit_still_lets_calls_through_again(self, text: str) -> None:
-        assert RateLimitConfig(limits={"requests": text}).quotas()["requests"].refill > 0
+        assert RateLimitConfig(limits={"requests": text}).quotas()[0].refill > 0
 
     def test_a_known_limit_takes_the_place_of_the_initial_rate(self) -> None:
         assert RateLimitConfig(limits={"requests": "600/min"}, initial_rps=2.0).starting_rate() == 10.0
@@ -177,11 +177,22 @@ class TestLimits:
     def test_a_limit_must_allow_something_within_31_days(self, dimension: str, text: str) -> None:
         assert complaint(limits={dimension: text}).startswith(f"limits[{dimension!r}]: ")
 
-    @pytest.mark.parametrize("value", [500, None, 8.3, ["500/min"], ("500", "min"), b"500/min"])
+    @pytest.mark.parametrize("value", [500, None, 8.3, b"500/min", {"500/min"}])
     def test_a_limit_that_is_no_text_is_named(self, value: object) -> None:
         message = complaint(limits={"requests": value})
         assert message.startswith("limits['requests']")
         assert repr(value) in message
+
+    @pytest.mark.parametrize("value", [[], ["500/min", 5], [["500/min"]], ["1/s"] * 9, ["500/min", "fast"]])
+    def test_each_of_several_limits_must_be_one(self, value: object) -> None:
+        assert complaint(limits={"requests": value}).startswith("limits['requests']")
+
+    def test_a_burst_that_is_set_leaves_longer_windows_alone(self) -> None:
+        config = RateLimitConfig(limits={"requests": ["2000/day", "10/s", "90/min"]}, burst={"requests": 7})
+        assert [(quota.window, quota.burst) for quota in config.quotas()] == [(1, 7), (60, 7), (86_400, 2000)]
+
+    def test_a_burst_that_is_set_paces_a_long_window_that_stands_alone(self) -> None:
+        assert RateLimitConfig(limits={"requests": "8640/day"}, burst={"requests": 7}).starting_rate() == 0.1
 
     @pytest.mark.parametrize("value", ["500/min", None, ["500/min"], 500])
     def test_limits_must_be_given_by_dimension(self, value: object) -> None:
@@ -218,7 +229,7 @@ class TestFrozen:
         overrides = {"a": RateLimitConfig(initial_rps=7.0)}
         config = RateLimitConfig(limits=limits, burst=burst, overrides=overrides)
         limits["requests"], burst["requests"], overrides["a"] = "nonsense", 99.0, RateLimitConfig()
-        quota = config.quotas()["requests"]
+        quota = config.quotas()[0]
         assert (quota.amount, quota.burst, config.for_key("a").initial_rps) == (10.0, 2.0, 7.0)
 
     def test_a_changed_copy_is_checked_again(self) -> None:

@@ -5,7 +5,7 @@ A config is frozen and checked when it is made; what is wrong is said by field, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ from typing import Any
 
 from .checks import shown
 from .core.breaker import BreakerPolicy
-from .core.bucket import Quota, parse_quota
+from .core.bucket import LONG_WINDOW, Quota, known_pace, parse_quota
 from .core.control.aimd import Aimd, AimdPolicy
 from .core.control.fixed import Fixed
 from .core.control.gradient import Gradient, GradientPolicy
@@ -28,7 +28,12 @@ from .wire.urls import host_key
 Strategy = Callable[["RateLimitConfig"], Controller]
 """Makes the controller of one key. A ``Controller`` subclass that takes the config is one."""
 
+Limits = Mapping[str, str | Sequence[str]]
+"""Known limits by dimension: one, or several that all hold."""
+
 MOST_OVERRIDES = 10_000
+MOST_WINDOWS = 8
+"""Limits that one dimension may have."""
 SMALL_LIMIT = 16
 """Up to so many times ``token_bucket_capacity``, a limit on requests is kept by its window alone."""
 LONGEST_VALUE = 200
@@ -52,10 +57,11 @@ class RateLimitConfig:
     token_bucket_capacity: float = 4.0
     """Calls that may start at once after a rest."""
 
-    limits: Mapping[str, str] = field(default_factory=dict)
-    """Limits that are known, by dimension: ``{"requests": "500/min", "tokens": "200000/min"}``."""
+    limits: Limits = field(default_factory=dict)
+    """Limits that are known, by dimension: ``{"requests": ["15/min", "1500/day"], "tokens": "200000/min"}``."""
     burst: Mapping[str, float] = field(default_factory=dict)
-    """How much of a known limit may go at once; by default ``token_bucket_capacity`` requests, a tenth of others."""
+    """How much of a known limit may go at once; by default ``token_bucket_capacity`` requests, a tenth of others, and
+    all of it where the window is an hour or longer."""
 
     aimd_increase: float = 0.25
     aimd_decrease: float = 0.5
@@ -91,6 +97,8 @@ class RateLimitConfig:
         for name in ("limits", "burst", "overrides"):
             _check(self, name, lambda value: isinstance(value, Mapping), "a mapping, such as a dict")
             object.__setattr__(self, name, dict(getattr(self, name)))  # the caller's own may change
+        lists = {name: tuple(given) for name, given in self.limits.items() if isinstance(given, list)}
+        object.__setattr__(self, "limits", {**self.limits, **lists})
         _check(self, "without_store", lambda value: value in ("share", "refuse"), "'share' or 'refuse'")
         for name in _POSITIVE:
             _check(self, name, lambda value: 0 < value < inf, "a finite number above 0")
@@ -135,38 +143,59 @@ class RateLimitConfig:
             return exact
         return next((config for pattern, config in self.overrides.items() if fnmatchcase(key, pattern)), self)
 
-    def quotas(self) -> dict[str, Quota]:
-        """The known limits, each with its burst."""
+    def quotas(self) -> tuple[Quota, ...]:
+        """The known limits, each with its burst; of a dimension the shortest window first."""
         for dimension in self.burst:
             if dimension not in self.limits:
                 given = ", ".join(self.limits) or "none given"
                 raise ConfigError(redact(f"burst[{dimension!r}] must belong to one of limits ({given})"))
-        return {dimension: self._quota(dimension, text) for dimension, text in self.limits.items()}
+        return tuple(quota for dimension in self.limits for quota in self._quotas_of(dimension))
 
-    def _quota(self, dimension: str, text: str) -> Quota:
-        if not isinstance(text, str):
+    def _quotas_of(self, dimension: str) -> list[Quota]:
+        given = self.limits[dimension]
+        texts = (given,) if isinstance(given, str) else given
+        if not isinstance(texts, tuple) or not texts or not all(isinstance(text, str) for text in texts):
+            shown_value = repr(given)[:LONGEST_VALUE]
             raise ConfigError(
-                redact(f"limits[{dimension!r}]={repr(text)[:LONGEST_VALUE]} must be a text like '500/min'")
+                redact(f"limits[{dimension!r}]={shown_value} must be a text like '500/min', or a list of such texts")
             )
+        if len(texts) > MOST_WINDOWS:
+            raise ConfigError(redact(f"limits[{dimension!r}]: {len(texts)} limits must be at most {MOST_WINDOWS}"))
         try:
-            amount, window = parse_quota(text)
-            burst = amount / 10
-            if dimension == "requests":
-                if 0 < amount < 1:  # "0.5/s" is one call in two seconds
-                    amount, window = 1.0, window / amount
-                # Of a small limit a burst would leave too little to refill; there the window alone decides,
-                # exactly, and the pace keeps bursts down.
-                burst = amount if amount <= SMALL_LIMIT * self.token_bucket_capacity else self.token_bucket_capacity
-            burst = self.burst.get(dimension, burst)
-            if not isinstance(burst, int | float):
-                raise ValueError(f"burst={burst!r} must be above 0 and at most the limit, {amount:g}")
-            return Quota(amount=amount, window=window, burst=burst)
+            windows = sorted((self._window(dimension, text) for text in texts), key=lambda pair: pair[1])
+            return [
+                Quota(
+                    dimension=dimension, amount=amount, window=window, burst=self._burst(dimension, amount, window, nth)
+                )
+                for nth, (amount, window) in enumerate(windows)
+            ]
         except ValueError as wrong:
             raise ConfigError(redact(f"limits[{dimension!r}]: {wrong}")) from None
 
+    def _window(self, dimension: str, text: str) -> tuple[float, float]:
+        amount, window = parse_quota(text)
+        if dimension == "requests" and 0 < amount < 1:  # "0.5/s" is one call in two seconds
+            return 1.0, window / amount
+        return amount, window
+
+    def _burst(self, dimension: str, amount: float, window: float, nth: int) -> float:
+        """What may go at once. One that is set counts for windows that pace, and for the shortest in any case."""
+        if dimension in self.burst and (window < LONG_WINDOW or nth == 0):
+            burst = self.burst[dimension]
+            if not isinstance(burst, int | float):
+                raise ValueError(f"burst={burst!r} must be above 0 and at most the limit, {amount:g}")
+            return burst
+        if window >= LONG_WINDOW:
+            return amount
+        if dimension != "requests":
+            return amount / 10
+        # Of a small limit a burst would leave too little to refill; there the window alone decides,
+        # exactly, and the pace keeps bursts down.
+        return amount if amount <= SMALL_LIMIT * self.token_bucket_capacity else self.token_bucket_capacity
+
     def starting_rate(self) -> float:
-        known = self.quotas().get("requests")
-        rate = self.initial_rps if known is None else known.amount / known.window
+        paces = known_pace(self.quotas())
+        rate = self.initial_rps if paces is None else paces
         return min(max(rate, self.min_rps), inf if self.max_rps is None else self.max_rps)
 
     def gate_policy(self) -> GatePolicy:

@@ -68,7 +68,7 @@ class TestPermits:
         assert len(taken) == len(set(taken)) > 0
 
     def test_a_cost_may_have_any_name_and_size(self, visitor):
-        limits = {"tokens": (1000.0, 60.0, 1000.0), "größe 'x'": (2.5, 60.0, 2.5)}
+        limits = (("größe 'x'", 2.5, 60.0, 2.5), ("tokens", 1000.0, 60.0, 1000.0))
         member = visitor(limits=limits)
         assert member.visit(2, cost={"tokens": 1e-9, "größe 'x'": 1.25}).granted == 2
         short = member.visit(1, cost={"größe 'x'": 0.1})
@@ -76,7 +76,7 @@ class TestPermits:
         assert 59.0 < short.wait <= 60.5
 
     def test_what_was_not_used_of_a_known_limit_comes_back(self, visitor):
-        a, b = (visitor(name, limits={"tokens": (100.0, 60.0, 100.0)}) for name in "ab")
+        a, b = (visitor(name, limits=(("tokens", 100.0, 60.0, 100.0),)) for name in "ab")
         a.visit(1, cost={"tokens": 90.0})
         assert b.visit(1, cost={"tokens": 50.0}).short_of == "tokens"
         a.visit(refund={"tokens": 80.0}, refund_ago=0.0)

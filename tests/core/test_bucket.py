@@ -6,6 +6,7 @@ import gc
 import marshal
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import inf, nan
 from types import FrameType
 
@@ -18,10 +19,10 @@ from headgate.core.decision import LONGEST_WAIT
 
 thoroughly = settings(derandomize=True, deadline=None, max_examples=120)
 
-REQUESTS_AND_TOKENS = {
-    "requests": Quota(amount=60, window=60, burst=2),
-    "tokens": Quota(amount=10, window=60, burst=1),
-}
+REQUESTS_AND_TOKENS = (
+    Quota(dimension="requests", amount=60, window=60, burst=2),
+    Quota(dimension="tokens", amount=10, window=60, burst=1),
+)
 MOST_WAITS = 4
 """Asking again at the instant one was told must not go on for ever."""
 
@@ -30,7 +31,9 @@ MOST_WAITS = 4
 def quotas(draw: st.DrawFn) -> Quota:
     amount = draw(st.sampled_from([1.0, 2.0, 3.0, 10.0, 60.0, 200_000.0]))
     share = draw(st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.9, 1.0]))
-    return Quota(amount=amount, window=draw(st.sampled_from([0.5, 1.0, 7.3, 60.0])), burst=amount * share)
+    return Quota(
+        dimension="requests", amount=amount, window=draw(st.sampled_from([0.5, 1.0, 7.3, 60.0])), burst=amount * share
+    )
 
 
 asks = st.lists(
@@ -58,9 +61,14 @@ def take_when_ready(bucket: Bucket, amount: float, now: float, late: float, wait
 
 def bucket_of(amount: float, window: float, burst: float, *, now: float = 0.0) -> Bucket:
     """A bucket that was looked at before: full at ``now``."""
-    bucket = Bucket(Quota(amount=amount, window=window, burst=burst))
+    bucket = Bucket(Quota(dimension="requests", amount=amount, window=window, burst=burst))
     bucket.fill(now, False)
     return bucket
+
+
+def of(buckets: Buckets, dimension: str) -> Bucket:
+    """The bucket of a dimension that has one."""
+    return next(bucket for bucket in buckets.all if bucket.dimension == dimension)
 
 
 def refund(bucket: Bucket, amount: float, taken_at: float) -> None:
@@ -95,7 +103,7 @@ def test_no_window_ever_holds_more_than_the_amount(quota: Quota, script: list, s
 
 @given(quotas(), asks, st.lists(st.tuples(st.integers(0, 24), st.integers(1, 6)), max_size=8))
 @example(
-    Quota(amount=10.0, window=60.0, burst=10.0),
+    Quota(dimension="requests", amount=10.0, window=60.0, burst=10.0),
     [(0.5, 0.0, 0.0, False), (0.5, 0.5, 0.0, False), (1.0, 0.02, 0.0, False)],
     [(0, 2)],
 )
@@ -118,28 +126,34 @@ def test_refunding_calls_that_were_never_sent_frees_no_more_than_they_took(
 
 @given(quotas(), asks, st.floats(0.0, 1.0))
 @example(
-    Quota(amount=10.0, window=60.0, burst=10.0),
+    Quota(dimension="requests", amount=10.0, window=60.0, burst=10.0),
     [(0.5, 0.0, 0.0, False), (0.5, 0.5, 0.0, False), (1.0, 0.02, 0.0, False)],
     0.0,
 )
 @thoroughly
 def test_settling_at_less_frees_no_more_than_was_saved(quota: Quota, script: list, really: float) -> None:
     """Every call is answered right before the next but one leaves, and cost less than was reserved for it."""
-    buckets, now, spent = Buckets({"tokens": quota}), 0.0, []
+    buckets, now, spent = Buckets([replace(quota, dimension="tokens")]), 0.0, []
     for number, (share, idle, late, waited_for) in enumerate(script):
         if number >= 2:
             at, reserved = spent[number - 2]
             settle(buckets, {"tokens": reserved}, {"tokens": really * reserved}, at)
             spent[number - 2] = (at, really * reserved)
         now += idle * quota.window
-        bucket = buckets.by_dimension["tokens"]
+        bucket = of(buckets, "tokens")
         now = take_when_ready(bucket, share * quota.amount, now, late * quota.window, waited_for)
         spent.append((now, share * quota.amount))
     assert most_in_any_window(spent, quota.window) <= quota.amount * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("waited_for", [False, True])
-@pytest.mark.parametrize("quota", [Quota(amount=500, window=60, burst=4), Quota(amount=100, window=10, burst=50)])
+@pytest.mark.parametrize(
+    "quota",
+    [
+        Quota(dimension="requests", amount=500, window=60, burst=4),
+        Quota(dimension="requests", amount=100, window=10, burst=50),
+    ],
+)
 def test_a_busy_caller_gets_nearly_the_whole_amount(quota: Quota, waited_for: bool) -> None:
     bucket, now, spent = Bucket(quota), 0.0, 0
     while (now := take_when_ready(bucket, 1.0, now, 0.0, waited_for)) < quota.window:
@@ -148,7 +162,7 @@ def test_a_busy_caller_gets_nearly_the_whole_amount(quota: Quota, waited_for: bo
 
 
 def test_being_served_a_little_late_costs_a_waiter_nothing() -> None:
-    quota = Quota(amount=600, window=60, burst=4)
+    quota = Quota(dimension="requests", amount=600, window=60, burst=4)
     punctual, late = Bucket(quota), Bucket(quota)
     ends = [0.0, 0.0]
     for _ in range(300):
@@ -187,10 +201,15 @@ def test_the_whole_amount_in_one_call_fits_once_per_window() -> None:
 
 
 def test_a_cost_over_the_amount_never_fits() -> None:
-    buckets = Buckets({"requests": Quota(amount=10, window=1, burst=2), "tokens": Quota(amount=100, window=1, burst=9)})
+    buckets = Buckets(
+        (
+            Quota(dimension="requests", amount=10, window=1, burst=2),
+            Quota(dimension="tokens", amount=100, window=1, burst=9),
+        )
+    )
     assert buckets.never_fits({"requests": 1, "tokens": 100.0}) is None
-    assert buckets.never_fits({"requests": 1, "tokens": 100.1}) == "tokens"
-    assert buckets.never_fits({"requests": 11}) == "requests"
+    assert buckets.never_fits({"requests": 1, "tokens": 100.1}).dimension == "tokens"
+    assert buckets.never_fits({"requests": 11}).dimension == "requests"
     assert buckets.never_fits({"images": 1e9}) is None
 
 
@@ -264,32 +283,32 @@ def test_a_refund_frees_the_window_it_was_taken_from() -> None:
 
 
 def test_settling_at_less_gives_the_rest_back() -> None:
-    buckets = Buckets({"tokens": Quota(amount=1000, window=10, burst=100)})
+    buckets = Buckets((Quota(dimension="tokens", amount=1000, window=10, burst=100),))
     buckets.take({"tokens": 90.0}, 0.0)
     settle(buckets, {"tokens": 90.0}, {"tokens": 20.0}, 0.0)
-    assert buckets.by_dimension["tokens"].level == 80.0
+    assert of(buckets, "tokens").level == 80.0
 
 
 def test_settling_at_more_charges_the_rest_even_into_debt() -> None:
-    buckets = Buckets({"tokens": Quota(amount=1000, window=10, burst=100)})
+    buckets = Buckets((Quota(dimension="tokens", amount=1000, window=10, burst=100),))
     buckets.take({"tokens": 90.0}, 0.0)
     settle(buckets, {"tokens": 90.0}, {"tokens": 250.0}, 0.0)
-    assert buckets.by_dimension["tokens"].level == -150.0
+    assert of(buckets, "tokens").level == -150.0
 
 
 def test_settling_at_more_counts_in_the_window_too() -> None:
-    buckets = Buckets({"tokens": Quota(amount=100, window=10, burst=100)})
+    buckets = Buckets((Quota(dimension="tokens", amount=100, window=10, burst=100),))
     buckets.take({"tokens": 10.0}, 0.0)
     settle(buckets, {"tokens": 10.0}, {"tokens": 100.0}, 0.0)
-    assert buckets.ready_at({"tokens": 1.0}, 1.0, False, {}) == (10.0, "tokens")
+    assert buckets.ready_at({"tokens": 1.0}, 1.0, False, {}) == (10.0, buckets.all[0].quota)
 
 
 def test_dimensions_left_out_of_the_real_cost_stand_as_reserved() -> None:
-    quota = Quota(amount=1000, window=10, burst=100)
-    buckets = Buckets({"input": quota, "output": quota})
+    quota = Quota(dimension="requests", amount=1000, window=10, burst=100)
+    buckets = Buckets(replace(quota, dimension=name) for name in ("input", "output"))
     buckets.take({"input": 10.0, "output": 50.0}, 0.0)
     settle(buckets, {"input": 10.0, "output": 50.0}, {"output": 5.0}, 0.0)
-    assert [bucket.level for bucket in buckets.by_dimension.values()] == [90.0, 95.0]
+    assert [bucket.level for bucket in buckets.all] == [90.0, 95.0]
 
 
 # ---------------------------------------------------------------------- several dimensions
@@ -297,35 +316,44 @@ def test_dimensions_left_out_of_the_real_cost_stand_as_reserved() -> None:
 
 def test_the_latest_dimension_decides_and_is_named() -> None:
     buckets = Buckets(
-        {"requests": Quota(amount=60, window=60, burst=2), "tokens": Quota(amount=10, window=60, burst=1)}
+        (
+            Quota(dimension="requests", amount=60, window=60, burst=2),
+            Quota(dimension="tokens", amount=10, window=60, burst=1),
+        )
     )
     cost = {"requests": 1.0, "tokens": 1.0}
-    assert buckets.ready_at(cost, 0.0, False, {}) == (0.0, "")
+    assert buckets.ready_at(cost, 0.0, False, {}) == (0.0, None)
     buckets.take(cost, 0.0)
     ready_at, decides = buckets.ready_at(cost, 0.0, False, {})
-    assert decides == "tokens"
-    assert ready_at == pytest.approx(1 / buckets.by_dimension["tokens"].refill)
+    assert decides.dimension == "tokens"
+    assert ready_at == pytest.approx(1 / of(buckets, "tokens").refill)
 
 
 def test_what_costs_nothing_of_a_dimension_does_not_wait_for_it() -> None:
     buckets = Buckets(
-        {"requests": Quota(amount=60, window=60, burst=2), "tokens": Quota(amount=10, window=60, burst=1)}
+        (
+            Quota(dimension="requests", amount=60, window=60, burst=2),
+            Quota(dimension="tokens", amount=10, window=60, burst=1),
+        )
     )
     buckets.take({"tokens": 10.0}, 0.0)
-    assert buckets.ready_at({"requests": 1.0, "tokens": 0.0}, 0.0, False, {}) == (0.0, "")
+    assert buckets.ready_at({"requests": 1.0, "tokens": 0.0}, 0.0, False, {}) == (0.0, None)
 
 
 def test_refunding_touches_only_what_was_taken() -> None:
-    quota = Quota(amount=100, window=10, burst=10)
-    buckets = Buckets({"requests": quota, "tokens": quota})
+    quota = Quota(dimension="requests", amount=100, window=10, burst=10)
+    buckets = Buckets(replace(quota, dimension=name) for name in ("requests", "tokens"))
     buckets.take({"requests": 1.0, "tokens": 5.0}, 0.0)
     buckets.refund({"tokens": 5.0, "images": 3.0}, 0.0)
-    assert [bucket.level for bucket in buckets.by_dimension.values()] == [9.0, 10.0]
+    assert [bucket.level for bucket in buckets.all] == [9.0, 10.0]
 
 
 def test_it_is_whole_when_every_dimension_is_full_and_its_window_has_passed() -> None:
     buckets = Buckets(
-        {"requests": Quota(amount=60, window=60, burst=2), "tokens": Quota(amount=10, window=10, burst=1)}
+        (
+            Quota(dimension="requests", amount=60, window=60, burst=2),
+            Quota(dimension="tokens", amount=10, window=10, burst=1),
+        )
     )
     assert buckets.whole_at(5.0) == 5.0
     buckets.take({"requests": 1.0, "tokens": 1.0}, 5.0)
@@ -397,7 +425,7 @@ def test_what_is_remembered_stays_small_however_much_is_spent() -> None:
 @given(quotas(), asks, asks)
 @thoroughly
 def test_a_copy_from_its_state_goes_on_the_same_way(quota: Quota, before: list, after: list) -> None:
-    limits = {"requests": quota, "tokens": Quota(amount=50, window=5, burst=5)}
+    limits = (quota, Quota(dimension="tokens", amount=50, window=5, burst=5))
     original, now = Buckets(limits), 0.0
 
     def step(buckets: Buckets, now: float, share: float, late: float, waited_for: bool) -> float:
@@ -478,4 +506,4 @@ def test_any_text_is_a_limit_or_a_value_error(text: str) -> None:
 )
 def test_a_quota_out_of_range_names_field_and_value(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"^{field}={value!r}".replace("+", r"\+")):
-        Quota(**{"amount": 10, "window": 60, "burst": 5, field: value})
+        Quota(**{"dimension": "requests", "amount": 10, "window": 60, "burst": 5, field: value})

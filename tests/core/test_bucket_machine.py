@@ -16,10 +16,11 @@ Cost = dict[str, float]
 class AnyOrder(RuleBasedStateMachine):
     @initialize(burst=st.sampled_from([1.0, 4.0, 20.0]), tokens=st.sampled_from([50.0, 500.0]))
     def start(self, burst: float, tokens: float) -> None:
-        self.quotas = {
-            "requests": Quota(amount=20.0, window=10.0, burst=burst),
-            "tokens": Quota(amount=500.0, window=30.0, burst=tokens),
-        }
+        self.quotas = (
+            Quota(dimension="requests", amount=20.0, window=10.0, burst=burst),
+            Quota(dimension="requests", amount=50.0, window=120.0, burst=50.0),
+            Quota(dimension="tokens", amount=500.0, window=30.0, burst=tokens),
+        )
         self.buckets = Buckets(self.quotas)
         self.now = 1000.0
         self.taken: list[tuple[float, Cost]] = []
@@ -66,9 +67,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def no_window_holds_more_than_its_limit(self) -> None:
-        for dimension, quota in getattr(self, "quotas", {}).items():
+        for quota in getattr(self, "quotas", ()):
             for start, _ in self.taken:
-                inside = sum(cost[dimension] for at, cost in self.taken if start <= at < start + quota.window)
+                inside = sum(cost[quota.dimension] for at, cost in self.taken if start <= at < start + quota.window)
                 assert inside <= quota.amount * (1 + 1e-6)
 
 

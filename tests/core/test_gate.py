@@ -129,7 +129,7 @@ def test_the_least_rate_shortens_no_floor() -> None:
 
 
 def test_the_least_rate_lifts_no_known_limit() -> None:
-    gate = gate_of(rate=50.0, least=50.0, quotas={"requests": Quota(amount=2, window=60, burst=1)})
+    gate = gate_of(rate=50.0, least=50.0, quotas=(Quota(dimension="requests", amount=2, window=60, burst=1),))
     assert len(sent_within(gate, 0.0, 60.0, 0.05)) <= 2
 
 
@@ -296,7 +296,10 @@ def test_after_an_outage_the_pace_comes_back_over_a_ramp() -> None:
 
 
 def test_a_known_limit_decides_and_is_named() -> None:
-    quotas = {"requests": Quota(amount=60, window=60, burst=2), "tokens": Quota(amount=1000, window=60, burst=100)}
+    quotas = (
+        Quota(dimension="requests", amount=60, window=60, burst=2),
+        Quota(dimension="tokens", amount=1000, window=60, burst=100),
+    )
     gate = gate_of(rate=1000.0, burst=100.0, quotas=quotas)
     assert isinstance(gate.ask(0.0, {"requests": 1, "tokens": 100}), Ticket)
     wait = gate.ask(0.0, {"requests": 1, "tokens": 90})
@@ -306,7 +309,10 @@ def test_a_known_limit_decides_and_is_named() -> None:
 
 @pytest.mark.parametrize("cost", [1, {"requests": 1, "tokens": 5}, {"tokens": 5}])
 def test_every_call_is_a_request_whatever_else_it_costs(cost: float | dict[str, float]) -> None:
-    quotas = {"requests": Quota(amount=10, window=60, burst=4), "tokens": Quota(amount=1e6, window=60, burst=1e5)}
+    quotas = (
+        Quota(dimension="requests", amount=10, window=60, burst=4),
+        Quota(dimension="tokens", amount=1e6, window=60, burst=1e5),
+    )
     gate = gate_of(rate=1000.0, burst=100.0, quotas=quotas)
     assert sum(isinstance(gate.ask(tick * 0.1, cost), Ticket) for tick in range(600)) <= 10
 
@@ -319,7 +325,7 @@ def test_every_call_is_a_request_whatever_else_it_costs(cost: float | dict[str, 
 )
 @settings(derandomize=True, deadline=None, max_examples=60)
 def test_no_window_ever_holds_more_than_a_known_limit(script: list, burst: float) -> None:
-    gate = gate_of(rate=1000.0, burst=100.0, quotas={"requests": Quota(amount=12, window=10, burst=burst)})
+    gate = gate_of(rate=1000.0, burst=100.0, quotas=(Quota(dimension="requests", amount=12, window=10, burst=burst),))
     now, sent = 0.0, []
     for idle, cost, late, waited_for in script:
         now += idle if idle > 10.0 else 0.0
@@ -339,7 +345,7 @@ def test_no_window_ever_holds_more_than_a_known_limit(script: list, burst: float
 
 
 def test_settling_charges_what_a_call_really_cost() -> None:
-    gate = gate_of(quotas={"tokens": Quota(amount=1000, window=10, burst=100)})
+    gate = gate_of(quotas=(Quota(dimension="tokens", amount=1000, window=10, burst=100),))
     cost = {"requests": 1, "tokens": 60}
     ticket = CostlyTicket(gate.ask(0.0, cost), cost)
     gate.settle(ticket, {"tokens": 10})
@@ -367,30 +373,33 @@ def end(gate: Gate, ticket: Ticket, how: str) -> bool:
 
 
 def test_a_released_call_stays_paid_for_and_teaches_nothing() -> None:
-    gate = gate_of("aimd", 1.0, burst=2.0, quotas={"requests": Quota(amount=10, window=100, burst=5)})
+    gate = gate_of("aimd", 1.0, burst=2.0, quotas=(Quota(dimension="requests", amount=10, window=100, burst=5),))
     ticket = gate.ask(0.0)
     before = gate.controller.to_state(), gate.latency.to_state(), gate.breaker.to_state(), gate.answers
     gate.release(ticket)
     assert (gate.controller.to_state(), gate.latency.to_state(), gate.breaker.to_state(), gate.answers) == before
     assert gate.tokens == 1.0
-    assert gate.buckets.by_dimension["requests"].level == 4.0
+    assert gate.buckets.all[0].level == 4.0
 
 
 @everywhere
 def test_an_abandoned_call_gives_everything_back(name: str) -> None:
-    gate = gate_of(name, 1.0, burst=2.0, quotas={"requests": Quota(amount=10, window=100, burst=5)})
+    gate = gate_of(name, 1.0, burst=2.0, quotas=(Quota(dimension="requests", amount=10, window=100, burst=5),))
     gate.abandon(gate.ask(0.0))
     assert gate.tokens == 2.0
-    assert gate.buckets.by_dimension["requests"].level == 5.0
+    assert gate.buckets.all[0].level == 5.0
     assert [isinstance(gate.ask(0.0), Ticket) for _ in range(3)] == [True, True, False]
 
 
 @pytest.mark.parametrize("cost", [1, 3, {"requests": 2, "tokens": 70}])
 def test_an_abandoned_call_of_any_cost_gives_everything_back(cost: float | dict[str, float]) -> None:
-    quotas = {"requests": Quota(amount=50, window=100, burst=5), "tokens": Quota(amount=1000, window=100, burst=100)}
+    quotas = (
+        Quota(dimension="requests", amount=50, window=100, burst=5),
+        Quota(dimension="tokens", amount=1000, window=100, burst=100),
+    )
     gate = gate_of(rate=1.0, burst=8.0, quotas=quotas)
     gate.abandon(gate.ask(0.0, cost))
-    levels = [bucket.level for bucket in gate.buckets.by_dimension.values()]
+    levels = [bucket.level for bucket in gate.buckets.all]
     assert (gate.tokens, levels) == (8.0, [5.0, 100.0])
 
 
@@ -614,7 +623,7 @@ def test_looking_takes_nothing() -> None:
 
 
 def test_a_gate_is_idle_once_forgetting_it_would_free_nothing() -> None:
-    gate = gate_of(rate=1.0, burst=4.0, quotas={"requests": Quota(amount=10, window=100, burst=4)})
+    gate = gate_of(rate=1.0, burst=4.0, quotas=(Quota(dimension="requests", amount=10, window=100, burst=4),))
     assert gate.idle_from(0.0) == 0.0
     ticket = gate.ask(0.0)
     assert gate.idle_from(0.0) == inf

@@ -178,7 +178,9 @@ class AnyCaller(RuleBasedStateMachine):
         limits=st.sampled_from([{}, {"requests": (20, 10.0, 4)}, {"requests": (6, 2.0, 6), "tokens": (100, 5.0, 10)}]),
     )
     def start(self, policy: dict, probes: int, limits: dict[str, tuple[float, float, float]]) -> None:
-        quotas = {name: Quota(amount=n, window=window, burst=burst) for name, (n, window, burst) in limits.items()}
+        quotas = tuple(
+            Quota(dimension=name, amount=n, window=window, burst=burst) for name, (n, window, burst) in limits.items()
+        )
         breaker = BreakerPolicy(failures_to_trip=3, cool_off=3.0, half_open_probes=probes, error_rate_to_trip=0.5)
         self.gate = gate_of(**{**policy, "breaker": breaker}, quotas=quotas)
 

@@ -89,7 +89,7 @@ def test_tokens_are_reserved_and_settled_from_usage(name, serve, streams):
 
 
 def _spent(client):
-    return sum(slice_[2] for slice_ in gate_of(client).buckets.by_dimension["tokens"].spent)
+    return sum(slice_[2] for slice_ in gate_of(client).buckets.all[-1].spent)
 
 
 def test_responses_and_embeddings_are_counted_too():

@@ -102,7 +102,7 @@ def test_the_real_cost_is_settled_under_every_key() -> None:
     config = RateLimitConfig(strategy="fixed", initial_rps=1e6, limits={"tokens": "6000/min"})
     limiter = AdaptiveRateLimiter(config, clock=VirtualClock(100.0))
     limiter.acquire("org", cost={"tokens": 600}, also=["model"]).report(status_code=200, cost={"tokens": 10})
-    levels = {key: gate.buckets.by_dimension["tokens"].level for key, gate in limiter._gates.items() if gate.buckets}
+    levels = {key: gate.buckets.all[0].level for key, gate in limiter._gates.items() if gate.buckets}
     assert levels == {"org": 590.0, "model": 590.0}
 
 

@@ -294,7 +294,7 @@ def test_tokens_are_settled_from_what_passes_by(tools):
             body = json.dumps({"model": "small", "max_tokens": 500, "messages": []}).encode()
             await tools.raw(proxy, tools.request("POST", "/v1/chat/completions", body=body))
             ((key, gate),) = proxy.passing.limiter._gates.items()
-            return key, sum(one[2] for one in gate.buckets.by_dimension["tokens"].spent), api.port
+            return key, sum(one[2] for one in gate.buckets.all[0].spent), api.port
 
     key, spent, port = run(work())
     assert key == f"127.0.0.1:{port}/small", "as headgate run names it"

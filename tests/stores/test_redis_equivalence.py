@@ -83,8 +83,8 @@ class Model:
             **{name: getattr(desk, name) for name in SAME},
             "seats": {name: [getattr(seat, field) for field in SEAT] for name, seat in desk.seats.items()} or [],
             "limits": [
-                [name, one.amount, one.window, one.burst, one.level, one.filled_at, one.spent]
-                for name, one in sorted(desk.allowances.items())
+                [one.dimension, one.amount, one.window, one.burst, one.level, one.filled_at, one.spent]
+                for one in desk.allowances
             ],
             "start": desk.terms.rate,
             "burst": desk.terms.burst,
@@ -107,18 +107,19 @@ class Crowd:
         self.terms = self.some_terms()
 
     def some_terms(self):
-        draw, limits = self.draw, {}
+        draw, limits = self.draw, []
         if self.limited:
             for name in draw.sample(["tokens", "requests", "Zeichen", "a day", "ä"], draw.randint(1, 3)):
-                amount = draw.choice([5.0, 40.0, 1e4])
-                limits[name] = (amount, draw.choice([0.5, 1.0, 60.0]), draw.choice([amount, amount / 3, 1.0]))
+                for window in draw.sample([0.5, 1.0, 60.0], draw.choice([1, 1, 2])):
+                    amount = draw.choice([5.0, 40.0, 1e4])
+                    limits.append((name, amount, window, draw.choice([amount, amount / 3, 1.0])))
         return Terms(
             rate=self.rate,
             burst=draw.choice([1.0, 2.5, 20.0]),
             most=draw.choice([self.rate / 2, self.rate * 3, 1e6]),
             probes=draw.choice([1, 1, 3]),
             probe_for=draw.choice([0.05, 1.0, 15.0]),
-            limits=limits,
+            limits=tuple(limits),
         )
 
     def step(self):

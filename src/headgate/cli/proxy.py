@@ -84,7 +84,8 @@ DURATION = Notation("TIME", read_duration)
 @click.option(
     "--limits",
     type=Notation("NAME=N/TIME,...", read_limits),
-    help="What each key may do, if you know: requests=500/min,tokens=200000/min. The rest is learned.",
+    help="What each key may do, if you know: requests=15/min,requests=1500/day,tokens=200000/min. All of them hold; "
+    "the rest is learned.",
 )
 @click.option(
     "--max-wait",
@@ -153,8 +154,10 @@ def command(targets: tuple[str, ...], sources: tuple[str, ...], as_json: bool, q
         def bound(mount: Mount) -> tuple[CredentialCoordinator, str]:
             return keys[mount.name], f"{mount.address.key_header}: {mount.address.key_prefix}{{secret}}"
 
+        config = RateLimitConfig(limits=given["limits"] or {}, domain_state_ttl=REMEMBERED)
+        shared.warn_if_forgotten(config)
         passing = Passing(
-            config=RateLimitConfig(limits=given["limits"] or {}, domain_state_ttl=REMEMBERED),
+            config=config,
             store=None if shared.quotas is None else PairedStore(shared.quotas, whose),
             credentials={mount.origin: bound(mount) for mount in mounts if mount.name in keys},
             key=lines_of(mounts),

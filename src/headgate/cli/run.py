@@ -130,7 +130,8 @@ class CannotBegin(CommandFailed):
 @click.option(
     "--limits",
     type=Notation("NAME=N/TIME,...", read_limits),
-    help="What each key may do, if you know: requests=500/min,tokens=200000/min. The rest is learned.",
+    help="What each key may do, if you know: requests=15/min,requests=1500/day,tokens=200000/min. All of them hold; "
+    "the rest is learned.",
 )
 @click.option(
     "--price", "prices", multiple=True, metavar="MODEL=IN/OUT", help="Per million tokens. Repeatable; * fits all."

@@ -16,8 +16,9 @@ from headgate.batch.ledger import RowState
 from headgate.batch.prices import Prices
 from headgate.batch.sqlite_reading import look
 from headgate.batch.target import Target, TargetConfig
+from headgate.config import Limits, RateLimitConfig
+from headgate.core.bucket import Quota
 from headgate.core.words import span
-from headgate.sim.notation import read_rate
 
 MOST_SHOWN = 5
 MOST_MODELS = 100
@@ -48,12 +49,10 @@ class Plan:
         return self.input_tokens + self.output_tokens
 
 
-def plan_of(
-    rows: Rows, to: TargetConfig, prices: Prices, limits: dict[str, str], keys: int, ledger: str | None
-) -> Plan:
+def plan_of(rows: Rows, to: TargetConfig, prices: Prices, limits: Limits, keys: int, ledger: str | None) -> Plan:
     plan, target = Plan(keys=keys), Target(to, prices=prices)
-    rates = {name: read_rate(text) for name, text in limits.items()}
-    most = rates["tokens"].amount if "tokens" in rates else None
+    quotas = RateLimitConfig(limits=limits).quotas()
+    most = min((quota.amount for quota in quotas if quota.dimension == "tokens"), default=None)
     names = Names()
     for row in rows:
         plan.rows += 1
@@ -88,18 +87,19 @@ def plan_of(
     if ledger is not None and os.path.isfile(ledger):
         states = look(ledger).counts.states
         plan.finished = states.get(RowState.DONE, 0) + states.get(RowState.DEAD, 0)
-    _time(plan, {name: rate.per_second for name, rate in rates.items()})
+    _time(plan, quotas)
     return plan
 
 
-def _time(plan: Plan, per_second: dict[str, float]) -> None:
+def _time(plan: Plan, quotas: tuple[Quota, ...]) -> None:
     """How long at the known limits, and which of them is the narrowest; done rows are taken as average ones."""
-    share = 1.0 - plan.finished / plan.rows if plan.rows else 0.0
-    amounts = {"requests": plan.requests, "tokens": plan.tokens}
-    times = {name: max(0.0, share) * amounts[name] / rate / plan.keys for name, rate in per_second.items()}
-    if times:
-        plan.narrowest = max(times, key=lambda name: times[name])
-        plan.seconds = times[plan.narrowest]
+    share = max(0.0, 1.0 - plan.finished / plan.rows) if plan.rows else 0.0
+    amounts = {"requests": share * plan.requests / plan.keys, "tokens": share * plan.tokens / plan.keys}
+    for quota in quotas:
+        windows = amounts[quota.dimension] / quota.amount
+        seconds = quota.window * (windows if quota.paces else max(0.0, windows - 1.0))  # the first may go at once
+        if plan.seconds is None or seconds > plan.seconds:
+            plan.seconds, plan.narrowest = seconds, quota.dimension
 
 
 def plan_page(plan: Plan, *, has_prices: bool, stops: bool) -> str:

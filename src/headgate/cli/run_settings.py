@@ -15,7 +15,6 @@ from headgate.batch.prices import Prices
 from headgate.config import RateLimitConfig
 from headgate.credentials import CredentialCoordinator, CredentialStore, StoreError, credentials_from
 from headgate.errors import ConfigError
-from headgate.sim.notation import read_rate
 
 from . import CommandFailed, complain
 from .sharing import Shared
@@ -68,7 +67,11 @@ def _toml(path: str) -> dict[str, Any]:
 def _as_typed(given: str, value: Any, parameter: click.Parameter) -> Any:
     """A value of the file as the command line would have it."""
     if isinstance(value, dict) and parameter.name in _TABLES:
-        parts = [f"{name}={amount}" for name, amount in value.items()]
+        parts = [
+            f"{name}={amount}"
+            for name, given_ in value.items()
+            for amount in (given_ if isinstance(given_, list) else [given_])
+        ]
         joint = _TABLES[parameter.name]
         return parts if joint is None else joint.join(parts)
     if isinstance(value, bool) or not isinstance(value, dict | list):
@@ -80,15 +83,14 @@ def _as_typed(given: str, value: Any, parameter: click.Parameter) -> Any:
     raise click.UsageError(f"--config: {given} is no single value; write it as on the command line.")
 
 
-def read_limits(text: str) -> dict[str, str]:
-    """``requests=500/min,tokens=200000/min``."""
-    limits: dict[str, str] = {}
+def read_limits(text: str) -> dict[str, list[str]]:
+    """``requests=15/min,requests=1500/day,tokens=200000/min``: a dimension may have several limits."""
+    limits: dict[str, list[str]] = {}
     for part in text.split(","):
         name, equals, amount = part.strip().partition("=")
         if not equals or name not in DIMENSIONS:
             raise ValueError(f"{part!r} is no limit; write requests=500/min,tokens=200000/min")
-        read_rate(amount)
-        limits[name] = amount.strip()
+        limits.setdefault(name, []).append(amount.strip())
     try:
         RateLimitConfig(limits=limits)
     except ConfigError as error:
@@ -148,10 +150,10 @@ def settings_of(given: dict[str, Any], shared: Shared, credentials: CredentialCo
     prices = prices_of(given["prices"])
     if given["max_cost"] is not None and not prices:
         raise click.UsageError("--max-cost needs to know what tokens cost: --price MODEL=IN/OUT.")
+    config = RateLimitConfig(limits=given["limits"] or {}, open_state_duration=LOOK_AGAIN)
+    shared.warn_if_forgotten(config)
     return {
-        "limiter": shared.limiter(
-            RateLimitConfig(limits=given["limits"] or {}, open_state_duration=LOOK_AGAIN), lambda _: credentials
-        ),
+        "limiter": shared.limiter(config, lambda _: credentials),
         "workers": given["workers"],
         "prices": prices,
         "config": BatchConfig(

@@ -9,11 +9,14 @@ from typing import Any, TypeVar
 import click
 
 from headgate.config import RateLimitConfig
+from headgate.core.bucket import LONG_WINDOW
 from headgate.credentials import CredentialCoordinator, CredentialStore, FileStore
 from headgate.limiter import AdaptiveRateLimiter
 from headgate.limiter.snapshot import SharingSnapshot
 from headgate.resilience.pairing import PairedStore
 from headgate.stores import Store, open_store
+
+from . import complain
 
 NONE, MACHINE = "none", "machine"
 VARIABLE = "HEADGATE_STORE"
@@ -53,6 +56,14 @@ class Shared:
             both = RedisCredentialStore(where)
             return cls(both, both)
         return cls(open_store(where), FileStore())
+
+    def warn_if_forgotten(self, config: RateLimitConfig) -> None:
+        """Without a store, what was spent of a long window is known to this process alone."""
+        if self.quotas is None and any(quota.window >= LONG_WINDOW for quota in config.quotas()):
+            complain(
+                "--limits has a window of an hour or longer, and --store none keeps no count of it: the next run "
+                "starts from zero. Use --store machine to count across runs."
+            )
 
     def limiter(
         self, config: RateLimitConfig, whose: Callable[[str], CredentialCoordinator | None]

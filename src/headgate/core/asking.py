@@ -133,7 +133,7 @@ class Asking(Pace):
         if refusal is not None:
             return refusal
         controller = self.controller
-        at, decides = now, ""
+        at, decides, quota = now, "", None
         if self.cooldown is not None and self.cooldown.until > at:
             at, decides = self.cooldown.until, "floor"
         if controller.hold_until > at:
@@ -147,17 +147,17 @@ class Asking(Pace):
         if self.comeback is not NO_COMEBACK:
             self.follow(now)
         if self.buckets is not None:
-            fits_at, dimension = self.buckets.ready_at(costs_of(cost), now, self.is_late(now), costs_ahead)
-            if fits_at > at:
-                at, decides = fits_at, dimension
+            fits_at, known = self.buckets.ready_at(costs_of(cost), now, self.is_late(now), costs_ahead)
+            if fits_at > at and known is not None:
+                at, decides, quota = fits_at, known.dimension, known
         paced_at = self.holds_at(ahead + min(requests_of(cost), self.burst), now)
         if self.comeback is not NO_COMEBACK and paced_at > self.comeback.ends_at:  # from there on at the full pace
             paced_at = self.comeback.ends_at + (paced_at - self.comeback.ends_at) * self.comeback.share(now)
         if paced_at > at:
-            at, decides = paced_at, "pace"
+            at, decides, quota = paced_at, "pace", None
         if at <= now + INSTANT:
             return None
-        return Wait(at, decides)
+        return Wait(at, decides, quota)
 
     def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Ticket:
         """Let a call through that nothing objects to."""
@@ -256,8 +256,9 @@ class Asking(Pace):
         if decides == "pace":
             gently = " on the way back from a pause" if self.comeback is not NO_COMEBACK else ""
             return f"paced at {brief(self.rate)} calls/s{gently}, {self.controller.why()}, {left}"
-        quota = self.policy.quotas[decides]
-        return f"held under the known limit of {quota.amount:,.10g} {decides} per {quota.window:g} s, {left}"
+        quota = objection.quota
+        limit = decides if quota is None else f"{quota.amount:,.10g} {decides} per {quota.window:g} s"
+        return f"held under the known limit of {limit}, {left}"
 
     @property
     def learned_rate(self) -> float:

@@ -8,6 +8,8 @@ most ``amount`` in *any* window, not only in those that start on the minute:
      burst |  .    <- at once, from a full bucket
            +--------------------------> window
 
+A dimension may have several limits ("15 a minute and 1,500 a day"); each has a bucket of its own, and all of them hold.
+
 A cost above the burst waits for a full bucket and leaves it in debt; because the bucket
 alone has forgotten what it let through before it was full, such a cost also looks
 at what was really spent in the last window. So does every cost where the burst is the
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -31,6 +33,8 @@ CATCH_UP = 0.028
 """A waiter served late (a busy loop, a slow timer) costs the key nothing, up to this many seconds."""
 CATCH_UP_SHARE = 0.003
 """... and, under a known limit, up to this share of its window; the refill makes room for it."""
+LONG_WINDOW = 3600.0
+"""A window of so many seconds or more bounds what starts within it and, unless a burst is set, does not pace."""
 SLICES = 64
 """In how many slices of a window spending is remembered."""
 ROUNDING = 1e-9
@@ -45,8 +49,9 @@ _QUOTA = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """So much in any such window, at most ``burst`` of it at once."""
+    """So much of a dimension in any such window, at most ``burst`` of it at once."""
 
+    dimension: str
     amount: float
     window: float
     burst: float
@@ -68,6 +73,11 @@ class Quota:
         return self.burst == self.amount
 
     @property
+    def paces(self) -> bool:
+        """Whether calls are spread over the window, rather than only counted in it."""
+        return self.window < LONG_WINDOW or not self.all_at_once
+
+    @property
     def refill(self) -> float:
         """What comes back a second, so that no window ever holds more than ``amount``."""
         return (self.amount - (0.0 if self.all_at_once else self.burst)) / (self.window + self.catch_up)
@@ -84,13 +94,20 @@ def parse_quota(text: str) -> tuple[float, float]:
     return float(match[1].replace("_", "").replace(",", "")), float(match[2] or 1) * unit
 
 
-class Bucket:
-    """One dimension of a key's known limits."""
+def known_pace(quotas: Iterable[Quota]) -> float | None:
+    """Calls a second by the narrowest limit on requests that paces; None if there is none."""
+    paces = [quota.amount / quota.window for quota in quotas if quota.dimension == "requests" and quota.paces]
+    return min(paces, default=None)
 
-    __slots__ = ("filled_at", "level", "peaks", "quota", "refill", "spent")
+
+class Bucket:
+    """One of a key's known limits."""
+
+    __slots__ = ("dimension", "filled_at", "level", "peaks", "quota", "refill", "spent")
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
+        self.dimension = quota.dimension
         self.refill = quota.refill
         self.level = quota.burst
         self.filled_at = NEVER
@@ -177,59 +194,65 @@ class Bucket:
 class Buckets:
     """All known limits of one key: a call is let through under all of them or under none."""
 
-    __slots__ = ("by_dimension",)
+    __slots__ = ("all",)
 
-    def __init__(self, quotas: Mapping[str, Quota]) -> None:
-        self.by_dimension = {dimension: Bucket(quota) for dimension, quota in quotas.items()}
+    def __init__(self, quotas: Iterable[Quota]) -> None:
+        self.all = tuple(map(Bucket, quotas))
 
-    def never_fits(self, cost: Mapping[str, float]) -> str | None:
-        """The dimension under which this cost could not pass in any window, if there is one."""
-        for dimension, bucket in self.by_dimension.items():
-            if cost.get(dimension, 0.0) > bucket.quota.amount:
-                return dimension
+    def never_fits(self, cost: Mapping[str, float]) -> Quota | None:
+        """The limit under which this cost could not pass in any window, if there is one."""
+        for bucket in self.all:
+            if cost.get(bucket.dimension, 0.0) > bucket.quota.amount:
+                return bucket.quota
         return None
 
     def ready_at(
         self, cost: Mapping[str, float], now: float, waited_for: bool, ahead: Mapping[str, float]
-    ) -> tuple[float, str]:
-        """When the cost may be taken, and the dimension that decides it."""
-        latest, decides = now, ""
-        for dimension, bucket in self.by_dimension.items():
-            amount = cost.get(dimension, 0.0)
+    ) -> tuple[float, Quota | None]:
+        """When the cost may be taken, and the limit that decides it."""
+        latest, decides = now, None
+        for bucket in self.all:
+            amount = cost.get(bucket.dimension, 0.0)
             if amount > 0:
-                at = bucket.ready_at(amount, now, waited_for, ahead.get(dimension, 0.0))
+                at = bucket.ready_at(amount, now, waited_for, ahead.get(bucket.dimension, 0.0))
                 if at > latest:
-                    latest, decides = at, dimension
+                    latest, decides = at, bucket.quota
         return latest, decides
 
     def take(self, cost: Mapping[str, float], now: float) -> None:
-        for dimension, bucket in self.by_dimension.items():
-            amount = cost.get(dimension, 0.0)
+        for bucket in self.all:
+            amount = cost.get(bucket.dimension, 0.0)
             if amount > 0:
                 bucket.take(amount, now)
 
+    def drain(self, dimensions: Iterable[str], now: float) -> None:
+        """Begin with nothing left for these: what others spent of late is not known."""
+        for bucket in self.all:
+            if bucket.dimension in dimensions:
+                bucket.fill(now, False)
+                bucket.take(bucket.quota.burst, now)
+
     def refund(self, cost: Mapping[str, float], taken_at: float) -> None:
-        for dimension, bucket in self.by_dimension.items():
-            if cost.get(dimension):
-                bucket.give_back(cost[dimension], taken_at)
+        for bucket in self.all:
+            if cost.get(bucket.dimension):
+                bucket.give_back(cost[bucket.dimension], taken_at)
 
     def settle(self, reserved: Mapping[str, float], real: Mapping[str, float], taken_at: float) -> None:
         """Replace an estimate by what was really used; dimensions left out of ``real`` stand as reserved."""
-        for dimension, bucket in self.by_dimension.items():
-            if dimension in real:
-                bucket.give_back(reserved.get(dimension, 0.0) - real[dimension], taken_at)
+        for bucket in self.all:
+            if bucket.dimension in real:
+                bucket.give_back(reserved.get(bucket.dimension, 0.0) - real[bucket.dimension], taken_at)
 
     def whole_at(self, now: float) -> float:
-        return max(bucket.whole_at(now) for bucket in self.by_dimension.values())
+        return max(bucket.whole_at(now) for bucket in self.all)
 
     def to_state(self) -> tuple[Any, ...]:
         return tuple(
-            (name, bucket.level, bucket.filled_at, tuple(tuple(slice_) for slice_ in bucket.spent))
-            for name, bucket in self.by_dimension.items()
+            (bucket.level, bucket.filled_at, tuple(tuple(slice_) for slice_ in bucket.spent)) for bucket in self.all
         )
 
     def load_state(self, state: tuple[Any, ...]) -> None:
-        for name, level, filled_at, spent in state:
-            bucket = self.by_dimension[name]
+        """Go on from ``to_state()`` under the same limits."""
+        for bucket, (level, filled_at, spent) in zip(self.all, state, strict=True):
             bucket.level, bucket.filled_at = level, filled_at
             bucket.spent.extend(list(slice_) for slice_ in spent)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from .bucket import Quota
 
 LONGEST_WAIT = 31 * 86400.0
 """The one bound on any wait, told from outside or read from a store: 31 days."""
@@ -72,6 +75,8 @@ class Wait:
     until: float
     code: str
     """What decides: floor, hold, pace, depth, paused, or the name of a limit's dimension."""
+    quota: Quota | None = None
+    """The known limit that decides, if it is one."""
 
     @property
     def is_forecast(self) -> bool:

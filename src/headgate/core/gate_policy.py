@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .breaker import BreakerPolicy
@@ -21,6 +21,6 @@ class GatePolicy:
     least: float = 0.01
     most: float = FASTEST
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    quotas: tuple[Quota, ...] = ()
     cooldown: FixedCooldown | ExponentialCooldown | None = None
     """How long to pause after a 429; None is as long as the server says."""

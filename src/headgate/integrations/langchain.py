@@ -26,7 +26,7 @@ from langchain_core.rate_limiters import BaseRateLimiter
 
 from ..batch.tokens import USUAL_OUTPUT
 from ..clock import Clock
-from ..config import RateLimitConfig
+from ..config import Limits, RateLimitConfig
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.checks import Cost
@@ -56,7 +56,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         self,
         key: str = "langchain",
         *,
-        limits: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
         config: RateLimitConfig | None = None,
         limiter: AdaptiveRateLimiter | None = None,
         store: Store | str | None = None,

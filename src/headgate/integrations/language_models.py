@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..config import Limits
 from ..errors import ConfigError
 from ..resilience.context import Credentials
 from .outgoing import by_model, is_idempotent_or_generates
@@ -25,7 +26,7 @@ def model_gate(
     base_url: str,
     passing: Passing | None,
     *,
-    limits: Mapping[str, str] | None,
+    limits: Limits | None,
     store: Store | str | None,
     keys: Credentials | None,
 ) -> Passing:

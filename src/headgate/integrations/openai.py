@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
+from ..config import Limits
 from ..resilience.context import Credentials
 from .httpx2 import gate
 from .language_models import model_gate, without_retries
@@ -25,7 +26,7 @@ USUAL_BASE_URL = "https://api.openai.com/v1"
 
 def openai_client(
     *,
-    limits: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
     store: Store | str | None = None,
     keys: Credentials | None = None,
     passing: Passing | None = None,
@@ -44,7 +45,7 @@ def openai_client(
 
 def async_openai_client(
     *,
-    limits: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
     store: Store | str | None = None,
     keys: Credentials | None = None,
     passing: Passing | None = None,

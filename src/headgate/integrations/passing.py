@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..checks import check, check_time, check_whole, number
 from ..clock import Clock
-from ..config import RateLimitConfig
+from ..config import Limits, RateLimitConfig
 from ..errors import ConfigError
 from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
@@ -53,7 +53,7 @@ class Passing:
     def __init__(
         self,
         *,
-        limits: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
         config: RateLimitConfig | None = None,
         limiter: AdaptiveRateLimiter | None = None,
         store: Store | str | None = None,

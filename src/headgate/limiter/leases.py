@@ -56,6 +56,7 @@ class LeasingGate(KeyGate):
         "_used",
         "debt",
         "left",
+        "limited",
         "members",
         "terms",
         "trip",
@@ -95,6 +96,8 @@ class LeasingGate(KeyGate):
         """How long a visit takes, of late."""
         super().__init__(key, limiter, policy, now)
         self.terms: Terms = terms_of(policy, self.controller.rate)
+        self.limited = tuple(dict.fromkeys(limit[0] for limit in self.terms.limits))
+        """The dimensions of known limits that the desk keeps."""
         self.rate = max(self.terms.rate, LEAST)
         self.tokens, self.filled_at = 0.0, now
 
@@ -136,10 +139,10 @@ class LeasingGate(KeyGate):
 
     def _covers(self, cost: float | Mapping[str, float], ahead: Mapping[str, float]) -> bool:
         """Whether what is held of known limits is enough for this call and those ahead of it."""
-        costs = costs_of(cost) if self.terms.limits else NOTHING
+        costs = costs_of(cost) if self.limited else NOTHING
         return all(
             self._pool.get(dimension, 0.0) - ahead.get(dimension, 0.0) >= costs.get(dimension, 0.0) * (1 - ROUNDING)
-            for dimension in self.terms.limits
+            for dimension in self.limited
         )
 
     def asks(self, now: float) -> tuple[tuple[int, Cost], ...]:
@@ -151,8 +154,8 @@ class LeasingGate(KeyGate):
 
     def _wishes(self, now: float) -> tuple[tuple[int, Cost], ...]:
         line, held = self.line, self.holds
-        if line is None or (not self.terms.limits and line.requests == len(line)):
-            if line is None and self.terms.limits:
+        if line is None or (not self.limited and line.requests == len(line)):
+            if line is None and self.limited:
                 return ((1, self._needed_of(self._polled_cost)),) if self.is_polled(now) and not held else ()
             wanted = max(int(self.is_polled(now)) if line is None else len(line), self._soon(now)) - self._kept(now)
             return ((wanted, NOTHING),) if wanted > 0 else ()
@@ -160,7 +163,7 @@ class LeasingGate(KeyGate):
         covered = dict(self._pool)
         for waiter in line.waiting():
             needed = self._needed_of(costs_of(waiter.cost))
-            limited = {name: amount for name, amount in needed.items() if name in self.terms.limits}
+            limited = {name: amount for name, amount in needed.items() if name in self.limited}
             if held >= needed["requests"] and all(covered.get(name, 0.0) >= amount for name, amount in limited.items()):
                 held -= ceil(needed["requests"])
                 for name, amount in limited.items():
@@ -179,7 +182,7 @@ class LeasingGate(KeyGate):
 
     def _needed_of(self, cost: Cost) -> dict[str, float]:
         """What of a cost the desk has to know."""
-        limited = {dimension: cost[dimension] for dimension in self.terms.limits if cost.get(dimension)}
+        limited = {dimension: cost[dimension] for dimension in self.limited if cost.get(dimension)}
         return limited | {"requests": cost.get("requests", 1)}
 
     def take_numbers(self, reply: Reply, now: float) -> None:
@@ -194,11 +197,11 @@ class LeasingGate(KeyGate):
             else:
                 self._ranges.append((reply.first, reply.granted))
             left = reply.granted
-            for _, cost in self._asks_out if self.terms.limits else ():
+            for _, cost in self._asks_out if self.limited else ():
                 left -= numbers_of(cost)
                 if left < 0:
                     break
-                for dimension in self.terms.limits:
+                for dimension in self.limited:
                     self._pool[dimension] = self._pool.get(dimension, 0.0) + cost.get(dimension, 0.0)
         self._pay_debt()
         self.tokens, self.filled_at = reply.line - self._next, now + reply.hold

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from ..core.asking import Look
+from ..core.bucket import Quota
 from ..core.costs import NOTHING, costs_of, requests_of
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
 from ..core.gate_policy import GatePolicy
@@ -122,8 +123,9 @@ class NumberedGate(LeasingGate):
                 return Refuse("probe_in_flight", "circuit half open; waiting for the probe's answer")
             if self._short_of == "depth":
                 return Wait(self._short_until, "depth")
-            if self._short_of in self.terms.limits:
-                return Wait(max(self._short_until, self.held_until), self._short_of)
+            if self._short_of in self.limited:
+                until = max(self._short_until, self.held_until)
+                return Wait(until, self._short_of, self._decider(self._short_of, self._short_until - now))
         if self.held_until > now:
             return Wait(self.held_until, "floor")
         missing = max(0.0, ahead + requests_of(cost) - self.holds - 1)
@@ -131,6 +133,11 @@ class NumberedGate(LeasingGate):
         if not ahead:
             at = min(at, self._credit_at(cost, now))
         return None if at <= now + INSTANT else Wait(at, "share")
+
+    def _decider(self, dimension: str, wait: float) -> Quota | None:
+        """Which of a dimension's limits takes so long: none makes a call wait for longer than its window."""
+        quotas = [quota for quota in self.policy.quotas if quota.dimension == dimension]
+        return next((quota for quota in quotas if wait <= quota.window), quotas[-1] if quotas else None)
 
     def _credit_at(self, cost: float | Mapping[str, float], now: float) -> float:
         """When a call may leave although nothing is held for it.
@@ -151,7 +158,7 @@ class NumberedGate(LeasingGate):
             return UNKNOWN
         costs = costs_of(cost)
         share = costs["requests"] / self.rate
-        for dimension, (amount, window, _) in self.terms.limits.items():
+        for dimension, amount, window, _ in self.terms.limits:
             share = max(share, costs.get(dimension, 0.0) * window / amount)
         return max(min(self._waits_since, now) + PATIENCE, self.last_sent_at + self.members * share / free)
 
@@ -163,7 +170,7 @@ class NumberedGate(LeasingGate):
             self.book.waited_at = now
         if objection.code == "share" and self._waits_since == UNKNOWN:
             self._waits_since = now
-        lacks_something = objection.code == "share" and self.terms.limits
+        lacks_something = objection.code == "share" and self.limited
         if now >= self._ask_from and not self.asked and (lacks_something or self._needs_more(0, now)):
             self.want(now)
 
@@ -190,7 +197,7 @@ class NumberedGate(LeasingGate):
         """A call leaves on credit: the next numbers pay for it, and the desk will hear what it took of known limits."""
         self.lent += numbers
         self._used += numbers
-        self.refund({name: -costs.get(name, 0.0) for name in self.terms.limits}, now)
+        self.refund({name: -costs.get(name, 0.0) for name in self.limited}, now)
 
     def _leave(self, seq: int, numbers: int, now: float) -> None:
         """A call leaves and takes its numbers with it."""

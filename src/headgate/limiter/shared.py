@@ -181,9 +181,7 @@ class SharedGate(VisitingGate):
         self._settle_in(policy_alone(self._config, self.rate, self.crowd), now)
         self.tokens = min(1.0, (now - self.last_sent_at) * self.rate)  # whoever waited for the store waits no longer
         if self.buckets is not None:  # what the others spent of late is not known: nothing is left to begin with
-            whole = {name: self.policy.quotas[name].burst for name in self.terms.limits}
-            self.buckets.ready_at(whole, now, False, NOTHING)
-            self.buckets.take(whole, now)
+            self.buckets.drain(self.limited, now)
         if known_until > now:
             self.cooldown = Cooldown(self.policy.cooldown)
             self.cooldown.until = known_until
@@ -198,10 +196,10 @@ class SharedGate(VisitingGate):
 
     def _overdrawn(self) -> dict[str, float]:
         """What to charge for that was spent without the desk's leave: so much that it does not give a burst on top."""
-        return {
-            name: -max(0.0, min(self._spent_alone.get(name, 0.0), burst / self.crowd))
-            for name, (_, _, burst) in self.terms.limits.items()
-        }
+        most: dict[str, float] = {}
+        for dimension, _, _, burst in self.terms.limits:
+            most[dimension] = min(most.get(dimension, UNKNOWN), burst / self.crowd)
+        return {name: -max(0.0, min(self._spent_alone.get(name, 0.0), burst)) for name, burst in most.items()}
 
     def leave_desk(self, now: float) -> None:
         """Hold nothing of this desk's any more, and know nothing of it: whoever waits asks again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..core.bucket import known_pace
 from ..core.decision import Wait
 from ..core.signal import Limit
 from .key_gate import KeyGate
@@ -86,7 +87,7 @@ class LimiterSnapshot:
 
 def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
     """``held``: why nothing starts whatever the key."""
-    counts, requests = gate.breaker.counts, gate.policy.quotas.get("requests")
+    counts = gate.breaker.counts
     return KeySnapshot(
         key=gate.key,
         rate=gate.learned_rate,
@@ -107,7 +108,7 @@ def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
         failed=gate.failed,
         returning=gate.comeback.share(now),
         limit=gate.ceiling,
-        known=None if requests is None else requests.amount / requests.window,
+        known=known_pace(gate.policy.quotas),
         told=gate.heard,
     )
 

@@ -19,18 +19,19 @@ AT_ONCE = 0.1
 def terms_of(policy: GatePolicy, rate: float) -> Terms:
     """What is known beforehand. A large limit on requests bounds the pace; all others are kept by their windows."""
     most, burst = policy.most, policy.burst
-    limits = {name: (quota.amount, quota.window, quota.burst) for name, quota in policy.quotas.items()}
-    requests = policy.quotas.get("requests")
-    if requests is not None and not requests.all_at_once:
-        most, burst = min(most, requests.refill), min(burst, requests.burst)
-        del limits["requests"]
+    limits: list[tuple[str, float, float, float]] = []
+    for quota in policy.quotas:
+        if quota.dimension == "requests" and not quota.all_at_once:
+            most, burst = min(most, quota.refill), min(burst, quota.burst)
+        else:
+            limits.append((quota.dimension, quota.amount, quota.window, quota.burst))
     return Terms(
         rate=min(rate, most),
         burst=burst,
         most=most,
         probes=policy.breaker.half_open_probes,
         probe_for=policy.breaker.cool_off,
-        limits=limits,
+        limits=tuple(sorted(limits)),
     )
 
 
@@ -40,7 +41,7 @@ def policy_alone(config: RateLimitConfig, rate: float, members: int) -> GatePoli
     least = min(config.min_rps, share)
     paced = replace(config, initial_rps=share, max_rps=share, min_rps=least, limits={}, burst={}, overrides={})
     policy = paced.gate_policy()
-    quotas = {name: _share_of(quota, members) for name, quota in config.quotas().items()}
+    quotas = tuple(_share_of(quota, members) for quota in config.quotas())
     return replace(policy, quotas=quotas, burst=max(1.0, policy.burst / members))
 
 

@@ -82,8 +82,8 @@ def refused_by(gate: KeyGate, refuse: Refuse, now: float) -> Refused:
 def check_fits(gates: list[KeyGate], cost: Cost) -> None:
     """No known limit is smaller than what one call takes."""
     for gate in gates:
-        dimension = None if gate.buckets is None else gate.buckets.never_fits(costs_of(cost))
-        if dimension is not None:
-            amount, limit = costs_of(cost)[dimension], gate.policy.quotas[dimension].amount
-            reason = f"cost[{dimension!r}]={amount:,.10g} is above the limit of {limit:,.10g}"
+        quota = None if gate.buckets is None else gate.buckets.never_fits(costs_of(cost))
+        if quota is not None:
+            amount = costs_of(cost)[quota.dimension]
+            reason = f"cost[{quota.dimension!r}]={amount:,.10g} is above the limit of {quota.amount:,.10g}"
             raise CostTooLargeError(gate.key, f"{reason} and would never fit")

@@ -116,12 +116,12 @@ class VisitingGate(NumberedGate):
         self._ended_silently(ticket, ABANDONED)
         if ticket.seq > self._void_to_seq:
             self._back += ceil(requests_of(ticket.cost))
-        self.settle(ticket, dict.fromkeys(self.terms.limits, 0.0))
+        self.settle(ticket, dict.fromkeys(self.limited, 0.0))
         return True
 
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         reserved = costs_of(ticket.cost)
-        less = {name: reserved.get(name, 0.0) - real[name] for name in self.terms.limits if name in real}
+        less = {name: reserved.get(name, 0.0) - real[name] for name in self.limited if name in real}
         self.refund(less, ticket.sent_at)
 
     def refund(self, amounts: Mapping[str, float], taken_at: float) -> None:

@@ -210,7 +210,6 @@ def _salt_request(salt: bytes) -> Request:
 def _message(visit: Visit) -> tuple[bytes, ...]:
     message = plain(visit)
     terms, note = message.pop("terms"), message.pop("note")
-    terms["limits"] = [[dimension, *limit] for dimension, limit in sorted(terms["limits"].items())]
     learned = ""
     if message["publication"] is None:
         del message["publication"]

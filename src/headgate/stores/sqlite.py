@@ -4,7 +4,7 @@ A visit is one transaction. Who finds the file locked tries again after a fracti
 as long each time: the database's own way of waiting is too coarse for transactions that take a tenth of one.
 
 All processes of a machine have the same monotonic clock, so it is the desk's. After a restart of the machine it
-begins anew, and the desk goes on from where it was.
+begins anew; the desk then goes on from where it was, and the time of day says for how long the machine was off.
 """
 
 from __future__ import annotations
@@ -196,9 +196,11 @@ class SqliteStore:
     def _visit(self, connection: sqlite3.Connection, key: str, visit: Visit) -> Reply:
         assert self._name_of is not None
         name = self._name_of(key)
-        row = connection.execute("SELECT state FROM desks WHERE name = ?", (name,)).fetchone()
+        row = connection.execute("SELECT state, used_at FROM desks WHERE name = ?", (name,)).fetchone()
         now, wall = self._clock.now(), self._clock.wall()
         desk = None if row is None else _read(row[0])
+        if desk is not None:
+            desk.restart(now, wall - row[1])
         if desk is None:
             desk = Desk(visit.terms, now)
             self._made += 1

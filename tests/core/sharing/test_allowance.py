@@ -25,32 +25,32 @@ def fullest(starts, window):
 
 class TestTaking:
     def test_a_burst_at_once_and_the_rest_over_the_window(self):
-        allowance = Allowance(600.0, 60.0, 60.0, 0.0)
+        allowance = Allowance("tokens", 600.0, 60.0, 60.0, 0.0)
         assert allowance.ready_at(60.0, 0.0) == 0.0
         allowance.take(60.0, 0.0, 0.0)
         assert allowance.ready_at(9.0, 0.0) == pytest.approx(1.0)
 
     def test_where_the_burst_is_all_the_window_alone_decides(self):
-        allowance = Allowance(5.0, 60.0, 5.0, 0.0)
+        allowance = Allowance("tokens", 5.0, 60.0, 5.0, 0.0)
         for at in range(5):
             assert allowance.ready_at(1.0, at) == at
             allowance.take(1.0, at, at)
         assert allowance.ready_at(1.0, 10.0) == 60.0
 
     def test_a_call_counts_until_a_window_after_its_start(self):
-        allowance = Allowance(5.0, 60.0, 5.0, 0.0)
+        allowance = Allowance("tokens", 5.0, 60.0, 5.0, 0.0)
         allowance.take(5.0, 0.0, 20.0)
         assert allowance.ready_at(1.0, 70.0) == 80.0
 
     def test_what_comes_back_can_be_taken_again(self):
-        allowance = Allowance(100.0, 60.0, 100.0, 0.0)
+        allowance = Allowance("tokens", 100.0, 60.0, 100.0, 0.0)
         allowance.take(100.0, 1.0, 1.0)
         allowance.give_back(70.0, 1.0, 5.0)
         assert allowance.ready_at(70.0, 5.0) == 5.0
         assert allowance.ready_at(71.0, 5.0) == 61.0
 
     def test_what_has_left_the_window_frees_nothing_of_what_came_later(self):
-        allowance = Allowance(100.0, 60.0, 100.0, 0.0)
+        allowance = Allowance("tokens", 100.0, 60.0, 100.0, 0.0)
         allowance.take(40.0, 0.0, 0.0)
         allowance.take(100.0, 61.0, 61.0)
         assert allowance.ready_at(0.0, 61.5) == 61.5  # forgets what is over
@@ -58,21 +58,21 @@ class TestTaking:
         assert allowance.ready_at(1.0, 62.0) == 121.0
 
     def test_what_was_used_beyond_the_reservation_counts_from_now(self):
-        allowance = Allowance(100.0, 60.0, 100.0, 0.0)
+        allowance = Allowance("tokens", 100.0, 60.0, 100.0, 0.0)
         allowance.take(50.0, 0.0, 0.0)
         allowance.give_back(-50.0, 0.0, 30.0)
         assert allowance.ready_at(1.0, 30.0) == 60.0
         assert allowance.ready_at(51.0, 60.0) == 90.0
 
     def test_a_limit_that_is_put_otherwise_knows_what_was_spent(self):
-        before, after = Allowance(100.0, 60.0, 100.0, 0.0), Allowance(80.0, 60.0, 80.0, 0.0)
+        before, after = Allowance("tokens", 100.0, 60.0, 100.0, 0.0), Allowance("tokens", 80.0, 60.0, 80.0, 0.0)
         before.take(70.0, 0.0, 0.0)
         after.go_on_from(before)
         assert after.ready_at(10.0, 1.0) == 1.0
         assert after.ready_at(11.0, 1.0) == 60.0
 
     def test_it_is_the_same_after_being_put_away(self):
-        allowance = Allowance(600.0, 60.0, 60.0, 0.0)
+        allowance = Allowance("tokens", 600.0, 60.0, 60.0, 0.0)
         allowance.take(33.3, 0.1, 0.2)
         again = Allowance.from_state(allowance.to_state())
         assert again.to_state() == allowance.to_state()
@@ -85,7 +85,7 @@ def test_no_window_ever_lets_more_start(seed, limit):
     """Calls of all sizes, started up to a while after they were taken for, some refunded: as the desk does it."""
     dice = random.Random(seed)
     amount, window, burst = limit
-    allowance, now, started = Allowance(*limit, 1000.0), 1000.0, []
+    allowance, now, started = Allowance("tokens", *limit, 1000.0), 1000.0, []
     for _ in range(400):
         now += dice.expovariate(20 / window)
         cost = dice.choice([1.0, dice.uniform(0.0, burst), dice.uniform(0.0, amount)])

@@ -87,7 +87,7 @@ class TestNumbers:
         assert counter.visit("a", 1, at=1000.005).line == pytest.approx(4.5)
         assert counter.visit("a", 1, at=1050.0).line == 6.0
 
-    @pytest.mark.parametrize("limits", [{}, {"tokens": (100.0, 60.0, 10.0)}])
+    @pytest.mark.parametrize("limits", [(), (("tokens", 100.0, 60.0, 10.0),)])
     def test_a_rate_of_nothing_lets_nothing_start_and_breaks_nothing(self, limits):
         counter = Counter(Terms(rate=0.0, burst=1.0, most=0.0, limits=limits))
         counter.lead("a", rate=0.0)
@@ -301,7 +301,7 @@ class TestCaps:
 
 
 class TestKnownLimits:
-    LIMITED = Terms(rate=1000.0, burst=4.0, most=1e9, limits={"tokens": (1000.0, 60.0, 1000.0)})
+    LIMITED = Terms(rate=1000.0, burst=4.0, most=1e9, limits=(("tokens", 1000.0, 60.0, 1000.0),))
 
     def test_a_call_that_does_not_fit_waits_for_the_window(self):
         counter = Counter(self.LIMITED)
@@ -319,7 +319,7 @@ class TestKnownLimits:
     def test_other_terms_of_a_new_leader_do_not_make_a_new_window(self):
         counter = Counter(self.LIMITED)
         counter.visit("a", 2, cost={"tokens": 500.0})
-        other = replace(self.LIMITED, limits={"tokens": (1100.0, 60.0, 1100.0)})
+        other = replace(self.LIMITED, limits=(("tokens", 1100.0, 60.0, 1100.0),))
         assert counter.visit("b", 1, cost={"tokens": 200.0}, terms=other, at=1001.0).fence
         assert counter.desk.terms == other
         assert counter.visit("b", 1, cost={"tokens": 200.0}, terms=other).granted == 0
@@ -419,7 +419,7 @@ class TestTime:
 @given(st.data())
 def test_put_away_and_taken_out_again_it_is_the_same(data):
     """After any visits; so a store may do it at every one of them."""
-    counter = Counter(replace(TERMS, limits={"tokens": (100.0, 1.0, 20.0)}))
+    counter = Counter(replace(TERMS, limits=(("tokens", 100.0, 1.0, 20.0),)))
     for _ in range(data.draw(st.integers(1, 15))):
         fence = counter.desk.fence
         counter.visit(

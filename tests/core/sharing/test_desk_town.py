@@ -186,7 +186,7 @@ def test_a_cap_is_kept_by_all_together(town, cap):
 @pytest.mark.parametrize(("rate", "amount", "burst"), [(20.0, 1000.0, 100.0), (2.0, 100.0, 100.0)])
 def test_a_known_limit_is_kept_in_every_window(town, members, rate, amount, burst):
     """Also where a hold or the pace makes calls start long after they were granted."""
-    place = town(rate, limits={"tokens": (amount, 10.0, burst)})
+    place = town(rate, limits=(("tokens", amount, 10.0, burst),))
     place.send(place.join("first", demand=0.0), rest=5.0)
     place.run(0.01)
     for number in range(members):

@@ -107,7 +107,7 @@ def test_stream_of_a_model_comes_as_it_is_sent(lab):
 
     run(lab, work)
     gate = lab.passing.limiter._gates[lab.host]
-    assert sum(slice_[2] for slice_ in gate.buckets.by_dimension["tokens"].spent) == 7
+    assert sum(slice_[2] for slice_ in gate.buckets.all[0].spent) == 7
 
 
 def test_web_socket_holds_no_permit(lab):

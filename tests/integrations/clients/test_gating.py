@@ -269,7 +269,7 @@ def test_tokens_are_settled_from_usage(lab, streams):
     body = {"model": "m", "max_tokens": 400, "messages": [{"role": "user", "content": "How high?"}]}
     lab.ask("POST", "/v1/chat/completions", body=json.dumps(body).encode())
     gate = lab.passing.limiter._gates[lab.host]
-    assert sum(slice_[2] for slice_ in gate.buckets.by_dimension["tokens"].spent) == 77
+    assert sum(slice_[2] for slice_ in gate.buckets.all[0].spent) == 77
 
 
 def test_all_goes_back_after_each_answer(lab):

@@ -93,7 +93,7 @@ def test_tokens_are_settled_by_what_the_answers_took(lab):
     limiter = RateLimiter(limits={"tokens": "100000/min"}, clock=lab.clock)
     model(lab, limiter, usage=77).invoke("How high?")
     gate = limiter.limiter._gates[limiter.key]
-    assert sum(slice_[2] for slice_ in gate.buckets.by_dimension["tokens"].spent) == 77
+    assert sum(slice_[2] for slice_ in gate.buckets.all[0].spent) == 77
 
 
 def test_host_that_only_fails_is_left_alone(lab):

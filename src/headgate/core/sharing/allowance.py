@@ -16,9 +16,10 @@ INSTANT = 1e-6
 
 
 class Allowance:
-    __slots__ = ("amount", "burst", "filled_at", "level", "spent", "window")
+    __slots__ = ("amount", "burst", "dimension", "filled_at", "level", "spent", "window")
 
-    def __init__(self, amount: float, window: float, burst: float, now: float) -> None:
+    def __init__(self, dimension: str, amount: float, window: float, burst: float, now: float) -> None:
+        self.dimension = dimension
         self.amount, self.window, self.burst = amount, window, burst
         self.level, self.filled_at = burst, now
         self.spent: list[list[float]] = []
@@ -57,7 +58,7 @@ class Allowance:
     def go_on_from(self, before: Allowance) -> None:
         """Know what was spent under a limit that was put otherwise."""
         self.level, self.filled_at = min(self.burst, before.level), before.filled_at
-        self.spent = before.spent
+        self.spent = [list(entry) for entry in before.spent]
 
     def _window_free_at(self, amount: float, now: float) -> float:
         spent = self.spent
@@ -75,11 +76,11 @@ class Allowance:
         return free_at
 
     def to_state(self) -> list[Any]:
-        return [self.amount, self.window, self.burst, self.level, self.filled_at, self.spent]
+        return [self.dimension, self.amount, self.window, self.burst, self.level, self.filled_at, self.spent]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Allowance:
-        amount, window, burst, level, filled_at, spent = state
-        allowance = cls(amount, window, burst, filled_at)
+        dimension, amount, window, burst, level, filled_at, spent = state
+        allowance = cls(dimension, amount, window, burst, filled_at)
         allowance.level, allowance.spent = level, [list(entry) for entry in spent]
         return allowance

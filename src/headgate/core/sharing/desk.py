@@ -26,6 +26,7 @@ from __future__ import annotations
 from math import floor
 from typing import Any, ClassVar
 
+from ..decision import LONGEST_WAIT
 from .allowance import Allowance
 from .granting import LONGEST_SPAN, NOTHING, PERIOD, grant
 from .seat import KEPT, LIVE, TERM, Seat
@@ -101,7 +102,7 @@ class Desk:
         self.noted = 0
         self.covers = 0
         """The number of the newest note, and of the newest that nobody needs any more."""
-        self.allowances: dict[str, Allowance] = {}
+        self.allowances: list[Allowance] = []
         self.agree(terms)
 
     def visit(self, visit: Visit, now: float, wall: float) -> tuple[Reply, Errand]:
@@ -171,6 +172,11 @@ class Desk:
         self.skew = at - now
         return at
 
+    def restart(self, now: float, away: float) -> None:
+        """If the store's clock has begun anew, go on ``away`` seconds after the last visit."""
+        if now + self.skew < self.at - CLOCK_JUMP:
+            self.skew = self.at + min(max(0.0, away), LONGEST_WAIT) - now
+
     def _see_off(self, now: float, wall: float) -> None:
         """Forget who is gone; and, when nobody is left, what is too old to be worth anything."""
         for member in [member for member, seat in self.seats.items() if now - seat.seen_at > KEPT]:
@@ -235,9 +241,9 @@ class Desk:
         seat.flying = 0 if visit.leaves else visit.flying
         if visit.back > 0 and visit.era == self.era:
             self._pass_on(visit.back, seat)
-        for dimension, amount in visit.refund.items():
-            if dimension in self.allowances:
-                self.allowances[dimension].give_back(amount, now - visit.refund_ago, now)
+        for allowance in self.allowances:
+            if allowance.dimension in visit.refund:
+                allowance.give_back(visit.refund[allowance.dimension], now - visit.refund_ago, now)
         if visit.probe_over or visit.leaves:
             self.probes = [probe for probe in self.probes if probe[0] != visit.member]
         if visit.rest > 0:
@@ -289,11 +295,13 @@ class Desk:
 
     def agree(self, terms: Terms) -> None:
         """Take the leader's word for what is known beforehand. What was spent stays spent."""
-        before, self.allowances, self.terms = self.allowances, {}, terms
-        for dimension, (amount, window, burst) in terms.limits.items():
-            allowance = self.allowances[dimension] = Allowance(amount, window, burst, self.at)
-            if dimension in before:
-                allowance.go_on_from(before[dimension])
+        before, self.allowances, self.terms = self.allowances, [], terms
+        for limit in terms.limits:
+            allowance = Allowance(*limit, self.at)
+            alike = [one for one in before if one.dimension == allowance.dimension]
+            if alike:  # of the same window, else the one that remembers longest
+                allowance.go_on_from(max(alike, key=lambda one: (one.window == limit[2], one.window)))
+            self.allowances.append(allowance)
 
     # ------------------------------------------------------------------ putting away
 
@@ -302,17 +310,17 @@ class Desk:
         state = {name: getattr(self, name) for name in self.__slots__}
         state["terms"] = plain(self.terms)
         state["seats"] = {member: seat.to_state() for member, seat in self.seats.items()}
-        state["allowances"] = {dimension: one.to_state() for dimension, one in self.allowances.items()}
+        state["allowances"] = [allowance.to_state() for allowance in self.allowances]
         return state
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Desk:
         known = dict(state["terms"])
-        known["limits"] = {dimension: tuple(limit) for dimension, limit in known["limits"].items()}
+        known["limits"] = tuple(tuple(limit) for limit in known["limits"])
         desk = cls(Terms(**known), state["at"])
         for name, value in state.items():
             if name not in ("terms", "seats", "allowances"):
                 setattr(desk, name, value)
         desk.seats = {member: Seat.from_state(seat) for member, seat in state["seats"].items()}
-        desk.allowances = {dimension: Allowance.from_state(one) for dimension, one in state["allowances"].items()}
+        desk.allowances = [Allowance.from_state(one) for one in state["allowances"]]
         return desk

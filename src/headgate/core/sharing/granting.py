@@ -110,20 +110,20 @@ def _fit(desk: Desk, visit: Visit, seat: Seat, room: int, now: float) -> tuple[i
             granted += numbers_of(cost)
             ahead_of_line = max(0.0, desk.issued + granted - desk.line)
             starts_at = max(now, desk.hold_until) + ahead_of_line / desk.pace
-            for dimension, allowance in desk.allowances.items():
-                if cost.get(dimension, 0.0) > 0:
-                    allowance.take(cost[dimension], now, starts_at)
+            for allowance in desk.allowances:
+                if cost.get(allowance.dimension, 0.0) > 0:
+                    allowance.take(cost[allowance.dimension], now, starts_at)
     return granted, NOTHING
 
 
 def _short(desk: Desk, cost: Cost, now: float) -> Short:
     longest = NOTHING
-    for dimension in sorted(desk.allowances):
-        amount = cost.get(dimension, 0.0)
+    for allowance in desk.allowances:
+        amount = cost.get(allowance.dimension, 0.0)
         if amount > 0:
-            wait = desk.allowances[dimension].ready_at(amount, now) - now
+            wait = allowance.ready_at(amount, now) - now
             if wait > max(INSTANT, longest.wait):
-                longest = Short(wait, dimension)
+                longest = Short(wait, allowance.dimension)
     return longest
 
 

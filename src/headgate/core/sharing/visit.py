@@ -37,8 +37,8 @@ class Terms:
     """Calls that a half-open circuit lets through at a time."""
     probe_for: float = 15.0
     """Seconds after which a probe that was not heard of again loses its slot."""
-    limits: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-    """Known limits that the pace alone does not keep, by dimension: amount, window, burst."""
+    limits: tuple[tuple[str, float, float, float], ...] = ()
+    """Known limits that the pace alone does not keep, in order: dimension, amount, window, burst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

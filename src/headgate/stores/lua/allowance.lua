@@ -65,5 +65,8 @@ end
 
 local function go_on_from(limit, before)
   limit[LEVEL], limit[FILLED] = math.min(limit[BURST], before[LEVEL]), before[FILLED]
-  limit[SPENT] = before[SPENT]
+  limit[SPENT] = {}
+  for place, entry in ipairs(before[SPENT]) do
+    limit[SPENT][place] = {unpack(entry)}
+  end
 end

@@ -12,10 +12,7 @@ local desk
 
 local function agree()
   local terms = cjson.decode(terms_text)
-  local before = {}
-  for _, limit in ipairs(desk.limits) do
-    before[limit[NAME]] = limit
-  end
+  local before = desk.limits
   desk.terms_text = terms_text
   desk.start, desk.burst, desk.most = terms.rate, terms.burst, terms.most
   desk.most_probes, desk.probe_for = terms.probes, terms.probe_for
@@ -23,8 +20,15 @@ local function agree()
   for place, known in ipairs(terms.limits) do
     local name, amount, window, burst = unpack(known)
     local limit = {name, amount, window, burst, burst, desk.at, {}}
-    if before[name] then
-      go_on_from(limit, before[name])
+    local alike
+    for _, one in ipairs(before) do
+      local is_same, is_longer = one[WINDOW] == window, alike and one[WINDOW] > alike[WINDOW]
+      if one[NAME] == name and (not alike or (alike[WINDOW] ~= window and (is_same or is_longer))) then
+        alike = one
+      end
+    end
+    if alike then
+      go_on_from(limit, alike)
     end
     desk.limits[place] = limit
   end

@@ -14,17 +14,18 @@ itself (a GET on a connection that was closed) is left to the gate.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import aiohttp
 from aiohttp.payload import BytesPayload
 from multidict import CIMultiDict
 
-from ..errors import CircuitOpenError, Refused, TimeBudgetExceededError, WaitTooLongError
+from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from .aiohttp_bodies import hear, hold
 from .answering import in_their_words
 from .binding import is_secret, origin_of
@@ -38,6 +39,9 @@ _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _given_up: ContextVar[tuple[Any, aiohttp.ClientRequest, Exception] | None] = ContextVar("given_up", default=None)
 """What was raised last in this task, and for which request: aiohttp comes back with another one for the same errand."""
+
+_in_line: ContextVar[aiohttp.ClientRequest | None] = ContextVar("in_line", default=None)
+"""The request that is beyond a gate in this task: it must not come to another."""
 
 
 class GateTimeoutError(WaitTooLongError, aiohttp.ConnectionTimeoutError):
@@ -80,11 +84,19 @@ class Middleware:
     def __init__(self, *, passing: Passing | None = None, **settings: Any) -> None:
         self.passing = Passing.given(passing, settings)
         self._journeys: dict[int, _Journey] = {}
+        self._connectors: weakref.WeakSet[aiohttp.BaseConnector] = weakref.WeakSet()
+
+    def close(self) -> None:
+        """Close what this gate shares; closing the session does it too, unless the gate was given (``passing``)."""
+        self.passing.client_closed()
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         _raise_again(request)
+        if _in_line.get() is request:
+            raise ConfigError("middlewares: there are two gates among them, and a request would wait in line twice")
+        self._close_with(request.session.connector)
         journey = self._next_hop(request)
         body = request.body
         outgoing = Outgoing(
@@ -102,7 +114,7 @@ class Middleware:
             if last is not None:
                 last.close()
             try:
-                with _carrying(request.headers, call.headers()):
+                with _carrying(request.headers, call.headers()), _passing(request):
                     last = await handler(request)
             except TimeoutError:
                 if _is_up(request):
@@ -126,6 +138,12 @@ class Middleware:
         if response.status < 400:
             hold(response, call)
         return response
+
+    def _close_with(self, connector: aiohttp.BaseConnector | None) -> None:
+        """A session does not tell its middlewares of its end; its connector hears of it."""
+        if connector is not None and connector not in self._connectors:
+            self._connectors.add(connector)
+            connector.close = partial(_close, connector.close, self.passing)  # type: ignore[method-assign]
 
     # ------------------------------------------------------------------ redirects
 
@@ -168,6 +186,21 @@ def _is_up(request: aiohttp.ClientRequest) -> bool:
     except TimeoutError:
         return True
     return False
+
+
+def _close(close: Callable[..., Awaitable[None]], passing: Passing, **how: Any) -> Awaitable[None]:
+    passing.client_closed()
+    return close(**how)
+
+
+@contextmanager
+def _passing(request: aiohttp.ClientRequest) -> Iterator[None]:
+    """While a request is beyond the gate."""
+    token = _in_line.set(request)
+    try:
+        yield
+    finally:
+        _in_line.reset(token)
 
 
 @contextmanager

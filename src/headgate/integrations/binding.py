@@ -26,9 +26,11 @@ _LOCATION = re.compile(r"[^/?#]*")
 _HOST = re.compile(r"\w[\w.-]*|[0-9a-f:.]+(?:%[\w.-]+)?")
 """Of any other, such as good.example\\.evil.example, clients make what they like."""
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-_SECRET_HEADER = re.compile(
-    r"cookie|(?:[a-z0-9]{1,16}-){0,4}(?:authorization|auth|(?:api-?)?key|token|secret|signature|credential|password)"
+_CREDENTIAL = re.compile(
+    r"cookie|credential|signature|secret|passw(?:or)?d|passphrase|authori[sz]|authentic|bearer|jwt|hmac"
+    r"|(?:token|key|auth)(?:-|$)|(?:^|-)(?:sig|pwd|otp)(?:-|$)"
 )
+_SESSION = re.compile(r"sess(?:ion|id)|(?:^|-)sid(?:-|$)")
 _NO_SECRET = frozenset(("idempotency-key", "sec-websocket-key"))
 
 Given = Credentials | tuple[Credentials, str]
@@ -93,7 +95,12 @@ def _read(url: str) -> str:
 _known = lru_cache(maxsize=1024)(_read)
 
 
-def is_secret(header: str) -> bool:
+def is_credential(header: str) -> bool:
     """Whether a header of this name may hold a credential, by the names that are in use for it."""
     name = header.lower().replace("_", "-")
-    return name not in _NO_SECRET and _SECRET_HEADER.fullmatch(name) is not None
+    return name not in _NO_SECRET and _CREDENTIAL.search(name) is not None
+
+
+def is_secret(header: str) -> bool:
+    """Whether a header of this name must not reach another origin: a credential, or what names a session."""
+    return is_credential(header) or _SESSION.search(header.lower().replace("_", "-")) is not None

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
-from .httpx_shared import AsyncBody, Body, SharedAsync, SharedSync
+from ..errors import CircuitOpenError, Refused, TimeBudgetExceededError, WaitTooLongError
+from .httpx_shared import AsyncBody, Body, SharedAsync, SharedSync, check_ungated
 from .passing import Passing
 
 __all__ = [
@@ -70,6 +70,7 @@ class GatedTransport(SharedSync, httpx.BaseTransport):
     def __init__(
         self, transport: httpx.BaseTransport | None = None, *, passing: Passing | None = None, **settings: Any
     ) -> None:
+        check_ungated("transport", (transport,))
         self.passing = Passing.given(passing, settings)
         self._inside = httpx.HTTPTransport() if transport is None else transport
 
@@ -82,14 +83,14 @@ class AsyncGatedTransport(SharedAsync, httpx.AsyncBaseTransport):
     def __init__(
         self, transport: httpx.AsyncBaseTransport | None = None, *, passing: Passing | None = None, **settings: Any
     ) -> None:
+        check_ungated("transport", (transport,))
         self.passing = Passing.given(passing, settings)
         self._inside = httpx.AsyncHTTPTransport() if transport is None else transport
 
 
 def gate(client: C, *, passing: Passing | None = None, **settings: Any) -> C:
     """Put the gate into a client as it is: its transport and those of its proxies stay, behind the gate. Returns it."""
-    if isinstance(client._transport, GatedTransport | AsyncGatedTransport):
-        raise ConfigError("client: it is behind a gate already, and would stand in line twice")
+    check_ungated("client", (client._transport, *client._mounts.values()))
     passing = Passing.given(passing, settings)
 
     def gated(transport: Any) -> Any:

@@ -10,13 +10,13 @@ bounded by ``max_wait``. A refusal is raised as the client's own kind of error a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from math import inf
 from types import ModuleType
 from typing import Any
 
-from ..errors import Refused
+from ..errors import ConfigError, Refused
 from .answering import Refusals, explains_itself, in_their_words
 from .dropped import dropped, end_dropped
 from .hops import first_hop, strip
@@ -79,6 +79,12 @@ class Shared:
         told = in_their_words(error, self.refusals)
         told.request = request  # type: ignore[attr-defined]
         return told
+
+
+def check_ungated(name: str, transports: Iterable[object]) -> None:
+    """Refuse what is behind a gate of either library already."""
+    if any(isinstance(transport, Shared) for transport in transports):
+        raise ConfigError(f"{name}: it is behind a gate already, and would wait in line twice")
 
 
 def heard(call: RequestCall, response: Any, start: bytes | None) -> None:
@@ -218,6 +224,7 @@ class SharedSync(Shared):
 
     def close(self) -> None:
         self._inside.close()
+        self.passing.client_closed()
 
 
 class SharedAsync(Shared):
@@ -257,3 +264,4 @@ class SharedAsync(Shared):
 
     async def aclose(self) -> None:
         await self._inside.aclose()
+        await self.passing.client_closed_async()

@@ -18,11 +18,14 @@ its permit: hand each piece of its body to ``call.piece(data)``, and call ``call
 
 from __future__ import annotations
 
+import os
+import pickle
 import random
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..checks import check, check_time, check_whole, number
 from ..clock import Clock
@@ -34,7 +37,17 @@ from ..resilience.config import REMEMBERED, ProviderResilienceConfig, RateLimite
 from ..resilience.executor import drive, drive_sync
 from .binding import Bound, Given, bind, origin_of
 from .keeper import Keeper
-from .outgoing import CostOf, Key, Outgoing, Repeatable, by_host, is_idempotent, with_tokens
+from .outgoing import (
+    CostOf,
+    Key,
+    Outgoing,
+    Repeatable,
+    by_host,
+    by_model,
+    is_idempotent,
+    is_idempotent_or_generates,
+    with_tokens,
+)
 from .request_call import Errors, RequestCall
 
 if TYPE_CHECKING:
@@ -44,11 +57,25 @@ __all__ = ["LONGEST_WAIT", "Outgoing", "Passing", "RequestCall"]
 
 LONGEST_WAIT = 3600.0
 """Seconds that a request may wait for its turn, unless something else is said: a long line, but not a day's quota."""
+UNPICKLED = ("limiter", "credentials", "on_event", "clock", "rng")
+"""Settings that belong to their process: live objects, and secrets."""
+_by_token: weakref.WeakValueDictionary[str, Passing] = weakref.WeakValueDictionary()
+"""Gates that were pickled or unpickled in this process: clients that are unpickled together share one."""
 R = TypeVar("R")
 
 
 class Passing:
-    """The settings of one gate, for the requests of one client or of several. Safe for threads and asyncio at once."""
+    """The settings of one gate, for the requests of one client or of several. Safe for threads and asyncio at once.
+
+    It can be pickled, with the clients it is part of: in another process it is a gate of its own with the same
+    settings, which shares a quota if it has a ``store``.
+    """
+
+    repeats_conflicts = False
+    """Whether a 409 goes again, as it does in the clients of language models."""
+    _is_shared = True
+    """False: it was made for one client, and is closed with it."""
+    _token = ""
 
     def __init__(
         self,
@@ -60,10 +87,10 @@ class Passing:
         credentials: Mapping[str, Given] | None = None,
         retries: int = 2,
         repeat_refused: bool = True,
-        repeatable: Repeatable = is_idempotent,
+        repeatable: Repeatable | None = None,
         max_wait: float | None = LONGEST_WAIT,
         time_budget: float | None = None,
-        key: Key = by_host,
+        key: Key | None = None,
         cost: CostOf = with_tokens,
         on_event: Callable[[ResilienceEvent], None] | None = None,
         clock: Clock | None = None,
@@ -81,6 +108,7 @@ class Passing:
         ``time_budget``  waiting, attempts and backoff together, until the answer begins
         ``key``, ``cost``   whose line a request stands in, and what it takes of known limits
         """
+        self._settings = {name: value for name, value in locals().items() if name != "self"}
         check_whole("retries", retries, 0)
         check("max_wait", max_wait, max_wait is None or number(max_wait) >= 0, "None, or 0 or more seconds")
         check_time("time_budget", time_budget)
@@ -93,12 +121,12 @@ class Passing:
             config = config if limits is None else replace(config, limits=limits)
         else:
             config = limiter.config
-        self.repeatable = repeatable
+        self.repeatable = is_idempotent if repeatable is None else repeatable
         self.repeat_refused = repeat_refused
         self.retries = retries
         self.max_wait = inf if max_wait is None else max_wait
         self.time_budget = inf if time_budget is None else time_budget
-        self._key, self._cost = key, cost
+        self._key, self._cost = by_host if key is None else key, cost
         self._bound: dict[str, Bound] = bind(credentials or {})
         self.keeper = Keeper(config, limiter, store, clock=clock, rng=rng, on_event=on_event)
         self._resilience = ProviderResilienceConfig(
@@ -116,10 +144,26 @@ class Passing:
     def given(cls, passing: Passing | None, settings: Mapping[str, Any]) -> Passing:
         """The gate that a client was given, or one of its own with these settings."""
         if passing is None:
-            return cls(**settings)
+            made = cls(**settings)
+            made._is_shared = False
+            return made
         if settings:
             raise ConfigError(f"passing: it has settings of its own; {', '.join(settings)} cannot be given beside it")
         return passing
+
+    def for_models(self) -> Self:
+        """The same gate for a vendor's client: a line for each model, and repeats as the client would make them.
+
+        What was set explicitly (``key``, ``repeatable``) stays.
+        """
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__, _token="")
+        view.repeats_conflicts = True
+        if self._settings["key"] is None:
+            view._key = by_model
+        if self._settings["repeatable"] is None:
+            view.repeatable = is_idempotent_or_generates
+        return view
 
     @property
     def limiter(self) -> AdaptiveRateLimiter:
@@ -148,6 +192,7 @@ class Passing:
             resilience_config=self._resilience,
             may_repeat=self.repeatable(request),
             may_repeat_refused=self.repeat_refused,
+            repeats_conflicts=self.repeats_conflicts,
             unsent=unsent,
             not_theirs=not_theirs,
         )
@@ -163,5 +208,42 @@ class Passing:
         return result
 
     def close(self) -> None:
-        """Give back what is held of a shared quota; it happens by itself when the program ends."""
+        """Give back what is held of a shared quota, and close the store; it happens by itself when the program ends.
+
+        A gate that is used again opens it again.
+        """
         self.limiter.close()
+
+    def client_closed(self) -> None:
+        """A client behind this gate was closed: close what was made for it alone."""
+        if not self._is_shared:
+            self.close()
+
+    async def client_closed_async(self) -> None:
+        """The same for an event loop, which does not wait for a store."""
+        if not self._is_shared and self.limiter.look_at_sharing() is not None:
+            import asyncio  # here, because a program without an event loop should not load one
+
+            await asyncio.to_thread(self.close)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        local = [name for name in UNPICKLED if self._settings[name] is not None]
+        if local:
+            raise pickle.PicklingError(
+                f"passing: {', '.join(local)} cannot be handed to another process; make the client there"
+            )
+        if not self._token:
+            self._token = os.urandom(16).hex()
+            _by_token[self._token] = self
+        settings = {name: value for name, value in self._settings.items() if name not in UNPICKLED}
+        return _restored, (self._token, settings, self._is_shared, self.repeats_conflicts)
+
+
+def _restored(token: str, settings: dict[str, Any], is_shared: bool, is_for_models: bool) -> Passing:
+    """The gate that was pickled, if it is of this process; else one with its settings, once for all clients."""
+    known = _by_token.get(token)
+    if known is None:
+        known = Passing(**settings).for_models() if is_for_models else Passing(**settings)
+        known._is_shared, known._token = is_shared, token
+        known = _by_token.setdefault(token, known)
+    return known

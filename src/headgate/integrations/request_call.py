@@ -29,6 +29,9 @@ from .reading import AnswerReader
 Errors = tuple[type[Exception], ...]
 _TURNED_AWAY = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.AUTH, Outcome.KEY_DEAD)
 """Refused before anything was done for it."""
+CONFLICT = 409
+"""A lock was not free in time, in the APIs of language models."""
+_SHOULD_RETRY = {"true": True, "false": False}
 _OK = SILENT[Outcome.OK]
 
 
@@ -37,7 +40,9 @@ class RequestCall(Call):
     _reader: AnswerReader | None = None
     _first_after: float | None = None
     """Seconds until the answer began: how long its body takes says nothing about the server."""
-    _should_not_retry = False
+    _should_retry: bool | None = None
+    """What the server says about it in ``x-should-retry``."""
+    _status = 0
 
     def __init__(
         self,
@@ -53,6 +58,7 @@ class RequestCall(Call):
         resilience_config: ProviderResilienceConfig,
         may_repeat: bool,
         may_repeat_refused: bool,
+        repeats_conflicts: bool = False,
         unsent: Errors = (),
         not_theirs: Errors = (),
     ) -> None:
@@ -68,6 +74,7 @@ class RequestCall(Call):
         self.request_sent = request
         self._bound = bound
         self._may_repeat, self._may_repeat_refused = may_repeat, may_repeat_refused
+        self._repeats_conflicts = repeats_conflicts
         self._unsent, self._not_theirs = unsent, not_theirs
 
     # ------------------------------------------------------------------ for an attempt
@@ -80,7 +87,8 @@ class RequestCall(Call):
         """The answer has begun. ``body`` is what is known of an error's, unpacked. Returns what it counts as."""
         signal = wire.read(status, headers, body, wall=self.manager.clock.wall())
         self.reported = self.manager.token_pace(self._pace_key).in_calls(signal)
-        self._should_not_retry = _value(headers, "x-should-retry").lower() == "false"
+        self._should_retry = _SHOULD_RETRY.get(_value(headers, "x-should-retry").lower())
+        self._status = status
         self._reader = self._reader_for(headers) if signal.outcome is Outcome.OK else None
         return signal.outcome
 
@@ -145,16 +153,20 @@ class RequestCall(Call):
         return super().failed(error)
 
     def _again(self, verdict: Verdict, error: Exception | None) -> float | None:
-        may = verdict.retryable and self._may_go_again(verdict.signal, error)
+        retryable = verdict.retryable
+        if error is None:  # what the vendors' own clients repeat too
+            retryable |= self._should_retry is True or (self._repeats_conflicts and self._status == CONFLICT)
+        may = retryable and self._may_go_again(verdict.signal, error)
         return super()._again(verdict._replace(retryable=may), error)
 
     def _may_go_again(self, signal: Signal, error: Exception | None) -> bool:
         elsewhere = self.credentials is not None and signal.outcome in _TURNED_AWAY
         if not self.request_sent.can_repeat_body:
             return False
-        if not elsewhere and (self._should_not_retry or (signal.retry_after or 0.0) > self.max_wait):
+        should = self._should_retry if error is None else None
+        if not elsewhere and (should is False or (signal.retry_after or 0.0) > self.max_wait):
             return False
-        if self._may_repeat or isinstance(error, self._unsent):
+        if should or self._may_repeat or isinstance(error, self._unsent):
             return True
         return self._may_repeat_refused and signal.outcome in _TURNED_AWAY
 

@@ -2,9 +2,10 @@
 
     session ─ auth, redirects, cookies ─> Adapter ─> gated pool (``urllib3.py``): line, credential, retries ─> network
 
-The session follows redirects above the adapter, so every hop comes through it, as long as the adapter is mounted for
-http and https alike. The headers of a request that leaves its origin are taken off before it does, so that they
-would not even reach a hop that another adapter sends.
+``gate`` puts every adapter of a session behind one gate, whatever prefix it is mounted for; each stays what it is, with
+its pool and its own ways. The session follows redirects above its adapters, so every hop comes through the gate, as
+long as http and https alike are behind it. The headers of a request that leaves its origin are taken off before it
+does, so that they would not even reach a hop that another adapter sends.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import urljoin
 import requests
 from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, HTTPAdapter
 
-from ..errors import CircuitOpenError, Refused, TimeBudgetExceededError, WaitTooLongError
+from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from . import urllib3 as gated
 from .answering import in_their_words
 from .hops import first_hop, strip
@@ -53,10 +54,21 @@ S = TypeVar("S", bound=requests.Session)
 
 
 def gate(session: S, *, passing: Passing | None = None, **settings: Any) -> S:
-    """Mount one ``Adapter`` for all of a session's requests. Returns it."""
-    adapter = Adapter(passing=passing, **settings)
-    session.mount("https://", adapter)
-    session.mount("http://", adapter)
+    """Put the gate into all adapters of a session. Returns it. One that is mounted later is not behind the gate."""
+    mounted: dict[str, Any] = {
+        prefix: one for prefix, one in session.adapters.items() if prefix.lower().startswith("http")
+    }
+    for prefix, adapter in mounted.items():
+        if isinstance(adapter, Adapter):
+            raise ConfigError(
+                f"session: its adapter for {prefix} is behind a gate already, and would wait in line twice"
+            )
+        if not isinstance(adapter, HTTPAdapter):
+            kind = type(adapter).__name__
+            raise ConfigError(f"session: its adapter for {prefix} is a {kind}; only an HTTPAdapter has a pool to gate")
+    passing = Passing.given(passing, settings)
+    for adapter in {id(one): one for one in mounted.values()}.values():
+        Adapter.gate(adapter, passing)
     return session
 
 
@@ -75,6 +87,14 @@ class Adapter(HTTPAdapter):
         self.passing = Passing.given(passing, settings)
         super().__init__(pool_connections, pool_maxsize, pool_block=pool_block)
 
+    @classmethod
+    def gate(cls, adapter: HTTPAdapter, passing: Passing) -> None:
+        """Make an adapter of a user's own one of these, and leave it what it is otherwise."""
+        for manager in (adapter.poolmanager, *adapter.proxy_manager.values()):
+            gated.gate(manager, passing=passing)
+        adapter.__class__ = _gated_kind(type(adapter))
+        adapter.passing = passing  # type: ignore[attr-defined]
+
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         super().init_poolmanager(*args, **options)
         gated.gate(self.poolmanager, passing=self.passing)
@@ -83,6 +103,17 @@ class Adapter(HTTPAdapter):
         if proxy not in self.proxy_manager:
             gated.gate(super().proxy_manager_for(proxy, **options), passing=self.passing)
         return self.proxy_manager[proxy]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        kind = type(self)
+        return _blank, (getattr(kind, "ungated", kind),), self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "passing": self.passing}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.passing = state["passing"]  # the pool that is made anew needs it
+        super().__setstate__({name: value for name, value in state.items() if name != "passing"})
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
         url: str = request.url or ""
@@ -101,6 +132,16 @@ class Adapter(HTTPAdapter):
             response.request = request.copy()
             strip(first_hop(url, headers), _target(url, response.headers["location"]), headers)
         return response
+
+
+def _gated_kind(kind: type[HTTPAdapter]) -> type[Adapter]:
+    """The same kind of adapter behind the gate."""
+    return Adapter if kind is HTTPAdapter else type(f"Gated{kind.__name__}", (Adapter, kind), {"ungated": kind})
+
+
+def _blank(kind: type[HTTPAdapter]) -> Adapter:
+    """For unpickling: an adapter of the gated kind, without its state."""
+    return object.__new__(kind if issubclass(kind, Adapter) else _gated_kind(kind))
 
 
 def _target(url: str, location: str) -> str:

@@ -10,7 +10,8 @@ it follows and what its errors look like, as ever; what it says about repeating 
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
@@ -77,7 +78,13 @@ def gate(manager: M, *, passing: Passing | None = None, **settings: Any) -> M:
         scheme: type(f"Gated{kind.__name__}", (GatedPool, kind), {"passing": passing}) for scheme, kind in kinds.items()
     }
     manager.clear()
+    manager.clear = partial(_clear, manager.clear, passing)  # type: ignore[method-assign]  # how a manager is closed
     return manager
+
+
+def _clear(clear: Callable[[], None], passing: Passing) -> None:
+    clear()
+    passing.client_closed()
 
 
 class GatedPool(urllib3.HTTPConnectionPool):

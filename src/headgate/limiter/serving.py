@@ -387,4 +387,5 @@ def _share(store: Store | str, limiter: Serving) -> Sharing:
     from ..stores import open_store  # here, because most programs share nothing
     from .sharing import Sharing
 
-    return Sharing(open_store(store), limiter, refuses=limiter.config.without_store == "refuse")
+    refuses = limiter.config.without_store == "refuse"
+    return Sharing(open_store(store), limiter, refuses=refuses, owns_store=isinstance(store, str))

@@ -47,8 +47,10 @@ class Wake(Protocol):
 class Sharing:
     """A store may bring its own rounds: one with a method ``drive`` is given this object and returns a ``Wake``."""
 
-    def __init__(self, store: Store, limiter: Serving, *, refuses: bool) -> None:
+    def __init__(self, store: Store, limiter: Serving, *, refuses: bool, owns_store: bool = False) -> None:
         self.store = store
+        self._owns_store = owns_store
+        """Whether it was opened for this limiter alone, and is closed with it."""
         self.refuses = refuses
         """Whether nothing may start while the store is down."""
         self.failures = 0
@@ -255,6 +257,9 @@ class Sharing:
             _, error = self._exchange(last)
             if error is not None:
                 log.debug("could not say good-bye: %s", error)
+        if self._owns_store:
+            with self.visiting:
+                self.store.close()
 
 
 def _run(sharing: weakref.ref[Sharing], wake: threading.Event) -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from ..exchange import SHORTEST_SECRET
-from ..integrations.binding import is_secret
+from ..integrations.binding import is_credential
 from .answering import TYPE, TurnedAwayError
 from .mounts import Mount
 
@@ -53,7 +53,7 @@ def _goes(name: str, adds_keys: bool) -> bool:
     lower = name.lower()
     if lower in HOP_BY_HOP or lower in _ABOUT_CALLER or lower.startswith(("x-forwarded-", "sec-fetch-")):
         return False
-    return not (adds_keys and is_secret(lower))
+    return not (adds_keys and is_credential(lower))
 
 
 def there(given: CIMultiDictProxy[str], mount: Mount, *, adds_keys: bool) -> CIMultiDict[str]:

@@ -9,20 +9,31 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, Unpack
 
-from .executor import execute_with_resilience, execute_with_resilience_sync
+from ..errors import ConfigError
+from .executor import NOT_STOPPED, execute_with_resilience, execute_with_resilience_sync
 from .terms import CallOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
+GUARDED = "__headgate_guarded__"
+"""Where a guarded function says for which provider it is."""
 
 
 def guarded(provider: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
-    """Decorate a function, a coroutine function or an async generator function; options as in the executor."""
+    """Decorate a function, a coroutine function or a generator function of either kind; options as in the executor.
+
+    A call that failed in passing is made again, whatever it does: ``max_attempts=1`` where that must not be.
+    """
 
     def decorate(func: Any) -> Any:
         import inspect  # here, because it is large
 
+        if getattr(func, GUARDED, None) == provider:
+            raise ConfigError(f"{provider}: the function is guarded already, and would wait in line twice")
         names = list(inspect.signature(func).parameters)
         place = names.index("ctx") if "ctx" in names else -1
+        is_sync = not (inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func))
+        if is_sync and place < 0 and options.get("attempt_timeout") is not None:
+            raise ConfigError(NOT_STOPPED)
 
         def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
             if len(args) <= place and "ctx" not in kwargs:
@@ -36,7 +47,18 @@ def guarded(provider: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
             def stream(*args: Any, **kwargs: Any) -> Any:
                 return stream_with_resilience(bound(args, kwargs), provider, **options)
 
+            setattr(stream, GUARDED, provider)
             return stream
+
+        if inspect.isgeneratorfunction(func):
+            from .streaming import stream_sync
+
+            @wraps(func)
+            def stream_here(*args: Any, **kwargs: Any) -> Any:
+                return stream_sync(bound(args, kwargs), provider, options)
+
+            setattr(stream_here, GUARDED, provider)
+            return stream_here
 
         if inspect.iscoroutinefunction(func):
 
@@ -44,12 +66,14 @@ def guarded(provider: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
             async def call(*args: Any, **kwargs: Any) -> Any:
                 return await execute_with_resilience(bound(args, kwargs), provider, **options)
 
+            setattr(call, GUARDED, provider)
             return call
 
         @wraps(func)
         def call_sync(*args: Any, **kwargs: Any) -> Any:
             return execute_with_resilience_sync(bound(args, kwargs), provider, **options)
 
+        setattr(call_sync, GUARDED, provider)
         return call_sync
 
     return decorate

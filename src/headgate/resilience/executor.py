@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
-from types import CoroutineType
+from types import CoroutineType, GeneratorType
 from typing import Any, TypeVar
 
 from ..core.decision import UNKNOWN
@@ -20,6 +21,14 @@ from .manager import ProviderResilienceManager
 from .taxonomy import ClassifyError
 
 R = TypeVar("R")
+NOT_STOPPED = (
+    "attempt_timeout: a thread cannot be stopped; take a parameter ctx and pass ctx.remaining on as the timeout of the "
+    "request"
+)
+_COROUTINE = 0x80 | 0x100
+"""The flags of code whose calls can be awaited (``inspect.CO_COROUTINE``, ``CO_ITERABLE_COROUTINE``)."""
+_AWAITABLES = re.compile(r"\b(?:Awaitable|Coroutine|Future|Task)\b")
+"""Types of results that can be awaited, by their names in an annotation."""
 
 
 async def execute_with_resilience(
@@ -44,6 +53,7 @@ async def execute_with_resilience(
     at once if what comes next would not fit into it. A response that is an error is classified like an
     exception and, after the last attempt, returned as it is. ``math.inf`` is no bound.
     """
+    check_awaitable(func)
     call = Call(
         provider,
         time_budget,
@@ -78,7 +88,8 @@ def execute_with_resilience_sync(
 ) -> R:
     """The same for a thread. No wait and no attempt starts past the budget.
 
-    An attempt under way cannot be stopped from outside: pass ``ctx.remaining`` on as the request's timeout.
+    An attempt under way cannot be stopped from outside: pass ``ctx.remaining`` on as the request's timeout. A function
+    that does not take the context cannot keep an ``attempt_timeout``, and is refused with one.
     """
     call = Call(
         provider,
@@ -93,8 +104,29 @@ def execute_with_resilience_sync(
         resilience_config,
         correlation_id,
     )
-    result: R = drive_sync(call, call.bind(func))
+    bound = call.bind(func)
+    if bound is func and call.attempt_timeout != UNKNOWN:
+        raise ConfigError(NOT_STOPPED)
+    result: R = drive_sync(call, bound)
     return result
+
+
+def check_awaitable(func: Callable[..., Any]) -> None:
+    """Refuse, before anything is sent, a plain function: what it returns could not be awaited.
+
+    A lambda or an object that is called may return an awaitable, and so may a function that is annotated so or that
+    wraps a coroutine function; what they return is seen when they do.
+    """
+    code = getattr(func, "__code__", None)
+    if code is None or code.co_flags & _COROUTINE or code.co_name == "<lambda>":
+        return
+    import inspect  # here, because it is large and seldom needed
+
+    if inspect.isasyncgenfunction(func):
+        raise ConfigError("func is an async generator function; use stream_with_resilience, or @guarded")
+    returns = getattr(func, "__annotations__", {}).get("return")
+    if not inspect.iscoroutinefunction(inspect.unwrap(func)) and not _AWAITABLES.search(str(returns)):
+        raise ConfigError("func is not a coroutine function; use execute_with_resilience_sync, or write async def")
 
 
 def drive_sync(call: Call, attempt: Callable[[], Any]) -> Any:
@@ -120,6 +152,8 @@ def drive_sync(call: Call, attempt: Callable[[], Any]) -> Any:
                 if isinstance(result, CoroutineType):
                     result.close()
                     raise ConfigError("func is a coroutine function; use execute_with_resilience, with await")
+                if isinstance(result, GeneratorType):
+                    raise ConfigError("func is a generator function, of which nothing was run; use @guarded")
             except Exception as error:
                 again = call.failed(error)
                 if again is None and not call.falls_back:

@@ -12,7 +12,7 @@ outcome of the call: before the first piece it is retried, later it is handed on
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
@@ -22,7 +22,7 @@ from ..core.decision import Outcome
 from ..core.signal import SILENT, Signal
 from .call import Call
 from .context import CallContext
-from .executor import drive
+from .executor import drive, drive_sync
 from .story import tell_failure, tell_left, tell_success
 from .taxonomy import judge
 from .terms import CallOptions
@@ -190,6 +190,43 @@ def stream_with_resilience(func: Opens[T], provider: str, **options: Unpack[Call
     Takes what ``execute_with_resilience`` takes; time budget and attempt timeout hold until the first piece.
     """
     return ResilientStream(func, provider, options)
+
+
+def stream_sync(func: Callable[..., Iterator[T]], provider: str, options: CallOptions) -> Iterator[T]:
+    """The same for a generator function, in a thread: it starts when its first piece is asked for."""
+    call = StreamCall(provider, **options)
+    opens = call.bind(func)
+    pieces: Any = None
+
+    def begin() -> list[T]:
+        nonlocal pieces
+        if pieces is not None:
+            pieces.close()
+        pieces = opens()
+        first: list[T] = []
+        for piece in pieces:
+            first.append(piece)
+            if len(first) == MOST_PREAMBLE or not _is_preamble(piece):
+                break
+        return first
+
+    left: BaseException | None = None
+    first = drive_sync(call, begin)
+    try:
+        yield from first
+        for piece in pieces:
+            call.goes_on(piece)
+            yield piece
+        call.is_over()
+    except GeneratorExit as error:
+        left = error
+        raise
+    except Exception as error:
+        call.breaks(error)
+        raise
+    finally:
+        pieces.close()
+        call.is_left(left)
 
 
 def _is_preamble(piece: object) -> bool:

@@ -188,13 +188,40 @@ def test_refused_credential_gives_way_to_the_next(lab):
         "PRIVATE-TOKEN",
         "x_api_key",
         "X-Auth",
+        "AccessToken",
+        "X-JWT",
+        "X-Bearer",
+        "X-Session-Id",
+        "Session",
+        "X-Vault-Token",
+        "X-Goog-Iam-Authorization-Token",
+        "X-Amz-Signature",
+        "Proxy-Authorization",
+        "Authentication",
+        "Ocp-Apim-Subscription-Key",
+        "X-Password",
+        "sid",
     ],
 )
 def test_names_of_secrets(header):
     assert is_secret(header)
 
 
-@pytest.mark.parametrize("header", ["Idempotency-Key", "accept", "user-agent", "x-request-id", "content-type", "range"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Idempotency-Key",
+        "accept",
+        "user-agent",
+        "x-request-id",
+        "content-type",
+        "range",
+        "x-author",
+        "sec-websocket-key",
+        "x-max-tokens",
+        "side",
+    ],
+)
 def test_names_of_what_is_none(header):
     assert not is_secret(header)
 

@@ -19,6 +19,10 @@ from .reading import LARGEST_ERROR, unpacked
 from .request_call import RequestCall
 
 
+NEVER_PAUSES = 1 << 40
+"""Bytes in a buffer that would stop its connection: there is none behind ours, and the one inside stops its own."""
+
+
 async def hear(response: aiohttp.ClientResponse, call: RequestCall, *, is_unpacked: bool) -> None:
     """Tell the call of an answer. What is read of an error's body is put back."""
     headers = response.headers
@@ -74,7 +78,7 @@ class _Content(aiohttp.StreamReader):
 
     def __init__(self, inside: aiohttp.StreamReader, start: bytes, call: RequestCall | None = None) -> None:
         loop = asyncio.get_running_loop()
-        super().__init__(BaseProtocol(loop), LARGEST_ERROR, loop=loop)
+        super().__init__(BaseProtocol(loop), NEVER_PAUSES, loop=loop)
         self._inside, self._call = inside, call
         self.feed_data(start)
 

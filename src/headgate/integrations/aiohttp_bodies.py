@@ -18,7 +18,6 @@ from .answering import explains_itself, unpacked_headers
 from .reading import LARGEST_ERROR, unpacked
 from .request_call import RequestCall
 
-
 NEVER_PAUSES = 1 << 40
 """Bytes in a buffer that would stop its connection: there is none behind ours, and the one inside stops its own."""
 

@@ -115,14 +115,6 @@ class TestGoing:
         assert headgate("run", rows, "-o", out, *to(server)).code == 0
         assert (names(out), server.truth()["asked"]) == (ALL, 30)
 
-    def test_what_stands_behind_the_checkpoint_is_cut_off(self, headgate, mock, rows, out):
-        server = mock(*GENEROUS)
-        headgate("run", rows, "-o", out, *to(server))
-        with out.open("a") as file:
-            file.write('{"half a li')
-        assert headgate("run", rows, "-o", out, *to(server)).code == 0
-        assert names(out) == ALL
-
 
 class TestFormats:
     def test_a_csv_with_a_template(self, headgate, mock, tmp_path, out):

@@ -8,6 +8,10 @@ The meaning is that of single calls (``resilience.taxonomy``). What becomes of t
     auth, key_dead                        parked for another credential; without credentials dead
     overloaded, transient                 failed, to be tried again; dead after ``max_attempts``
     too_large, invalid                    dead
+
+An outage is no fault of a row's. A failure that trips its target's circuit, arrives while that is open or ends a probe
+uses up no attempt, up to ``MOST_SPARED`` times a row; each time the row waits longer, so that an outage of five minutes
+kills none, even where one row alone is left to probe with.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
-from ..core.backoff import delay
+from ..core.backoff import above, delay
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
 from ..core.signal import SILENT, Signal
 from ..errors import Refused
@@ -35,6 +39,10 @@ if TYPE_CHECKING:
     from .lanes import Lane
 
 LONGEST_REASON = 300
+MOST_SPARED = 20
+"""Failures of one row, in one run, that may be its target's outage."""
+SPARED_STEP, LONGEST_SPARED = 2.0, 20.0
+"""Seconds that a row waits longer after each of them, and at most: 310 in all."""
 _OK = Verdict(SILENT[Outcome.OK], False, "")
 _CANCELLED = Verdict(SILENT[Outcome.TRANSIENT], True, "cancelled")
 
@@ -211,6 +219,9 @@ class Attempt:
             item.attempts += 1
             return RowState.DONE
         if outcome.uses_attempt:
+            if self.is_outage and item.spared < MOST_SPARED:
+                item.spared += 1
+                return RowState.FAILED
             item.attempts += 1
             again = self.verdict.retryable and item.attempts < config.max_attempts
             return RowState.FAILED if again else RowState.DEAD
@@ -221,9 +232,25 @@ class Attempt:
         return RowState.PARKED if again and (has_credentials or not elsewhere) else RowState.DEAD
 
     @property
+    def is_outage(self) -> bool:
+        """Whether it has failed because its target does, once that has been reported to its gate."""
+        if not self.verdict.retryable or not self.verdict.signal.outcome.counts_against_target:
+            return False
+        if self.verdict is _CANCELLED:
+            return False
+        breaker = self.permit.gate.breaker
+        is_down = self.lane.shelf.failures_in_a_row >= breaker.policy.failures_to_trip
+        return breaker.state is not CircuitState.CLOSED or is_down
+
+    @property
     def ran_out(self) -> bool:
         """Whether it ended because the row's time did: that counts against nobody."""
         return isinstance(self.error, TimeoutError) and self.clock.now() >= self.item.deadline_at
+
+    def spared_wait(self, draw: float) -> float:
+        """Seconds before a row goes again that was spared an attempt: probing is for rows that were not yet."""
+        spared = self.item.spared
+        return max(self.backoff(draw, spared), above(min(LONGEST_SPARED, SPARED_STEP * spared), draw))
 
     def backoff(self, draw: float, times: int) -> float:
         """Seconds before a row is tried again that was sent back so many times."""

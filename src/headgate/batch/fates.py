@@ -67,6 +67,7 @@ class Fates:
         """Let those pause, or come back, whom it concerns."""
         pauses, lane, signal = self._run.pauses, attempt.lane, attempt.verdict.signal
         if outcome is Outcome.OK:
+            lane.shelf.failures_in_a_row = 0
             lane.pause.cleared(attempt.sent_at)
             if pauses.ramp is not None:
                 pauses.ended(True)
@@ -78,6 +79,7 @@ class Fates:
         elif outcome is Outcome.QUOTA_EXHAUSTED and self._run.credentials is None:
             pauses.exhausted(lane, signal)
         elif outcome.counts_against_target:
+            lane.shelf.failures_in_a_row += 1
             pauses.ended(False)
         if pauses.changed:
             self._run.timekeeper.hear_of_pauses()
@@ -134,7 +136,8 @@ class Fates:
         if outcome is Outcome.ABANDONED:
             return attempt.verdict.signal.retry_after or REFUSED_FOR
         if item.failed:
-            return attempt.backoff(self._rng.random(), item.attempts)
+            draw = self._rng.random()
+            return attempt.spared_wait(draw) if attempt.is_outage else attempt.backoff(draw, item.attempts)
         elsewhere = outcome.needs_other_credential or attempt.lane.pause.until > self._run.clock.now()
         return 0.0 if elsewhere or attempt.is_probe else attempt.backoff(self._rng.random(), item.rate_limited)
 

@@ -47,6 +47,7 @@ class Item:
         "ready_at",
         "since",
         "size",
+        "spared",
         "tokens",
         "total",
         "value",
@@ -66,6 +67,8 @@ class Item:
         self.attempts, self.rate_limited = claim.attempts, claim.rate_limited
         self.failed = claim.attempts > 0
         """Its next call is the retry of a failure."""
+        self.spared = 0
+        """Failures that used up no attempt: its target was down."""
         self.parked = False
         """It was rate limited and waits to be sent again."""
         self.gone = False

@@ -57,9 +57,10 @@ class Scribe:
         number, offset = place
         if await asyncio.to_thread(_is_gone, self.path):
             number = offset = 0
-        elif (await asyncio.to_thread(length_of, self.path) or 0) > offset:
+        ours = bool(number or (await self._ledger.counts()).seen)
+        if ours and (await asyncio.to_thread(length_of, self.path) or 0) > offset:
             await self._refuse_strangers(number, offset)
-        self._file = await asyncio.to_thread(OutputFile, self.path, offset, ours=True)
+        self._file = await asyncio.to_thread(OutputFile, self.path, offset, ours=ours)
         self.written = number
         if await self._ledger.noted(REPLACED):
             await self._ledger.note(REPLACED, "")

@@ -92,7 +92,7 @@ class Queue:
 class Shelf:
     """The rows of one gate key."""
 
-    __slots__ = ("again", "budget", "fresh", "has_limits", "key", "probing")
+    __slots__ = ("again", "budget", "failures_in_a_row", "fresh", "has_limits", "key", "probing")
 
     def __init__(self, key: str, retry_budget: float) -> None:
         self.key = key
@@ -100,6 +100,8 @@ class Shelf:
         """Whether limits are known for this key, so that rows differ in what they ask for."""
         self.probing = False
         """Whether its circuit is open: then another row probes each time, so that an outage uses none up."""
+        self.failures_in_a_row = 0
+        """Of all its lanes together: with several credentials each circuit sees a part of an outage only."""
         self.fresh = Queue()
         self.again = Queue()
         self.budget = RetryBudget(retry_budget)

@@ -148,6 +148,7 @@ class Course:
         "attempts",
         "base_delay",
         "calls",
+        "counts_all",
         "deadline",
         "max_attempts",
         "max_delay",
@@ -169,12 +170,15 @@ class Course:
         time_budget: float | None,
         most_rate_limited: int = MOST_RATE_LIMITED,
         most_moves: int = 0,
+        counts_all: bool = False,
     ) -> None:
-        """``most_moves``: how often the call may go on with another credential."""
+        """``most_moves``: how often the call may go on with another credential. ``counts_all``: every call is one of
+        ``max_attempts``, whatever it ended in."""
         self.name = name
         self.max_attempts = max_attempts
         self.most_rate_limited = most_rate_limited
         self.most_moves = most_moves
+        self.counts_all = counts_all
         self.base_delay, self.max_delay = base_delay, max_delay
         self.started_at = started_at
         self.deadline = Deadline(UNKNOWN if time_budget is None else started_at + time_budget)
@@ -183,7 +187,7 @@ class Course:
     def goes_on(self, outcome: Outcome) -> bool:
         """Take how a try ended; whether the count of tries allows another."""
         self.calls += 1
-        if outcome.uses_attempt:
+        if outcome.uses_attempt or self.counts_all:
             self.attempts += 1
         elif outcome.needs_other_credential:
             self.moves += 1

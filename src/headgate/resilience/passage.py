@@ -178,6 +178,7 @@ class Passage(Terms):
             budget,
             settings.max_rate_limit_retries,
             len(getattr(self.credentials, "labels", ())) or settings.max_rate_limit_retries,
+            counts_all=self.limiter is None,
         )
         return self._course
 

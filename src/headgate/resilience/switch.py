@@ -4,8 +4,8 @@
     HEADGATE_ENHANCED_RESILIENCE_SEMANTIC_SCHOLAR=false      for one provider (true exempts one)
 
 Looked at before every call, so a program can also flip it while it runs. With it off there
-is no limiter and no circuit: a call is tried again a few times with backoff, within its
-time budget, and that is all.
+is no limiter and no circuit: a call is sent at most ``max_attempts`` times, with backoff, within its
+time budget, and that is all. A 429 or a refused credential uses up an attempt like anything else.
 """
 
 from __future__ import annotations

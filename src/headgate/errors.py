@@ -7,6 +7,9 @@ provider answered what, never with which secret.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from .core.decision import Outcome
 from .core.words import span
 
@@ -66,6 +69,9 @@ class TimeBudgetExceededError(Refused):
 
 class NoCredentialError(Refused):
     """No credential can be used now. ``earliest_reset`` is in how many seconds the first is back, where one will be."""
+
+    reasons: Mapping[str, str] = MappingProxyType({})
+    """Why each of them rests or is retired, by its label: rate_limited, quota_exhausted, auth, key_dead, ..."""
 
     @property
     def earliest_reset(self) -> float | None:

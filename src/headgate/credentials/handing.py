@@ -12,7 +12,7 @@ while deciding, never over a wait, a listener or a file.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from itertools import islice
 
@@ -33,6 +33,8 @@ MOST_WAITING = 100_000
 LATE = 0.02
 """A head of the line that has not woken up so many seconds after its time is looked after by somebody else."""
 LOOKED_AT_FOR_DEPUTY = 64
+MOST_REASONS = 100
+"""Credentials of which a refusal says why they cannot be used."""
 
 
 class Handing(Deciding):
@@ -266,10 +268,18 @@ class Handing(Deciding):
     def refusal(self, now: float) -> NoCredentialError:
         """Why there is none now, and in how many seconds the first is back."""
         pool = self._pool
-        states = [key.state(now) for key in pool.slots]
-        counts = [f"{states.count(state)} {state}" for state in ("held", "resting", "retired") if state in states]
+        found = Counter((key.state(now), key.reason) for key in pool.slots)
+        counts = [
+            f"{count} {state}" + (f": {why}" if why else "")
+            for (state, why), count in sorted(found.items())
+            if state in ("held", "resting", "retired")
+        ]
         reason = f"no credential is free ({', '.join(counts) or 'others wait for them'})"
-        return NoCredentialError(self.name, reason, pool.back_at - now if pool.resting else None)
+        if pool.is_spent():
+            reason += "; free(label) brings one back that is accepted again"
+        refusal = NoCredentialError(self.name, reason, pool.back_at - now if pool.resting else None)
+        refusal.reasons = dict(islice(((key.label, key.reason) for key in pool.slots if key.reason), MOST_REASONS))
+        return refusal
 
     def _look_if_due(self) -> None:
         """Look at the store, if there is one. Without the lock."""

@@ -190,6 +190,16 @@ class AdaptiveRateLimiter(Operating):
         self.tell.flush()
         raise refusal
 
+    def circuit_opens_in(self, key: str) -> float:
+        """Seconds until this key's circuit lets a probe through; 0 unless it is open. Takes nothing, counts nothing."""
+        gate = self._gates.get(key)
+        if gate is None or gate.breaker.state is not CircuitState.OPEN:
+            return 0.0
+        with self._lock:
+            now = self._now()
+            refusal = gate.breaker.refusal(now)
+        return 0.0 if refusal is None or refusal.retry_at is None else max(0.0, refusal.retry_at - now)
+
     def part(self, key: str, pace_key: str, config: RateLimitConfig) -> None:
         """Leave a key its circuit, under other settings, and give its pace to another key.
 

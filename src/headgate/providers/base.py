@@ -7,7 +7,7 @@
 
 A provider says four things: its name, its address, how a question is asked and how an
 answer is read. It raises ``RateLimitError``, ``AuthenticationError`` or ``ProviderError`` for
-calls that were sent, and a ``Refused`` for those that were not.
+calls that were sent, with a key as without, and a ``Refused`` for those that were not.
 """
 
 from __future__ import annotations
@@ -16,16 +16,33 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .. import wire
 from ..core.decision import UNKNOWN, Outcome
 from ..credentials import Credential, CredentialCoordinator
-from ..errors import AuthenticationError, ConfigError, Failed, NoCredentialError, ProviderError, RateLimitError
+from ..errors import (
+    AuthenticationError,
+    ConfigError,
+    Failed,
+    NoCredentialError,
+    ProviderError,
+    RateLimitError,
+    Refused,
+    TimeBudgetExceededError,
+    WaitTooLongError,
+)
 from ..exchange import Answer, NoAnswerError, UnfitAnswerError, new_session
-from ..resilience import ErrorClassification, ProviderResilienceConfig, classify_error, execute_with_resilience
+from ..resilience import (
+    GLOBAL_DEFAULTS,
+    PROVIDER_CONFIGS,
+    ErrorClassification,
+    ProviderResilienceConfig,
+    classify_error,
+    execute_with_resilience,
+)
 from ..resilience.context import check_credentials
 from .results import Json, Page, SearchResult
 from .transport import Request, complaint_of, json_of, send
@@ -128,9 +145,14 @@ class SearchProvider(ABC):
         return classify_error(response, exception)
 
     @property
-    def resilience_config(self) -> ProviderResilienceConfig | None:
-        """How calls to this provider are paced and retried; None leaves it to ``PROVIDER_CONFIGS``."""
-        return self._config
+    def resilience_config(self) -> ProviderResilienceConfig:
+        """How calls to this provider are paced and retried: what it was given, else what ``PROVIDER_CONFIGS`` has."""
+        return self._config or PROVIDER_CONFIGS.get(self.name) or GLOBAL_DEFAULTS
+
+    @property
+    def credentials(self) -> CredentialCoordinator | None:
+        """Its keys, where a coordinator has them: ``provider.credentials.free("key-1")`` brings back a retired one."""
+        return self._credentials if isinstance(self._credentials, CredentialCoordinator) else None
 
     # ------------------------------------------------------------------ what callers call
 
@@ -195,14 +217,15 @@ class SearchProvider(ABC):
                 attempt,
                 self.name,
                 credentials=self._credentials,
-                classify_error=self.classify_error,
+                classify_error=self._classify,
                 manager=self._manager,
                 resilience_config=self.resilience_config,
             )
-        except NoCredentialError as refusal:
-            if isinstance(refusal.__cause__, Failed):  # one was tried, and its answer says more
-                raise refusal.__cause__ from None
-            raise
+        except (NoCredentialError, WaitTooLongError, TimeBudgetExceededError) as refusal:
+            failure = self._behind(refusal)
+            if failure is None:
+                raise
+            raise failure from None
         except (NoAnswerError, UnfitAnswerError) as error:
             raise ProviderError(self.name, error.reason) from None
         except TimeoutError:
@@ -211,6 +234,25 @@ class SearchProvider(ABC):
         if body is None:
             raise ProviderError(self.name, f"answered {answer.status_code} with something that is no JSON object")
         return body
+
+    def _classify(self, response: object | None, exception: Exception | None) -> ErrorClassification:
+        """As ``classify_error`` says; but a 403 does not retire an only key: it may be about this one question."""
+        said = self.classify_error(response, exception) or classify_error(response, exception)
+        only = self.credentials is not None and len(self.credentials.labels) == 1
+        forbidden = said.error_type == "auth" and getattr(exception, "status_code", None) == 403
+        return replace(said, error_type="forbidden") if only and forbidden else said
+
+    def _behind(self, refusal: Refused) -> Failed | None:
+        """What the provider had answered before it was refused to ask it again, if that says more than the refusal."""
+        failure = refusal.__cause__
+        if isinstance(refusal, NoCredentialError):
+            return failure if isinstance(failure, Failed) else None
+        if not isinstance(failure, RateLimitError | AuthenticationError) or refusal.retry_after is None:
+            return None
+        come_back_in = max(failure.retry_after or 0.0, refusal.retry_after)
+        told = type(failure)(self.name, failure.reason, status_code=failure.status_code, retry_after=come_back_in)
+        told.response = failure.response
+        return told
 
     def _judge(self, answer: Answer, key: str) -> None:
         """Raise what the answer amounts to, unless it is a good one; 200 with an error inside is none."""

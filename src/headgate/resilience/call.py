@@ -95,6 +95,8 @@ class Call(Passage):
             rests = outcome is Outcome.RATE_LIMITED and self.credentials is not None  # the credential, not the call
             floor = 0.0 if rests else signal.retry_after or 0.0
             wait = course.wait(floor, self.manager.rng.random(), now, error)
+        if self.limiter is not None and self.limiter.circuit_opens_in(self.target.key) > wait:
+            return None  # it would be refused after the wait: its own failure may have opened the circuit
         if outcome.uses_attempt and self.limiter is not None:
             if not self.target.may_retry(now):
                 return None
@@ -117,7 +119,7 @@ class Call(Passage):
             raise self.out_of_time() from self.last_error
         if isinstance(error, WaitTooLongError) and self._hurried:
             course = self._course or self._begin()
-            reason = "the wait for a permit would not fit into the time budget"
+            reason = f"the wait for a permit would not fit into the time budget ({error.reason})"
             raise course.out_of_time(reason, error.retry_after, self.manager.clock.now()) from self.last_error
         if self.verdict is None:
             return None

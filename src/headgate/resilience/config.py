@@ -100,23 +100,26 @@ GLOBAL_DEFAULTS = ProviderResilienceConfig(
 """For a provider of which nothing is known."""
 
 
-def _starts_at(rate: float, burst: int = 5) -> ProviderResilienceConfig:
-    return ProviderResilienceConfig(
-        rate_limiter=RateLimiterConfig(requests_per_second=rate, burst_limit=burst, ceiling=False)
-    )
+def _documented(calls: int, seconds: float, burst: int = 5) -> ProviderResilienceConfig:
+    """A documented limit as the ceiling: with the burst on top, no window holds more than it says."""
+    rate = (calls - burst) / seconds
+    return ProviderResilienceConfig(rate_limiter=RateLimiterConfig(requests_per_second=rate, burst_limit=burst))
 
 
 PROVIDER_CONFIGS: dict[str, ProviderResilienceConfig] = {
-    "tavily": _starts_at(1.5),  # 100 a minute with a development key, 1,000 with a production key
-    "tavily_extract": _starts_at(1.5),
-    "google": _starts_at(1.0),
-    "perplexity": _starts_at(0.8),  # 50 a minute to begin with; more by usage
+    "tavily": _documented(100, 60.0),  # with a development key; 1,000 a minute with a production key
+    "tavily_extract": _documented(100, 60.0),
+    "google": _documented(100, 100.0),  # of one user
+    "perplexity": _documented(50, 60.0),  # to begin with; more by usage
     "semantic_scholar": ProviderResilienceConfig(  # one a second with a key, and a shared pool without
         rate_limiter=RateLimiterConfig(requests_per_second=1.0, burst_limit=1)
     ),
-    "crossref": _starts_at(1.0, burst=1),  # searches of the public pool; three a second for those who say who they are
+    "crossref": ProviderResilienceConfig(  # searches of the public pool; three a second for those who say who they are
+        rate_limiter=RateLimiterConfig(requests_per_second=1.0, burst_limit=1, ceiling=False)
+    ),
 }
-"""What is known of some providers. Read when a manager first meets a provider."""
+"""What is known of some providers, read when a manager first meets one. Those that bill have their documented rate
+as a ceiling; a config of your own lifts it (``RateLimiterConfig(..., ceiling=False)``, or a higher rate)."""
 
 
 @dataclass(frozen=True, slots=True)

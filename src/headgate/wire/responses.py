@@ -2,12 +2,14 @@
 
 httpx, aiohttp and requests agree on nothing but that a response has a status and
 headers. They are told apart by what they have, never by importing them, and a body is
-taken only if it is already here: reading an answer must not start a download.
+taken only if it is already here: reading an answer must not start a download. So
+``content`` is read where it is a plain attribute; a property may be what downloads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MemberDescriptorType
 from typing import Any
 
 from .bodies import FAILED
@@ -69,4 +71,8 @@ def _loaded_body(response: object) -> bytes | str | None:
         body = getattr(response, name, None)
         if isinstance(body, bytes | str):
             return body
-    return None
+    declared = getattr(type(response), "content", None)
+    if hasattr(declared, "__get__") and not isinstance(declared, MemberDescriptorType):
+        return None
+    body = getattr(response, "content", None)
+    return body if isinstance(body, bytes | str) else None

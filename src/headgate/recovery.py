@@ -124,6 +124,22 @@ class RecoveryRateLimiter(Ramp):
         limiter.rate_multiplier = min(max(state["rate_multiplier"], SMALLEST_MULTIPLIER), 1.0)
         return limiter
 
+    def go_on(self, state: Mapping[str, Any], now: float | None = None) -> None:
+        """Take up the progress of ``to_state`` under this limiter's own settings.
+
+        How far the ramp has come is a share of its duration, so that one of another duration goes on at the same point.
+        """
+        now = self._instant(now)
+        before = RecoveryRateLimiter.from_state(state, now)
+        with self._lock:
+            Ramp.end_recovery_period(self)
+            if before.recovery_started_at:
+                done = (now - before.recovery_started_at) / before.ramp_duration
+                Ramp.start_recovery_period(self, now - done * self.ramp_duration)
+            for name in ("tokens", "refilled_at", "rate_multiplier", "backoff_until"):
+                setattr(self, name, getattr(before, name))
+            self._is_ramping = before._is_ramping
+
     def _has_ended(self, now: float) -> bool:
         """Whether the ramp has ended since it was last looked at."""
         if not self._is_ramping or super().is_in_recovery_period(now):

@@ -79,6 +79,27 @@ def test_an_outage_of_minutes_uses_no_row_up(play, http_error):
     play(scenario)
 
 
+def test_a_rerun_with_other_ramp_settings_takes_them_and_goes_on_where_it_was(play, http_error):
+    async def scenario(lab):
+        api = lab.api(lambda item, nth: http_error(429, {"retry-after": "10"}) if item == 0 and nth == 1 else item)
+        ledger = lab.ledger()
+        runner = lab.runner(api, workers=1, ledger=ledger, ramp=RecoveryRateLimiter())
+        running = asyncio.ensure_future(runner.run(range(600)))
+        await asyncio.sleep(10.1 + 60.0)
+        runner.stop()
+        await running
+        began_at, slow = lab.clock.now(), RecoveryRateLimiter(initial_rate=1.0, target_rate=3.0, ramp_duration=600.0)
+        runner = lab.runner(api, workers=10, ledger=ledger, ramp=slow)
+        running = asyncio.ensure_future(runner.run(range(600)))
+        await asyncio.sleep(30.0)
+        runner.stop()
+        await running
+        after = [at for at in api.started_at if at > began_at]
+        assert per_second(after, began_at + 1.0, began_at + 21.0) == pytest.approx(1.4, abs=0.15)
+
+    play(scenario)
+
+
 def test_the_ramp_goes_on_after_a_restart(play, http_error):
     async def scenario(lab):
         ledger = lab.ledger()

@@ -169,7 +169,7 @@ class Pauses:
             for scope, state in list(stored["pauses"].items())[:MOST_SCOPES]:
                 self._by_scope[scope] = Cooldown.from_state(tuple(state), now, wall, policy)
             if self.ramp is not None and stored["ramp"] is not None:
-                self.ramp = RecoveryRateLimiter.from_state(stored["ramp"], wall)
+                self.ramp.go_on(stored["ramp"], wall)
                 if stored["ramp_from"] is not None:
                     self._ramp_from = now + max(0.0, float(stored["ramp_from"]) - wall)
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -21,6 +21,7 @@ from .flight import LOST_AFTER, Flight
 from .gate_policy import GatePolicy
 from .latency import Latency
 from .pace import INSTANT, Pace
+from .signal import Signal
 from .ticket import LongTicket, Ticket
 from .words import brief, span
 
@@ -50,8 +51,10 @@ class Asking(Pace):
         "latency",
         "long_ticket",
         "policy",
+        "probe_asked_at",
         "seq",
         "ticket",
+        "unclaimed",
         "watches_sends",
     )
 
@@ -74,6 +77,10 @@ class Asking(Pace):
         self.seq = 0
         """Calls let through so far; the ordinal of the last one."""
         self.last_sent_at = NEVER
+        self.probe_asked_at = NEVER
+        """When the last probe of a half-open circuit was asked for."""
+        self.unclaimed: tuple[Signal, float, float] | None = None
+        """An answer, its latency and when it came, while a probe was out that it may belong to."""
         self.answers = 0
         """Calls whose outcome was reported."""
         self.check_at = FIRST_CHECK
@@ -175,10 +182,21 @@ class Asking(Pace):
         if self.watches_sends:
             self.controller.on_send(ticket, now)
         self.flight.out[self.seq] = now
+        if self.breaker.state is not CircuitState.CLOSED:
+            if self.unclaimed is not None and (lost := self.breaker.lost(now)):
+                self.claim(lost[0])
+            self.probe_asked_at, self.unclaimed = now - waited, None
         if self.breaker.admit(self.seq, now):
             self.circuit_changed(now)
         self.follow(now)
         return ticket
+
+    def claim(self, probe: int) -> None:
+        """The probe ended without an answer, or is lost, and one came that was nobody's: take it for the probe's."""
+        assert self.unclaimed is not None
+        (signal, _, at), self.unclaimed = self.unclaimed, None
+        if self.breaker.record(probe, signal.outcome, at, self.seq):
+            self.circuit_changed(at)
 
     def circuit_changed(self, now: float) -> None:
         """The circuit has opened, half-opened or closed. After an outage calls come back by a ramp."""

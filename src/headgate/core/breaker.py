@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .decision import UNKNOWN, CircuitState, Outcome, Refuse
+from .decision import LONGEST_WAIT, CircuitState, Outcome, Refuse
 from .window import SlidingCounts
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
@@ -45,8 +45,8 @@ class BreakerPolicy:
         for field in ("failures_to_trip", "calls_to_judge", "half_open_probes", "successes_to_close"):
             if not getattr(self, field) >= 1:
                 raise ValueError(f"{field}={getattr(self, field)!r} must be 1 or more")
-        if not 0 < self.cool_off < UNKNOWN:
-            raise ValueError(f"cool_off={self.cool_off!r} must be a finite number of seconds above 0")
+        if not 0 < self.cool_off <= LONGEST_WAIT:
+            raise ValueError(f"cool_off={self.cool_off!r} must be a number of seconds above 0, at most 31 days")
         if self.error_rate_to_trip is not None and not 0 < self.error_rate_to_trip <= 1:
             raise ValueError(f"error_rate_to_trip={self.error_rate_to_trip!r} must be above 0 and at most 1")
         SlidingCounts(self.window, self.window_bucket)
@@ -63,6 +63,7 @@ class Breaker:
         "probes_ok",
         "sick_since",
         "state",
+        "tripped_by",
     )
 
     def __init__(self, policy: BreakerPolicy) -> None:
@@ -74,6 +75,8 @@ class Breaker:
         self.sick_since = 0.0
         """When the circuit first opened since it was last closed."""
         self.failures = 0
+        self.tripped_by = 0, 0.0
+        """Failures in a row, and the error rate, when the circuit last opened after having been closed."""
         self.probes: dict[int, float] = {}
         """Probes in the air: their numbers, and when they left. At most ``half_open_probes``."""
         self.probes_ok = 0
@@ -88,7 +91,7 @@ class Breaker:
             if now < ready_at:
                 return Refuse("circuit_open", "circuit open after too many failures", ready_at)
             return None
-        if len(self.probes) < self.policy.half_open_probes or self._lost(now):
+        if len(self.probes) < self.policy.half_open_probes or self.lost(now):
             return None
         return Refuse("probe_in_flight", "circuit half open; waiting for the probe's answer")
 
@@ -99,7 +102,7 @@ class Breaker:
         was_open = self.state is OPEN
         if was_open:
             self._enter(HALF_OPEN, number - 1)
-        for lost in self._lost(now):
+        for lost in self.lost(now):
             del self.probes[lost]
         self.probes[number] = now
         return was_open
@@ -108,6 +111,12 @@ class Breaker:
         """What an onlooker sees; looking takes no probe slot."""
         cooled = self.state is OPEN and now >= self.opened_at + self.policy.cool_off
         return HALF_OPEN if cooled else self.state
+
+    def ailment(self, now: float) -> tuple[int, float]:
+        """Failures in a row, and the error rate: those of now, or those that opened a circuit that is not closed."""
+        if self.state is not CLOSED:
+            return self.tripped_by
+        return self.failures, 0.0 if self.counts is None else self.counts.error_rate(now)
 
     def record(self, number: int, outcome: Outcome, now: float, newest: int) -> bool:
         """Take, once per call, how it ended; ``newest`` has left last. True if that changed the state."""
@@ -126,6 +135,7 @@ class Breaker:
             if not self._sick(now):
                 return False
             self.sick_since = now
+            self.tripped_by = self.failures, 0.0 if self.counts is None else self.counts.error_rate(now)
         else:
             if self.probes.pop(number, None) is None:
                 return False
@@ -157,11 +167,13 @@ class Breaker:
         counts = () if self.counts is None else self.counts.to_state()
         return (
             (self.state.value, self.era_after, self.opened_at, self.sick_since, self.failures, self.probes_ok),
+            self.tripped_by,
             counts,
         )
 
     def load_state(self, state: tuple[Any, ...]) -> None:
-        (value, self.era_after, self.opened_at, self.sick_since, self.failures, self.probes_ok), counts = state
+        own, self.tripped_by, counts = state
+        value, self.era_after, self.opened_at, self.sick_since, self.failures, self.probes_ok = own
         self.state = CircuitState(value)
         if self.counts is not None:
             self.counts = SlidingCounts.from_state(counts, self.policy.window, self.policy.window_bucket)
@@ -176,7 +188,7 @@ class Breaker:
             and self.counts.error_rate(now) >= self.policy.error_rate_to_trip
         )
 
-    def _lost(self, now: float) -> list[int]:
+    def lost(self, now: float) -> list[int]:
         """Probes that have been out for as long as the circuit stays open: no longer waited for."""
         return [number for number, sent_at in self.probes.items() if now >= sent_at + self.policy.cool_off]
 

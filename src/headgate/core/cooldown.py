@@ -90,7 +90,7 @@ class Cooldown:
         self.era_started_at = now
         self.eras_in_a_row = min(self.eras_in_a_row + 1, MOST_ESCALATIONS)
         if self.policy is not None:
-            pause = max(pause, self.policy.pause(self.eras_in_a_row))
+            pause = max(pause, min(self.policy.pause(self.eras_in_a_row), LONGEST_WAIT))
         self.until = max(self.until, now + pause)
         return True
 

@@ -24,6 +24,8 @@ from .ticket import Ticket
 
 USUAL_LATENCY = 0.2
 """What answers take, as long as nothing is known."""
+MEASURED_WITHIN = 0.05
+"""By how many seconds, and by which share of it, a latency may differ from what we would have measured."""
 OK = Outcome.OK
 _RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
 """Whose Retry-After is for everybody under this key; that of a failure in passing is for its own call alone."""
@@ -42,8 +44,20 @@ class Gate(Asking):
         return True
 
     def teach(self, signal: Signal, latency: float, now: float, draw: float) -> None:
-        """Learn from an answer that belongs to the oldest call it can belong to, or to none of ours."""
+        """Learn from an answer that belongs to the oldest call it can belong to, or to none of ours.
+
+        Nothing but probes leaves a half-open circuit, so what was sent since is a probe's answer; and so is what was
+        sent when the probe was asked for: a latency may include the wait in line. Any other answer may be an old
+        call's; it counts as the probe's if the probe ends, or is lost, without one.
+        """
         sent_at = now - latency
+        probe = self.probe_out()
+        if probe is not None:
+            left_at = self.flight.out.get(probe, now)
+            if sent_at + INSTANT >= left_at or abs(sent_at - self.probe_asked_at) <= MEASURED_WITHIN * (1.0 + latency):
+                self.report(self.ticket(self, probe, left_at, 0), signal, latency, now, draw)
+                return
+            self.unclaimed = signal, latency, now
         oldest = self.flight.oldest()
         if oldest is not None and oldest[1] <= sent_at + INSTANT:
             self.report(self.ticket(self, *oldest, 0), signal, latency, now, draw)
@@ -57,15 +71,24 @@ class Gate(Asking):
         seq = self.seq if closed else self.breaker.era_after  # the newest may be a probe, and this is not its answer
         self._learn(self.ticket(self, seq, sent_at, 0), signal, latency, now, draw)
 
+    def probe_out(self) -> int | None:
+        """A probe of a half-open circuit that is out, if there is one."""
+        return next(iter(self.breaker.probes), None)
+
     def release(self, ticket: Ticket) -> bool:
         """The call was sent and nobody will say how it ended: what it took stays taken, nothing is learned."""
         if not self.flight.land(ticket.seq):
             return False
-        self.breaker.give_back(ticket.seq)
+        if self.unclaimed is None or ticket.seq not in self.breaker.probes:
+            self.breaker.give_back(ticket.seq)
+        else:
+            self.claim(ticket.seq)
         return True
 
     def abandon(self, ticket: Ticket) -> bool:
         """Nothing was sent: everything goes back."""
+        if ticket.seq in self.breaker.probes:
+            self.unclaimed = None
         if not self.release(ticket):
             return False
         self.give_back(requests_of(ticket.cost))

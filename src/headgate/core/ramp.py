@@ -8,7 +8,9 @@
 
 The ramp is over when its time is up *and* nothing is held back any more, so that it
 never ends with a leap. Each change of the multiplier is judged by results that came
-after the last one: the errors that halved the rate once cannot halve it again.
+after the last one: the errors that halved the rate once cannot halve it again. A cut needs
+enough results within the error window; on the way up the last ones count whatever their age, for at a cut pace
+few calls fit into a window.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ class Ramp:
     """(instant, success), oldest first."""
     _fresh: int = field(default=MOST_RESULTS, init=False, repr=False)
     """How many of the newest results came after the last change of the multiplier."""
+    _latest: list[tuple[float, bool]] = field(default_factory=list, init=False, repr=False)
+    """The last of those, whatever their age."""
 
     def __post_init__(self) -> None:
         if not SLOWEST_RATE <= self.target_rate < float("inf"):
@@ -119,6 +123,7 @@ class Ramp:
         self.results.append((now, bool(success)))
         del self.results[:-MOST_RESULTS]
         self._fresh = min(self._fresh + 1, MOST_RESULTS)
+        self._latest = [*self._latest[1 - ENOUGH_RESULTS :], (now, bool(success))]
         if self.is_in_recovery_period(now) and now >= self.backoff_until:
             self._judge(now)
 
@@ -131,22 +136,25 @@ class Ramp:
 
     def _judge(self, now: float) -> None:
         results = self.results[-self._fresh :]
-        if len(results) < ENOUGH_RESULTS:
-            return
-        failing = _failure_share(results)
-        if failing > self.error_threshold:
+        if len(results) >= ENOUGH_RESULTS and _failure_share(results) > self.error_threshold:
             self.rate_multiplier = max(SMALLEST_MULTIPLIER, self.rate_multiplier / 2)
             self.backoff_until = now + BACKOFF
-            self._fresh = 0
-        elif self.rate_multiplier < 1.0 and failing < RECOVERED_BELOW:
+        elif self.rate_multiplier < 1.0 and self._is_well(results):
             self.rate_multiplier = min(1.0, self.rate_multiplier * 2)
-            self._fresh = 0
+        else:
+            return
+        self._fresh, self._latest = 0, []
+
+    def _is_well(self, results: list[tuple[float, bool]]) -> bool:
+        """Whether few enough have failed: of the window's results, or of the latest where these are too few."""
+        judged = results if len(results) >= ENOUGH_RESULTS else self._latest
+        return len(judged) >= ENOUGH_RESULTS and _failure_share(judged) < RECOVERED_BELOW
 
     def _reset(self) -> None:
         self.recovery_started_at = self.refilled_at = self.backoff_until = 0.0
         self.tokens = CAPACITY
         self.rate_multiplier = 1.0
-        self.results = []
+        self.results, self._latest = [], []
         self._fresh = MOST_RESULTS
 
 

@@ -86,6 +86,10 @@ class KeyGate(Gate):
         """The end of the last pause that was asked for, by the server or by an operator."""
         return NEVER if self.cooldown is None else self.cooldown.until
 
+    def ailment(self, now: float) -> tuple[int, float]:
+        """Failures in a row, and the error rate: those of now, or those that opened the circuit."""
+        return self.breaker.ailment(now)
+
     def limit(self, ceiling: float | None, now: float) -> None:
         """An operator's word: no more than this; None lifts it."""
         self.ceiling = ceiling

@@ -189,9 +189,12 @@ class NumberedGate(LeasingGate):
         plain = cost == 1 and waited == 0.0
         permit = Permit(self, seq, now, depth) if plain else LongPermit(self, seq, now, depth, cost, waited)
         if self.breaker.state is not CircuitState.CLOSED:
-            self.probe = seq
+            self.probe, self.probe_asked_at, self.unclaimed = seq, now - waited, None
         self._leave(seq, 0 if on_credit else numbers, now)
         return permit
+
+    def probe_out(self) -> int | None:
+        return self.probe or None
 
     def _owe(self, costs: Cost, numbers: int, now: float) -> None:
         """A call leaves on credit: the next numbers pay for it, and the desk will hear what it took of known limits."""

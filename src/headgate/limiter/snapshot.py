@@ -22,10 +22,11 @@ class KeySnapshot:
     average_latency: float
     p95_latency: float
     error_rate: float
-    """Share of the calls in the statistics window that failed."""
+    """Share of the calls in the statistics window that failed; of an open circuit, when it opened."""
     state: str
     """The circuit: closed, open or half_open."""
     consecutive_failures: int
+    """Failures in a row; of an open circuit, those that opened it."""
     not_before_ms: float
     """Nothing starts for so many milliseconds."""
     waiters: int
@@ -87,16 +88,16 @@ class LimiterSnapshot:
 
 def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
     """``held``: why nothing starts whatever the key."""
-    counts = gate.breaker.counts
+    failures, error_rate = gate.ailment(now)
     return KeySnapshot(
         key=gate.key,
         rate=gate.learned_rate,
         tokens=gate.level(now),
         average_latency=gate.latency.ewma,
         p95_latency=gate.latency.p95(),
-        error_rate=0.0 if counts is None else counts.error_rate(now),
+        error_rate=error_rate,
         state=gate.breaker.state_at(now).value,
-        consecutive_failures=gate.breaker.failures,
+        consecutive_failures=failures,
         not_before_ms=max(0.0, 1000.0 * (gate.opens_at - now)),
         waiters=0 if gate.line is None else len(gate.line),
         in_flight=len(gate.flight),

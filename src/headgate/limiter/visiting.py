@@ -131,10 +131,14 @@ class VisitingGate(NumberedGate):
 
     def _ended_silently(self, ticket: Ticket, how: str) -> None:
         now = self.limiter.clock.now()
-        if self.controller.learns:
+        answered = self.unclaimed if ticket.seq == self.probe and how == RELEASED else None
+        if answered is not None:
+            signal, latency, at = answered
+            self.book.end(ticket.seq, at, latency, signal, "")
+        elif self.controller.learns:
             self.book.end(ticket.seq, now, 0.0, None, how)
         if ticket.seq == self.probe:
-            self._probe_ended(True, now)
+            self._probe_ended(answered is None, now)
         self._make_room(now)
 
     def _make_room(self, now: float) -> None:
@@ -262,6 +266,10 @@ class VisitingGate(NumberedGate):
             learning.take(reply.notes, reply.now, draw)
         except Exception:
             self._learn_anew(learning)
+
+    def ailment(self, now: float) -> tuple[int, float]:
+        """What everybody saw, where this member leads; the others know only whether the circuit is open."""
+        return super().ailment(now) if self.learning is None else self.learning.gate.breaker.ailment(now + self._shift)
 
     def _learn_anew(self, before: Learning) -> None:
         """What was learned, or a strategy of the user's, is of no use: begin again, after what could not be read."""

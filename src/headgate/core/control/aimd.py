@@ -1,7 +1,10 @@
 """Additive increase, multiplicative decrease: a little faster on every good answer, half on a bad one.
 
-    fast 2xx            rate += increase
-    429, 503, too slow  rate *= decrease, once per era
+    2xx, faster than the latency target        rate += increase
+    429, 503, or degrade_factor x the target   rate *= decrease, once per era
+
+The target is what answers have taken of late: a moving average that starts at ``latency_target``. So a host
+that always takes three seconds is no slow one, and a fast one that takes three times as long as it used to is.
 
 An era begins with a cut. Answers to calls that left before the cut say what was true
 before it, so a burst that is refused as one is punished once.
@@ -17,6 +20,11 @@ from ..signal import Signal
 from ..ticket import Ticket
 from .protocol import Controller
 
+AVERAGED = 0.2
+"""What each answer counts for in the moving average."""
+ON_AVERAGE = 1.01
+"""An answer that takes so many times the average of others is no slower than they: of equal ones none is faster."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AimdPolicy:
@@ -30,23 +38,26 @@ class AimdPolicy:
 
 
 class Aimd(Controller):
-    __slots__ = ("cut_seq", "policy", "rate")
+    __slots__ = ("cut_seq", "latency_target", "policy", "rate")
 
     def __init__(self, policy: AimdPolicy) -> None:
         self.policy = policy
         self.rate = min(max(policy.initial, policy.least), policy.most)
         self.cut_seq = 0
+        self.latency_target = policy.latency_target
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
-        policy, outcome, seq = self.policy, signal.outcome, ticket.seq
-        if seq <= self.cut_seq:
+        policy, outcome, target = self.policy, signal.outcome, self.latency_target
+        if outcome is Outcome.OK:
+            self.latency_target = target + AVERAGED * (latency - target)
+        if ticket.seq <= self.cut_seq:
             return 0.0
         if outcome is Outcome.OK:
-            if latency < policy.latency_target:
+            if latency < (target if target == policy.latency_target else ON_AVERAGE * target):
                 rate = self.rate + policy.increase
                 self.rate = rate if rate < policy.most else policy.most
                 return 0.0
-            bad = latency >= policy.degrade_factor * policy.latency_target
+            bad = latency >= policy.degrade_factor * target
         else:
             bad = outcome is Outcome.RATE_LIMITED or outcome is Outcome.OVERLOADED
         if bad:
@@ -59,7 +70,7 @@ class Aimd(Controller):
         return "a rate that rises with every fast answer and halves when refused"
 
     def to_state(self) -> tuple[Any, ...]:
-        return (self.rate, self.cut_seq)
+        return (self.rate, self.cut_seq, self.latency_target)
 
     def load_state(self, state: tuple[Any, ...]) -> None:
-        self.rate, self.cut_seq = state
+        self.rate, self.cut_seq, self.latency_target = state

@@ -172,4 +172,7 @@ def where_to_look(context: click.Context | None) -> str:
 
 
 def complain(sentence: str) -> None:
-    click.echo(f"headgate: {' '.join(sentence.split())}", err=True)
+    """One line on stderr, without control codes."""
+    from headgate.core.words import printable
+
+    click.echo(f"headgate: {printable(' '.join(sentence.split()))}", err=True)

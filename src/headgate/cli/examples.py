@@ -16,8 +16,15 @@ class ExampleCommand(click.Command):
         self.examples = examples
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        context.allow_extra_args = True
         try:
-            return super().parse_args(context, args)
+            super().parse_args(context, args)
+            if context.args:  # not repeated: it may be a key in the wrong place
+                count = len(context.args)
+                raise click.UsageError(
+                    f"{count} argument{'s'[: count - 1]} too many; put quotes around what has spaces"
+                )
+            return context.args
         except click.UsageError as error:
             error.ctx = error.ctx or context  # an option without its value does not say whose option it is
             raise

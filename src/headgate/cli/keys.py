@@ -1,13 +1,15 @@
 """``headgate keys``: how each credential stands, and an operator's word about one of them.
 
-Secrets are read (``--from``) only to recognise them; what is kept and shown are labels and
-keyed hashes. A word that is not understood is not repeated: it may be a key in the wrong place.
+What is known of a key belongs to one origin. A key is named by its label, by its id, or by either after its origin:
+``key-2``, ``4b4db9``, ``openai/key-2``. Secrets are read (``--from``) only to recognise them; what is kept and shown
+are labels and keyed hashes. A word that is not understood is not repeated: it may be a key in the wrong place.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +19,7 @@ from headgate.core.words import span
 from headgate.credentials.credential import Credential, labelled
 from headgate.credentials.messenger import IDLE_EVERY
 from headgate.credentials.opening import open_credential_store
-from headgate.credentials.record import CredentialStore, FarCredentialStore, Record
+from headgate.credentials.record import PARKED, RETIRED, CredentialStore, FarCredentialStore, Record
 from headgate.credentials.sources import credentials_from
 from headgate.credentials.store import FileStore, StoreError
 from headgate.errors import ConfigError
@@ -32,6 +34,8 @@ from .notation import Notation
 ACTIONS = ("park", "free", "retire")
 WIDTH_OF_A_PIPE = 400
 """Columns for programs that read lines: wide enough for the longest labels there may be."""
+MOST_OFFERED = 10
+"""Names in a message."""
 COLOURS = {"free": "green", "resting": "yellow", "retired": "red"}
 
 
@@ -52,11 +56,12 @@ def read_pause(text: str) -> float:
         ("headgate keys --from 'cmd:pass show openai'", "the keys that a command prints"),
         ("headgate keys park key-2 --for 10m", "let key-2 rest for ten minutes"),
         ("headgate keys free key-2", "use it again at once, whether it rested or was retired"),
+        ("headgate keys free openai/4b4db9", "the same, by provider and id, where several have one label"),
         ("headgate keys retire key-2", "use it no more, until it is freed"),
         ("headgate keys --json | jq .state", "for programs: one JSON line for each"),
     ],
 )
-@click.argument("words", nargs=-1, metavar="[park|free|retire LABEL]")
+@click.argument("words", nargs=-1, metavar="[park|free|retire KEY]")
 @click.option(
     "--from",
     "sources",
@@ -82,10 +87,12 @@ def command(
 ) -> int:
     """Show how credentials stand, and park, free or retire one.
 
-    Programs that give their CredentialCoordinator a store share what they know of their keys: which of
-    them rest after a rate limit, until when, which are used up or not accepted any more. This command reads and
-    changes the same store; running programs heed a change within seconds. Keys are named by label and six digits of
-    a keyed hash; the keys themselves are never taken from the command line, never stored and never shown.
+    Programs that give their CredentialCoordinator a store share what they know of their keys: which of them rest after
+    a rate limit, until when, which are used up or not accepted any more. This command reads and changes the same store;
+    running programs heed a change within seconds. What is known belongs to a provider and a key: one that is refused
+    at one address may be accepted at another. KEY is a label or an id of the list, or either after its provider and a
+    slash. Ids are six digits of a keyed hash; the keys themselves are never taken from the command line, never stored
+    and never shown.
     """
     action = check(words, duration)
     try:
@@ -117,43 +124,54 @@ def check(words: tuple[str, ...], duration: float | None) -> str | None:
     """The action asked for, None for the list."""
     if not words:
         if duration is not None:
-            raise click.UsageError("--for goes with park: headgate keys park LABEL --for 10m.")
+            raise click.UsageError("--for goes with park: headgate keys park KEY --for 10m.")
         return None
     if words[0] not in ACTIONS or len(words) != 2:
         raise click.UsageError(
-            "write park, free or retire and one label, or nothing for the list; keys themselves do not belong on the "
-            "command line, where others can see them."
+            "write park, free or retire and one label or id, or nothing for the list; keys themselves do not belong on "
+            "the command line, where others can see them."
         )
     if (words[0] == "park") != (duration is not None):
-        raise click.UsageError("park, and only park, needs to know how long: headgate keys park LABEL --for 10m.")
+        raise click.UsageError("park, and only park, needs to know how long: headgate keys park KEY --for 10m.")
     return words[0]
 
 
 def find(store: CredentialStore, sources: tuple[str, ...]) -> list[Record]:
-    """What is known of the credentials of the sources, or of all."""
-    known = {record.identity: record for record in store.load()}
+    """What is known of the credentials of the sources, or of all; one that no program has used yet has no provider."""
+    known = sorted(store.load(), key=lambda record: (record.provider, record.label, record.identity))
     if not sources:
-        return sorted(known.values(), key=lambda record: (record.provider, record.label))
+        return known
     identities = store.identities() if isinstance(store, FarCredentialStore) else Identities.of_user()
-    given: list[Credential] = [one for source in sources for one in credentials_from(source, warn=complain)]
-    asked = [(identities.of(one.secret), one) for one in labelled(given)]
-    now = time.time()
-    return [
-        known.get(identity) or Record(identity=identity, label=one.label, group=one.group, written_at=now)
-        for identity, one in asked
-    ]
+    try:
+        given: list[Credential] = [one for source in sources for one in credentials_from(source, warn=complain)]
+        asked = [(identities.of(one.secret), one) for one in labelled(given)]
+    except ConfigError as error:
+        raise ConfigError(f"--from: {error}") from None
+    found: list[Record] = []
+    for identity, one in asked:
+        unused = Record(identity=identity, label=one.label, group=one.group, written_at=time.time())
+        found += [record for record in known if record.identity == identity] or [unused]
+    return found
+
+
+def names_of(record: Record) -> tuple[str, ...]:
+    """What it may be called, the best first; only the last is its own in any case."""
+    shown = record.identity[:SHOWN_DIGITS]
+    names = (record.label, f"{record.label}/{shown}", shown)  # the second as pages write it
+    return *(one for name in names for one in (name, f"{record.provider}/{name}")), record.identity, record.name
 
 
 def pick(records: list[Record], name: str) -> Record:
-    """The one of this label, or of this provider/label where several have it."""
-    found = [record for record in records if name in (record.label, f"{record.provider}/{record.label}")]
+    """The one that is called so, if it is one alone."""
+    found = [record for record in records if name in names_of(record)]
     if len(found) == 1:
         return found[0]
+    several = found or records[:MOST_OFFERED]
+    bearers = Counter(name for record in records for name in set(names_of(record)))
+    offered = [next(one for one in names_of(record) if bearers[one] == 1) for record in several[:MOST_OFFERED]]
     if found:
-        names = ", ".join(f"{record.provider}/{record.label}" for record in found if record.provider)
-        raise ConfigError(f"several credentials have this label; write one of {names or 'them with --from SOURCE'}")
-    there_are = ", ".join(record.label for record in records[:10]) or "none"
-    raise ConfigError(f"there is no credential of this label; there are: {there_are}")
+        raise ConfigError(f"{len(found)} credentials are called so; write one of {', '.join(offered)}")
+    raise ConfigError(f"no credential has this label or id; there are: {', '.join(offered) or 'none'}")
 
 
 def change(store: CredentialStore, action: str, record: Record, duration: float | None) -> Record:
@@ -161,12 +179,12 @@ def change(store: CredentialStore, action: str, record: Record, duration: float 
     if action == "free":
         changed = replace(record, written_at=now, era=record.era + 1, until=0.0, retired=False, reason="")
     elif action == "retire":
-        changed = replace(record, written_at=now, retired=True, reason="retired by hand")
+        changed = replace(record, written_at=now, retired=True, reason=RETIRED)
     else:
         if record.retired:
             raise ConfigError("it is retired, so it rests already; free it first")
         until = max(now + (duration or 0.0), now + record.rests_for(now))
-        changed = replace(record, written_at=now, until=until, reason="parked by hand")
+        changed = replace(record, written_at=now, until=until, reason=PARKED)
     store.save([changed])
     return changed
 

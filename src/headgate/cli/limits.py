@@ -85,9 +85,9 @@ def command(
     if method is not None and not re.fullmatch(_HTTP_WORD, method):
         raise click.UsageError(f"{redact(method)!r} is not an HTTP method; write GET, POST or alike.")
     secrets: list[str] = []
-    headers = [read_header(line, secrets) for line in lines]
+    headers = [read_header(number, line, secrets) for number, line in enumerate(lines, 1)]
     if bearer_env is not None:
-        headers.append(("Authorization", f"Bearer {from_environment(bearer_env, secrets)}"))
+        headers.append(("Authorization", f"Bearer {from_environment('--bearer-env', bearer_env, secrets)}"))
     if data is not None and not any(name.lower() == "content-type" for name, _ in headers):
         headers.append(("Content-Type", "application/json"))
     question = Question(
@@ -130,14 +130,15 @@ def read_url(text: str) -> URL:
     return url
 
 
-def read_header(line: str, secrets: list[str]) -> tuple[str, str]:
+def read_header(number: int, line: str, secrets: list[str]) -> tuple[str, str]:
+    """What is no header is not repeated: it may be a key in the wrong place."""
     match = _HEADER.fullmatch(line)
     if match is None:
-        name = redact(line.partition(":")[0][:40])
-        raise click.UsageError(f"the header {name!r} is not written as 'Name: value'.")
+        raise click.UsageError(f"-H, number {number}, is not written as 'Name: value'.")
     name, value = match[1], match[2].strip()
     if _VARIABLE.search(value):
-        return name, _VARIABLE.sub(lambda found: from_environment(found[1] or found[2], secrets), value)
+        option = f"-H '{name}: ...'"
+        return name, _VARIABLE.sub(lambda found: from_environment(option, found[1] or found[2], secrets), value)
     if SECRET_NAMES.search(name) and value:
         secrets.append(value.split()[-1])
         click.echo(
@@ -148,12 +149,16 @@ def read_header(line: str, secrets: list[str]) -> tuple[str, str]:
     return name, value
 
 
-def from_environment(name: str, secrets: list[str]) -> str:
+def from_environment(option: str, name: str, secrets: list[str]) -> str:
+    """The name of a variable that is not set is not repeated: it may be a key, put there by the shell."""
     value = os.environ.get(name, "").strip()
     if not value:
-        raise click.UsageError(f"the environment variable {name} is not set; set it, or name another.")
+        raise click.UsageError(
+            f"{option}: the environment variable is not set or empty; write its name, not its value, and in single "
+            "quotes where a $ is before it."
+        )
     if not value.isprintable():
-        raise click.UsageError(f"the environment variable {name} holds characters that no header may carry.")
+        raise click.UsageError(f"{option}: the environment variable {name} holds characters that no header may carry.")
     secrets.append(value)
     return value
 

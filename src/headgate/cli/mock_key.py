@@ -14,8 +14,12 @@ def read_key(text: str) -> MockPlan:
     burst, tokens, per_day = (named.pop(name, None) for name in ("burst", "tokens", "per-day"))
     if named:
         raise ValueError(f"{next(iter(named))!r} is nothing a key has; write burst=20, tokens=30000/min or per-day=500")
+    try:
+        calls = read_rate(rate)
+    except ValueError:  # not repeated: it may be an API key in the wrong place
+        raise ValueError("it is what the key may do: write 50/s, 600/min or 200/10s first") from None
     return MockPlan(
-        rate=read_rate(rate),
+        rate=calls,
         burst=None if burst is None else read_whole_number(burst),
         tokens=None if tokens is None else read_rate(tokens),
         per_day=None if per_day is None else read_whole_number(per_day),

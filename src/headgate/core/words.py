@@ -1,6 +1,17 @@
-"""Numbers as people say them."""
+"""Numbers as people say them, and names from outside as a terminal or a log can show them."""
 
 from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    r"""The text on one line and without control codes: a line feed becomes ``\n``, an escape ``\x1b``.
+
+    For keys, row names, labels and the words of a server, wherever a person reads them: none of them can move the
+    cursor, colour what follows or pass for a line of ours. What is printable stays as it is.
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def span(seconds: float) -> str:

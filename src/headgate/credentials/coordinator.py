@@ -21,7 +21,7 @@ from .credential import BySecret, Credential, CredentialState, Key, labelled
 from .following import Following
 from .lease import Lease
 from .opening import open_credential_store
-from .record import CredentialStore
+from .record import LONGEST_PROVIDER, PARKED, RETIRED, CredentialStore
 from .telling import Telling
 
 log = logging.getLogger("headgate")
@@ -58,6 +58,8 @@ class CredentialCoordinator(Following):
         logs and stores, by default with a random key of this user.
         """
         check("at_once", at_once, at_once is None or is_whole(at_once), f"{WHOLE}, or None for no bound")
+        fine = isinstance(provider, str) and provider.isprintable() and len(provider) <= LONGEST_PROVIDER
+        check("provider", provider, fine, f"printable text of at most {LONGEST_PROVIDER} characters")
         known = isinstance(cooldown, FixedCooldown | ExponentialCooldown)
         check("cooldown", cooldown, known, "a FixedCooldown or an ExponentialCooldown")
         super().__init__(labelled(credentials), at_once, provider or "credentials", clock, cooldown)
@@ -180,12 +182,12 @@ class CredentialCoordinator(Following):
 
     def retire(self, credential: str | Credential) -> None:
         """Use this one, named by its label or itself, no more."""
-        self._change(self._find(credential), lambda key, _: self._pool.retire(key, "retired by hand"))
+        self._change(self._find(credential), lambda key, _: self._pool.retire(key, RETIRED))
 
     def park(self, label: str, seconds: float) -> None:
         """Let this one rest for so long, alone."""
         check("seconds", seconds, number(seconds) >= 0, "a number of seconds, 0 or more")
-        self._change(self._find(label), lambda key, now: self._pool.rest((key,), seconds, now, "parked by hand"))
+        self._change(self._find(label), lambda key, now: self._pool.rest((key,), seconds, now, PARKED))
 
     def free(self, label: str) -> None:
         """Use this one again at once, whether it rested or was retired."""

@@ -6,8 +6,10 @@ hold a secret by mistake (label and secret in the wrong order) is not repeated i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import combinations, islice, product
+from string import ascii_lowercase
 from typing import NoReturn
 
 from ..core.slot import Slot
@@ -111,27 +113,47 @@ class CredentialState:
 
 
 def labelled(credentials: Iterable[str | Credential]) -> list[Credential]:
-    """Strings and credentials as credentials, each with a label and a secret of its own."""
+    """Strings and credentials as credentials, each with a label and a secret of its own.
+
+    Labels that are made up here give way to secrets and to labels that were given.
+    """
     if isinstance(credentials, str | Credential):
         raise ConfigError("credentials must be a list of them, even if there is only one")
+    given = list(islice(credentials, MOST_CREDENTIALS + 1))
+    if not 1 <= len(given) <= MOST_CREDENTIALS:
+        raise ConfigError(f"credentials must be at least one and at most {MOST_CREDENTIALS:,}")
+    parts = [(one.secret, one.label, one.group) if isinstance(one, Credential) else (one, "", None) for one in given]
+    secrets = {secret for secret, _, _ in parts if isinstance(secret, str)}
+    taken = {name for _, *names in parts for name in names if name}
     named: dict[str, Credential] = {}
     label_of: dict[str, str] = {}
-    for number, given in enumerate(credentials, 1):
-        if number > MOST_CREDENTIALS:
-            raise ConfigError(f"credentials must be at most {MOST_CREDENTIALS:,}")
-        secret, label, group = (
-            (given.secret, given.label, given.group) if isinstance(given, Credential) else (given, "", None)
-        )
-        one = Credential(label or f"key-{number}", secret, group)
+    for number, (secret, label, group) in enumerate(parts, 1):
+        one = Credential(label or _made_up_label(number, secrets, taken), secret, group)
         if one.label in named:
             raise ConfigError(f"credentials: two of them are labelled {one.label!r}; each needs a label of its own")
         if secret in label_of:
             raise ConfigError(f"credentials: {label_of[secret]!r} and {one.label!r} are the same secret; remove one")
         named[one.label], label_of[secret] = one, one.label
-    if not named:
-        raise ConfigError("credentials must be at least one")
     for number, one in enumerate(named.values(), 1):
         if one.label in label_of or one.group in label_of:
             name = "label" if one.label in label_of else "group"
             raise ConfigError(f"credentials: the {name} of number {number} is the secret of another; change it")
     return list(named.values())
+
+
+def gives_away(text: str, secrets: Collection[str]) -> bool:
+    """Whether the text is one of the secrets, or holds one that is too long to stand there by chance."""
+    if text in secrets:
+        return True
+    cuts = combinations(range(len(text) + 1), 2)
+    return any(end - start >= SHORTEST_TELLTALE and text[start:end] in secrets for start, end in cuts)
+
+
+def _made_up_label(number: int, secrets: Collection[str], taken: Collection[str]) -> str:
+    """key-1, key-2, ... or, where that is or holds a secret, the first of others that does not."""
+    spelled = "".join(chr(ord("a") + int(digit)) for digit in str(number))  # a number may be a secret too
+    for name, counted in product(("key", "credential", *ascii_lowercase), (str(number), spelled)):
+        label = f"{name}-{counted}"
+        if label not in taken and not gives_away(label, secrets):
+            return label
+    raise ConfigError(f"credentials: number {number} needs a label; give it one with Credential(label, secret)")

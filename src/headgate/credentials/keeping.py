@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..core.quarantine import Pool
 from ..identity import Identities
 from .credential import Key
-from .record import CredentialStore, FarCredentialStore, Record
+from .record import PARKED, RETIRED, CredentialStore, FarCredentialStore, Record, record_name
 from .telling import Telling
 
 log = logging.getLogger("headgate")
@@ -68,17 +69,19 @@ class Keeping:
             self._name_all()
             if stamp == self._stamp:
                 return {}
-            found = {record.identity: record for record in self._store.load()}
+            found = {record.name: record for record in self._store.load()}
         except Exception as error:
             self._failed(error)
             return None
         self._stamp = stamp
-        self.behind = [key for key, name in self._identity_of.items() if self._says_less(found.get(name), name, wall)]
-        ours = set(self._identity_of.values())
+        named = {key: self._name_of(key) for key in self._identity_of}
+        self.behind = [key for key, name in named.items() if self._says_less(found.get(name), name, wall)]
+        self._take_over(found)
+        ours = set(named.values())
         news = {
-            identity: record
-            for identity, record in found.items()
-            if (identity in ours or self._is_of_our_group(record)) and self._seen.get(identity) != record
+            name: record
+            for name, record in found.items()
+            if (name in ours or self._is_of_our_group(record)) and self._seen.get(name) != record
         }
         self._seen |= news
         return news
@@ -87,8 +90,8 @@ class Keeping:
         """Put news into the pool. Returns who was sent away by it, and who was brought back."""
         away: list[Key] = []
         back: list[Key] = []
-        for key, identity in self._identity_of.items() if news else ():
-            record = news.pop(identity, None)
+        for key in self._identity_of if news else ():
+            record = news.pop(self._name_of(key), None)
             if record is None:
                 continue
             was_away = key.retired or key.until != NEVER
@@ -137,7 +140,7 @@ class Keeping:
         except Exception as error:
             self._failed(error)
             return False
-        self._seen.update((record.identity, record) for record in records)
+        self._seen.update((record.name, record) for record in records)
         self._stamp = self  # a store that goes back to what was there before this has another one
         for record in records:
             self._is_more(record)
@@ -161,7 +164,18 @@ class Keeping:
         before, self._names = self._identity_of, names
         self._identity_of = {key: names.of(key.credential.secret) for key in self._keys}
         heard, self._seen, self._stamp = self._heard, {}, self
-        self._heard = {self._identity_of[key]: heard[name] for key, name in before.items() if name in heard}
+        kept = {key: heard.get(record_name(identity, self._provider)) for key, identity in before.items()}
+        self._heard = {self._name_of(key): most for key, most in kept.items() if most is not None}
+
+    def _name_of(self, key: Key) -> str:
+        return record_name(self._identity_of[key], self._provider)
+
+    def _take_over(self, found: dict[str, Record]) -> None:
+        """An operator may have spoken of a key before any program had used it, when its origin was not known."""
+        for key, identity in self._identity_of.items():
+            spoken = found.get(record_name(identity, ""))
+            if spoken is not None and spoken.reason in (PARKED, RETIRED):
+                found.setdefault(self._name_of(key), replace(spoken, provider=self._provider))
 
     def _says_less(self, record: Record | None, name: str, wall: float) -> bool:
         """Whether the store has forgotten something that still counts."""
@@ -174,12 +188,12 @@ class Keeping:
 
     def _is_more(self, record: Record) -> bool:
         """Whether it says more than all before it; from now on that is known."""
-        era, retired, until = self._heard.get(record.identity, _NOTHING_HEARD)
+        era, retired, until = self._heard.get(record.name, _NOTHING_HEARD)
         more = (record.era, record.retired) > (era, retired) or (
             (record.era, record.retired) == (era, retired) and record.until > until + LONGER
         )
         if more:
-            self._heard[record.identity] = record.era, record.retired, record.until
+            self._heard[record.name] = record.era, record.retired, record.until
         return more
 
     def _failed(self, error: Exception) -> None:

@@ -1,6 +1,7 @@
 """What must be known of a credential after a restart, and whoever keeps it.
 
-A record holds no secret: a keyed hash says whose it is (``identity``). Times in it are wall times,
+A record holds no secret: a keyed hash says whose it is (``identity``). It belongs to one origin (``provider``): a key
+that is refused at one address may well be accepted at another. Times in it are wall times,
 the only ones that mean something to another process; who reads them clamps them, so that
 a clock that was moved can neither lengthen a rest nor make one of more than 31 days.
 
@@ -20,6 +21,11 @@ from ..core.decision import LONGEST_WAIT
 from ..identity import IDENTITY_DIGITS, Identities
 from .credential import LONGEST_LABEL
 
+LONGEST_PROVIDER = 255
+"""Characters; a host and its port fit."""
+PARKED, RETIRED = "parked by hand", "retired by hand"
+"""What an operator has said, as the reason of a rest or a retirement."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -37,6 +43,11 @@ class Record:
     reason: str = ""
     budget: float | None = None
     budget_until: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What it is kept under: one credential at one origin."""
+        return record_name(self.identity, self.provider)
 
     def rests_for(self, wall: float) -> float:
         """Seconds it still has to rest. A clock that went back since makes them no more than they were."""
@@ -77,9 +88,17 @@ class FarCredentialStore(CredentialStore, Protocol):
         """What makes its names; another object once they are others."""
 
 
-def by_identity(rows: Iterable[Any]) -> dict[str, Record]:
-    records = (record for row in rows if (record := _record(row)) is not None)
-    return {record.identity: record for record in records}
+def record_name(identity: str, provider: str) -> str:
+    return f"{identity}@{provider}"
+
+
+def by_name(rows: Iterable[Any]) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    for row in rows:
+        record = _record(row)
+        if record is not None:
+            found[record.name] = found[record.name].merged(record) if record.name in found else record
+    return found
 
 
 _NAMES = {field.name for field in fields(Record)}
@@ -90,9 +109,11 @@ def _record(row: Any) -> Record | None:
     """A record as it was written; None for what cannot be one, whoever put it there."""
     try:
         record = Record(**{name: row[name] for name in _NAMES & set(row)})
-        texts = (record.label, record.provider, record.reason, record.group or "")
+        texts = (record.label, record.reason, record.group or "")
         fine = (
             all(isinstance(text, str) and text.isprintable() and len(text) <= LONGEST_LABEL for text in texts)
+            and record.provider.isprintable()
+            and len(record.provider) <= LONGEST_PROVIDER
             and len(record.identity) == IDENTITY_DIGITS
             and int(record.identity, 16) >= 0
             and all(isfinite(getattr(record, name)) for name in _NUMBERS)
@@ -100,6 +121,6 @@ def _record(row: Any) -> Record | None:
             and isinstance(record.retired, bool)
             and (record.budget is None or isfinite(record.budget))
         )
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError):
         return None
     return record if fine else None

@@ -1,6 +1,6 @@
 """Records of credentials in a Redis or Valkey, for all who share them across machines.
 
-    headgate:credentials:1     by identity, with a version that changes whenever one of them does
+    headgate:credentials:2     by identity and origin, with a version that changes whenever one of them does
 
 It is asked over the connections of a ``RedisStore``, which it is as well: a program that shares its quotas and its
 credentials needs one of these. Identities are made with the server's salt, so that all machines give a credential the
@@ -22,9 +22,9 @@ from ..identity import Identities
 from ..stores.patience import TIMEOUT
 from ..stores.redis import RedisStore
 from ..stores.redis_scripts import Request, Script
-from .record import Record, by_identity
+from .record import Record, by_name
 
-CREDENTIALS = "headgate:credentials:1"
+CREDENTIALS = "headgate:credentials:2"
 """The number grows when records are written in another way."""
 VERSION = b"version"
 MOST_RECORDS = 10_000
@@ -70,7 +70,7 @@ class RedisCredentialStore(RedisStore):
         fields = dict(zip(found[::2], found[1::2], strict=True))
         fields.pop(VERSION, None)
         rows = [row for name, text in fields.items() if (row := _row(name, text)) is not None]
-        return [_shifted(record, -ahead) for record in by_identity(rows).values()]
+        return [_shifted(record, -ahead) for record in by_name(rows).values()]
 
     def save(self, records: Iterable[Record]) -> None:
         """Each is merged into what is there, in one script for all of them."""
@@ -80,7 +80,7 @@ class RedisCredentialStore(RedisStore):
         ahead = _seconds(told) - before
         for first in range(0, len(given), MOST_AT_ONCE):
             some = [_shifted(record, ahead) for record in given[first : first + MOST_AT_ONCE]]
-            words = [word for record in some for word in (record.identity.encode(), _text(record))]
+            words = [word for record in some for word in (record.name.encode(), _text(record))]
             self.run(_SAVE, CREDENTIALS, (b"%d" % MOST_RECORDS, *words))
 
 
@@ -100,7 +100,7 @@ def _row(name: bytes, text: bytes) -> dict[str, Any] | None:
     """None for what nobody of ours has put there."""
     try:
         merged, about = (json.loads(part) for part in text.split(b"\n"))
-        return {"identity": name.decode(), **merged, **about}
+        return {"identity": name.decode().partition("@")[0], **merged, **about}
     except (ValueError, TypeError):
         return None
 

@@ -7,7 +7,8 @@
                  or, if the name ends in .toml, label = "secret" and tables with secret and group
     cmd:WORDS    what the command prints, read like a file's lines; it is run without a shell
 
-What cannot be read is told by where it stands, never by what stands there.
+What cannot be read is told by where it stands, never by what stands there. The name of a variable that is not set, or
+of a file that is not there, is not repeated either: ``env:$NAME``, where a shell puts the key, is an easy mistake.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable
 
 from ..errors import ConfigError
 from ..identity import is_open_to_others
-from .credential import LONGEST_LABEL, MOST_CREDENTIALS, Credential
+from .credential import LONGEST_LABEL, MOST_CREDENTIALS, Credential, gives_away
 
 log = logging.getLogger("headgate")
 
@@ -54,15 +55,21 @@ def _from_environment(name: str, _: Callable[[str], object]) -> list[Credential]
     found: list[Credential] = []
     for variable in variables:
         secrets = [part.strip() for part in re.split(r"[,\n]", os.environ.get(variable, "")) if part.strip()]
+        labels = [variable] if len(secrets) == 1 else [f"{variable}-{number}" for number in range(1, len(secrets) + 1)]
         found += _each(
             (
-                (variable if len(secrets) == 1 else f"{variable}-{number}", secret, None)
-                for number, secret in enumerate(secrets, 1)
+                ("" if gives_away(label, secrets) else label, secret, None)
+                for label, secret in zip(labels, secrets, strict=True)
             ),
             f"the environment variable {variable}",
         )
+    if not found and name in os.environ:
+        raise ConfigError(f"env: the environment variable {name} is empty; put the key into it, or name another")
     if not found:
-        raise ConfigError(f"the environment variable {name} is not set, nor is {name}_1; set it, or name another")
+        raise ConfigError(
+            "env: no environment variable of this name is set (not repeated here, it may be a key). Write the name of "
+            "the variable, not its value: env:OPENAI_API_KEY, without a $"
+        )
     return found
 
 
@@ -73,8 +80,14 @@ def _from_file(path: str, warn: Callable[[str], object]) -> list[Credential]:
             warn(f"{path} can be read by others; keep it to yourself with: chmod 600 {path}")
         with open(path, "rb") as file:
             content = file.read(LARGEST_SOURCE + 1)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror})") from None
+    except FileNotFoundError:
+        raise ConfigError(
+            "file: there is no such file (not repeated here, it may be a key). Write the path of a file that holds "
+            "the keys: file:keys.txt"
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a character that no path has
+        why = error.strerror if isinstance(error, OSError) else "no path"
+        raise ConfigError(f"file: it cannot be read ({why}); check its path and permissions") from None
     return (_from_toml if path.endswith(".toml") else _from_lines)(_decoded(content, path), path)
 
 

@@ -18,7 +18,7 @@ from ..identity import (
     state_folder,
     write_for_owner,
 )
-from .record import Record, by_identity
+from .record import Record, by_name
 
 if TYPE_CHECKING:
     import sqlite3
@@ -60,10 +60,9 @@ class FileStore:
         with self._opened() as file:
             known = file.records()
             merged = {
-                record.identity: known[record.identity].merged(record) if record.identity in known else record
-                for record in records
+                record.name: known[record.name].merged(record) if record.name in known else record for record in records
             }
-            changed = {identity: record for identity, record in merged.items() if known.get(identity) != record}
+            changed = {name: record for name, record in merged.items() if known.get(name) != record}
             if changed:
                 file.put(changed, known | changed)
 
@@ -113,7 +112,7 @@ class _Json:
         rows = content.get("credentials") if isinstance(content, dict) else None
         if not isinstance(rows, list):
             raise ValueError("it holds something else")
-        return by_identity(rows)
+        return by_name(rows)
 
     def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None:
         import json
@@ -154,14 +153,14 @@ class _Sqlite:
         import json
 
         rows = self._connection.execute("SELECT record FROM credentials LIMIT ?", (MOST_RECORDS,))
-        return by_identity(json.loads(row) for (row,) in rows)
+        return by_name(json.loads(row) for (row,) in rows)
 
     def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None:
         import json
 
         self._connection.executemany(
             "REPLACE INTO credentials VALUES (?, ?, ?)",
-            [(one.identity, one.written_at, json.dumps(asdict(one))) for one in changed.values()],
+            [(one.name, one.written_at, json.dumps(asdict(one))) for one in changed.values()],
         )
         if len(everything) >= MOST_RECORDS:
             keep = "SELECT identity FROM credentials ORDER BY written_at DESC LIMIT ?"

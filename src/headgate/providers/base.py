@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .. import wire
 from ..core.decision import UNKNOWN, Outcome
-from ..credentials import Credential, CredentialCoordinator
+from ..credentials import CredentialCoordinator
 from ..errors import (
     AuthenticationError,
     ConfigError,
@@ -272,7 +272,7 @@ class SearchProvider(ABC):
 
     def _only(self, api_key: str) -> Credentials:
         """A pool of one, so that a key whose quota is used up is not asked again before its time."""
-        return CredentialCoordinator([Credential("key-1", api_key)], provider=self.name)
+        return CredentialCoordinator([api_key], provider=self.name)
 
     @asynccontextmanager
     async def _session_for_search(self) -> AsyncIterator[aiohttp.ClientSession]:

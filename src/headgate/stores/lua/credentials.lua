@@ -1,4 +1,4 @@
--- Merges what is said of credentials (ARGV 2 on: an identity, then its record) into what is kept of them (KEYS 1).
+-- Merges what is said of credentials (ARGV 2 on: a name, then its record) into what is kept of them (KEYS 1).
 --
 -- A record is two JSON texts with a line end between them: what is merged (era, until, retired, ...) and what the last
 -- writer knows best (label, budget, ...). They are kept as they came: numbers lose nothing on their way through here.
@@ -26,11 +26,11 @@ end
 
 local changed = 0
 for place = 2, #ARGV, 2 do
-  local identity, record = ARGV[place], ARGV[place + 1]
-  local before = redis.call('HGET', kept, identity)
+  local name, record = ARGV[place], ARGV[place + 1]
+  local before = redis.call('HGET', kept, name)
   local after = before and merged(before, record) or record
   if after ~= before then
-    redis.call('HSET', kept, identity, after)
+    redis.call('HSET', kept, name, after)
     changed = changed + 1
   end
 end

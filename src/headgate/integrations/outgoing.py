@@ -67,6 +67,10 @@ class Outgoing:
                     self._json = json.loads(self.body)
         return self._json
 
+    def drop_parsed(self) -> None:
+        """Give up what was parsed, which may take ten times the body's memory, before it stands in line."""
+        self._json, self._is_parsed = None, False
+
 
 Key = Callable[[Outgoing], str]
 CostOf = Callable[[Outgoing], Cost]

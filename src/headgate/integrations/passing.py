@@ -179,12 +179,14 @@ class Passing:
         nothing about the server (no free connection in the client's own pool).
         """
         key = self._key(request)
+        cost = self._cost(request) if self.keeper.counts(key) else 1
+        request.drop_parsed()
         bound = self._bound.get(origin_of(request.url)) if self._bound else None
         return RequestCall(
             request,
             bound,
             key,
-            cost=self._cost(request) if self.keeper.counts(key) else 1,
+            cost=cost,
             max_wait=max_wait,
             max_attempts=1 if request.is_repeated else None,  # whoever repeats it by himself does so often enough
             credentials=None if bound is None else bound.credentials,

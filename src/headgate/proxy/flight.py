@@ -12,7 +12,7 @@ Whatever happens, the permit ends once, and the connection to the API is closed 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import aiohttp
 from aiohttp import web
@@ -23,17 +23,18 @@ from ..exchange import SHORTEST_SECRET, sent_once
 from ..integrations.outgoing import Outgoing
 from ..integrations.reading import LARGEST_ERROR, unpacked
 from .answering import TurnedAwayError, of_gate, of_trouble, says
-from .caller import CutOffError, cut, expected
+from .caller import CallerLeftError, CutOffError, cut, expected
 from .headers import back, there
 from .mounts import Mount
 from .upload import CallerStalledError, Upload
 
 if TYPE_CHECKING:
     from ..integrations.request_call import RequestCall
+    from .listening import Connection
     from .server import Proxy
 
 UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-NOT_THEIRS = (CallerStalledError, TurnedAwayError)
+NOT_THEIRS = (CallerLeftError, CallerStalledError, TurnedAwayError)
 MUCH_UNREAD = 1 << 16
 """Bytes that may lie ready for a caller; a write of more waits for him, and not for ever."""
 
@@ -74,9 +75,12 @@ class Flight:
         if "Expect" in request.headers:
             await expected(request)
         await upload.take(request, proxy.bounds.kept)
+        connection = cast("Connection", request.protocol)
+        if upload.kept is None:
+            connection.watch_unread()
         url = URL(mount.origin + self._target, encoded=True)
         headers = there(request.headers, mount, adds_keys=mount.name in proxy.keyed)
-        if upload.length is not None and upload.kept is None:
+        if upload.length is not None:
             headers["Content-Length"] = str(upload.length)
         outgoing = Outgoing(
             request.method,
@@ -93,6 +97,7 @@ class Flight:
             nonlocal last, start
             if last is not None:
                 last.close()
+            await connection.check_caller()
             self.is_out = True
             added = call.headers()
             self._secret = call.lease.secret if added and call.lease is not None else ""
@@ -147,6 +152,8 @@ class Flight:
         if isinstance(error, Refused):
             counts.refused += 1
             return of_gate(error)
+        if isinstance(error, CallerLeftError):
+            raise asyncio.CancelledError from None  # which it was; but its permit went back unused
         if isinstance(error, CallerStalledError):
             raise TurnedAwayError(408, "slow_upload", "the body of the request stopped coming") from None
         if isinstance(error, aiohttp.ClientError | OSError):  # and TimeoutError, which is one

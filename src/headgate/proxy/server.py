@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import aiohttp
 from aiohttp import web
@@ -27,7 +27,7 @@ from ..observe.snapshot import ProgressLine
 from .admission import Admission
 from .answering import TYPE, TurnedAwayError, says, turned_away
 from .flight import Flight
-from .listening import LARGEST_FIELD, MOST_FIELDS, Listener
+from .listening import LARGEST_FIELD, MOST_FIELDS, READ_AHEAD, Connection, Listener
 from .mounts import Mount
 from .upload import Room
 
@@ -44,7 +44,8 @@ _NOTHING_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 class Bounds:
     kept: int = 1 << 20
     """Bytes of a body that is kept, so that it may be sent again."""
-    kept_in_all: int = 256 << 20
+    kept_in_all: int = 128 << 20
+    """Beside them are ``UNREAD`` bytes of each body that is passed on as it comes: 125 MiB with all connections."""
     connections: int = 2_000
     """Of callers, at once."""
     stalled: float = 60.0
@@ -53,7 +54,7 @@ class Bounds:
     """Seconds until a connection without a whole request is closed."""
 
     def __post_init__(self) -> None:
-        check("kept", self.kept, 0 <= self.kept <= 1 << 20, "0 to 1,048,576 bytes")  # what aiohttp writes in one go
+        check("kept", self.kept, 0 <= self.kept <= 1 << 20, "0 to 1,048,576 bytes")
         for name in ("kept_in_all", "connections", "stalled", "idle"):
             check(name, getattr(self, name), getattr(self, name) > 0, "more than 0")
 
@@ -160,6 +161,7 @@ class Proxy:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=_NOTHING_ADDED,
+            read_bufsize=READ_AHEAD,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_WITHIN, sock_read=self.timeout),
             max_line_size=LARGEST_FIELD,
             max_field_size=LARGEST_FIELD,
@@ -200,8 +202,8 @@ class Proxy:
     # ------------------------------------------------------------------ inside
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        busy = self._listener.busy
-        busy.add(request.protocol)
+        connection = cast("Connection", request.protocol)
+        connection.begin(request)
         try:
             admitted = self._admission.admit(request)
             if admitted.mount is None:
@@ -220,7 +222,7 @@ class Proxy:
             self.counts.turned_away += 1
             return turned_away(refusal)
         finally:
-            busy.discard(request.protocol)
+            connection.end()
 
     def _own(self, target: str) -> web.Response:
         if target.partition("?")[0] != "/-/healthz":

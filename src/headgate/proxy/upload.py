@@ -14,6 +14,9 @@ from aiohttp import BytesPayload, StreamReader, web
 
 from .answering import TurnedAwayError
 
+PIECE = 1 << 16
+"""Bytes that are handed to a connection before it is waited for: what it cannot send yet, it copies."""
+
 
 class CallerStalledError(Exception):
     """The caller's body stopped coming, which says nothing about the API."""
@@ -37,14 +40,14 @@ class Room:
 
 
 class Upload:
-    """``kept`` is the whole body or None; then ``rest`` follows ``start``."""
+    """``kept`` is the whole body or None; then ``_rest`` follows ``_first``."""
 
     __slots__ = ("_first", "_held", "_rest", "_room", "_stalled", "kept", "length", "stalled")
 
     def __init__(self, room: Room, stalled: float) -> None:
         self.kept: bytes | None = b""
         self.length: int | None = None
-        """As it was announced; None where it comes in chunks."""
+        """Of the body; None where it is not known yet, or there is none."""
         self.stalled = False
         self._room, self._held, self._stalled = room, 0, stalled
         self._first: bytearray | None = None
@@ -63,14 +66,14 @@ class Upload:
         self._held = size
         first = bytearray(self._rest.read_nowait())
         if self._rest.at_eof() and len(first) <= largest:  # as mostly: it came with its head
-            self.kept = bytes(first)
+            self._keep(first)
             return
         try:
             async with asyncio.timeout(self._stalled):
                 while len(first) <= largest:
                     piece = await self._rest.readany()
                     if not piece:
-                        self.kept = bytes(first)
+                        self._keep(first)
                         return
                     first += piece
         except TimeoutError:
@@ -81,18 +84,23 @@ class Upload:
         """For an attempt; what is not kept can be asked for once."""
         if self.kept is None:
             return self._pieces()
+        if len(self.kept) > PIECE:
+            return _pieces_of(self.kept)
         return BytesPayload(self.kept) if self._rest is not None else None
 
     def close(self) -> None:
         self._room.give_back(self._held)
         self._held = 0
 
+    def _keep(self, whole: bytearray) -> None:
+        self.kept, self.length = bytes(whole), len(whole)
+
     async def _pieces(self) -> AsyncIterator[bytes]:
-        rest, first, self._rest, self._first = self._rest, self._first, None, None
+        rest, first, self._rest, self._first = self._rest, bytes(self._first or b""), None, None
         if rest is None:
             raise CallerStalledError("the body has been sent before")
-        if first:
-            yield bytes(first)
+        async for piece in _pieces_of(first):
+            yield piece
         while True:
             try:
                 async with asyncio.timeout(self._stalled):
@@ -103,3 +111,8 @@ class Upload:
             if not piece:
                 return
             yield piece
+
+
+async def _pieces_of(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), PIECE):
+        yield data[start : start + PIECE]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
 from headgate import AdaptiveRateLimiter, Controller, RateLimitConfig, Signal
-from headgate.core.decision import UNKNOWN, Wait
+from headgate.core.decision import Wait
 from headgate.core.ticket import Ticket
-from headgate.limiter.line import Line, TaskWaiter, ThreadWaiter
+from headgate.limiter.line import HUNG_AFTER, Line, TaskWaiter, ThreadWaiter, Waiter
 from headgate.sim.virtual import LoopClock, VirtualClock, run
 
 SLOW = RateLimitConfig(strategy="fixed", initial_rps=1.0, token_bucket_capacity=1)
@@ -117,7 +116,7 @@ def test_a_strategy_hears_of_everybody_who_joins_a_line_that_waits_for_its_pace(
     assert {0.125, 0.25, 0.375, 0.5, 0.625} <= set(heard)
 
 
-def test_whoever_joins_serves_a_head_whose_loop_hangs() -> None:
+def test_a_waiter_that_joins_passes_those_of_a_loop_that_hangs() -> None:
     clock = StillClock()
     limiter = AdaptiveRateLimiter(SLOW, clock=clock)
     limiter.acquire("api")
@@ -126,7 +125,11 @@ def test_whoever_joins_serves_a_head_whose_loop_hangs() -> None:
     clock.advance(1.0)
     joined = line_up(limiter, other, 1)
     try:
-        assert limiter.snapshot().total == 2
+        assert limiter.snapshot().total == 1  # the head was notified, and takes nothing until it runs
+        clock.advance(HUNG_AFTER)
+        assert other.run_until_complete(asyncio.wait_for(joined[0], 10)).seq == 2
+        clock.advance(1.0)
+        assert hanging.run_until_complete(asyncio.wait_for(stuck[0], 10)).seq == 3
     finally:
         end(hanging, stuck)
         end(other, joined)
@@ -145,6 +148,16 @@ def test_a_closed_loop_with_several_in_line_blocks_nobody() -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
+class Lined(Waiter):
+    """A waiter that only stands there."""
+
+    dead = False
+    set_timer = wake = is_up = lambda self: None
+
+    def is_dead(self) -> bool:
+        return self.dead
+
+
 @pytest.mark.parametrize(
     ("arranged", "change"),
     [
@@ -152,27 +165,39 @@ def test_a_closed_loop_with_several_in_line_blocks_nobody() -> None:
         (False, {"now": 5.0}),
         (False, {"rate": 2.5}),
         (True, {"rate": 1.99}),
-        (False, {"waiting": 2}),
+        (False, {"elsewhere": True}),
         (False, {"keys": 2}),
         (False, {"dead": True}),
-        (False, {"new_head": True}),
+        (False, {"settled": True}),
+        (True, {"notified": True, "now": 4.0 + HUNG_AFTER - 0.001}),
+        (False, {"notified": True, "now": 4.0 + HUNG_AFTER}),
     ],
-    ids=["as it was", "overdue", "faster", "hardly slower", "deputy", "several keys", "closed loop", "new head"],
+    ids=[
+        "as it was",
+        "overdue",
+        "faster",
+        "hardly slower",
+        "deputy",
+        "several keys",
+        "closed loop",
+        "new head",
+        "about to run",
+        "hangs",
+    ],
 )
 def test_a_line_is_left_alone_only_if_its_head_is_looked_after(arranged: bool, change: dict) -> None:
-    case = {"now": 4.0, "rate": 2.0, "waiting": 3, "keys": 1, "dead": False, "new_head": False} | change
-    line = Line()
-    for _ in range(case["waiting"]):
-        line.join(
-            SimpleNamespace(  # type: ignore[arg-type]
-                cost=1,
-                settled=False,
-                give_up_at=UNKNOWN,
-                wake_at=5.0,
-                gates=[None] * case["keys"],
-                is_dead=lambda: case["dead"],
-            )
-        )
-    told = line.waiters[1 if case["new_head"] else 0]
-    line.take_forecast(told, Wait(5.0, "pace"), 2.0, 0.0)
+    case = {"now": 4.0, "rate": 2.0} | change
+    line, limiter = Line(), AdaptiveRateLimiter(SLOW, clock=VirtualClock())
+    head, second, third = waiters = [Lined(limiter, 1) for _ in range(3)]
+    for waiter in waiters[:2]:
+        waiter.gates = [None] * case.get("keys", 1)
+        line.join(waiter)
+    line.take_forecast(head, Wait(5.0, "pace"), 2.0, 0.0)
+    if "notified" in case:
+        line.notify(head, 4.0)
+    line.arm(second if "notified" in case else head, 5.0, 4.0)
+    head.dead, head.settled = "dead" in case, "settled" in case
+    if "elsewhere" in case:
+        third.runs_on = "elsewhere"
+    line.join(third)
     assert line.is_arranged(case["rate"], case["now"]) is arranged

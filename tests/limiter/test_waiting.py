@@ -336,7 +336,7 @@ def test_a_loop_that_was_closed_blocks_nobody() -> None:
     loop.run_until_complete(asyncio.sleep(0))
     loop._ready.clear()  # type: ignore[attr-defined]
     loop.close()
-    assert limiter.acquire("api").waited == 1.0
+    assert limiter.acquire("api").sent_at == 1.0
     waiter.get_coro().close()
     waiter._log_destroy_pending = False  # type: ignore[attr-defined]
 

@@ -166,6 +166,11 @@ class Asking(Pace):
             return None
         return Wait(at, decides, quota)
 
+    def has_room(self, calls: int) -> bool:
+        """Whether one more may leave beside so many that are about to; probes of a half-open circuit leave alone."""
+        room = max(1.0, self.controller.cap) - len(self.flight)
+        return calls < room and self.breaker.state is CircuitState.CLOSED
+
     def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Ticket:
         """Let a call through that nothing objects to."""
         self.level(now)

@@ -13,7 +13,7 @@ served late by, because a timer fired late or a loop was busy, is kept for a mom
 from __future__ import annotations
 
 from .bucket import CATCH_UP
-from .decision import LONGEST_WAIT, NEVER
+from .decision import LONGEST_WAIT, NEVER, UNKNOWN
 
 INSTANT = 1e-6
 """Waits below a microsecond are not worth a timer, and may be rounding."""
@@ -71,6 +71,13 @@ class Pace:
         """The wait is over, perhaps sooner than was said."""
         self.shut = False
         self.filled_at = min(self.filled_at, now)
+
+    def is_served_late(self, is_late: bool, now: float) -> None:
+        """Whether a waiter's turn has come that it has yet to take."""
+        if is_late:
+            self.late_until = UNKNOWN
+        elif self.late_until == UNKNOWN:
+            self.late_until = now
 
     def is_late(self, now: float) -> bool:
         """Whether somebody waits, or did a moment ago: if it comes right back it loses nothing."""

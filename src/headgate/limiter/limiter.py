@@ -65,7 +65,8 @@ class AdaptiveRateLimiter(Operating):
                 raise WaitTooLongError(key, "a listener must not wait: it would keep the thread that brings permits")
             while not waiter.settled:
                 waiter.sleep()
-                self.tick(waiter)
+                if not waiter.settled:
+                    self.tick(waiter)
         except BaseException:
             self._step_out(waiter)
             raise
@@ -96,8 +97,10 @@ class AdaptiveRateLimiter(Operating):
     ) -> Permit:
         try:
             self._line_up(waiter, key, max_wait, deadline_at, also)
-            if not waiter.settled:
+            while not waiter.settled:
                 await waiter.future
+                if not waiter.settled:
+                    self.tick(waiter)
         except BaseException:
             self._step_out(waiter)
             raise

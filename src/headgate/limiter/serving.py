@@ -1,12 +1,13 @@
 """Who waits, in which order, and who is let through: the lines of all keys under one lock.
 
-    nobody waits, nothing objects ──> a permit
-    something objects ──> a place in line ──its turn──> a permit
+    the line is empty, nothing objects ──> a permit
+    something objects ──> a place in line ──its turn──> notified ──it runs, nothing objects──> a permit
                                │ no longer worth waiting
                                └──> a refusal
 
-Whoever holds the lock may serve a line. That is done when a timer fires, when an answer
-comes in and when a permit is given back: everything that can bring somebody's turn. Nothing
+Any thread that holds the lock may serve a line. That is done when a timer fires, when an answer
+comes in and when a permit is given back: everything that can bring a waiter's turn. The waiter takes its token
+itself, when it runs: what it takes counts from the moment at which its call starts. Nothing
 of the user's runs under the lock; what listeners are told is told after it.
 """
 
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
-from ..core.decision import Outcome, Refuse, Wait
+from ..core.decision import UNKNOWN, Outcome, Refuse, Wait
 from ..core.signal import SILENT, Signal
 from ..errors import Refused, TooManyKeysError, WaitTooLongError
 from ..events import Event
@@ -87,12 +88,15 @@ class Serving:
         """Whether to say, once, that nothing can be learned because nothing is reported."""
 
     def tick(self, waiter: Waiter) -> None:
-        """A waiter woke up: serve its lines, and let it go if it can wait no longer."""
+        """A waiter runs: it takes its turn if that has come, serves its lines, and gives up when its time is over."""
         with self._lock:
             now = self._now()
             waiter.is_up()
             for gate in waiter.gates:
-                self.serve(gate, now)
+                if gate.line is not None:
+                    gate.line.put_back(waiter)
+            for gate in waiter.gates:
+                self.serve(gate, now, waiter)
             if not waiter.settled and now >= waiter.give_up_at:
                 decider, decision = self._forecast(waiter.gates, waiter.cost, now)
                 retry_after = decision.until - now if isinstance(decision, Wait) and decision.is_forecast else None
@@ -100,6 +104,8 @@ class Serving:
                 self._settle(waiter, None, WaitTooLongError(decider.key, reason, retry_after), now)
                 for gate in waiter.gates:
                     self.serve(gate, now)
+            if not waiter.settled:
+                waiter.watch_time()
         self.tell.flush()
 
     def _line_up(
@@ -135,7 +141,7 @@ class Serving:
                 for gate in gates:
                     self._join(gate, waiter, now)
                 waiter.watch_time()
-                self._look_at_line(gates[0], now)
+                self._look_at_line(gates[0], waiter, now)
         self._look_after_all(gates, now)
         self.tell.flush()
 
@@ -146,13 +152,13 @@ class Serving:
             gate.follow(now)
         gate.line.join(waiter)
 
-    def _look_at_line(self, gate: KeyGate, now: float) -> None:
-        """Somebody has joined: serve the line, unless that would only find what it found the last time."""
+    def _look_at_line(self, gate: KeyGate, joined: Waiter, now: float) -> None:
+        """A waiter has joined: serve the line, unless that would only find what it found the last time."""
         line = gate.line
         if line is not None and line.is_arranged(gate.rate, now):
             gate.note_wait(line.forecast, now)
         else:
-            self.serve(gate, now)
+            self.serve(gate, now, joined)
 
     def _forecast(self, gates: list[KeyGate], cost: Cost, now: float) -> turns.Decision:
         """When the turn of somebody who lines up now would come, and which key decides that."""
@@ -161,43 +167,68 @@ class Serving:
             return gates[0], Wait(now + LOOK_AGAIN, "paused")
         return decider, decision
 
-    def serve(self, first: KeyGate, now: float) -> None:
-        """Let through whoever's turn has come, and set the timer of the one after."""
+    def serve(self, first: KeyGate, now: float, runs: Waiter | None = None) -> None:
+        """Notify the waiters whose turn has come, and set the timer of the next one.
+
+        The waiter that ``runs``, if it is one that calls this, takes its token at once.
+        """
         to_serve = [first]
         while to_serve:
             gate = to_serve.pop()
             line = gate.line
             if line is None:
                 continue
-            while (head := line.head()) is not None:
+            while (dead := line.dead()) is not None:
+                self._settle(dead, None, None, now)
+                to_serve.extend(other for other in dead.gates if other is not gate)
+            line.in_charge = None
+            until = UNKNOWN
+            while (head := line.next(now)) is not None:
                 if head.is_dead():
                     self._settle(head, None, None, now)
-                    to_serve.extend(other for other in head.gates if other is not gate)
-                    continue
-                if len(head.gates) > 1 and any(
-                    other.line is None or other.line.head() is not head for other in head.gates
+                elif len(head.gates) > 1 and any(
+                    other.line is None or other.line.next(now) is not head for other in head.gates
                 ):
                     break
-                try:
-                    decider, decision = self._admit(head.gates, now, head.asked_at, head.cost)
-                except Exception as error:  # a strategy of the user's; it fails this call, not everybody behind it
-                    self._settle(head, None, error, now)
                 else:
+                    decision = self._offer_turn(head, now, takes=head is runs)
                     if isinstance(decision, Wait):
                         if line.take_forecast(head, decision, gate.rate, gate.opens_at):
                             to_serve.extend(self._keep_promises(gate, line, now))
                         if not head.settled:
-                            head.arm(decision.until)
-                            line.arm_deputy(decision.until)
+                            until = decision.until
                             break
-                    elif isinstance(decision, Refuse):
-                        self._settle(head, None, turns.refused_by(decider, decision, now), now)
-                    else:
-                        self._settle(head, decision, None, now)
                 to_serve.extend(other for other in head.gates if other is not gate)
-            if head is None:
+            if len(line):
+                line.arm(head, until, now)
+                gate.is_served_late(bool(line.notified), now)
+            else:
                 gate.line = None
                 gate.end_of_line(now)
+
+    def _offer_turn(self, head: Waiter, now: float, *, takes: bool) -> Wait | None:
+        """End the wait of the first in line, or notify it that its turn has come; returns what it has to wait for."""
+        decision: Permit | Wait | Refuse | None
+        try:
+            if takes:
+                decider, decision = self._admit(head.gates, now, head.asked_at, head.cost, head)
+            else:
+                decider, decision = self._objection(head.gates, now, head.cost, head) or (head.gates[0], None)
+        except Exception as error:  # a strategy of the user's; it fails this call, not the ones behind it
+            self._settle(head, None, error, now)
+            return None
+        if isinstance(decision, Wait):
+            return decision
+        if isinstance(decision, Refuse):
+            self._settle(head, None, turns.refused_by(decider, decision, now), now)
+        elif decision is not None:
+            self._settle(head, decision, None, now)
+        else:
+            for gate in head.gates:
+                if gate.line is not None:
+                    gate.line.notify(head, now)
+            head.wake()
+        return None
 
     def _keep_promises(self, gate: KeyGate, line: Line, now: float) -> list[KeyGate]:
         """The forecast has worsened: tell those who would now wait too long, at once. Returns what lines they leave."""
@@ -207,17 +238,25 @@ class Serving:
             left.extend(other for other in waiter.gates if other is not gate)
         return left
 
-    def _admit(
-        self, gates: list[KeyGate], now: float, asked_at: float, cost: Cost
-    ) -> tuple[KeyGate, Permit | Wait | Refuse]:
-        """Let a call through under all of its keys, or say which of them objects most."""
+    def _objection(
+        self, gates: list[KeyGate], now: float, cost: Cost, waiter: Waiter | None = None
+    ) -> turns.Decision | None:
+        """What speaks against a call under all of its keys now: the longest wait, or a refusal."""
         if self.is_paused:
             return gates[0], Wait(now + LOOK_AGAIN, "paused")
-        objection = turns.objection(gates, cost, now)
+        objection = turns.objection(gates, cost, now, waiter)
         if objection is not None:
             decider, decision = objection
             if isinstance(decision, Wait):
                 decider.note_wait(decision, now)
+        return objection
+
+    def _admit(
+        self, gates: list[KeyGate], now: float, asked_at: float, cost: Cost, waiter: Waiter | None = None
+    ) -> tuple[KeyGate, Permit | Wait | Refuse]:
+        """Let a call through under all of its keys, or say which of them objects most."""
+        objection = self._objection(gates, now, cost, waiter)
+        if objection is not None:
             return objection
         looks = [gate.look() for gate in gates] if self.tell.is_heard else []
         permit, *others = [gate.admit(now, cost, asked_at) for gate in gates]
@@ -245,9 +284,11 @@ class Serving:
             now = self._now()
             if waiter.permit is not None:
                 self._give_back(waiter.permit, False, now)
-            elif not waiter.settled:
-                self._settle(waiter, None, None, now)
+            if not waiter.settled:
+                waiter.settle(None, None)
             for gate in waiter.gates:
+                if gate.line is not None:
+                    gate.line.leave(waiter)  # which it has, unless it was interrupted before that
                 self.serve(gate, now)
 
         self._when_free(leave)

@@ -13,17 +13,23 @@ from ..core.pace import INSTANT
 from ..errors import CircuitOpenError, CostTooLargeError, Refused, WaitTooLongError
 from .checks import Cost
 from .key_gate import KeyGate
-from .line import MOST_WAITING, Line, Waiter
+from .line import HUNG_AFTER, MOST_WAITING, Demand, Line, Waiter
 
 Decision = tuple[KeyGate, Wait | Refuse]
 """What was decided, and by which gate."""
 
 
-def objection(gates: list[KeyGate], cost: Cost, now: float) -> Decision | None:
-    """What speaks against a call now, if anything does."""
+def objection(gates: list[KeyGate], cost: Cost, now: float, waiter: Waiter | None = None) -> Decision | None:
+    """What speaks against a call now, if anything does; for a waiter, once those ahead of it have taken their turn."""
     longest: tuple[KeyGate, Wait] | None = None
     for gate in gates:
-        found = gate.objection(now, cost)
+        ahead = None if waiter is None or gate.line is None else gate.line.ahead_of(waiter, now)
+        if ahead is None or not ahead.count:
+            found = gate.objection(now, cost)
+        elif gate.has_room(ahead.count):
+            found = gate.objection(now, cost, ahead.requests, ahead.costs)
+        else:
+            found = Wait(now + HUNG_AFTER, "depth")
         if isinstance(found, Refuse):
             return gate, found
         if found is not None and (longest is None or found.until > longest[1].until):
@@ -51,14 +57,14 @@ def forecast(gates: list[KeyGate], cost: Cost, now: float) -> Decision:
 
 def cannot_wait(gate: KeyGate, line: Line, now: float) -> Iterator[tuple[Waiter, Refused]]:
     """The forecast has worsened: those in line who would now wait too long."""
-    ahead = Line()
+    ahead = Demand()
     for waiter in line.waiting():
         wait = gate.objection(now, waiter.cost, ahead.requests, ahead.costs)
         if isinstance(wait, Wait) and wait.is_forecast and wait.until > waiter.give_up_at + INSTANT:
             reason = f"the wait has become too long: {gate.reason(wait, now)}"
             yield waiter, WaitTooLongError(gate.key, reason, wait.until - now)
         else:
-            ahead.join(waiter)
+            ahead.add(waiter)
 
 
 def turned_away(gate: KeyGate, decision: Wait | Refuse, now: float, give_up_at: float) -> Refused | None:

@@ -57,10 +57,14 @@ class Scribe:
         number, offset = place
         if await asyncio.to_thread(_is_gone, self.path):
             number = offset = 0
-        ours = bool(number or (await self._ledger.counts()).seen)
-        if ours and (await asyncio.to_thread(length_of, self.path) or 0) > offset:
+        if (await asyncio.to_thread(length_of, self.path) or 0) > offset:
+            if not number and not (await self._ledger.counts()).seen:
+                raise OutputError(
+                    f"{self.path}: exists and was not written by this run; give another name or move it away. If it is "
+                    "this run's, and the ledger is lost, --recover makes a new one from it"
+                )
             await self._refuse_strangers(number, offset)
-        self._file = await asyncio.to_thread(OutputFile, self.path, offset, ours=ours)
+        self._file = await asyncio.to_thread(OutputFile, self.path, offset, ours=True)
         self.written = number
         if await self._ledger.noted(REPLACED):
             await self._ledger.note(REPLACED, "")

@@ -17,8 +17,9 @@ from typing import Any
 from ..core.ledger import NOBODY, Entry, first_word
 from .ledger import Change, Claim, Row, RowState
 from .sqlite_alive import bury, is_alive
-from .sqlite_file import NUMBER_OF, STATES, changed_row
+from .sqlite_file import NUMBER_OF, STATES, changed_row, in_words
 from .sqlite_file import storable as storable
+from .sqlite_opening import UNREADABLE
 
 ROWS_PER_STATEMENT = 256
 """Also the most values: 14 for each row, of the 32,766 that a statement may have."""
@@ -223,11 +224,14 @@ class Book:
 
     def _take_in(self, found: sqlite3.Cursor) -> list[int]:
         taken = []
-        for index, key, digest, state, *others, waited in json.loads(found.fetchone()[0]):
-            taken.append(index)
-            if index not in self._entries:  # what this transaction has changed already is newer
-                self._entries[index] = Entry(key, bytes.fromhex(digest), STATES[state], *others)
-                self._entries[index].waited = json.loads(waited) if waited else {}
+        try:
+            for index, key, digest, state, *others, waited in json.loads(found.fetchone()[0]):
+                taken.append(index)
+                if index not in self._entries:  # what this transaction has changed already is newer
+                    self._entries[index] = Entry(key, bytes.fromhex(digest), STATES[state], *others)
+                    self._entries[index].waited = json.loads(waited) if waited else {}
+        except UNREADABLE as error:
+            raise in_words(error, self.path) from None
         return taken
 
     def put(self, statement: str, rows: list[tuple[Any, ...]]) -> int:

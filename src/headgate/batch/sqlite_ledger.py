@@ -25,6 +25,7 @@ from .sqlite_alive import Life, is_alive
 from .sqlite_book import Book
 from .sqlite_file import in_words, open_to_read, open_to_write
 from .sqlite_identity import take_identity
+from .sqlite_opening import UNREADABLE
 from .sqlite_plain import claim_new, finish_all, is_plain, prepare
 from .sqlite_reading import read_counts, read_final, read_note, read_unclaimed, read_unfinished
 from .sqlite_writer import Writer
@@ -188,7 +189,7 @@ class SqliteLedger:
             self._writing.execute("COMMIT")
             prepare(self._writing)
             self._reading = open_to_read(self.path)
-        except (sqlite3.Error, OSError) as error:
+        except UNREADABLE as error:
             raise in_words(error, self.path) from None
         return Book(self._writing, self.path, process=self._process, wall=self._wall)
 
@@ -233,7 +234,7 @@ class SqliteLedger:
             assert self._reading is not None
             try:
                 return look(self._reading)
-            except sqlite3.Error as error:
+            except UNREADABLE as error:
                 raise in_words(error, self.path) from None
 
         return await asyncio.get_running_loop().run_in_executor(self._reader, read)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ LONGEST_LOCK = 30.0
 PAGES_PER_CHECKPOINT = 4096
 """Pages (4 KiB each) that gather in the write-ahead log before they are moved into the file."""
 CACHED_STATEMENTS = 256
+UNREADABLE = (sqlite3.Error, OSError, ValueError, TypeError, LookupError, AttributeError)
+"""What reading a file may raise that is damaged in a way the database does not see: a state that there is not, half a
+character, a table without its row."""
+_DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_FORMAT)
+"""A table that is gone, a row that is there twice, a text where a number was: no statement of ours is at fault."""
 MAGIC = b"SQLite format 3\0"
 """How every database of this kind begins."""
 
@@ -39,6 +45,8 @@ class Form:
     """Said after the path of one with nothing in it."""
     elsewhere: str
     """What to do with one that is not of this kind."""
+    rescue: str
+    """What to do where one is damaged; ``{path}`` is its name."""
     cache: int | None = None
     """KiB of the file that are kept in memory; None is what the database thinks best."""
 
@@ -71,14 +79,22 @@ class Form:
             raise
         return connection
 
-    def in_words(self, error: sqlite3.Error | OSError, path: str) -> LedgerError:
-        """What has gone wrong with the file and what to do, without the database's own words where ours are clearer."""
+    def in_words(self, error: Exception, path: str) -> LedgerError:
+        """What has gone wrong with the file and what to do, without the database's own words where ours are clearer.
+
+        What makes no sense to the code that reads the file (``UNREADABLE``) is damage that the database has not seen.
+        """
+        code, why = 0, str(error)
         if isinstance(error, OSError):
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             code, why = (sqlite3.SQLITE_FULL if full else 0), error.strerror or str(error)
-        else:
-            code, why = getattr(error, "sqlite_errorcode", 0), str(error)
+        elif not isinstance(error, sqlite3.Error):
+            code, why = sqlite3.SQLITE_CORRUPT, f"it holds what no {self.name} does: {type(error).__name__}"
+        elif not isinstance(error, sqlite3.ProgrammingError):
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+            code = sqlite3.SQLITE_CORRUPT if code in _DAMAGE else code
         folder = os.path.dirname(os.path.abspath(path))
+        damaged = f"{path} is damaged ({why.encode('ascii', 'backslashreplace').decode()}). {self.rescue}"
         sentences = {
             sqlite3.SQLITE_FULL: f"the disk is full: {path} cannot grow. What was recorded is safe; make room in "
             f"{folder} and run it again",
@@ -86,13 +102,14 @@ class Form:
             f"recorded is safe; see to {folder} and run it again",
             sqlite3.SQLITE_READONLY: f"{path} may not be written to: see to its permissions, or {self.elsewhere}",
             sqlite3.SQLITE_CANTOPEN: self._why_not_opened(path, folder),
-            sqlite3.SQLITE_NOTADB: f"{path} is not a {self.name}: it holds something else; name another file",
-            sqlite3.SQLITE_CORRUPT: f"{path} is damaged ({why}); the output that is written is not. Move the "
-            f"{self.name} away and start anew, or bring back a copy of it",
+            sqlite3.SQLITE_NOTADB: f"{path} is not a {self.name}: it holds something else; name another file. If it was "
+            f"one and is damaged: {self.rescue}",
+            sqlite3.SQLITE_CORRUPT: damaged,
             sqlite3.SQLITE_BUSY: f"{path} was locked by another program for {LONGEST_LOCK:g} s; end that program, and "
             "run it again",
         }
-        return LedgerError(sentences.get(code & 0xFF, f"{path} cannot be used as a {self.name} ({why})"))
+        text = sentences.get(code, f"{path} cannot be used as a {self.name} ({why})")
+        return LedgerError(text.replace("{path}", shlex.quote(path)))
 
     def _why_not_opened(self, path: str, folder: str) -> str:
         if not os.path.isdir(folder):

@@ -24,12 +24,14 @@ from itertools import islice
 from math import isclose
 from typing import IO, Any, NamedTuple, Self, cast
 
+from ..errors import HeadgateError
 from ..wire.redaction import redact
 from .formats.compression import Compression, is_damage, unpacked
 from .formats.problems import quoted
 from .ledger import Counts, LedgerError, RowState
 from .output import REPLACED, fingerprint, length_of
 from .sqlite_file import in_words, open_to_read, storable
+from .sqlite_opening import UNREADABLE
 from .sqlite_reading import read_counts, read_final, read_note, read_unfinished
 
 ROWS_AT_ONCE = 1000
@@ -155,14 +157,16 @@ class Prover:
             self._connection.execute("BEGIN")
             _, written, offset = self._connection.execute("SELECT * FROM output").fetchone()[1:]
             self.proof = Proof(counts=read_counts(self._connection), written=written, offset=offset)
-        except (sqlite3.Error, OSError) as error:
+        except UNREADABLE as error:
             raise in_words(error, path) from None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._connection.close()
+        if isinstance(error, UNREADABLE) and not isinstance(error, OSError | HeadgateError):
+            raise in_words(error, self._path) from None
 
     def check_itself(self) -> None:
         """Whether the tables agree with each other."""
@@ -215,28 +219,15 @@ class Prover:
         if self._length < proof.offset:
             short = f"the output has {self._length:,} bytes, but {proof.offset:,} were written to it"
             proof.found(Problem.SHORT, short)
-        proof.lines = _Comparison(self._connection, proof).compare(self._lines(path, self._length))
-
-    def _lines(self, path: str, length: int) -> Iterator[bytes]:
-        with open(path, "rb") as file:
-            try:
-                beginning = io.BufferedReader(_Beginning(file, length))
-                whole = cast(IO[bytes], unpacked(beginning, Compression.of_name(path), path))
-                while line := whole.readline(LONGEST_LINE):
-                    yield line
-            except Exception as error:
-                if not is_damage(error):
-                    raise
-                if isinstance(error, EOFError) and length > self.proof.offset:
-                    self.proof.torn = True
-                else:
-                    self.proof.found(Problem.DAMAGED, f"the output is damaged ({error})")
+        lines = OutputLines(path, self._length)
+        proof.lines = _Comparison(self._connection, proof).compare(lines)
+        if lines.torn and self._length > proof.offset:
+            proof.torn = True
+        elif lines.damage:
+            proof.found(Problem.DAMAGED, f"the output is damaged ({lines.damage})")
 
     def _ask(self, question: str) -> list[tuple[Any, ...]]:
-        try:
-            return self._connection.execute(question).fetchall()
-        except sqlite3.Error as error:
-            raise in_words(error, self._path) from None
+        return self._connection.execute(question).fetchall()
 
 
 class _Line(NamedTuple):
@@ -338,6 +329,30 @@ class _Comparison:
                     if line:
                         yield _Line(one.number, one.index + 1, line)
             number = block[-1].number
+
+
+class OutputLines:
+    """The lines of an output, unpacked, as far as they can be read."""
+
+    def __init__(self, path: str, length: int | None = None) -> None:
+        """``length``: how many bytes of the file to read."""
+        self._path, self._length = path, length
+        self.torn = False
+        """Whether a packed piece at the end was cut short."""
+        self.damage = ""
+        """Why it could not be read to its end, that included."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        with open(self._path, "rb") as file:
+            try:
+                raw = file if self._length is None else io.BufferedReader(_Beginning(file, self._length))
+                whole = cast(IO[bytes], unpacked(raw, Compression.of_name(self._path), self._path))
+                while line := whole.readline(LONGEST_LINE):
+                    yield line
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+                self.torn, self.damage = isinstance(error, EOFError), str(error)
 
 
 class _Beginning(io.RawIOBase):

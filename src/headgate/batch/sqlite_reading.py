@@ -17,6 +17,7 @@ from .sqlite_alive import is_alive
 from .sqlite_book import ANY_DIGEST
 from .sqlite_file import STATES, changed_row, in_words, open_to_read
 from .sqlite_identity import output_of
+from .sqlite_opening import UNREADABLE
 
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes of lines read at once, and one line more."""
@@ -134,7 +135,7 @@ def look(path: str) -> Standing:
             return _look(connection, path)
         finally:
             connection.close()
-    except (sqlite3.Error, OSError) as error:
+    except UNREADABLE as error:
         raise in_words(error, path) from None
 
 

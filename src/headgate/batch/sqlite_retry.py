@@ -20,6 +20,7 @@ from .sqlite_alive import is_alive
 from .sqlite_book import Book
 from .sqlite_file import DEAD, in_words, open_to_write
 from .sqlite_identity import output_of
+from .sqlite_opening import UNREADABLE
 from .sqlite_proof import Prover
 
 ROWS_AT_ONCE = 1000
@@ -43,7 +44,7 @@ def reopen(path: str, only: str | None = None) -> int:
                 _reopen(connection, path, dead)
             connection.execute("COMMIT")
             return len(dead)
-    except (sqlite3.Error, OSError) as error:
+    except UNREADABLE as error:
         raise in_words(error, path) from None
 
 

@@ -70,7 +70,7 @@ class Writer(Generic[B]):
         *,
         fully: bool,
         passing: Pass | None,
-        in_words: Callable[[sqlite3.Error | OSError, str], LedgerError] = in_words,
+        in_words: Callable[[Exception, str], LedgerError] = in_words,
     ) -> None:
         self._book = book
         self._in_words = in_words

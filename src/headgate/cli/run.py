@@ -17,6 +17,8 @@ from headgate.batch.formats.detecting import FORMATS
 from headgate.batch.formats.writing import STDOUT
 from headgate.batch.job import Job
 from headgate.batch.ledger import LedgerError
+from headgate.batch.ledger_from_output import ledger_from_output
+from headgate.batch.output import length_of
 from headgate.batch.runner import AUTO_WORKERS
 from headgate.batch.sqlite_file import SUFFIX
 from headgate.batch.target import TargetConfig
@@ -152,6 +154,12 @@ class CannotBegin(CommandFailed):
 )
 @store_option(MACHINE)
 @click.option("--ledger", metavar="FILE", help=f"Where the run keeps its book.  [default: OUT{SUFFIX}]")
+@click.option(
+    "--recover",
+    is_flag=True,
+    help="Where OUT is there and its ledger is not, make a new ledger from IN and OUT first: rows that OUT has are not "
+    "sent again.",
+)
 @click.option("--wait", is_flag=True, help="Stay, however long nothing can start.  [default: leave after 15 minutes]")
 @click.option(
     "--keep-going",
@@ -226,6 +234,19 @@ def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], 
     return DONE
 
 
+def recover(job: Job, rows: Rows, *, quiet: bool) -> None:
+    """Make the ledger anew from the output, unless there is one."""
+    if job.output == STDOUT or not rows.can_be_read_again:
+        raise click.UsageError("--recover needs an input and an output that are files.")
+    if length_of(job.book.path):
+        return
+    rescued = ledger_from_output(job.book.path, job.output, rows, job.runner.identity)
+    if not quiet:
+        torn = "; its last line is torn, and its row is sent again" if rescued.torn else ""
+        found = f"{rescued.done:,} done and {rescued.dead:,} dead rows are in {job.output}{torn}."
+        click.echo(f"Made {os.path.relpath(job.book.path)} anew: {found}", err=True)
+
+
 def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, as_json: bool, quiet: bool) -> int:
     wishes = Wishes.of(given)
     if wishes.report is not None and os.path.abspath(wishes.report) == os.path.abspath(output):
@@ -252,6 +273,8 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
         around=None if recorder is None else recorder.around,
         **settings,
     )
+    if given["recover"]:
+        recover(job, rows, quiet=quiet)
     looker = Looker(job)
     try:
         with seen(wishes, lambda: Watched(job=job, rows=lambda: looker.rows), quiet=quiet) as told:

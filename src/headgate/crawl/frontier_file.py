@@ -60,6 +60,8 @@ FORM = Form(
     absent="there is no crawl at",
     empty="is an empty file; no crawl has begun in it",
     elsewhere="name another output",
+    rescue="The pages that are in the output are safe. Bring back a copy of the frontier, or move both away and begin "
+    "anew",
     cache=16_384,
 )
 open_to_write, open_to_read, in_words = FORM.open_to_write, FORM.open_to_read, FORM.in_words

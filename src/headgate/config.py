@@ -5,6 +5,7 @@ A config is frozen and checked when it is made; what is wrong is said by field, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from .core.control.aimd import Aimd, AimdPolicy
 from .core.control.fixed import Fixed
 from .core.control.gradient import Gradient, GradientPolicy
 from .core.control.protocol import Controller
+from .core.decision import LONGEST_WAIT
 from .core.gate_policy import FASTEST, GatePolicy
 from .core.window import MOST_BUCKETS
 from .errors import ConfigError
@@ -36,6 +38,12 @@ MOST_WINDOWS = 8
 """Limits that one dimension may have."""
 SMALL_LIMIT = 16
 """Up to so many times ``token_bucket_capacity``, a limit on requests is kept by its window alone."""
+USUAL_DIMENSIONS = ("requests", "tokens", "input_tokens", "output_tokens")
+LIKE = 0.82
+"""How alike two names are of which one is a slip; "tokens_in" is another name than "tokens"."""
+_ABBREVIATED = dict.fromkeys(("req", "reqs", "rps", "rpm", "rph", "rpd"), "requests")
+_ABBREVIATED |= dict.fromkeys(("tok", "toks", "tps", "tpm", "tph", "tpd"), "tokens")
+_PER = re.compile(r"\s*/|[\s_]per[\s_]")
 LONGEST_VALUE = 200
 """Characters of a wrong value that are worth showing."""
 
@@ -104,6 +112,8 @@ class RateLimitConfig:
             _check(self, name, lambda value: 0 < value < inf, "a finite number above 0")
         for name in _COUNTS:
             _check(self, name, lambda value: isinstance(value, int) and value >= 1, "a whole number, 1 or more")
+        for name in ("open_state_duration", "retry_base_delay", "retry_max_delay"):
+            _check(self, name, lambda seconds: seconds <= LONGEST_WAIT, "at most 31 days")
         least, base, window = self.min_rps, self.retry_base_delay, self.stats_window
         _check(self, "max_rps", lambda most: most is None or most >= least, f"None or at least min_rps ({least:g})")
         _check(self, "token_bucket_capacity", lambda size: size >= 1, "1 or more, or no call would ever fit")
@@ -132,6 +142,7 @@ class RateLimitConfig:
             f"one of {', '.join(_STRATEGIES)}, a Controller, or a function that makes one",
             _misspelt,
         )
+        self._check_dimensions()
         self.quotas()
 
     def for_key(self, key: str) -> RateLimitConfig:
@@ -142,6 +153,13 @@ class RateLimitConfig:
         if exact is not None:
             return exact
         return next((config for pattern, config in self.overrides.items() if fnmatchcase(key, pattern)), self)
+
+    def _check_dimensions(self) -> None:
+        """A limit whose name no call uses would limit nothing."""
+        for name in self.limits:
+            meant = _meant(name)
+            if meant is not None:
+                raise ConfigError(redact(f"limits[{repr(name)[:LONGEST_VALUE]}]: did you mean {meant!r}?"))
 
     def quotas(self) -> tuple[Quota, ...]:
         """The known limits, each with its burst; of a dimension the shortest window first."""
@@ -290,6 +308,20 @@ _COUNTS = (
     "retry_max_attempts",
     "max_keys",
 )
+
+
+def _meant(dimension: object) -> str | None:
+    """The usual dimension that this name is a slip of, if it is one."""
+    from difflib import get_close_matches  # here, because most programs spell well
+
+    if not isinstance(dimension, str) or not dimension.strip():
+        return USUAL_DIMENSIONS[0]
+    if dimension in USUAL_DIMENSIONS:
+        return None
+    plain = dimension[:LONGEST_VALUE].strip().lower().replace("-", "_")
+    name = _PER.split(plain, maxsplit=1)[0]
+    close = get_close_matches(name, USUAL_DIMENSIONS, n=1, cutoff=LIKE)
+    return close[0] if close else _ABBREVIATED.get(name)
 
 
 def _misspelt(value: object) -> str:

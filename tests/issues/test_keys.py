@@ -106,7 +106,7 @@ def test_the_real_cost_is_settled_under_every_key() -> None:
     assert levels == {"org": 590.0, "model": 590.0}
 
 
-@pytest.mark.parametrize("cost", [float("inf"), float("nan"), -5, {"tokens": float("inf")}, "x"])
+@pytest.mark.parametrize("cost", [-5, {"tokens": -1.0}, {"tokens": "x"}, "x"])
 def test_a_senseless_real_cost_is_refused_by_name(cost: object) -> None:
     limiter = AdaptiveRateLimiter(clock=VirtualClock(100.0))
     with pytest.raises(ConfigError, match="cost="):

@@ -159,8 +159,8 @@ class Bucket:
     def give_back(self, amount: float, taken_at: float) -> None:
         """Refund what was taken then and not used (or, below 0, charge what was used beyond it)."""
         burst = self.quota.burst
-        if amount < 0.0:
-            self.level += amount
+        if amount < 0.0:  # what a window refills is the most that may be owed: it has forgotten the rest by then
+            self.level = max(self.level + amount, min(self.level, burst - self.refill * self.quota.window))
         else:  # what would have run over since, had it never been taken, does not come back
             fullest = max((level for at, level in self.peaks if at > taken_at), default=NEVER)
             self.level = max(self.level, min(burst, self.level + max(0.0, min(amount, burst - fullest))))

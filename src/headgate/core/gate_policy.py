@@ -22,5 +22,10 @@ class GatePolicy:
     most: float = FASTEST
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     quotas: tuple[Quota, ...] = ()
+    dimensions: frozenset[str] = field(init=False)
+    """What the quotas are counted in."""
     cooldown: FixedCooldown | ExponentialCooldown | None = None
     """How long to pause after a 429; None is as long as the server says."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dimensions", frozenset(quota.dimension for quota in self.quotas))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
-from math import inf
 
 from ..errors import ConfigError
 
+log = logging.getLogger("headgate")
+
 Cost = float | Mapping[str, float]
 MOST_DIMENSIONS = 32
+MOST_COST = 1e12
+"""Of any dimension, in one call: more is a mistake, and would make numbers that are none."""
 MOST_ALSO = 16
+LONGEST_NAME, LONGEST_COST = 40, 200
+"""Characters of a dimension's name, and of a wrong cost, that are worth showing."""
 
 
 def check_wait(name: str, value: float | None, least: str = "0") -> None:
@@ -34,12 +40,53 @@ def check_cost(cost: Cost) -> None:
     fine = 0 < len(amounts) <= MOST_DIMENSIONS
     try:
         for amount in amounts:
-            if not 0 <= amount < inf:
+            if not 0 <= amount <= MOST_COST:
                 fine = False
     except (TypeError, ArithmeticError):
         fine = False
     if not fine or cost == 0:
         raise ConfigError(
-            f"cost={repr(cost)[:200]} must be a finite number above 0, or numbers of 0 and more for up to "
-            f"{MOST_DIMENSIONS} dimensions"
+            f"cost={_shown(cost)} must be a number above 0, or numbers of 0 and more for up to {MOST_DIMENSIONS} "
+            f"dimensions, each at most {MOST_COST:g}"
         )
+
+
+def real_cost(cost: Cost) -> dict[str, float]:
+    """What a call really cost, by dimension.
+
+    The call was made, so an amount that cannot be is no reason to lose its answer: one that is too large is taken as
+    the most there is, one that is no number leaves what was reserved. Either is warned of.
+    """
+    amounts = dict(cost) if isinstance(cost, dict | Mapping) else {"requests": cost}
+    wrong: list[str] = []
+    try:
+        for dimension, amount in list(amounts.items()):
+            if amount > MOST_COST:
+                amounts[dimension] = MOST_COST
+            elif amount != amount:
+                del amounts[dimension]
+            else:
+                continue
+            wrong.append(str(dimension)[:LONGEST_NAME])
+    except (TypeError, ArithmeticError):
+        pass  # told below
+    if not wrong:
+        check_cost(cost)
+    else:
+        if amounts:
+            check_cost(amounts)
+        log.warning(
+            "report(cost=%s): a cost must be at most %g; %s was clamped or left as reserved",
+            _shown(cost),
+            MOST_COST,
+            ", ".join(map(repr, wrong[:MOST_DIMENSIONS])),
+            extra={"event": "cost_clamped"},
+        )
+    return amounts
+
+
+def _shown(cost: object) -> str:
+    try:
+        return repr(cost)[:LONGEST_COST]
+    except ValueError:  # a whole number of thousands of digits
+        return type(cost).__name__

@@ -28,7 +28,7 @@ from ..core.signal import SILENT, Signal
 from ..errors import Refused, TooManyKeysError, WaitTooLongError
 from ..events import Event
 from . import turns
-from .checks import Cost, check_also, check_cost, check_wait
+from .checks import Cost, check_also, check_cost, check_wait, real_cost
 from .key_gate import KeyGate
 from .keys import TIDY_STEPS, Keys
 from .line import Line, Waiter
@@ -82,6 +82,8 @@ class Serving:
         self._gates = self._keys.gates
         self._find: Callable[[str], KeyGate | None] = self._gates.get
         self._waited = self._denied = self._again = 0
+        self._spent = {"requests"}
+        """Dimensions of known limits that some call has spent, or that were warned of."""
         self.is_paused = False
         """Whether an operator lets nothing start, whatever the key."""
         self.warns_of_silence = True
@@ -301,6 +303,8 @@ class Serving:
         if any(one.key not in self._gates for one in gates):  # the last to be opened took the place of the first
             raise TooManyKeysError(gate.key, f"max_keys={self.config.max_keys} is too small for so many keys at once")
         turns.check_fits(gates, cost)
+        if not isinstance(cost, int | float) and not cost.keys() <= self._spent:
+            self._spent.update(*(gate.policy.dimensions & cost.keys() for gate in gates))
         return gates
 
     def _note_refusal(self, gate: KeyGate, refusal: Refused, now: float) -> None:
@@ -321,8 +325,7 @@ class Serving:
         For those who watch calls: ``answer`` is what the signal was read from, and of two permits for one call only
         one ``is_call``.
         """
-        if cost is not None:
-            check_cost(cost)
+        real = None if cost is None else real_cost(cost)
         draw = 0.0 if signal.retry_after is None else self._rng.random()
         with self._lock:
             now = self._now()  # read under the lock, so that no two decisions see time go back
@@ -330,7 +333,7 @@ class Serving:
                 latency = now - permit.sent_at
             asked, ended = permit, False
             if permit.others:
-                permit = self._named_by(signal, permit, cost, now)
+                permit = self._named_by(signal, permit, real, now)
             gate = permit.gate
             before = gate.look() if self.tell.is_heard else None
             if gate.report(permit, signal, latency, now, draw):
@@ -341,8 +344,9 @@ class Serving:
                     gate.note(signal)
                     if signal.outcome is not Outcome.OK:
                         self.tell.note_state(gate, now)
-                if cost is not None:
-                    gate.settle(permit, cost if isinstance(cost, Mapping) else {"requests": cost})
+                if real is not None:
+                    self._spent.update(gate.policy.dimensions & real.keys())
+                    gate.settle(permit, real)
                 ended = is_call
                 if before is not None and (after := gate.look()) != before:
                     self.tell.note_changes(gate, before, after, now)
@@ -389,14 +393,14 @@ class Serving:
                 self._keys.touch(one.gate, now)
             self.serve(one.gate, now)
 
-    def _named_by(self, signal: Signal, permit: Permit, cost: Cost | None, now: float) -> Permit:
+    def _named_by(self, signal: Signal, permit: Permit, real: Mapping[str, float] | None, now: float) -> Permit:
         """The permit of the key that the answer speaks of, else the first; the others are released."""
         permits = (permit, *permit.others)
         named = next((one for one in permits if signal.scope in _PARTS.split(one.gate.key)), permit)
         for one in permits:
             if one is not named and one.gate.release(one):
-                if cost is not None:
-                    one.gate.settle(one, cost if isinstance(cost, Mapping) else {"requests": cost})
+                if real is not None:
+                    one.gate.settle(one, real)
                 self._keys.touch(one.gate, now)
                 self.serve(one.gate, now)
         return named
@@ -410,10 +414,22 @@ class Serving:
         """Every so many calls: count off permits that were never ended, and say so if nothing is ever reported."""
         with self._lock:
             gate.look_after(now)
+            unspent = gate.policy.dimensions - self._spent if gate.learns else ()
+            self._spent.update(unspent)
             silent = gate.learns and gate.answers == 0 and self.warns_of_silence
             if silent:
                 self.warns_of_silence = False
                 self.tell.note("cannot_learn", gate, now, f"{gate.seq} permits and no report")
+        for dimension in sorted(unspent):
+            log.warning(
+                "%s: the limit on %r holds nothing back: of %d calls none had a cost with that name; "
+                "write acquire(key, cost={%r: ...}), or correct the name in limits",
+                gate.key,
+                dimension,
+                gate.seq,
+                dimension,
+                extra={"event": "limit_unspent"},
+            )
         if silent:
             log.warning(
                 "%s: %d permits were given and none was reported, so nothing can be learned; "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ..core.decision import UNKNOWN, Outcome
 from ..core.signal import Signal
 from ..errors import ConfigError
-from ..limiter.checks import check_cost
+from ..limiter.checks import real_cost
 from ..limiter.permit import Permit
 from ..wire import Headers, signal_of
 
@@ -141,9 +141,7 @@ class CallContext:
         retried, what the function returns is put aside and it is called again.
         """
         call = self._call
-        if cost is not None:
-            check_cost(cost)
-        call.real_cost = cost
+        call.real_cost = None if cost is None else real_cost(cost)
         if answer is None and status_code is None:
             status_code = 200  # whoever has a body, or knows what it cost, has had an answer
         call.reported = signal_of(answer, status_code, headers, body, retry_after, call.clock.wall())

@@ -47,7 +47,9 @@ class Allowance:
     def give_back(self, amount: float, taken_at: float, now: float) -> None:
         """Refund what was taken then and not used; below 0, charge what was used beyond it, which counts from now."""
         if amount < 0:
+            least = min(self.level, 2 * self.burst - self.amount)
             self.take(-amount, now, now)
+            self.level = max(self.level, least)  # what a window refills is the most that may be owed
             return
         self.level = min(self.burst, self.level + amount)
         for entry in reversed(self.spent):  # if none is that old, it has left the window already

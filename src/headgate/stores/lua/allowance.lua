@@ -49,7 +49,9 @@ end
 
 local function give_back(limit, amount, taken_at, now)
   if amount < 0 then
+    local least = math.min(limit[LEVEL], 2 * limit[BURST] - limit[AMOUNT])
     take(limit, -amount, now, now)
+    limit[LEVEL] = math.max(limit[LEVEL], least)
     return
   end
   limit[LEVEL] = math.min(limit[BURST], limit[LEVEL] + amount)

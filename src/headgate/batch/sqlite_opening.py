@@ -102,8 +102,8 @@ class Form:
             f"recorded is safe; see to {folder} and run it again",
             sqlite3.SQLITE_READONLY: f"{path} may not be written to: see to its permissions, or {self.elsewhere}",
             sqlite3.SQLITE_CANTOPEN: self._why_not_opened(path, folder),
-            sqlite3.SQLITE_NOTADB: f"{path} is not a {self.name}: it holds something else; name another file. If it was "
-            f"one and is damaged: {self.rescue}",
+            sqlite3.SQLITE_NOTADB: f"{path} is not a {self.name}: it holds something else; name another file. If it "
+            f"was one and is damaged: {self.rescue}",
             sqlite3.SQLITE_CORRUPT: damaged,
             sqlite3.SQLITE_BUSY: f"{path} was locked by another program for {LONGEST_LOCK:g} s; end that program, and "
             "run it again",

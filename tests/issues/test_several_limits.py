@@ -86,6 +86,14 @@ def test_a_long_window_rolls():
     assert calls_until_refused(limiter, 20) == (10, pytest.approx(DAY / 2, rel=0.05))
 
 
+@pytest.mark.parametrize(("limits", "pace"), [(["15/min", "1500/day"], 0.25), (["1500/day"], None)])
+def test_a_snapshot_has_all_of_them(limits, pace):
+    limiter = AdaptiveRateLimiter(fixed(50.0, limits={"requests": limits}), clock=VirtualClock())
+    limiter.acquire("api").report(status_code=200)
+    seen = limiter.look("api")
+    assert (seen.known, len(seen.known_limits)) == (pace, len(limits))
+
+
 def test_a_cost_above_the_narrowest_limit_never_fits():
     limiter = AdaptiveRateLimiter(fixed(50.0, limits={"tokens": ["100/s", "50/min"]}), clock=VirtualClock())
     with pytest.raises(CostTooLargeError):

@@ -279,9 +279,7 @@ class Asking(Pace):
         if decides == "pace":
             gently = " on the way back from a pause" if self.comeback is not NO_COMEBACK else ""
             return f"paced at {brief(self.rate)} calls/s{gently}, {self.controller.why()}, {left}"
-        quota = objection.quota
-        limit = decides if quota is None else f"{quota.amount:,.10g} {decides} per {quota.window:g} s"
-        return f"held under the known limit of {limit}, {left}"
+        return f"held under the known limit of {objection.quota or decides}, {left}"
 
     @property
     def learned_rate(self) -> float:

@@ -42,6 +42,7 @@ ROUNDING = 1e-9
 
 _UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0}
 _UNITS |= {"h": 3600.0, "hr": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}
+_NAMED = {3600.0: "hour", 86400.0: "day"}
 _QUOTA = re.compile(
     r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?)\s*(?:/|per)\s*([0-9]+(?:\.[0-9]+)?)?\s*([a-z]+)\s*", re.IGNORECASE
 )
@@ -63,6 +64,10 @@ class Quota:
             raise ValueError(f"window={self.window!r} must be above 0 s and at most 31 days")
         if not 0 < self.burst <= self.amount:
             raise ValueError(f"burst={self.burst!r} must be above 0 and at most the limit, {self.amount:g}")
+
+    def __str__(self) -> str:
+        """``"1,500 requests per day"``."""
+        return f"{self.amount:,.10g} {self.dimension} per {_NAMED.get(self.window, f'{self.window:g} s')}"
 
     @property
     def catch_up(self) -> float:

@@ -49,6 +49,8 @@ class KeySnapshot:
     """Calls a second that an operator has set as the most."""
     known: float | None = None
     """Calls a second by the limit on requests that its config has; never exceeded, whatever is learned."""
+    known_limits: tuple[str, ...] = ()
+    """All limits that its config has, for people: ``("15 requests per 60 s", "1,500 requests per day")``."""
     told: tuple[Limit, ...] = ()
     """The limits that the last answer with any spoke of."""
 
@@ -110,6 +112,7 @@ def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
         returning=gate.comeback.share(now),
         limit=gate.ceiling,
         known=known_pace(gate.policy.quotas),
+        known_limits=tuple(map(str, gate.policy.quotas)),
         told=gate.heard,
     )
 

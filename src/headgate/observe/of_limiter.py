@@ -70,6 +70,7 @@ class KeysSeen:
             returning=seen.returning,
             limit=seen.limit,
             known=seen.known,
+            known_limits=seen.known_limits,
             shared_by=seen.shared_by,
             reason=shortened(seen.reason),
         )

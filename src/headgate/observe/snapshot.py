@@ -65,6 +65,8 @@ class KeyLine:
     """Calls a second that an operator has set as the most."""
     known: float | None = None
     """Calls a second by a limit that was known before; never exceeded, whatever is learned."""
+    known_limits: tuple[str, ...] = ()
+    """All limits that were known before, in words."""
     shared_by: int = 0
     """Processes that share this quota; 0 if it is not shared."""
     reason: str = ""

@@ -216,7 +216,7 @@ export function keyFacts(line) {
     ["State", stateOf(line).word],
     ["Learned", `${figure(line.rate)} calls/s`],
     ["Server says", line.said === null ? "nothing" : `${figure(line.said)} calls/s`],
-    ["Known limit", line.known === null ? "none" : `${figure(line.known)} calls/s`],
+    ["Known limit", line.known_limits?.length ? line.known_limits.join(", ") : "none"],
     ["Your limit", line.limit === null ? "none" : `${figure(line.limit)} calls/s`],
     ["Waiting", count(line.waiting)],
     ["In flight", count(line.in_flight)],

@@ -26,6 +26,7 @@ from .errors import (
 )
 from .events import Event, ResilienceEvent
 from .limiter import AdaptiveRateLimiter, Feedback, KeySnapshot, LimiterSnapshot, Permit
+from .log_filter import install as _install_log_filter
 from .recovery import RecoveryRateLimiter
 from .retry import async_retry_with_backoff, retry_with_backoff
 
@@ -231,6 +232,9 @@ __all__ = [
     "retry_with_backoff",
     "stream_with_resilience",
 ]
+
+
+_install_log_filter()
 
 
 def __getattr__(name: str) -> object:

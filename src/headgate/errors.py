@@ -2,7 +2,8 @@
 
 A refusal counts against nobody. It says which key, why, and, where that is known,
 in how many seconds it is worth asking again (``retry_after``). A failure says which
-provider answered what, never with which secret.
+provider answered what, never with which secret. Their messages are one line without control codes, whatever a key
+or a server's words hold; their attributes are as they came.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from .core.decision import Outcome
-from .core.words import span
+from .core.words import printable, span
 
 
 class HeadgateError(Exception):
@@ -33,7 +34,7 @@ class Refused(HeadgateError):  # noqa: N818 - a family, not an error of anyone's
         self.reason = reason
         self.retry_after = retry_after
         hint = "" if retry_after is None else f"; try again in {span(retry_after)}"
-        super().__init__(f"{key}: {reason}{hint}")
+        super().__init__(printable(f"{key}: {reason}{hint}"))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.key, self.reason, self.retry_after), vars(self))
@@ -94,7 +95,7 @@ class Failed(HeadgateError):  # noqa: N818 - a family, as Refused is
         self.status_code = status_code
         self.retry_after = retry_after
         hint = "" if retry_after is None else f"; try again in {span(retry_after)}"
-        super().__init__(f"{provider}: {reason}{hint}")
+        super().__init__(printable(f"{provider}: {reason}{hint}"))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_failed, (type(self), self.provider, self.reason), vars(self))

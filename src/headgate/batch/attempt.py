@@ -22,6 +22,7 @@ from ..clock import Clock
 from ..core.backoff import above, delay
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
 from ..core.signal import SILENT, Signal
+from ..core.words import printable
 from ..errors import Refused
 from ..limiter.checks import Cost
 from ..limiter.permit import Permit
@@ -267,4 +268,4 @@ class Attempt:
         times = f" ({self.item.rate_limited} times)" if self.item.rate_limited and not outcome.uses_attempt else ""
         if self._secret:
             text = text.replace(self._secret, HIDDEN)
-        return " ".join(redact(f"{category}: {text}{times}")[:LONGEST_REASON].split())
+        return printable(" ".join(redact(f"{category}: {text}{times}")[:LONGEST_REASON].split()))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.decision import UNKNOWN
 from ..limiter.checks import Cost
-from ..wire.redaction import redact
+from ..wire.redaction import for_display
 from .ledger import Change, Claim, Row, RowState
 
 DIGEST_BYTES = 16
@@ -94,7 +94,7 @@ class Item:
     def called(self) -> str:
         """By its name, where it has one of its own; else by its place as people count."""
         named = self.name not in (str(self.index), str(self.index + 1))
-        return redact(self.name)[:LONGEST_NAME] if named else f"row {self.index + 1:,}"
+        return for_display(self.name)[:LONGEST_NAME] if named else f"row {self.index + 1:,}"
 
     def describe(self, key: str, cost: Cost, priority: float) -> None:
         """Where it goes, what it takes, and how urgent it is."""

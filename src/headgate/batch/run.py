@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.decision import UNKNOWN, Outcome
 from ..errors import CostTooLargeError, Failed
 from ..limiter.checks import check_cost
-from ..wire.redaction import redact
+from ..wire.redaction import for_display
 from .bell import Bell
 from .crew import Crew
 from .delivery import Delivery
@@ -100,7 +100,7 @@ class Run:
         except CostTooLargeError as error:
             return self.fates.bury(item, f"too_large: {error.reason}", error)
         except Failed as error:  # it knows what it counts as, and says why
-            return self.fates.bury(item, redact(f"{(error.outcome or Outcome.INVALID).value}: {error}"), error)
+            return self.fates.bury(item, for_display(f"{(error.outcome or Outcome.INVALID).value}: {error}"), error)
         except Exception as error:
             return self.fates.bury(item, f"invalid: {type(error).__name__}: its key, cost or priority", error)
         if item.size < self.least_cost:

@@ -171,6 +171,13 @@ def where_to_look(context: click.Context | None) -> str:
     return f'See "{context.command_path if context else "headgate"} --help".'
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines for people. Control codes that a name or a server's words bring along are shown, not obeyed."""
+    from headgate.core.words import printable
+
+    click.echo("\n".join(map(printable, text.split("\n"))), err=err)
+
+
 def complain(sentence: str) -> None:
     """One line on stderr, without control codes."""
     from headgate.core.words import printable

@@ -15,6 +15,7 @@ from headgate.core.words import span
 from headgate.crawl.crawler import Crawler, HostLook
 from headgate.crawl.report import CrawlReport
 from headgate.limiter.snapshot import SharingSnapshot
+from headgate.wire.redaction import for_display
 
 from .crawl_words import pages, size
 from .run_live import WIDEST, JsonLines, Lines, Quiet, Screen, View, about_sharing
@@ -172,8 +173,8 @@ class CrawlScreen(Screen):
         for host in seen.hosts:
             rate = "" if host.rate is None else f"{host.rate:,.1f}/s"
             style = "yellow" if host.opens_in is not None else "dim"
-            table.add_row(Text(host.host), Text(rate, "cyan"), f"{host.in_flight:,}", f"{host.waiting:,}",
-                          Text(host.reason, style))  # fmt: skip
+            table.add_row(Text(for_display(host.host)), Text(rate, "cyan"), f"{host.in_flight:,}", f"{host.waiting:,}",
+                          Text(for_display(host.reason), style))  # fmt: skip
         if len(seen.hosts) < sum(seen.waits.values()):
             others = ", ".join(
                 f"{count:,} {what}" for what, count in sorted(seen.waits.items(), key=lambda one: -one[1])

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from headgate.core.words import span
+from headgate.core.words import printable, span
 from headgate.credentials.credential import Credential, labelled
 from headgate.credentials.messenger import IDLE_EVERY
 from headgate.credentials.opening import open_credential_store
@@ -27,7 +27,7 @@ from headgate.identity import SHOWN_DIGITS, Identities
 from headgate.sim.notation import read_duration
 from headgate.stores import StoreDown
 
-from . import DONE, CommandFailed, complain
+from . import DONE, CommandFailed, complain, say
 from .examples import ExampleCommand
 from .notation import Notation
 
@@ -108,7 +108,7 @@ def command(
         for record in records:
             click.echo(json.dumps(as_fields(record, time.time())))
     elif action is not None:
-        click.echo(as_sentence(records[0], time.time()))
+        say(as_sentence(records[0], time.time()))
     elif records:
         show(records, time.time())
     else:
@@ -244,7 +244,10 @@ def show(records: list[Record], now: float) -> None:
     for row in rows:
         styles = {"state": COLOURS[row["state"]]}
         table.add_row(
-            *(Text(row[str(column.header)], style=styles.get(str(column.header), "")) for column in table.columns)
+            *(
+                Text(printable(row[str(column.header)]), style=styles.get(str(column.header), ""))
+                for column in table.columns
+            )
         )
     console.print(table)
 

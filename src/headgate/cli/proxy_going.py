@@ -17,7 +17,7 @@ from headgate.observe.watched import Watched
 from headgate.observe.wording import is_routine
 from headgate.proxy import Mount, Proxy
 
-from . import DONE, STOPPED, CommandFailed
+from . import DONE, STOPPED, CommandFailed, say
 from .mock import why_not
 from .run_going import on_interrupts
 from .watch_page import MOST_EVENTS, Look, line_of, page_of
@@ -88,7 +88,7 @@ async def show(proxy: Proxy, watched: Watched, over: asyncio.Event, *, as_json: 
                 click.echo(json.dumps({"event": "look", **asdict(proxy.counts), "waits": plain(snapshot.waits)}))
             elif not quiet and (line := line_of(snapshot)) != told:  # nothing new is not worth a line
                 told = line
-                click.echo(line, err=True)
+                say(line, err=True)
     finally:
         if on_screen:
             live.stop()

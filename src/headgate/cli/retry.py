@@ -14,8 +14,9 @@ from headgate.batch.ledger import LedgerError, RowState
 from headgate.batch.sqlite_file import open_to_read
 from headgate.batch.sqlite_reading import look, read_note
 from headgate.batch.sqlite_retry import reopen
+from headgate.core.words import printable
 
-from . import DONE, CommandFailed
+from . import DONE, CommandFailed, say
 from .examples import ExampleCommand
 from .status import find_ledger, most
 
@@ -50,17 +51,17 @@ def command(path: str | None, only: str | None, as_json: bool) -> int:
         fields = {"ledger": ledger, "reopened": count, "dead": counts.states.get(RowState.DEAD, 0), "open": counts.open}
         click.echo(json.dumps(fields))
         return DONE
-    shown = os.path.relpath(ledger)
+    shown = printable(os.path.relpath(ledger))
     if count:
         reason = f" ({only})" if only else f" ({most(dead)})"
         rows = f"{count:,} dead rows{reason} of {shown} are" if count > 1 else f"1 dead row{reason} of {shown} is"
-        click.echo(f"{rows} open again.")
-        click.echo("Lines of theirs that are wrong in the input may be put right first; no others may be changed.")
-        click.echo(f"Now run it: {typed(ledger)}")
+        say(f"{rows} open again.")
+        say("Lines of theirs that are wrong in the input may be put right first; no others may be changed.")
+        say(f"Now run it: {typed(ledger)}")
     elif dead:
-        click.echo(f"No row of {shown} is dead for that reason; there are {most(dead)}.\nNothing was changed.")
+        say(f"No row of {shown} is dead for that reason; there are {most(dead)}.\nNothing was changed.")
     else:
-        click.echo(f"No row of {shown} is dead.\nNothing is to be done.")
+        say(f"No row of {shown} is dead.\nNothing is to be done.")
     return DONE
 
 

@@ -27,7 +27,7 @@ from headgate.observe.watched import Watched
 from headgate.sim.notation import read_duration
 from headgate.wire.redaction import redact
 
-from . import DONE, USAGE, CommandFailed
+from . import DONE, USAGE, CommandFailed, say
 from .notation import Notation, Number, WholeNumber
 from .run_going import go
 from .run_plan import plan_line, plan_of, plan_page
@@ -230,7 +230,7 @@ def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], 
         credentials = None  # a plan needs no key
     keys = 1 if credentials is None else len(credentials.labels)
     plan = plan_of(rows, to, prices, limits, keys, ledger_of(output, given["ledger"]))
-    click.echo(plan_line(plan) if as_json else plan_page(plan, has_prices=bool(prices), stops=rows.stops))
+    say(plan_line(plan) if as_json else plan_page(plan, has_prices=bool(prices), stops=rows.stops))
     return DONE
 
 

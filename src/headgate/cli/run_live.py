@@ -12,9 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headgate.core.words import span
+from headgate.core.words import printable, span
 from headgate.limiter.snapshot import SharingSnapshot
 
+from . import say
 from .run_progress import Progress
 from .run_words import Ending
 from .sharing import in_words
@@ -49,7 +50,7 @@ class Quiet:
         pass
 
     def end(self, ending: Ending) -> None:
-        click.echo(ending.next, err=self._to_stderr)
+        say(ending.next, err=self._to_stderr)
 
     def __enter__(self) -> Self:
         return self
@@ -62,13 +63,13 @@ class Lines(Quiet):
     """A line now and then."""
 
     def show(self, progress: Progress) -> None:
-        click.echo(progress.line(), err=True)
+        say(progress.line(), err=True)
 
     def say(self, sentence: str) -> None:
-        click.echo(sentence, err=True)
+        say(sentence, err=True)
 
     def end(self, ending: Ending) -> None:
-        click.echo(ending.about, err=self._to_stderr)
+        say(ending.about, err=self._to_stderr)
         super().end(ending)
 
 
@@ -94,7 +95,7 @@ class Screen(Lines):
         self._live.update(self.screen(progress), refresh=True)
 
     def say(self, sentence: str) -> None:
-        self._live.console.print(sentence)
+        self._live.console.print(Text(printable(sentence)))
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -108,7 +109,7 @@ class Screen(Lines):
         parts: list[RenderableType] = [self._bar(progress, width), self._sums(progress), self._keys(progress)]
         parts += about_sharing(progress.sharing)
         if progress.trouble:
-            parts.append(Text(f"  {progress.trouble}", "red", no_wrap=True, overflow="ellipsis"))
+            parts.append(Text(f"  {printable(progress.trouble)}", "red", no_wrap=True, overflow="ellipsis"))
         if progress.stopping:
             waits = f"{progress.in_flight:,} calls are under way; Ctrl-C again leaves them"
             parts.append(Text(f"  stopping: {waits}", "yellow"))
@@ -145,7 +146,10 @@ class Screen(Lines):
         for lane in progress.lanes:
             rate = "" if lane.rate is None else f"{lane.rate:,.1f}/s"
             style = "yellow" if lane.reason and not lane.in_flight else "dim"
-            key, reason = Text(progress.name_of(lane)), Text(lane.reason, style)  # no markup: models have any names
+            key, reason = (
+                Text(progress.name_of(lane)),
+                Text(printable(lane.reason), style),
+            )  # no markup: models have any names
             table.add_row(key, Text(rate, "cyan"), f"{lane.in_flight:,}", reason)
         return table
 

@@ -18,7 +18,7 @@ from headgate.batch.sqlite_reading import look
 from headgate.batch.target import Target, TargetConfig
 from headgate.config import Limits, RateLimitConfig
 from headgate.core.bucket import Quota
-from headgate.core.words import span
+from headgate.core.words import printable, span
 
 MOST_SHOWN = 5
 MOST_MODELS = 100
@@ -104,7 +104,9 @@ def _time(plan: Plan, quotas: tuple[Quota, ...]) -> None:
 
 def plan_page(plan: Plan, *, has_prices: bool, stops: bool) -> str:
     lines = [f"{plan.rows:,} rows" + (f", {plan.finished:,} of them finished before" if plan.finished else "")]
-    models = ", ".join(f"{count:,} {name or 'without a model'}" for name, count in plan.models.most_common(MOST_SHOWN))
+    models = ", ".join(
+        f"{count:,} {printable(name) or 'without a model'}" for name, count in plan.models.most_common(MOST_SHOWN)
+    )
     facts = {
         "models": models,
         "tokens": f"about {plan.input_tokens:,} in and at most about {plan.output_tokens:,} out",

@@ -11,6 +11,7 @@ from headgate.batch.row_count import RowCount
 from headgate.batch.standing import LaneStanding
 from headgate.core.words import span
 from headgate.limiter.snapshot import SharingSnapshot
+from headgate.wire.redaction import for_display
 
 from .sharing import as_fields, in_words
 
@@ -48,7 +49,7 @@ class Progress:
     def name_of(self, lane: LaneStanding) -> str:
         """The label alone where all keys are of one model."""
         alone = lane.credential is not None and all(other.key == lane.key for other in self.lanes)
-        return str(lane.credential) if alone else f"{lane.key} {lane.credential or ''}".strip()
+        return str(lane.credential) if alone else for_display(f"{lane.key} {lane.credential or ''}".strip())
 
     def line(self) -> str:
         """For a pipe."""

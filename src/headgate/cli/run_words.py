@@ -12,7 +12,7 @@ from headgate.batch.formats.writing import STDOUT
 from headgate.batch.job import Job
 from headgate.batch.job_report import JobReport
 from headgate.batch.sqlite_file import SUFFIX
-from headgate.core.words import span
+from headgate.core.words import printable, span
 
 from . import DONE, FAILED, STOPPED
 from .status import most
@@ -33,7 +33,7 @@ class Ending:
 def name_of(job: Job) -> str:
     """What other commands find the run by: its output, if the ledger stands beside it."""
     beside = job.output != STDOUT and os.path.abspath(job.output) + SUFFIX == job.book.path
-    return shlex.quote(job.output if beside else os.path.relpath(job.book.path))
+    return printable(shlex.quote(job.output if beside else os.path.relpath(job.book.path)))
 
 
 def ending_of(job: Job, again: str) -> Ending:
@@ -45,7 +45,7 @@ def ending_of(job: Job, again: str) -> Ending:
         code = FAILED
         next_ = f"Why rows are dead stands in their lines; headgate retry {name_of(job)} gives them another chance."
     elif not report.counts.seen:
-        code, next_ = DONE, f"There is nothing to do: {job.rows.name} has no rows."
+        code, next_ = DONE, f"There is nothing to do: {printable(job.rows.name)} has no rows."
     else:
         code = DONE
         next_ = "All rows are done." + (f" headgate verify {name_of(job)} proves it." if kept else "")
@@ -90,11 +90,11 @@ def what_next(job: Job, again: str) -> str:
         )
     if word == "fail_fast":
         key = "The key was not accepted" if job.runner.credentials is not None else "It wants a key"
-        return f"{key} ({_plain(said)}). Say where a good one is with --keys env:NAME or file:PATH. {go_on}"
+        return f"{key} ({printable(said)}). Say where a good one is with --keys env:NAME or file:PATH. {go_on}"
     if word == "hopeless":
         return (
-            f"The first {report.dead:,} rows have all failed alike ({_plain(said)}). Check --to and what the rows ask "
-            f"for; then headgate retry {name_of(job)} opens them again. (--keep-going does not stop for this.)"
+            f"The first {report.dead:,} rows have all failed alike ({printable(said)}). Check --to and what the rows "
+            f"ask for; then headgate retry {name_of(job)} opens them again. (--keep-going does not stop for this.)"
         )
     if word == "broken":
         return f"{said}. Put that line right, or write such rows off with --on-broken dead. {go_on}"
@@ -108,12 +108,7 @@ def what_next(job: Job, again: str) -> str:
         return f"{report.stopped}. {go_on}"
     if report.counts.open:
         return f"{report.counts.open:,} rows are open that were not in this input or that others had. {go_on}"
-    return f"Another process still writes {job.output}. {go_on}"
-
-
-def _plain(said: str) -> str:
-    """A server's own words, without what a terminal would obey."""
-    return "".join(character if character.isprintable() else " " for character in said)
+    return f"Another process still writes {printable(job.output)}. {go_on}"
 
 
 def clock_time(at: float) -> str:

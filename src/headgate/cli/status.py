@@ -15,9 +15,9 @@ from headgate.batch.ledger import LedgerError, RowState
 from headgate.batch.sqlite_file import SUFFIX
 from headgate.batch.sqlite_opening import is_database
 from headgate.batch.sqlite_reading import Holder, Standing, look
-from headgate.core.words import span
+from headgate.core.words import printable, span
 
-from . import DONE, CommandFailed
+from . import DONE, CommandFailed, say
 from .examples import ExampleCommand
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json:
             raise CommandFailed(f"{error}.") from None
         told |= as_fields(standing)
         if not as_json:
-            click.echo(as_page(standing, time.time()))
+            say(as_page(standing, time.time()))
     if as_json:
         click.echo(json.dumps(told))
     return DONE
@@ -165,7 +165,7 @@ def as_page(standing: Standing, now: float) -> str:
     counts = standing.counts
     final = {state: counts.states.get(state, 0) for state in (RowState.DONE, RowState.DEAD)}
     lines = [
-        f"{os.path.relpath(standing.path)}: {final[RowState.DONE]:,} done, {final[RowState.DEAD]:,} dead, "
+        f"{printable(os.path.relpath(standing.path))}: {final[RowState.DONE]:,} done, {final[RowState.DEAD]:,} dead, "
         f"{counts.open:,} open of {counts.seen:,} rows read so far"
     ]
     waiting = [(state, counts.states.get(state, 0)) for state in RowState if not state.final]

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from headgate.core.decision import UNKNOWN
 from headgate.core.gate_policy import FASTEST
-from headgate.core.words import span
+from headgate.core.words import printable, span
 from headgate.credentials.record import Record
 from headgate.credentials.store import FileStore, StoreError
 from headgate.errors import ConfigError
@@ -182,7 +182,7 @@ def table_of(seen: Seen) -> Table:
     for row in rows:
         styles = {"state": COLOURS.get(row["state"], "yellow"), "rate": "cyan", "role": "dim", "seen": "dim"}
         names = [str(column.header) for column in table.columns]
-        table.add_row(*(Text(row[name], style=styles.get(name, "")) for name in names))
+        table.add_row(*(Text(printable(row[name]), style=styles.get(name, "")) for name in names))
     return table
 
 

@@ -18,7 +18,7 @@ from headgate.batch.sqlite_proof import Proof, Prover
 from headgate.batch.sqlite_reading import look
 from headgate.errors import ConfigError
 
-from . import DONE, FAILED, CommandFailed
+from . import DONE, FAILED, CommandFailed, say
 from .examples import ExampleCommand
 from .status import find_ledger
 
@@ -68,7 +68,7 @@ def command(path: str | None, source: str | None, output: str | None, as_json: b
             proof = prover.proof
     except (LedgerError, InputError, ConfigError) as error:
         raise CommandFailed(f"{error}.") from None
-    click.echo(json.dumps(as_fields(proof)) if as_json else as_page(proof))
+    say(json.dumps(as_fields(proof)) if as_json else as_page(proof))
     return DONE if proof.holds else FAILED
 
 

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headgate.core.words import span
+from headgate.core.words import printable, span
 from headgate.observe.report_tables import NOUNS
 from headgate.observe.snapshot import (
     CredentialLine,
@@ -127,12 +127,12 @@ def listed(runs: Sequence[RunSnapshot], width: int) -> RenderableType:
     for seen in runs[:MOST_LISTED]:
         progress = seen.progress
         share = f" {(progress.done + progress.dead) / progress.total:.0%}" if progress.total else ""
-        about = Text(seen.title)
+        about = _text(seen.title)
         if seen.waits:
-            about.append(f"  {behind(seen.waits[0])}", _colour(seen.waits[0]))
+            about.append(f"  {printable(behind(seen.waits[0]))}", _colour(seen.waits[0]))
         rows.append(
             [
-                Text(seen.run),
+                _text(seen.run),
                 Text(seen.state, STATES.get(seen.state, "")),
                 Text(f"{progress.done:,}{share}"),
                 Text(f"{progress.rate:,.1f}/s", "cyan"),
@@ -179,9 +179,9 @@ def whole(seen: RunSnapshot, events: Sequence[EventLine], width: int, height: in
 def _head(seen: RunSnapshot) -> Text:
     ago = max(0.0, seen.at - seen.started_at)
     text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(seen.run, "bold")
+    text.append(printable(seen.run), "bold")
     text.append(f"  {seen.state}", STATES.get(seen.state, ""))
-    text.append(f"  {seen.title}")
+    text.append(f"  {printable(seen.title)}")
     text.append(f"  process {seen.pid}, for {span(ago)}", "dim")
     if is_silent(seen, time.time()):
         text.append(f"  as of {span(time.time() - seen.at)} ago: it does not answer", "red")
@@ -209,7 +209,7 @@ def _sums(seen: RunSnapshot) -> Text:
     if progress.dead:
         text.append(f", {progress.dead:,} dead", "red")
     if seen.store:
-        text.append(f"  {seen.store}", "dim")
+        text.append(f"  {printable(seen.store)}", "dim")
     return text
 
 
@@ -221,7 +221,7 @@ def _keys(seen: RunSnapshot, width: int, most: int) -> RenderableType:
 
 def _cells(line: KeyLine) -> list[Text]:
     return [
-        Text(line.key),
+        _text(line.key),
         Text(f"{line.rate:,.1f}/s" if line.rate else "", "cyan"),
         Text("" if line.said is None else f"{line.said:,.1f}/s"),
         Text(f"{line.in_flight:,}"),
@@ -229,7 +229,7 @@ def _cells(line: KeyLine) -> list[Text]:
         Text(f"{line.refused:,}", "red" if line.refused else "dim"),
         Text(span(line.latency) if line.latency else ""),
         Text(line.circuit.replace("_", "-"), CIRCUITS.get(line.circuit, "")),
-        Text(line.reason, "dim"),
+        _text(line.reason, "dim"),
     ]
 
 
@@ -265,7 +265,12 @@ def _title(words: str) -> Text:
 
 
 def _cut(words: str, style: str) -> Text:
-    return Text(words, style, no_wrap=True, overflow="ellipsis")
+    return Text(printable(words), style, no_wrap=True, overflow="ellipsis")
+
+
+def _text(words: str, style: str = "") -> Text:
+    """What another process says: shown, not obeyed."""
+    return Text(printable(words), style)
 
 
 def _colour(line: WaitLine) -> str:

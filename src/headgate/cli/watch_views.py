@@ -16,6 +16,8 @@ from rich.layout import Layout
 from rich.live import Live
 from rich.text import Text
 
+from . import say
+
 LINE_EVERY, SCREEN_EVERY = 5.0, 1.0
 MOST_ENDED = 50
 """Lines that are left behind on a terminal."""
@@ -61,10 +63,10 @@ class LineView:
 
     def show(self, frame: Frame) -> None:
         for line in frame.ended:
-            click.echo(line)
+            say(line)
         if frame.lines != self._last:  # what has not changed need not be said again
             for line in frame.lines:
-                click.echo(line)
+                say(line)
         self._last = frame.lines
 
 
@@ -107,7 +109,7 @@ def _opened(as_json: bool) -> Iterator[View]:
             yield view
     finally:
         for line in view.ended[-MOST_ENDED:]:
-            click.echo(line)
+            say(line)
 
 
 @contextmanager

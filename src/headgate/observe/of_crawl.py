@@ -10,7 +10,7 @@ from ..batch.ledger import LedgerError
 from ..crawl.report import CrawlEvent
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
-from ..wire.redaction import redact
+from ..wire.redaction import for_display
 from .attaching import Telling
 from .snapshot import DeadLine, ProgressLine, WaitLine
 from .subject import Lately, States
@@ -41,11 +41,11 @@ class OfCrawl:
         self._shut: set[str] = set()
         self._read_at = float("-inf")
         seeds = crawler.seeds
-        self.title = redact(seeds[0]) + (f" and {len(seeds) - 1:,} more" if len(seeds) > 1 else "")
+        self.title = for_display(seeds[0]) + (f" and {len(seeds) - 1:,} more" if len(seeds) > 1 else "")
         self.clock = crawler.clock
         self.limiter: AdaptiveRateLimiter | None = crawler.limiter
         self.coordinators: Mapping[str, CredentialCoordinator] = {
-            redact(origin): keys.coordinator for origin, keys in crawler.credentials.items()
+            for_display(origin): keys.coordinator for origin, keys in crawler.credentials.items()
         }
         self.tellers: Sequence[Telling] = (crawler,)
 
@@ -66,7 +66,7 @@ class OfCrawl:
     def example(self, event: AnyEvent) -> tuple[str, str] | None:
         if not isinstance(event, CrawlEvent) or event.kind != "failed":
             return None
-        return event.reason.partition(":")[0], redact(event.url)
+        return event.reason.partition(":")[0], for_display(event.url)
 
     def counters(self) -> Mapping[str, float]:
         report = self._crawler.report()
@@ -85,8 +85,8 @@ class OfCrawl:
             if host.waits_for == "workers":
                 for_workers, workers = for_workers + count, host.reason
             elif host.reason and host.waits_for not in ("", "paused") and (count or host.waits_for == "shut"):
-                name = redact(host.host)
-                words = sentence(name, redact(host.reason))
+                name = for_display(host.host)
+                words = sentence(name, for_display(host.reason))
                 found.append(WaitLine(scope=name, sentence=words, behind=count, seconds=host.opens_in))
         if workers:
             found.append(WaitLine(scope="workers", sentence=workers, behind=for_workers))

@@ -18,7 +18,7 @@ from ..core.ledger import first_word
 from ..core.words import span
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
-from ..wire.redaction import redact
+from ..wire.redaction import for_display
 from .attaching import Telling
 from .of_credentials import standing
 from .snapshot import DeadLine, ProgressLine, WaitLine
@@ -156,17 +156,17 @@ class OfJob:
 
 def _title(job: Job) -> str:
     """Without folders: they say nothing to whoever reads it elsewhere, and leave no room for what does."""
-    return redact(f"{PurePath(job.rows.name).name} to {PurePath(job.output).name}")
+    return for_display(f"{PurePath(job.rows.name).name} to {PurePath(job.output).name}")
 
 
 def name_of(lane: LaneStanding) -> str:
-    key = redact(lane.key)
+    key = for_display(lane.key)
     return key if lane.credential is None else f"{lane.credential} of {key}"
 
 
 def _wait(lane: LaneStanding, words: str, held: float, behind: int) -> WaitLine:
     """``held``: seconds for which the limiter lets nothing start."""
-    key = "" if lane.waits_for in OF_A_CREDENTIAL else redact(lane.gate_key)
+    key = "" if lane.waits_for in OF_A_CREDENTIAL else for_display(lane.gate_key)
     seconds = lane.opens_in or held or None
     return WaitLine(scope=name_of(lane), sentence=words, behind=behind, seconds=seconds, key=key)
 

@@ -9,7 +9,7 @@ from ..core.gate_policy import FASTEST
 from ..core.signal import Limit
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.snapshot import KeySnapshot, SharingSnapshot
-from ..wire.redaction import redact
+from ..wire.redaction import for_display
 from .snapshot import MOST_KEYS, KeyLine
 from .wording import shortened
 
@@ -47,7 +47,7 @@ class KeysSeen:
             if len(self._shown) >= MOST_REMEMBERED:
                 self._shown.clear()
                 self._hidden.clear()
-            name = self._shown[key] = redact(key)
+            name = self._shown[key] = for_display(key)
             if name != key:
                 self._hidden[name] = key
         return name
@@ -101,7 +101,7 @@ def in_words(sharing: SharingSnapshot | None) -> str:
     """Where quotas are shared, and whether that can be reached."""
     if sharing is None:
         return ""
-    where = redact(sharing.where)
+    where = for_display(sharing.where)
     if sharing.is_lost:
         return f"{where} cannot be reached; calls go on at this process's own share"
     return f"{where}, shared by {sharing.members:,} process{'' if sharing.members == 1 else 'es'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..core.words import printable
 from .report import RunReport
 from .report_charts import sparkline
 from .report_tables import Sheet, facts, heading, sheets
@@ -56,4 +57,4 @@ def plainly(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    return " ".join("".join(one if one.isprintable() else " " for one in text).replace("```", "'''").split())
+    return printable(" ".join(text.replace("```", "'''").split()))

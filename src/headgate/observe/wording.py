@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ..clock import Clock
-from ..core.words import span
+from ..core.words import printable, span
 from ..events import Event, ResilienceEvent
-from ..wire.redaction import redact
+from ..wire.redaction import for_display, redact
 from .snapshot import EventLine
 from .waiting import is_usual
 
@@ -127,9 +127,9 @@ def _of_batch(event: BatchEvent) -> list[str]:
 
 
 def _wording(at: float, kind: str, key: str, reason: str) -> Wording:
-    return Wording(at=at, kind=kind, key=redact(key)[:LONGEST_KEY], reason=shortened(reason))
+    return Wording(at=at, kind=kind, key=for_display(key)[:LONGEST_KEY], reason=shortened(reason))
 
 
 def shortened(text: str) -> str:
-    text = " ".join(text.split())
+    text = printable(" ".join(text.split()))
     return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 4] + " ..."

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from ..core.words import printable
+
 LONGEST_TEXT = 65_536
 """Characters kept; whatever follows is dropped rather than shown unread."""
 HIDDEN = "***"
@@ -41,6 +43,11 @@ _PATTERNS = (
     (re.compile(rf"(?<![A-Za-z0-9])({_SHAPES})[A-Za-z0-9_.-]{{6,}}"), rf"\1{HIDDEN}"),
     (re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.-]{8,}"), HIDDEN),
 )
+
+
+def for_display(text: str) -> str:
+    """What a person may see of a name or a sentence from outside: no credentials, no control codes, one line."""
+    return printable(redact(text))
 
 
 def redact(text: str) -> str:

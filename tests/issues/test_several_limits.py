@@ -122,6 +122,36 @@ def test_processes_that_share_a_key_hold_all_of_its_limits():
     assert (fullest(starts, 60.0), len(starts)) == (30, 50)
 
 
+def test_a_store_that_is_lost_for_a_while_neither_stops_a_long_window_nor_lets_it_overflow():
+    config = fixed(20.0, limits={"requests": ["600/min", "200/day"]})
+
+    async def main(clock):
+        starts, store = [], FarStore(clock, random.Random(1))
+
+        async def member(number):
+            limiter = AdaptiveRateLimiter(config, clock=clock, store=store, rng=random.Random(number))
+            while True:
+                permit = await limiter.acquire_async("api")
+                starts.append(clock.now())
+                permit.report(status_code=200)
+                await asyncio.sleep(0.1)
+
+        members = [asyncio.ensure_future(member(number)) for number in range(2)]
+        counts = []
+        for is_down, seconds in ((False, 4.0), (True, 4.0), (False, 60.0)):
+            store.is_down = is_down
+            await asyncio.sleep(seconds)
+            counts.append(len(starts))
+        for one in members:
+            one.cancel()
+        await store.finish()
+        return counts
+
+    before, lost, after = run(main)
+    assert lost - before > 20, "a share of what was left, at a share of the pace"
+    assert 190 <= after <= 200
+
+
 class Machine:
     """A machine's clocks. A restart begins the monotonic one anew; the time of day goes on meanwhile."""
 

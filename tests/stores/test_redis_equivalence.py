@@ -110,7 +110,7 @@ class Crowd:
         draw, limits = self.draw, []
         if self.limited:
             for name in draw.sample(["tokens", "requests", "Zeichen", "a day", "ä"], draw.randint(1, 3)):
-                for window in draw.sample([0.5, 1.0, 60.0], draw.choice([1, 1, 2])):
+                for window in draw.sample([0.5, 1.0, 60.0, 7200.0], draw.choice([1, 1, 2])):
                     amount = draw.choice([5.0, 40.0, 1e4])
                     limits.append((name, amount, window, draw.choice([amount, amount / 3, 1.0])))
         return Terms(
@@ -157,6 +157,7 @@ class Crowd:
             back=draw.choice([0, 0, 0, 1, 5]),
             refund=self.refund(),
             refund_ago=draw.choice([0.0, 0.02, 0.9]),
+            apart={"tokens": draw.uniform(0, 9), "ä": 1.0} if draw.random() < 0.05 else {},
             flying=draw.choice([0, 1, 3, 12]),
             probe_over=draw.random() < 0.1,
             rest=draw.choice([0.0] * 30 + [0.05, 1.5]),

@@ -230,12 +230,13 @@ class Buckets:
             if amount > 0:
                 bucket.take(amount, now)
 
-    def drain(self, dimensions: Iterable[str], now: float) -> None:
-        """Begin with nothing left for these: what others spent of late is not known."""
+    def drain(self, dimensions: Iterable[str], left: float, now: float) -> None:
+        """Begin with nothing left for these, for what others spent of late is not known; of long windows this share."""
         for bucket in self.all:
             if bucket.dimension in dimensions:
+                quota = bucket.quota
                 bucket.fill(now, False)
-                bucket.take(bucket.quota.burst, now)
+                bucket.take(quota.burst if quota.paces else (1.0 - left) * quota.amount, now)
 
     def refund(self, cost: Mapping[str, float], taken_at: float) -> None:
         for bucket in self.all:

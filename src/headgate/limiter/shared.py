@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..config import RateLimitConfig
 from ..core.asking import Look
-from ..core.bucket import Buckets
+from ..core.bucket import LONG_WINDOW, Buckets
 from ..core.cooldown import Cooldown
 from ..core.costs import NOTHING, costs_of, requests_of
 from ..core.decision import NEVER, UNKNOWN, Refuse, Wait
@@ -181,7 +181,7 @@ class SharedGate(VisitingGate):
         self._settle_in(policy_alone(self._config, self.rate, self.crowd), now)
         self.tokens = min(1.0, (now - self.last_sent_at) * self.rate)  # whoever waited for the store waits no longer
         if self.buckets is not None:  # what the others spent of late is not known: nothing is left to begin with
-            self.buckets.drain(self.limited, now)
+            self.buckets.drain(self.limited, self._left / self.crowd, now)
         if known_until > now:
             self.cooldown = Cooldown(self.policy.cooldown)
             self.cooldown.until = known_until
@@ -189,7 +189,10 @@ class SharedGate(VisitingGate):
 
     def _come_back(self, now: float) -> None:
         self._rest = max(0.0, self.opens_at - now)
-        self.refund(self._overdrawn(), now)  # not before: a store that is too slow hears every attempt
+        charged = self._overdrawn()
+        self.refund(charged, now)  # not before: a store that is too slow hears every attempt
+        apart = {name: self._spent_alone.get(name, 0.0) + charged.get(name, 0.0) for name in self.limited}
+        self._apart = {name: amount for name, amount in apart.items() if amount > 0}
         self._is_urgent = self._rest > 0 or self.waited_for
         self.alone, self._spent_alone = False, {}
         self._settle_in(self._policy_together, now)
@@ -197,8 +200,9 @@ class SharedGate(VisitingGate):
     def _overdrawn(self) -> dict[str, float]:
         """What to charge for that was spent without the desk's leave: so much that it does not give a burst on top."""
         most: dict[str, float] = {}
-        for dimension, _, _, burst in self.terms.limits:
-            most[dimension] = min(most.get(dimension, UNKNOWN), burst / self.crowd)
+        for dimension, _, window, burst in self.terms.limits:
+            if window < LONG_WINDOW:
+                most[dimension] = min(most.get(dimension, UNKNOWN), burst / self.crowd)
         return {name: -max(0.0, min(self._spent_alone.get(name, 0.0), burst)) for name, burst in most.items()}
 
     def leave_desk(self, now: float) -> None:
@@ -209,7 +213,7 @@ class SharedGate(VisitingGate):
             self.rate = known_rate
         self.drop_numbers()
         self.book.clear()
-        self._back, self._refund, self._rest, self.awaits = 0, {}, 0.0, 0
+        self._back, self._refund, self._apart, self._rest, self.awaits = 0, {}, {}, 0.0, 0
         self.asked, self.learning, self.probe, self.debt, self.visited_at = False, None, 0, 0, NEVER
         self.out_since, self.free, self.lent, self._line_told = UNKNOWN, 0.0, 0.0, (0.0, UNKNOWN)
         self._switched_at_seq = self._void_to_seq = self.seq

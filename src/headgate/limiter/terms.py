@@ -46,6 +46,11 @@ def policy_alone(config: RateLimitConfig, rate: float, members: int) -> GatePoli
 
 
 def _share_of(quota: Quota, members: int) -> Quota:
-    """As much in a longer window, so that what fits into the whole fits into a share; little of it at once."""
+    """As much in a longer window, so that what fits into the whole fits into a share; little of it at once.
+
+    One that does not pace stays as it is; the gate takes from it what is not this member's.
+    """
+    if not quota.paces:
+        return quota
     window = min(quota.window * members, LONGEST_WAIT)
     return replace(quota, window=window, burst=min(quota.burst, AT_ONCE * quota.amount) / members)

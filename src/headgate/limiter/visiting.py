@@ -52,9 +52,11 @@ _RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
 
 class VisitingGate(NumberedGate):
     __slots__ = (
+        "_apart",
         "_back",
         "_crowd_at",
         "_is_urgent",
+        "_left",
         "_line_told",
         "_policy_together",
         "_probe_over",
@@ -88,6 +90,9 @@ class VisitingGate(NumberedGate):
         self._policy_together = policy
         self._back = 0
         self._refund: dict[str, float] = {}
+        self._apart: dict[str, float] = {}
+        self._left = 1.0
+        """What was started without the desk; which share of a long window it said was left."""
         self._rest = 0.0
         """For the next visit: permits and amounts that come back, and how long somebody was told to wait."""
         self._took_at = UNKNOWN
@@ -206,6 +211,7 @@ class VisitingGate(NumberedGate):
             back=self._back,
             refund={dimension: amount for dimension, amount in self._refund.items() if amount},
             refund_ago=max(0.0, now - self._took_at) if self._refund else 0.0,
+            apart=self._apart,
             flying=len(self.flight) + self.holds,
             probe_over=self._probe_over,
             rest=self._rest,
@@ -214,7 +220,7 @@ class VisitingGate(NumberedGate):
             leaves=leaves,
         )
         self._back, self._rest, self._probe_over, self._is_urgent = 0, 0.0, False, False
-        self._refund, self._took_at = {}, UNKNOWN
+        self._refund, self._apart, self._took_at = {}, {}, UNKNOWN
         self.visit_at, self.awaits, self.out_since = UNKNOWN, visit.number, now
         return visit
 
@@ -224,6 +230,7 @@ class VisitingGate(NumberedGate):
         self.asked, self.out_since = False, UNKNOWN
         self.visited_at = sent_at
         self.trip += 0.2 * (now - sent_at - self.trip) if self.trip else now - sent_at
+        self._left = reply.left
         self.members = max(1, reply.members)
         if self.members >= self.crowd or now > self._crowd_at + LIVE:
             self.crowd, self._crowd_at = self.members, now

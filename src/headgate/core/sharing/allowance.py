@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..bucket import LONG_WINDOW
+
 SLICES = 64
 ROUNDING = 1e-9
 INSTANT = 1e-6
@@ -56,6 +58,18 @@ class Allowance:
             if entry[0] <= taken_at + INSTANT:
                 entry[2] = max(0.0, entry[2] - amount)
                 break
+
+    @property
+    def is_long(self) -> bool:
+        return self.window >= LONG_WINDOW
+
+    def left(self, now: float) -> float:
+        """Which share of the window is left."""
+        spent = 0.0
+        for entry in self.spent:
+            if entry[1] + self.window > now:
+                spent += entry[2]
+        return max(0.0, 1.0 - spent / self.amount)
 
     def go_on_from(self, before: Allowance) -> None:
         """Know what was spent under a limit that was put otherwise."""

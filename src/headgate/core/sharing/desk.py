@@ -140,6 +140,7 @@ class Desk:
             open_for=max(0.0, self.open_until - now),
             probe=seat.probe and is_granted,
             cap=self.cap,
+            left=min((one.left(now) for one in self.allowances if one.is_long), default=1.0),
             word=self.word,
             members=self.members(now),
             fence=self.fence if leads else 0,
@@ -244,6 +245,8 @@ class Desk:
         for allowance in self.allowances:
             if allowance.dimension in visit.refund:
                 allowance.give_back(visit.refund[allowance.dimension], now - visit.refund_ago, now)
+            if allowance.is_long and allowance.dimension in visit.apart:
+                allowance.take(visit.apart[allowance.dimension], now, now)
         if visit.probe_over or visit.leaves:
             self.probes = [probe for probe in self.probes if probe[0] != visit.member]
         if visit.rest > 0:

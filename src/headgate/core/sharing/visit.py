@@ -87,6 +87,8 @@ class Visit:
     """What comes back of known limits; below 0: what was used beyond the reservation."""
     refund_ago: float = 0.0
     """How long ago the first of that was granted."""
+    apart: Mapping[str, float] = field(default_factory=dict)
+    """What was started while the desk could not be reached, beyond ``refund``; it counts in long windows alone."""
     flying: int = 0
     """Calls in the air and permits not yet used."""
     probe_over: bool = False
@@ -131,6 +133,8 @@ class Reply:
     probe: bool = False
     """The call granted is the probe of a half-open circuit."""
     cap: float = NO_CAP
+    left: float = 1.0
+    """Which share of the long window that has least is left."""
     word: int = 0
     """Which of the leader's conclusions this is."""
     members: int = 1

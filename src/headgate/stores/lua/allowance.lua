@@ -65,6 +65,16 @@ local function give_back(limit, amount, taken_at, now)
   end
 end
 
+local function left_of(limit, now)
+  local spent = 0
+  for _, entry in ipairs(limit[SPENT]) do
+    if entry[LAST] + limit[WINDOW] > now then
+      spent = spent + entry[SUM]
+    end
+  end
+  return math.max(0, 1 - spent / limit[AMOUNT])
+end
+
 local function go_on_from(limit, before)
   limit[LEVEL], limit[FILLED] = math.min(limit[BURST], before[LEVEL]), before[FILLED]
   limit[SPENT] = {}

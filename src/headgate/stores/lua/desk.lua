@@ -197,6 +197,10 @@ local function hear(seat, now)
     if amount then
       give_back(limit, amount, now - visit.refund_ago, now)
     end
+    local apart = visit.apart[limit[NAME]]
+    if apart and limit[WINDOW] >= LONG_WINDOW then
+      take(limit, apart, now, now)
+    end
   end
   if visit.probe_over or visit.leaves then
     keep_probes(function(member) return member ~= visit.member end)

@@ -43,12 +43,18 @@ if visit.number > seat[NUMBER] then
   wait, of = grant(seat, now)
 end
 
+local left = 1
+for _, limit in ipairs(desk.limits) do
+  if limit[WINDOW] >= LONG_WINDOW then
+    left = math.min(left, left_of(limit, now))
+  end
+end
 local is_granted = visit.number == seat[GRANTED_TO] and seat[ERA] == desk.era
 local reply = {
   struct.pack(
-    '<dddddddddddddddddd', now, is_granted and seat[GRANTED] or 0, seat[FIRST], desk.line, pace(),
+    '<ddddddddddddddddddd', now, is_granted and seat[GRANTED] or 0, seat[FIRST], desk.line, pace(),
     math.max(0, desk.hold_until - now), desk.era, wait, desk.circuit_open and 1 or 0,
-    math.max(0, desk.open_until - now), seat[PROBE] and is_granted and 1 or 0, desk.cap, desk.word,
+    math.max(0, desk.open_until - now), seat[PROBE] and is_granted and 1 or 0, desk.cap, left, desk.word,
     members_at(now), is_leader and desk.fence or 0, desk.covers,
     desk.has_learned and math.max(0, wall - desk.saved_wall) or 0, clock
   ),

@@ -12,6 +12,7 @@ import headgate
 
 LIMITING = {"AdaptiveRateLimiter", "RateLimitConfig", "Permit", "Feedback", "LimiterSnapshot", "KeySnapshot", "Event"}
 RESILIENCE = {"CircuitBreaker", "CircuitState", "RecoveryRateLimiter", "retry_with_backoff", "async_retry_with_backoff"}
+PAUSING = {"FixedCooldown", "ExponentialCooldown"}
 CALLING = {
     "CallContext",
     "ErrorClassification",
@@ -66,7 +67,7 @@ SEARCHING = {
     "TavilyProvider",
 }
 SETTINGS = {"GLOBAL_DEFAULTS", "PROVIDER_CONFIGS"}
-EXTENDING = {"Clock", "SystemClock", "Controller", "Outcome", "Signal", "Limit"}
+EXTENDING = {"Clock", "SystemClock", "VirtualClock", "Controller", "Outcome", "Signal", "Limit"}
 ERRORS = {
     "HeadgateError",
     "ConfigError",
@@ -83,7 +84,17 @@ ERRORS = {
     "AuthenticationError",
 }
 PROMISED = (
-    LIMITING | RESILIENCE | CALLING | BATCHES | CRAWLS | CREDENTIALS | INTEGRATING | SEARCHING | EXTENDING | ERRORS
+    LIMITING
+    | RESILIENCE
+    | PAUSING
+    | CALLING
+    | BATCHES
+    | CRAWLS
+    | CREDENTIALS
+    | INTEGRATING
+    | SEARCHING
+    | EXTENDING
+    | ERRORS
 )
 
 everything = pytest.mark.parametrize("name", sorted(PROMISED))

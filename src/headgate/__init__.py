@@ -7,6 +7,7 @@ from .breaker import CircuitBreaker
 from .clock import Clock, SystemClock
 from .config import RateLimitConfig
 from .core.control.protocol import Controller
+from .core.cooldown import ExponentialCooldown, FixedCooldown
 from .core.decision import CircuitState, Outcome
 from .core.signal import Limit, Signal
 from .errors import (
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
         reset_resilience_manager_for_testing,
         stream_with_resilience,
     )
+    from .sim.virtual import VirtualClock
 
 _LATER = {
     "batch": (
@@ -143,6 +145,7 @@ _LATER = {
         "reset_resilience_manager_for_testing",
         "stream_with_resilience",
     ),
+    "sim.virtual": ("VirtualClock",),
 }
 """Parts that are loaded when one of their names is first asked for: who only limits should not pay for the rest.
 
@@ -178,9 +181,11 @@ __all__ = [
     "DeepResearch",
     "ErrorClassification",
     "Event",
+    "ExponentialCooldown",
     "Failed",
     "Feedback",
     "FileStore",
+    "FixedCooldown",
     "GoogleProvider",
     "HeadgateError",
     "ItemContext",
@@ -219,6 +224,7 @@ __all__ = [
     "TavilyProvider",
     "TimeBudgetExceededError",
     "TooManyKeysError",
+    "VirtualClock",
     "WaitTooLongError",
     "__version__",
     "async_retry_with_backoff",
@@ -249,4 +255,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *(name for names in _LATER.values() for name in names)})

@@ -84,6 +84,8 @@ class RateLimitConfig:
     successes_to_close: int = 1
 
     retry_base_delay: float = 0.2
+    """How a crawl under this limiter retries what failed, unless its ``CrawlConfig`` says otherwise. Calls and batches
+    have settings of their own."""
     retry_max_delay: float = 5.0
     retry_max_attempts: int = 3
 

@@ -724,7 +724,7 @@ def test_a_crawler_is_for_one_crawl_at_a_time(tmp_path):
         ({"max_depth": -1}, "max_depth=-1 must be None or a whole number, 0 or more"),
         ({"hosts": "example.org"}, "hosts='example.org' must be a list of texts"),
         ({"agent": "two\nlines"}, "agent="),
-        ({"base_delay": 100.0}, "base_delay=100.0 must be in (0, max_delay=60.0]"),
+        ({"base_delay": 100.0, "max_delay": 60.0}, "base_delay=100.0 must be in (0, max_delay=60]"),
         ({"timeout": float("nan")}, "timeout=nan must be"),
         ({"standstill": 0}, "standstill=0 must be"),
     ],

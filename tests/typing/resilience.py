@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable
-from typing import assert_type
+from typing import Any, assert_type
 
 from headgate import (
     CircuitBreaker,
@@ -154,7 +154,10 @@ def execute_sync() -> None:
     assert_type(manager.get_breaker_state("search"), CircuitState)
     assert_type(manager.is_provider_available("search"), bool)
     assert_type(manager.get_provider_status("search").consecutive_failures, int)
-    RateLimiterConfig(3.0)  # type: ignore[call-arg]
+    ProviderResilienceManager.reset_for_testing()
+    manager.reset_for_testing()
+    RateLimiterConfig(1, 5, 30)
+    RateLimiterConfig(1, 5, 30, "fixed")  # type: ignore[call-arg]
 
 
 @guarded("search", time_budget=20.0)
@@ -162,8 +165,49 @@ async def search(query: str, *, ctx: CallContext | None = None) -> list[str]:
     return [query]
 
 
+@guarded("search")
+async def search_last(query: str, ctx: CallContext) -> list[str]:
+    return [query]
+
+
+@guarded("search")
+async def search_named(query: str, *, ctx: CallContext) -> bytes:
+    return query.encode()
+
+
+@guarded("search")
+async def search_pieces(query: str, *, ctx: CallContext) -> AsyncIterator[str]:
+    yield query
+
+
+@guarded("search")
+def plain(query: str, limit: int = 3) -> int:
+    return limit
+
+
+@guarded("search")
+def anything(query: Any) -> int:
+    return 3
+
+
+class Searcher:
+    @guarded("search")
+    async def find(self, query: str, *, ctx: CallContext) -> list[str]:
+        return [query]
+
+
 async def decorated() -> None:
     assert_type(await search("owls"), list[str])
+    assert_type(await search_last("owls"), list[str])
+    assert_type(await search_named("owls"), bytes)
+    async for piece in search_pieces("owls"):
+        assert_type(piece, str)
+    assert_type(plain("owls", limit=2), int)
+    assert_type(anything(3), int)
+    assert_type(await Searcher().find("owls"), list[str])
+    plain(3)  # type: ignore[arg-type]
+    plain()  # type: ignore[call-arg]
+    guarded(plain)  # type: ignore[arg-type]
     await search(3)  # type: ignore[arg-type]
     guarded("search", tiem_budget=3.0)  # type: ignore[call-arg]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..core.ledger import first_word
+from ..core.words import span
 from .ledger import RowState
 
 MOST_REASONS = 100
@@ -128,6 +129,21 @@ class BatchReport:
     def open(self) -> int:
         """Rows seen that are neither finished nor another's."""
         return self.seen - self.done - self.dead - self.skipped - self.elsewhere
+
+    def __str__(self) -> str:
+        """For ``print``: what became of the rows, why some are dead, and what it took."""
+        counts = {"seen": self.seen, "done": self.done, "dead": self.dead, "skipped": self.skipped}
+        counts |= {"elsewhere": self.elsewhere, "open": self.open}
+        rows = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what in ("seen", "done"))
+        lines = [f"rows: {rows}"]
+        dead = ", ".join(f"{count:,} {why}" for why, count in self.reasons.most_common(5))
+        lines += [f"dead: {dead}"] * bool(dead)
+        spent = f", {self.tokens:,} tokens" if self.tokens else ""
+        spent += f", {self.cost:,.4f} cost" if self.cost else ""
+        limited = f", {self.rate_limit_participants:,} rate limited" if self.rate_limit_participants else ""
+        lines += [f"calls: {self.calls:,} in {span(self.elapsed)}{limited}{spent}"]
+        lines += [f"stopped: {self.stopped}"] * bool(self.stopped)
+        return "\n".join(lines)
 
     @property
     def complete(self) -> bool:

@@ -19,6 +19,8 @@ FIRST_RATE = 2.0
 """Calls a second to a host of which nothing is known yet."""
 LOOK_AGAIN = 15.0
 """Seconds after which a host that has been failing is tried again."""
+FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 60.0
+"""Seconds before an address is fetched again, where neither the crawl nor its limiter is given others."""
 MOST_WORKERS = 10_000
 MOST_KEYS = 200_000
 """Hosts whose pace is remembered."""
@@ -77,12 +79,13 @@ class CrawlConfig:
     allowed_hosts: tuple[str, ...] = ()
     """Hosts that may have such addresses all the same."""
 
-    max_attempts: int = 3
-    """Fetches of one address in all; being rate limited does not count."""
+    max_attempts: int | None = None
+    """Fetches of one address in all; being rate limited does not count. None leaves this and the delays to the limiter
+    (``retry_max_attempts``, ``retry_base_delay`` and ``retry_max_delay`` of each host's ``RateLimitConfig``)."""
     max_rate_limit_retries: int = 20
     """How often one address may be told to come back later."""
-    base_delay: float = 1.0
-    max_delay: float = 60.0
+    base_delay: float | None = None
+    max_delay: float | None = None
     """The ceiling of the backoff after a failure; only what the server asks for is longer."""
     retry_budget: float = 0.2
     """Which share of a host's calls may be retries of failures; three at a time always may."""
@@ -95,12 +98,12 @@ class CrawlConfig:
         for name in ("hosts", "include", "exclude", "allowed_hosts", "types"):
             _check(self, name, _are_texts, "a list of texts")
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("max_pages", "max_per_host"):
+        for name in ("max_pages", "max_per_host", "max_attempts"):
             _check(self, name, lambda value: value is None or is_whole(value), "None or a whole number, 1 or more")
         _check(
             self, "max_depth", lambda value: value is None or is_whole(value, 0), "None or a whole number, 0 or more"
         )
-        for name in ("max_per_shape", "per_host", "max_size", "max_held", "max_attempts"):
+        for name in ("max_per_shape", "per_host", "max_size", "max_held"):
             _check(self, name, is_whole, "a whole number, 1 or more")
         for name in ("max_redirects", "max_rate_limit_retries"):
             _check(self, name, lambda value: is_whole(value, 0), "a whole number, 0 or more")
@@ -113,8 +116,9 @@ class CrawlConfig:
         _check(self, "delay", lambda seconds: 0 <= number(seconds) <= LONGEST_WAIT, "seconds from 0 to 31 days")
         for name in ("timeout", "first_byte"):
             _check(self, name, lambda seconds: 0 < number(seconds) < inf, "a finite number of seconds above 0")
-        _check(self, "base_delay", lambda s: 0 < number(s) <= self.max_delay, f"in (0, max_delay={self.max_delay}]")
-        _check(self, "max_delay", lambda s: 0 < number(s) <= LONGEST_WAIT, "seconds above 0, at most 31 days")
+        most = LONGEST_WAIT if self.max_delay is None else self.max_delay
+        _check(self, "max_delay", lambda s: s is None or 0 < number(s) <= LONGEST_WAIT, "above 0, at most 31 days")
+        _check(self, "base_delay", lambda s: s is None or 0 < number(s) <= most, f"in (0, max_delay={most:g}]")
         _check(self, "retry_budget", lambda share: 0 <= number(share) < inf, "a share, 0 or more")
         for name in ("standstill", "deadline"):
             _check(self, name, lambda value: value is None or 0 < number(value) < inf, "None or seconds above 0")
@@ -127,6 +131,8 @@ class CrawlConfig:
             max_rps=most,
             min_rps=0.01 if most is None else min(0.01, most),
             open_state_duration=LOOK_AGAIN,
+            retry_base_delay=FIRST_BACKOFF,
+            retry_max_delay=LONGEST_BACKOFF,
             max_keys=MOST_KEYS,
         )
 

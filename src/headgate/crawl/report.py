@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..core.words import span
+
 STAGES = ("extraction", "processing", "output")
 MOST_REASONS = 100
 """Kinds of ends that are told apart."""
@@ -107,6 +109,19 @@ class CrawlReport:
     """Why it ended before the frontier was empty; empty if it did not."""
     come_back_in: float | None = None
     """In how many seconds it is worth going on, where that is known."""
+
+    def __str__(self) -> str:
+        """For ``print``: what became of the addresses, why some failed, and what it took."""
+        counts = {"written": self.pages, "failed": self.failed, "refused": self.refused, "open": self.open}
+        counts |= {"redirects": self.sent_on, "written before": self.before}
+        pages = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what == "written")
+        lines = [f"pages: {pages}"]
+        failed = ", ".join(f"{count:,} {why}" for why, count in self.reasons.most_common(5))
+        lines += [f"failed: {failed}"] * bool(self.failed)
+        limited = f", {self.rate_limited:,} rate limited" if self.rate_limited else ""
+        lines += [f"fetches: {self.fetches:,} from {self.hosts:,} hosts in {span(self.elapsed)}{limited}"]
+        lines += [f"stopped: {self.stopped}"] * bool(self.stopped)
+        return "\n".join(lines)
 
     @property
     def complete(self) -> bool:

@@ -25,6 +25,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from ..config import RateLimitConfig
 from ..core.backoff import delay
 from ..core.decision import Outcome
 from ..core.signal import SILENT
@@ -226,16 +227,21 @@ class Visiting:
         times = visit.rate_limited + 1
         if times > self._config.max_rate_limit_retries:
             return GivenUp(f"rate_limited: told to come back later {times} times")
-        seconds = self._backoff(times, floor)
+        seconds = self._backoff(visit, times, floor)
         return PutOff(seconds, f"rate_limited: answered {fetched.status}, again in {span(seconds)}", rate_limited=1)
 
     def _again(self, visit: Visit, reason: str, floor: float | None) -> Fate:
         """A failure that may pass: later, unless it was the last attempt."""
         attempts = visit.attempts + 1
-        if attempts >= self._config.max_attempts:
+        if attempts >= (self._config.max_attempts or self._pace_of(visit).retry_max_attempts):
             return GivenUp(f"{reason} ({attempts} attempts)")
-        return PutOff(self._backoff(attempts, floor), reason, attempts=1)
+        return PutOff(self._backoff(visit, attempts, floor), reason, attempts=1)
 
-    def _backoff(self, times: int, floor: float | None) -> float:
-        config = self._config
-        return delay(times, self._rng.random(), base=config.base_delay, max_delay=config.max_delay, floor=floor or 0.0)
+    def _backoff(self, visit: Visit, times: int, floor: float | None) -> float:
+        config, pace = self._config, self._pace_of(visit)
+        base = config.base_delay or pace.retry_base_delay
+        most = max(base, config.max_delay or pace.retry_max_delay)
+        return delay(times, self._rng.random(), base=min(base, most), max_delay=most, floor=floor or 0.0)
+
+    def _pace_of(self, visit: Visit) -> RateLimitConfig:
+        return self._limiter.config.for_key(visit.host)

@@ -8,7 +8,7 @@ next. Where there shall be no bound at all, say ``math.inf``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from math import inf
 from typing import Any
 
@@ -23,7 +23,7 @@ REMEMBERED = 3600.0
 """Seconds for which what was learned about a provider is kept while nobody calls it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RateLimiterConfig:
     """How fast a provider, or each of its credentials, is called."""
 
@@ -33,6 +33,7 @@ class RateLimiterConfig:
     """Calls that may start at once after a rest."""
     max_wait_seconds: float = 30.0
     """A call that would wait longer for its turn is refused at once."""
+    _: KW_ONLY
     strategy: str | Strategy | Controller = "adaptive"
     ceiling: bool = True
     """False: nothing is known, ``requests_per_second`` is only where to begin, and the pace is learned upward too."""

@@ -1,44 +1,125 @@
 """``@guarded("tavily")``: every call of a function goes through the gate, and its callers notice nothing.
 
-A function with a parameter named ``ctx`` gets the ``CallContext`` there, unless its caller passes one.
+A function with a parameter named ``ctx`` gets the ``CallContext`` there, unless its caller passes one. A decoration
+without a provider, or with an option that does not exist, fails when the function is decorated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar, Unpack
+from typing import Any, Protocol, TypeVar, Unpack, overload
 
 from ..errors import ConfigError
-from .executor import NOT_STOPPED, execute_with_resilience, execute_with_resilience_sync
+from .context import CallContext
+from .executor import execute_with_resilience, execute_with_resilience_sync
 from .terms import CallOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
-GUARDED = "__headgate_guarded__"
-"""Where a guarded function says for which provider it is."""
+R_co = TypeVar("R_co", covariant=True)
 
 
-def guarded(provider: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
-    """Decorate a function, a coroutine function or a generator function of either kind; options as in the executor.
+# Functions that take ``ctx`` by name after so many other arguments; no type says "any parameters, and ctx".
+class _After0(Protocol[R_co]):
+    def __call__(self, *, ctx: CallContext) -> R_co: ...
 
-    A call that failed in passing is made again, whatever it does: ``max_attempts=1`` where that must not be.
+
+class _After1(Protocol[R_co]):
+    def __call__(self, a: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _After2(Protocol[R_co]):
+    def __call__(self, a: Any, b: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _After3(Protocol[R_co]):
+    def __call__(self, a: Any, b: Any, c: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _After4(Protocol[R_co]):
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _After5(Protocol[R_co]):
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, e: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _Optional0(Protocol):
+    def __call__(self, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional1(Protocol):
+    def __call__(self, a: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional2(Protocol):
+    def __call__(self, a: Any, b: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional3(Protocol):
+    def __call__(self, a: Any, b: Any, c: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional4(Protocol):
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional5(Protocol):
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, e: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+M = TypeVar("M", bound=_Optional0 | _Optional1 | _Optional2 | _Optional3 | _Optional4 | _Optional5)
+
+
+class Guarded(Protocol[R_co]):
+    """A function whose ``ctx`` is passed by the gate."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R_co: ...
+
+
+class Guard(Protocol):
+    """What ``@guarded(...)`` is to a type checker: a function stays as it is, but for a ``ctx`` that callers leave out.
+
+    No type can say "these parameters without that one", so the other arguments of a function that requires ``ctx`` are
+    not checked where it is called; write ``ctx: CallContext | None = None`` to have them checked.
     """
+
+    @overload
+    def __call__(self, func: M, /) -> M: ...
+    @overload
+    def __call__(self, func: _After0[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After1[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After2[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After3[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After4[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After5[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: F, /) -> F: ...
+
+
+def guarded(provider: str, **options: Unpack[CallOptions]) -> Guard:
+    """Decorate a function, a coroutine function or an async generator function; options as in the executor."""
+    _check_decoration(provider, options)
 
     def decorate(func: Any) -> Any:
         import inspect  # here, because it is large
 
-        if getattr(func, GUARDED, None) == provider:
-            raise ConfigError(f"{provider}: the function is guarded already, and would wait in line twice")
         names = list(inspect.signature(func).parameters)
         place = names.index("ctx") if "ctx" in names else -1
-        is_sync = not (inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func))
-        if is_sync and place < 0 and options.get("attempt_timeout") is not None:
-            raise ConfigError(NOT_STOPPED)
 
         def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-            if len(args) <= place and "ctx" not in kwargs:
+            if place < 0 or "ctx" in kwargs:
+                return lambda: func(*args, **kwargs)
+            if len(args) <= place:
                 return lambda ctx: func(*args, ctx=ctx, **kwargs)
-            return lambda: func(*args, **kwargs)
+            if args[place] is None or isinstance(args[place], CallContext):
+                return lambda: func(*args, **kwargs)
+            return lambda ctx: func(*args[:place], ctx, *args[place:], **kwargs)
 
         if inspect.isasyncgenfunction(func):
             from .streaming import stream_with_resilience
@@ -47,18 +128,7 @@ def guarded(provider: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
             def stream(*args: Any, **kwargs: Any) -> Any:
                 return stream_with_resilience(bound(args, kwargs), provider, **options)
 
-            setattr(stream, GUARDED, provider)
             return stream
-
-        if inspect.isgeneratorfunction(func):
-            from .streaming import stream_sync
-
-            @wraps(func)
-            def stream_here(*args: Any, **kwargs: Any) -> Any:
-                return stream_sync(bound(args, kwargs), provider, options)
-
-            setattr(stream_here, GUARDED, provider)
-            return stream_here
 
         if inspect.iscoroutinefunction(func):
 
@@ -66,14 +136,27 @@ def guarded(provider: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
             async def call(*args: Any, **kwargs: Any) -> Any:
                 return await execute_with_resilience(bound(args, kwargs), provider, **options)
 
-            setattr(call, GUARDED, provider)
             return call
 
         @wraps(func)
         def call_sync(*args: Any, **kwargs: Any) -> Any:
             return execute_with_resilience_sync(bound(args, kwargs), provider, **options)
 
-        setattr(call_sync, GUARDED, provider)
         return call_sync
 
     return decorate
+
+
+def _check_decoration(provider: object, options: CallOptions) -> None:
+    if callable(provider):
+        name = getattr(provider, "__name__", "function")
+        raise ConfigError(f'@guarded needs the name of a provider: write @guarded("...") above {name}')
+    if not isinstance(provider, str) or not provider:
+        raise ConfigError(f"provider={type(provider).__name__} must be a name, not empty")
+    for name in options:
+        if name not in CallOptions.__annotations__:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, CallOptions.__annotations__, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(CallOptions.__annotations__)}"
+            raise ConfigError(f"@guarded has no option {name[:100]!r}; {hint}")

@@ -23,10 +23,11 @@ from ..core.backoff import above, delay
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
 from ..core.signal import SILENT, Signal
 from ..core.words import printable
+from ..credentials import Lease
 from ..errors import Refused
 from ..limiter.checks import Cost
 from ..limiter.permit import Permit
-from ..resilience.context import CallContext, Lease
+from ..resilience.context import CallContext
 from ..resilience.taxonomy import ClassifyError, Verdict, hidden_in, judge
 from ..wire.message import in_words
 from ..wire.redaction import HIDDEN, redact
@@ -213,7 +214,7 @@ class Attempt:
 
     # ------------------------------------------------------------------ what becomes of the row
 
-    def next_state(self, has_credentials: bool) -> RowState:
+    def next_state(self) -> RowState:
         """Count what happened, and say where the row goes."""
         item, config, outcome = self.item, self.config, self.verdict.signal.outcome
         if outcome is Outcome.OK:
@@ -230,7 +231,9 @@ class Attempt:
             item.rate_limited += 1
         elsewhere = outcome in (Outcome.AUTH, Outcome.KEY_DEAD)
         again = self.verdict.retryable and item.rate_limited <= config.max_rate_limit_retries
-        return RowState.PARKED if again and (has_credentials or not elsewhere) else RowState.DEAD
+        if elsewhere and (self.lease is None or (self.verdict.signal.is_forbidden and not self.lease.is_void)):
+            return RowState.DEAD  # there is no other credential to go on with
+        return RowState.PARKED if again else RowState.DEAD
 
     @property
     def is_outage(self) -> bool:

@@ -44,7 +44,7 @@ class Fates:
         run.report.attempts += outcome.uses_attempt
         self._charge(attempt, outcome)
         self._pause(attempt, outcome)
-        return attempt.next_state(run.credentials is not None)
+        return attempt.next_state()
 
     def _charge(self, attempt: Attempt, outcome: Outcome) -> None:
         """What the call has used up: what was said, else for a success what was expected."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from ..core.decision import NEVER, UNKNOWN
 from ..core.words import span
+from ..credentials import Lease
 from ..errors import CircuitOpenError, Refused
 from ..limiter.permit import Permit
-from ..resilience.context import Lease
 from .attempt import Attempt
 from .bell import Bell
 from .item import Item

@@ -5,7 +5,7 @@
                     | quota used up (itself alone)
                     v
                  RESTING --its time is over, or an operator's word--> FREE
-                    | not accepted any more
+                    | not accepted any more (the last one: not by a mere 403)
                     v
                  RETIRED --an operator's word----------------------> FREE
 
@@ -170,7 +170,8 @@ class Pool(Generic[S]):
             told = UNTOLD_RESET if told is None or told != told else told
             changed = self.rest((slot,), told, now, outcome.value)
         elif outcome is Outcome.AUTH or outcome is Outcome.KEY_DEAD:
-            changed = self.retire(slot, outcome.value)
+            if not (signal.is_forbidden and self._is_last(slot)):
+                changed = self.retire(slot, outcome.value)
         elif outcome is Outcome.OK and sent_at >= slot.family.until:
             slot.family.refusals = 0
         if signal.limits:
@@ -278,6 +279,10 @@ class Pool(Generic[S]):
     def is_spent(self) -> bool:
         """Whether all are retired, so that no wait would help."""
         return all(slot.retired for slot in self.slots)
+
+    def _is_last(self, slot: S) -> bool:
+        """Whether all others are retired: then one 403, which may be about one request, takes it away from none."""
+        return all(other.retired for other in self.slots if other is not slot)
 
     def _family_of(self, slot: S) -> list[S]:
         return [self.by_label[member.label] for member in slot.family.members]

@@ -43,6 +43,8 @@ class Signal:
     """Which dialect was recognised, for people."""
     reason: str = ""
     """The server's own code for what happened (``insufficient_quota``), bounded, for people."""
+    is_forbidden: bool = False
+    """A 403 that says nothing of the key: it may be about this one request, and the key as good as before."""
 
 
 SILENT = {outcome: Signal(outcome=outcome) for outcome in Outcome}

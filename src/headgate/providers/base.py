@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -217,7 +217,7 @@ class SearchProvider(ABC):
                 attempt,
                 self.name,
                 credentials=self._credentials,
-                classify_error=self._classify,
+                classify_error=self.classify_error,
                 manager=self._manager,
                 resilience_config=self.resilience_config,
             )
@@ -234,13 +234,6 @@ class SearchProvider(ABC):
         if body is None:
             raise ProviderError(self.name, f"answered {answer.status_code} with something that is no JSON object")
         return body
-
-    def _classify(self, response: object | None, exception: Exception | None) -> ErrorClassification:
-        """As ``classify_error`` says; but a 403 does not retire an only key: it may be about this one question."""
-        said = self.classify_error(response, exception) or classify_error(response, exception)
-        only = self.credentials is not None and len(self.credentials.labels) == 1
-        forbidden = said.error_type == "auth" and getattr(exception, "status_code", None) == 403
-        return replace(said, error_type="forbidden") if only and forbidden else said
 
     def _behind(self, refusal: Refused) -> Failed | None:
         """What the provider had answered before it was refused to ask it again, if that says more than the refusal."""

@@ -85,11 +85,14 @@ class Call(Passage):
         self.verdict, self.last_error = verdict, error
         signal = verdict.signal
         outcome = signal.outcome
+        lease = self.lease
         self._report(signal)
         course = self._course or self._begin()
         elsewhere = outcome.needs_other_credential
-        if not (course.goes_on(outcome) and verdict.retryable) or (elsewhere and self.credentials is None):
+        if not (course.goes_on(outcome) and verdict.retryable):
             return None
+        if elsewhere and (lease is None or (signal.is_forbidden and not getattr(lease, "is_void", True))):
+            return None  # there is no other to go on with
         now, wait = self.manager.clock.now(), 0.0
         if not elsewhere:
             rests = outcome is Outcome.RATE_LIMITED and self.credentials is not None  # the credential, not the call

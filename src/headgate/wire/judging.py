@@ -99,6 +99,7 @@ def _judged(
         scope=_scope(spoken, complaint, dialect, stripe_reason, bool(spent)) if limited else None,
         dialect=dialect,
         reason=reason if reason in OUTCOME_OF else redact(reason),
+        is_forbidden=status == 403 and outcome is Outcome.AUTH and complaint.outcome is None,
     )
 
 

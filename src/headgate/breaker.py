@@ -11,11 +11,10 @@ refused at once with ``CircuitOpenError``. Changes are logged (``headgate.breake
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
-from . import wire
+from . import fork_safety, wire
 from .checks import check, check_finite, check_whole, number
 from .clock import Clock, SystemClock
 from .core.breaker import Breaker, BreakerPolicy
@@ -76,7 +75,7 @@ class CircuitBreaker:
         self._core = Breaker(policy)
         self._classify = classify
         self._now = (SystemClock() if clock is None else clock).now
-        self._lock = threading.Lock()
+        self._lock = fork_safety.lock()
         self._newest = 1
         """The number that calls get now: one for all while closed, one for each probe."""
 

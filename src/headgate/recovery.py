@@ -19,9 +19,9 @@ import logging
 import time
 from collections.abc import Mapping
 from math import isfinite
-from threading import RLock
 from typing import Any
 
+from . import fork_safety
 from .core.ramp import BACKOFF, CAPACITY, SMALLEST_MULTIPLIER, Ramp
 
 log = logging.getLogger("headgate.recovery")
@@ -48,7 +48,7 @@ class RecoveryRateLimiter(Ramp):
         super().__post_init__()
         self._is_ramping = False
         """Whether the log says that the ramp limits."""
-        self._lock = RLock()  # re-entrant, since the ramp's methods call one another
+        self._lock = fork_safety.rlock()  # re-entrant, since the ramp's methods call one another
         self._monotonic_to_wall = time.time() - time.monotonic()
 
     def start_recovery_period(self, now: float | None = None) -> None:

@@ -8,14 +8,15 @@ setting is the whole process's, so it goes back to what it was with the last job
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from .. import fork_safety
 
 NEW_OBJECTS = 50_000
 """Between two looks: a few megabytes of garbage at most."""
 
-_lock = threading.Lock()
+_lock = fork_safety.lock()
 _jobs = 0
 _before = (0, 0, 0)
 

@@ -4,7 +4,7 @@
 |---------------------------------|------------------------------|--------------------------------------------------|
 | Ctrl-C, any handler that raises | in the middle of a decision  | ``_torn`` stays set; the next who decides mends  |
 | garbage collection of a lease   | anywhere, even in a decision | ``_soon``: if the lock is taken, its holder acts |
-| ``os.fork``                     | while another thread decides | the child gets a new lock, and starts over       |
+| ``os.fork``                     | while another thread decides | the fork waits for it; the child starts over     |
 
 A decision is ``with self._lock: now = self._begin(); ...; self._torn = False`` and, after the lock,
 ``_after()``. Whoever could not get the lock has left word before trying, and whoever had it looks
@@ -13,12 +13,10 @@ for such words after letting go, so none is overlooked.
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 
+from .. import fork_safety
 from ..clock import Clock, SystemClock
 
 
@@ -30,12 +28,12 @@ class Deciding:
         self.generation = 0
         """Grows in a forked child, where nobody holds what the parent's threads hold."""
         self._now = self.clock.now
-        self._lock = threading.Lock()
+        self._lock = fork_safety.lock()
         self._torn = False
         """Whether somebody is deciding; if it is found so, that one was interrupted."""
         self._left: deque[Callable[[], None]] = deque()
         """What was left to the holder of the lock; at most one for each lease and each waiter."""
-        _EVERYBODY.add(self)
+        fork_safety.start_over_in_child(self._start_over_in_child)
 
     def _begin(self) -> float:
         """Start a decision: mend what an interrupted one left, and read the clock."""
@@ -68,17 +66,4 @@ class Deciding:
     def _start_over_in_child(self) -> None:
         """In a forked child there is one thread, and it holds nothing."""
         self.generation += 1
-        self._lock = threading.Lock()
         self._left.clear()
-
-
-_EVERYBODY: weakref.WeakSet[Deciding] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for one in _EVERYBODY:
-        one._start_over_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -9,9 +9,9 @@ left to a thread (``messenger.py``), so that nobody ever waits for it. What coul
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
+from .. import fork_safety
 from ..clock import Clock
 from ..core.cooldown import ExponentialCooldown, FixedCooldown
 from ..core.decision import UNKNOWN
@@ -42,7 +42,7 @@ class Following(Handing):
         super().__init__(credentials, at_once, name, clock, cooldown)
         self._keeping: Keeping | None = None
         self._messenger: Messenger | None = None
-        self._at_store = threading.Lock()
+        self._at_store = fork_safety.lock(slow=True)
         """Held by the one who looks after the store."""
         self._unwritten: dict[Key, None] = {}
         self._from_others: dict[Key, None] = {}
@@ -150,7 +150,3 @@ class Following(Handing):
             return True
         self._unwritten |= dict.fromkeys(keys)
         return False
-
-    def _start_over_in_child(self) -> None:
-        super()._start_over_in_child()
-        self._at_store = threading.Lock()

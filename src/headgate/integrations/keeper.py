@@ -9,11 +9,11 @@ As clients may ask any number of hosts, the one that was met first is forgotten 
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .. import fork_safety
 from ..clock import Clock
 from ..config import RateLimitConfig
 from ..events import ResilienceEvent
@@ -43,7 +43,7 @@ class Keeper(ProviderResilienceManager):
         self._config, self._given, self._store = config, limiter, store
         self._pace_configs: dict[int, RateLimitConfig] = {}
         self._token_paces: dict[str, TokenPace] = {}
-        self._token_lock = threading.Lock()
+        self._token_lock = fork_safety.lock()
         clock = limiter.clock if limiter is not None and clock is None else clock
         super().__init__(clock=clock, rng=rng, on_event=on_event)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -24,6 +23,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.outputs import LLMResult
 from langchain_core.rate_limiters import BaseRateLimiter
 
+from .. import fork_safety
 from ..batch.tokens import USUAL_OUTPUT
 from ..clock import Clock
 from ..config import Limits, RateLimitConfig
@@ -75,7 +75,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         self.key, self.limiter, self.max_wait = key, limiter, max_wait
         self._counts_tokens = "tokens" in limiter.config.for_key(key).limits
         self._usual_tokens = float(USUAL_OUTPUT)
-        self._lock = threading.Lock()
+        self._lock = fork_safety.lock()
         self._waiting: dict[UUID, None] = {}
         self._open: dict[UUID, tuple[Permit, asyncio.Task[Any] | None]] = {}
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait
+from ..core.flight import Flight
 from ..core.gate import Gate
 from ..core.gate_policy import GatePolicy
 from ..core.signal import Limit, Signal
@@ -89,6 +90,13 @@ class KeyGate(Gate):
     def ailment(self, now: float) -> tuple[int, float]:
         """Failures in a row, and the error rate: those of now, or those that opened the circuit."""
         return self.breaker.ailment(now)
+
+    def start_over(self, now: float) -> None:
+        """In the child of a process that was forked no caller is in line, and no call in flight."""
+        self.flight = Flight()
+        if self.line is not None:
+            self.line = None
+            self.end_of_line(now)
 
     def limit(self, ceiling: float | None, now: float) -> None:
         """An operator's word: no more than this; None lifts it."""

@@ -16,11 +16,11 @@ from __future__ import annotations
 import logging
 import random
 import re
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
 from ..core.decision import UNKNOWN, Outcome, Refuse, Wait
@@ -72,7 +72,7 @@ class Serving:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._rng = random.Random() if rng is None else rng
         self.tell = Telling(on_event)
-        self.lock = self._lock = threading.Lock()
+        self.lock = self._lock = fork_safety.lock()
         self._take_lock, self._free_lock = self._lock.acquire, self._lock.release
         self._left_to_do: deque[Callable[[], None]] = deque()
         self._now = self.clock.now
@@ -88,6 +88,20 @@ class Serving:
         """Whether an operator lets nothing start, whatever the key."""
         self.warns_of_silence = True
         """Whether to say, once, that nothing can be learned because nothing is reported."""
+        self._reseeds = rng is None
+        fork_safety.start_over_in_child(self._start_over_in_child)
+
+    def _start_over_in_child(self) -> None:
+        """The callers, and the calls in flight, are the parent's; what was learned stays."""
+        if self._reseeds:
+            self._rng.seed()
+        self._left_to_do.clear()
+        self.tell.news.clear()
+        if self._sharing is not None:
+            self._sharing.start_over()
+        now = self._now()
+        for gate in self._gates.values():
+            gate.start_over(now)
 
     def tick(self, waiter: Waiter) -> None:
         """A waiter runs: it takes its turn if that has come, serves its lines, and gives up when its time is over."""

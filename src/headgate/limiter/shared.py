@@ -18,7 +18,6 @@ from ..core.bucket import LONG_WINDOW, Buckets
 from ..core.cooldown import Cooldown
 from ..core.costs import NOTHING, costs_of, requests_of
 from ..core.decision import NEVER, UNKNOWN, Refuse, Wait
-from ..core.flight import Flight
 from ..core.gate import Gate
 from ..core.gate_policy import GatePolicy
 from ..core.pace import INSTANT
@@ -219,9 +218,8 @@ class SharedGate(VisitingGate):
         self._switched_at_seq = self._void_to_seq = self.seq
 
     def start_over(self, now: float) -> None:
-        """In the child of a process that was forked: nobody is in line or in the air."""
         self.leave_desk(now)
-        self.flight, self.line, self.waited_for = Flight(), None, False
+        super().start_over(now)
 
     def _settle_in(self, policy: GatePolicy, now: float) -> None:
         self.policy = policy

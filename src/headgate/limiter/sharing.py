@@ -9,18 +9,19 @@ visit that succeeds brings all of them back.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
+from .. import fork_safety
 from ..config import RateLimitConfig
 from ..core.decision import UNKNOWN
 from ..core.gate_policy import GatePolicy
 from ..core.sharing.visit import Reply, Visit
 from ..stores.contract import Store, StoreDown
 from ..stores.naming import member_name
-from . import process
 from .shared import SharedGate
 from .visiting import IDLE_EVERY, LEAVE_AFTER
 
@@ -63,12 +64,12 @@ class Sharing:
         self._thread: threading.Thread | None = None
         self._visits = 0
         self.closed = False
-        self.visiting = threading.Lock()
+        self.visiting = fork_safety.lock(slow=True)
         """Held over a visit, so that no fork falls into one."""
         self._patience = TRY_AGAIN
         self._draw = limiter.draw
         self._now = limiter.clock.now
-        process.watch(self)
+        _ends_with_program.add(self)
 
     @property
     def limiter(self) -> Serving | None:
@@ -133,8 +134,6 @@ class Sharing:
     def start_over(self) -> None:
         """This is the child of a process that was forked: another member, which holds nothing of its parent's."""
         self.member, self._wake, self._thread = member_name(), None, None
-        for gate in self._gates.values():
-            gate.start_over(self._now())
         self._gates.clear()
 
     # ------------------------------------------------------------------ one round
@@ -276,3 +275,12 @@ def _run(sharing: weakref.ref[Sharing], wake: threading.Event) -> None:
         del mine
         if wait > 0:
             wake.wait(wait)
+
+
+_ends_with_program: weakref.WeakSet[Sharing] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for sharing in list(_ends_with_program):
+        sharing.close()

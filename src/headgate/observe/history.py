@@ -10,12 +10,12 @@ waiters the higher one, a state the worse one. So an hour and a day have the sam
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from .. import fork_safety
 from .snapshot import KeyLine, Timeline
 
 EVERY = 1.0
@@ -66,7 +66,7 @@ class History:
         self._wanted: dict[str, float] = {}
         """When they were asked for, the last one last."""
         self._at = -inf
-        self._lock = threading.Lock()
+        self._lock = fork_safety.lock()
 
     def is_due(self, at: float) -> bool:
         return not self._at <= at < self._at + EVERY  # also where somebody has set the clock back

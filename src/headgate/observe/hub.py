@@ -15,10 +15,11 @@ What happens with every row is made only if somebody wants it (``wants``), and c
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
+
+from .. import fork_safety
 
 if TYPE_CHECKING:
     from ..batch.report import BatchEvent
@@ -64,7 +65,7 @@ class Hub:
         """Whether anybody listens."""
         self._ears: tuple[_Ear, ...] = ()
         self._tellers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._lock = threading.RLock()  # garbage that is collected meanwhile may end a permit, and tell of it
+        self._lock = fork_safety.rlock()  # garbage that is collected meanwhile may end a permit, and tell of it
 
     def __call__(self, event: AnyEvent) -> None:
         for ear in self._ears:

@@ -11,7 +11,6 @@ As a listener of a hub it takes every kind of event. ``metric_list.py`` lists al
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ try:
 except ImportError as error:
     raise ImportError("metrics for Prometheus need prometheus-client: pip install 'headgate[metrics]'") from error
 
+from .. import fork_safety
 from ..limiter.watching import CallWatcher, Ended
 from .attaching import Telling, also_tell, limiter_of
 from .busiest import readable
@@ -51,7 +51,7 @@ class Prometheus(CallWatcher, Collector):
         self._unwatched: AdaptiveRateLimiter | None = None
         """Whose calls are to be counted once somebody scrapes."""
         self.inbox: deque[Ended] = deque()
-        self._lock = threading.Lock()
+        self._lock = fork_safety.lock()
         self._registry = CollectorRegistry()
         self._registry.register(self)
 

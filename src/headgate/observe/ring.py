@@ -8,12 +8,12 @@ second; what lies between is no event.)
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from heapq import merge
 from typing import TYPE_CHECKING, TypeVar
 
+from .. import fork_safety
 from ..clock import Clock
 from .snapshot import EventLine
 from .wording import in_words, is_routine, kind_of, shortened
@@ -38,7 +38,7 @@ class Ring:
         self.clock, self._also = clock, also
         self._routine: deque[EventLine] = deque(maxlen=MOST_KEPT)
         self._rare: deque[EventLine] = deque(maxlen=MOST_KEPT)
-        self._lock = threading.RLock()  # garbage that is collected meanwhile may end a permit, and tell of it
+        self._lock = fork_safety.rlock()  # garbage that is collected meanwhile may end a permit, and tell of it
         self._second = -1
         self._kept: Counter[str] = Counter()
         """Of this second, by kind."""

@@ -8,12 +8,12 @@ as one of the others. So no number that is told ever goes back.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .. import fork_safety
 from ..core.decision import Outcome
 from ..events import Event, ResilienceEvent
 from ..limiter.watching import Ended
@@ -70,7 +70,7 @@ class Counting:
     """Takes every kind of event and says what there is to count. Safe for threads."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = fork_safety.lock()
         self.names = {label: Busiest() for label in ("key", "host", "provider", "reason")}
         """For the labels that need bounds."""
         self._takers: dict[str, Callable[[Any], None]] = {  # by name: who does not crawl should not load the crawler

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from .. import fork_safety
 from ..clock import Clock
 from ..credentials import CredentialCoordinator
 from ..limiter import AdaptiveRateLimiter
@@ -102,7 +103,7 @@ class Watched:
         self._started_at = self.clock.wall()
         self._last: RunSnapshot | None = None
         self._fresh_until = float("-inf")
-        self._lock = threading.Lock()
+        self._lock = fork_safety.lock()
         self.is_started = False
         self._is_over = threading.Event()
         self._steps: list[Callable[[], None]] = []

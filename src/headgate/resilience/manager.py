@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
 from ..core.decision import CircuitState
@@ -68,7 +68,9 @@ class ProviderResilienceManager:
         """Apart, so that whoever asks for the id of a call does not change what is drawn for others."""
         self.on_event = on_event
         """Called with each event; may be changed at any time."""
-        self._lock = threading.Lock()
+        self._lock = fork_safety.lock()
+        self._reseeds = rng is None
+        fork_safety.start_over_in_child(self._start_over_in_child)
         self._begin()
 
     reset_for_testing = _ResetForTesting()
@@ -79,6 +81,14 @@ class ProviderResilienceManager:
         self._by_key: dict[str, Target] = {}
         self.limiter = self._new_limiter()
         self.limiter.tell.also_circuits(self._heard)
+
+    def _start_over_in_child(self) -> None:
+        """The retries in flight are the parent's; what was learned stays."""
+        if self._reseeds:
+            self.rng.seed()
+            self._ids.seed()
+        for target in self._targets.values():
+            target.forget_retries()
 
     def _new_limiter(self) -> AdaptiveRateLimiter:
         limiter = AdaptiveRateLimiter(clock=self.clock, rng=self.rng, for_key=self._config_of)
@@ -180,7 +190,7 @@ def _reason(paces: dict[str, KeySnapshot]) -> str:
 
 
 _manager: ProviderResilienceManager | None = None
-_making = threading.Lock()
+_making = fork_safety.lock()
 
 
 def get_resilience_manager() -> ProviderResilienceManager:

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 
+from .. import fork_safety
 from ..core.budget import RetryBudget
 from ..wire.urls import host_key
 from .config import ProviderResilienceConfig, Settings, paced, resolve, unpaced
@@ -72,7 +72,7 @@ class Target:
         self._unasked = resolve(name, None)
         self._latest = config, self.settings
         self._budget = RetryBudget(self.settings.retry_budget)
-        self._lock = threading.Lock()
+        self._lock = fork_safety.lock()
         self._warned = False
 
     def settings_for(self, config: ProviderResilienceConfig | None) -> Settings:
@@ -111,6 +111,10 @@ class Target:
     def retried(self) -> None:
         with self._lock:
             self._budget.ended()
+
+    def forget_retries(self) -> None:
+        """In the child of a process that was forked no retry is in flight."""
+        self._budget.in_flight = 0
 
 
 def pair_key(key: str, label: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..core.sharing.desk import Desk
 from ..core.sharing.visit import Note, Reply, Visit
@@ -34,7 +34,7 @@ class MemoryStore:
     def __init__(self, clock: Clock | None = None) -> None:
         self.where = "memory"
         self._clock = SystemClock() if clock is None else clock
-        self._lock = threading.Lock()
+        self._lock = fork_safety.lock()
         self._places: dict[str, _Place] = {}
         """By key, the one that was not visited for longest first."""
         self._names = Identities(b"\0" * KEY_BYTES)  # nobody but this process sees them

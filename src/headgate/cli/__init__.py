@@ -175,11 +175,11 @@ def say(text: str, *, err: bool = False) -> None:
     """Print lines for people. Control codes that a name or a server's words bring along are shown, not obeyed."""
     from headgate.core.words import printable
 
-    click.echo("\n".join(map(printable, text.split("\n"))), err=err)
+    from .live_display import echo
+
+    echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 
 def complain(sentence: str) -> None:
     """One line on stderr, without control codes."""
-    from headgate.core.words import printable
-
-    click.echo(f"headgate: {printable(' '.join(sentence.split()))}", err=True)
+    say(f"headgate: {' '.join(sentence.split())}", err=True)

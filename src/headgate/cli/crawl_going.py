@@ -21,7 +21,7 @@ from .crawl_trace import CallRecorder
 from .crawl_words import about, ending_of, fields_of
 from .run_going import on_interrupts
 from .run_live import View
-from .run_words import AGAIN, Ending
+from .run_words import AGAIN, Ending, with_lost_keys
 
 LOST_AT_ONCE = 1_000
 DEAF_FOR = 2.0
@@ -58,6 +58,7 @@ async def go(
         if failures is not None:
             write_failures(crawler, failures)
         ending = ending_of(crawler, output, failures)
+    ending = with_lost_keys(ending, (one.coordinator for one in crawler.credentials.values()))
     be_deaf()
     view.end(ending)
     return ending

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, cast
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +18,7 @@ from headgate.limiter.snapshot import SharingSnapshot
 from headgate.wire.redaction import for_display
 
 from .crawl_words import pages, size
-from .run_live import WIDEST, JsonLines, Lines, Quiet, Screen, View, about_sharing
+from .run_live import WIDEST, JsonLines, Lines, Quiet, Screen, View, about_sharing, screen_console
 from .sharing import as_fields, in_words
 
 LATELY = 20.0
@@ -189,5 +189,5 @@ def view_of(*, as_json: bool, quiet: bool, to_stderr: bool) -> View:
         return JsonLines(to_stderr=to_stderr)
     if quiet:
         return Quiet(to_stderr=to_stderr)
-    console = Console(stderr=True, highlight=False)
-    return CrawlScreen(console, to_stderr=to_stderr) if console.is_terminal else Lines(to_stderr=to_stderr)
+    console = screen_console(to_stderr=to_stderr)
+    return Lines(to_stderr=to_stderr) if console is None else CrawlScreen(console, to_stderr=to_stderr)

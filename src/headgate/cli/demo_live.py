@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -20,6 +19,7 @@ from headgate.sim.trial import Trial
 from headgate.sim.trial_notes import Sample
 
 from .dots import DotCanvas
+from .live_display import LiveDisplay
 
 LATELY = 3.0
 """Seconds by whose pace the time to go is told, and for which a change is news."""
@@ -40,19 +40,19 @@ class LiveScreen:
         self.console = console
         self.plan = plan
         self.seconds = seconds
-        self._live = Live(console=console, auto_refresh=False)
+        self._display = LiveDisplay(console, transient=False)
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._display.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.stop()
+        self._display.__exit__()
 
     def show(self, trial: Trial, sample: Sample) -> None:
-        self._live.update(self.screen(trial, sample), refresh=True)
+        self._display.show(self.screen(trial, sample))
 
     def screen(self, trial: Trial, sample: Sample) -> RenderableType:
         width = min(self.console.width, 120)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 
 import click
 from rich.console import Console
-from rich.live import Live
 
 from headgate.observe.snapshot import plain
 from headgate.observe.watched import Watched
@@ -18,6 +17,7 @@ from headgate.observe.wording import is_routine
 from headgate.proxy import Mount, Proxy
 
 from . import DONE, STOPPED, CommandFailed, say
+from .live_display import LiveDisplay
 from .mock import why_not
 from .run_going import on_interrupts
 from .watch_page import MOST_EVENTS, Look, line_of, page_of
@@ -44,7 +44,7 @@ async def go(proxy: Proxy, watched: Watched, *, as_json: bool, quiet: bool) -> E
         nonlocal draining
         if times == 1:
             if not quiet and not as_json:
-                click.echo("Stopping: calls that are out are finished. Ctrl-C again leaves them.", err=True)
+                say("Stopping: calls that are out are finished. Ctrl-C again leaves them.", err=True)
             draining = asyncio.create_task(proxy.drain())
             draining.add_done_callback(lambda _: over.set())
         else:
@@ -70,28 +70,22 @@ async def go(proxy: Proxy, watched: Watched, *, as_json: bool, quiet: bool) -> E
 
 async def show(proxy: Proxy, watched: Watched, over: asyncio.Event, *, as_json: bool, quiet: bool) -> None:
     console = Console(stderr=True, highlight=False)
-    live = Live(console=console, auto_refresh=False, transient=True)
     on_screen = console.is_terminal and not (as_json or quiet)
     told = ""
-    if on_screen:
-        live.start()
-    try:
+    with LiveDisplay(console) if on_screen else nullcontext() as display:
         while not over.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(SCREEN_EVERY if on_screen else LINE_EVERY):
                     await over.wait()
             snapshot = watched.snapshot()
-            if on_screen:
+            if display is not None:
                 events = [line for line in watched.events(0) if not is_routine(line)][-MOST_EVENTS:]
-                live.update(page_of([Look(snapshot, events)], console.width, console.height), refresh=True)
+                display.show(page_of([Look(snapshot, events)], console.width, console.height))
             elif as_json:
                 click.echo(json.dumps({"event": "look", **asdict(proxy.counts), "waits": plain(snapshot.waits)}))
             elif not quiet and (line := line_of(snapshot)) != told:  # nothing new is not worth a line
                 told = line
                 say(line, err=True)
-    finally:
-        if on_screen:
-            live.stop()
 
 
 def announce(proxy: Proxy, *, as_json: bool, quiet: bool) -> None:

@@ -17,7 +17,7 @@ from . import STOPPED
 from .run_live import View, view_of
 from .run_progress import Looker
 from .run_trace import Recorder
-from .run_words import AGAIN, Ending, about, ending_of, fields_of
+from .run_words import AGAIN, Ending, about, ending_of, fields_of, with_lost_keys
 
 
 async def go(
@@ -49,6 +49,7 @@ async def go(
         ending = broken_off(job, error)
     else:
         ending = ending_of(job, "" if kept else again)
+    ending = with_lost_keys(ending, () if job.runner.credentials is None else (job.runner.credentials,))
     view.end(ending)
     return ending
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Protocol, Self
 
 import click
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +16,7 @@ from headgate.core.words import printable, span
 from headgate.limiter.snapshot import SharingSnapshot
 
 from . import say
+from .live_display import LiveDisplay
 from .run_progress import Progress
 from .run_words import Ending
 from .sharing import in_words
@@ -89,20 +90,17 @@ class Screen(Lines):
     def __init__(self, console: Console, *, to_stderr: bool) -> None:
         super().__init__(to_stderr=to_stderr)
         self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._display = LiveDisplay(console)
 
     def show(self, progress: Progress) -> None:
-        self._live.update(self.screen(progress), refresh=True)
-
-    def say(self, sentence: str) -> None:
-        self._live.console.print(Text(printable(sentence)))
+        self._display.show(self.screen(progress))
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._display.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self._display.__exit__()
 
     def screen(self, progress: Progress) -> RenderableType:
         width = min(self._console.width, WIDEST)
@@ -167,5 +165,11 @@ def view_of(*, as_json: bool, quiet: bool, to_stderr: bool) -> View:
         return JsonLines(to_stderr=to_stderr)
     if quiet:
         return Quiet(to_stderr=to_stderr)
+    console = screen_console(to_stderr=to_stderr)
+    return Lines(to_stderr=to_stderr) if console is None else Screen(console, to_stderr=to_stderr)
+
+
+def screen_console(*, to_stderr: bool) -> Console | None:
+    """Where a live screen can be drawn; None if there is no terminal, or results are printed on it."""
     console = Console(stderr=True, highlight=False)
-    return Screen(console, to_stderr=to_stderr) if console.is_terminal else Lines(to_stderr=to_stderr)
+    return None if not console.is_terminal or (to_stderr and sys.stdout.isatty()) else console

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.batch.formats.writing import STDOUT
@@ -13,10 +14,12 @@ from headgate.batch.job import Job
 from headgate.batch.job_report import JobReport
 from headgate.batch.sqlite_file import SUFFIX
 from headgate.core.words import printable, span
+from headgate.credentials import CredentialCoordinator
 
 from . import DONE, FAILED, STOPPED
 from .status import most
 
+MOST_NAMED = 5
 AGAIN = "Run the same command again to go on."
 
 
@@ -28,6 +31,18 @@ class Ending:
     next: str
     """What to do now: the last line."""
     fields: dict[str, Any]
+
+
+def with_lost_keys(ending: Ending, keys: Iterable[CredentialCoordinator]) -> Ending:
+    """The same, and which keys are retired by now: a run ends well without them, only slower."""
+    lost = [one for coordinator in keys for one in coordinator.states() if one.state == "retired"]
+    fields = {**ending.fields, "keys_lost": [{"key": one.label, "reason": one.reason} for one in lost]}
+    if not lost:
+        return replace(ending, fields=fields)
+    named = ", ".join(f"{one.label} ({one.reason})" for one in lost[:MOST_NAMED])
+    more = f" and {len(lost) - MOST_NAMED:,} more" if len(lost) > MOST_NAMED else ""
+    said = f"No longer accepted: {named}{more}; headgate keys shows them."
+    return replace(ending, about=f"{ending.about} {said}", fields=fields)
 
 
 def name_of(job: Job) -> str:

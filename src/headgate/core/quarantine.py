@@ -82,37 +82,38 @@ class Pool(Generic[S]):
 
     # ------------------------------------------------------------------ taking and giving back
 
-    def pick(self, prefer: str | None = None) -> S | None:
-        """Take the one whose turn it is, or the preferred one if it is free. Call ``turn`` first if it is due."""
+    def pick(self, prefer: str | None = None, *, exclusive: bool = False) -> S | None:
+        """Take the one whose turn it is, or the preferred one if it is free. Call ``turn`` first if it is due.
+
+        ``exclusive``: of those that have no holder, and until it is given back it has no other.
+        """
         free = self.free
         if not free:
             return None
-        slot = None if prefer is None else self.by_label.get(prefer)
-        if slot is None or slot not in free:
-            slot = self._next(free) if self._budgets else next(iter(free))
-        self._count_use(slot)
-        slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
-        return slot
-
-    def pick_exclusive(self) -> S | None:
-        """Take the one whose turn it is of those that have no holder; until it is given back it has no other."""
-        idle = [slot for slot in self.free if not slot.holders]
-        if not idle:
-            return None
-        slot = self._next(idle) if self._budgets else idle[0]
-        slot.exclusive = True
-        self._count_use(slot)
-        slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
-        return slot
-
-    def _count_use(self, slot: S) -> None:
-        """It is about to have one holder more."""
+        if exclusive:
+            slot = self._next_idle()
+            if slot is None:
+                return None
+            slot.exclusive = True
+        else:
+            slot = None if prefer is None else self.by_label.get(prefer)
+            if slot is None or slot not in free:
+                slot = self._next(free) if self._budgets else next(iter(free))
         self._uses = slot.used = self._uses + 1
         if self._budgets:
             slot.family.budget -= 1.0
-        del self.free[slot]
-        if not slot.exclusive and slot.holders + 1 != self.at_once:
-            self.free[slot] = None
+        del free[slot]
+        if not exclusive and slot.holders + 1 != self.at_once:
+            free[slot] = None
+        slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
+        return slot
+
+    def _next_idle(self) -> S | None:
+        """Whose turn it is of those that have no holder."""
+        for slot in self.free:
+            if not slot.holders:
+                return self._next(one for one in self.free if not one.holders) if self._budgets else slot
+        return None
 
     def _is_full(self, slot: S) -> bool:
         return slot.exclusive or slot.holders == self.at_once

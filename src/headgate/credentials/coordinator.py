@@ -131,7 +131,7 @@ class CredentialCoordinator(Following):
             self._look_if_due()
         with self._lock:
             self._begin()
-            key = None if self._line else self._pool.pick_exclusive()
+            key = None if self._line else self._pool.pick(exclusive=True)
             self._torn = False
         if self._told or self._left:
             self._after()
@@ -150,8 +150,8 @@ class CredentialCoordinator(Following):
         key = self._by_secret.get(credential) if isinstance(credential, str) else None
         if key is None:
             raise ConfigError(f"{self.name}: a credential was released that is not one of these; nothing was changed")
-        seconds = number(backoff_seconds)
-        rests = rate_limited and not seconds <= 0
+        seconds = number(backoff_seconds) if rate_limited else 0.0
+        rests = not seconds <= 0
         with self._lock:
             now = self._begin()
             changed = self._pool.limit(key, seconds, now, now) if rests else []

@@ -56,9 +56,14 @@ def state_folder() -> str:
 
 
 def make_folder_for(path: str) -> None:
-    """Make the folder a file shall be in, for its owner only; one that is there stays as it is."""
+    """Make the folder a file shall be in, for its owner only, and the state folder too if the file lies deeper in it.
+    Folders that are there stay as they are."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
+        state = os.path.abspath(state_folder())
+        if folder.startswith(f"{state}{os.sep}"):
+            os.makedirs(os.path.dirname(state), exist_ok=True)
+            os.makedirs(state, mode=OWNER_ONLY_FOLDER, exist_ok=True)
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         os.makedirs(folder, mode=OWNER_ONLY_FOLDER, exist_ok=True)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 from headgate.batch.formats.writing import STDOUT
 from headgate.core.words import span
 from headgate.crawl.crawler import Crawler
+from headgate.crawl.guard import is_for_private
 from headgate.crawl.report import CrawlReport
 
 from . import DONE, FAILED, STOPPED
@@ -18,7 +20,7 @@ MOST_NAMED = 3
 """Addresses that are named as examples of what failed."""
 LOOKED_AT = 1_000
 """... found among so many."""
-PRIVATE = "refused_address"
+KEPT_OUT = "refused_address"
 
 
 def ending_of(crawler: Crawler, output: str, failures: str | None) -> Ending:
@@ -60,7 +62,8 @@ def _verdict(crawler: Crawler, report: CrawlReport, output: str, failures: str |
 
 def _why_none(crawler: Crawler) -> str:
     for one in lost(crawler):
-        hint = " --allow-private lets the crawl go there." if one.reason.startswith(PRIVATE) else ""
+        is_kept_out = one.reason.partition(":")[0] == KEPT_OUT and is_for_private(urlsplit(one.url).hostname or "")
+        hint = " --allow-private lets the crawl go there." if is_kept_out else ""
         return f"{one.url}: {one.reason.rstrip('.')}.{hint}"
     return "Check the addresses to begin with."
 

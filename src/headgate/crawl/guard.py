@@ -198,6 +198,15 @@ class _Judged(AbstractResolver):
         """Nothing to close: the threads are everybody's."""
 
 
+def is_for_private(host: str) -> bool:
+    """Whether ``allow_private`` would let a crawl go to this host. Looks its name up, if it is one."""
+    try:
+        addresses = [host] if kind_of(host) != "no address" else [one[4][0] for one in socket.getaddrinfo(host, None)]
+    except OSError:
+        return False
+    return any(kind_of(str(address)) in _LIFTED_FOR_PRIVATE for address in addresses[:MOST_ANSWERS])
+
+
 def _judge(guard: Guard, host: str, address: str) -> None:
     why_not = guard.why_not(host, address)
     if why_not is not None:

@@ -33,6 +33,7 @@ _NEAR = 3
 _A_NAME = 25
 """A link as short as this, and in one word, can be a person's name above what they wrote."""
 _SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "…", ":", "”", '"', "।", "؟")
+_LISTED = frozenset(("li", "tr", "dd"))
 _HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 
 
@@ -139,16 +140,17 @@ def _by_density(blocks: list[Block]) -> list[Block]:
     verdicts = [_verdict(block) for block in blocks]
     ahead, ahead_of_headings = _distances(verdicts, stops=True), _distances(verdicts, stops=False)
     kept = []
-    since_good, kept_before = _NEAR + 1, False
+    since_good, kept_before, tag_before = _NEAR + 1, False, ""
     for block, verdict, next_good, next_of_heading in zip(blocks, verdicts, ahead, ahead_of_headings, strict=True):
-        since_good = 0 if verdict > 0 else _NEAR + 1 if verdict < 0 else since_good + 1
+        goes_on = block.tag in _LISTED and block.tag == tag_before and kept_before  # a list is one step, however long
+        since_good = 0 if verdict > 0 else _NEAR + 1 if verdict < 0 else since_good + (not goes_on)
         near = since_good <= _NEAR
         keep = verdict > 0 or (verdict == 0 and next_good <= _NEAR and (near or kept_before))
-        keep = keep or (verdict == 0 and near and block.tag in ("li", "tr", "dd"))
+        keep = keep or (verdict == 0 and near and block.tag in _LISTED)
         keep = keep or (block.tag in _HEADINGS and verdict == 0 and next_of_heading <= _NEAR)
         if keep:
             kept.append(block)
-        kept_before = keep
+        kept_before, tag_before = keep, block.tag
     return kept
 
 

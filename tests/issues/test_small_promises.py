@@ -1,0 +1,89 @@
+"""Small promises: a document's first block runs, short pages keep their lists, advice helps, state is its owner's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.crawl.extract import extract
+from headgate.crawl.guard import is_for_private
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_first_block_of_the_integrations_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h2", None)  # an extra that a newcomer does not have
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "sesame-of-this-test")
+    block = re.search(r"```python\n(.*?)```", (DOCS / "integrations.md").read_text(), re.DOTALL)
+    assert block is not None
+    clients: list[Any] = []
+
+    class Names(dict[str, Any]):
+        def __setitem__(self, name: str, value: Any) -> None:
+            super().__setitem__(name, value)
+            if name == "client":
+                clients.append(value)
+
+    exec(block[1], {"__builtins__": __builtins__}, Names())
+
+    async def close() -> None:
+        for client in clients:
+            closing = client.aclose() if hasattr(client, "aclose") else client.close()
+            if closing is not None:
+                await closing
+
+    asyncio.run(close())
+    assert len(clients) == 4
+
+
+@pytest.mark.parametrize("items", [2, 4, 12])
+def test_a_short_page_keeps_all_items_of_its_list(items: int) -> None:
+    names = [f"Name {number}" for number in range(items)]
+    listed = "".join(f"<li>{name}</li>" for name in names)
+    sentence = "Who we are and what we do all day long, in a sentence that is long enough to count as text."
+    page = f"<html><body><h1>Team</h1><p>{sentence}</p><ul>{listed}</ul></body></html>"
+    text = extract(page.encode(), "text/html", "utf-8", "http://site.example/").text
+    assert [name for name in names if f"- {name}" in text.split("\n")] == names
+
+
+@pytest.mark.parametrize(
+    ("host", "helps"),
+    [("127.0.0.1", True), ("localhost", True), ("10.1.2.3", True), ("169.254.169.254", False), ("224.0.0.1", False)],
+)
+def test_allow_private_is_advised_only_where_it_helps(host: str, helps: bool) -> None:
+    assert is_for_private(host) is helps
+
+
+@pytest.mark.parametrize(("host", "helps"), [("127.0.0.1", True), ("169.254.169.254", False)])
+def test_a_crawl_that_may_not_go_there_says_what_helps(host: str, helps: bool) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "headgate", "crawl", f"http://{host}:9/", "-o", "-"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 3
+    assert ("--allow-private" in ended.stderr) is helps
+
+
+def test_the_state_folder_is_its_owners_when_a_crawl_makes_it(tmp_path: Path) -> None:
+    state = tmp_path / "deep" / "state"
+    subprocess.run(
+        [sys.executable, "-m", "headgate", "crawl", "http://127.0.0.1:9/", "-o", str(tmp_path / "pages.jsonl")],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "HEADGATE_STATE": str(state)},
+    )
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(folder.stat().st_mode) == 0o700 for folder in state.rglob("*") if folder.is_dir())

@@ -1,7 +1,8 @@
 """What leaves by the log: keys, row names and the words of servers are escaped before any handler sees them.
 
 A key with a line feed in it could pass for a line of ours, and one with an escape code could rewrite the terminal. The
-texts are escaped in the record's arguments; ``extra`` fields are data for programs and stay as they are.
+texts are escaped in the record's arguments, or in its message if it has none; ``extra`` fields are data for programs
+and stay as they are.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ class PrintableFilter(logging.Filter):
     """Lets everything pass, with arguments that a terminal and a log file show on one line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if isinstance(record.args, tuple):
+        if record.args and isinstance(record.args, tuple):
             record.args = tuple(map(_printable, record.args))
+        elif not record.args:
+            record.msg = _printable(record.msg)
         return True
 
 

@@ -87,7 +87,7 @@ def test_a_variable_that_is_there_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         credentials_from("env:SEARCH_KEY")
 
 
-@pytest.mark.parametrize("name", ["retire", "free"])
+@pytest.mark.parametrize("name", ["retire", "free", "back_in", "paced_by"])
 def test_a_coordinator_does_not_repeat_a_name_it_does_not_know(name: str) -> None:
     keys = CredentialCoordinator([Credential("mine", "sk-of-mine")])
     with pytest.raises(ConfigError) as caught:

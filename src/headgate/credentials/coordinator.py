@@ -109,7 +109,7 @@ class CredentialCoordinator(Following):
 
     def paced_by(self, label: str) -> str:
         """What its pace is learned under: its group, whose members share one budget, or itself."""
-        return self._pool.by_label[label].credential.group or label
+        return self._labelled(label).credential.group or label
 
     def shared_names(self, identities: Identities) -> dict[str, str]:
         """What others know each pace by, by what ``paced_by`` calls it here: a credential by its keyed hash, which does
@@ -120,7 +120,7 @@ class CredentialCoordinator(Following):
         """In how many seconds this one has rested; 0 if it does not rest, None if it is retired."""
         if self._look_at != UNKNOWN:
             self._look_if_due()
-        key = self._pool.by_label[label]
+        key = self._labelled(label)
         return None if key.retired else max(0.0, key.until - self._now()) if key.until != NEVER else 0.0
 
     # ------------------------------------------------------------------ bare strings
@@ -248,6 +248,10 @@ class CredentialCoordinator(Following):
             self._torn = False
         self._after()
         return number
+
+    def _labelled(self, label: str) -> Key:
+        key = self._pool.by_label.get(label)
+        return self._find(label) if key is None else key
 
     def _find(self, credential: str | Credential) -> Key:
         """By its label, by its secret, or itself. What was asked for is not repeated: it may be a secret."""

@@ -24,7 +24,7 @@ from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
 from ..core.signal import SILENT, Signal
 from ..core.words import printable
 from ..credentials import Lease
-from ..errors import Refused
+from ..errors import Failed, Refused
 from ..limiter.checks import Cost
 from ..limiter.permit import Permit
 from ..resilience.context import CallContext
@@ -236,6 +236,14 @@ class Attempt:
         return RowState.PARKED if again else RowState.DEAD
 
     @property
+    def status(self) -> int | None:
+        """What the server answered, where that is known."""
+        for found in (self.response, self.error):
+            if isinstance(status := getattr(found, "status_code", None), int):
+                return status
+        return None
+
+    @property
     def is_outage(self) -> bool:
         """Whether it has failed because its target does, once that has been reported to its gate."""
         if not self.verdict.retryable or not self.verdict.signal.outcome.counts_against_target:
@@ -267,8 +275,11 @@ class Attempt:
         outcome, error = self.verdict.signal.outcome, self.error
         category = "cancelled" if self.verdict is _CANCELLED else outcome.value
         said = self.verdict.signal.reason or self.verdict.error_type
-        text = f"{type(error).__name__}: {error}" if error is not None else in_words(self.response, said)
-        times = f" ({self.item.rate_limited} times)" if self.item.rate_limited and not outcome.uses_attempt else ""
+        if isinstance(error, Failed):  # ours, and a sentence
+            text = str(error)
+        else:
+            text = f"{type(error).__name__}: {error}" if error is not None else in_words(self.response, said)
+        times = f" ({self.item.rate_limited} times)" if self.item.rate_limited > 1 and not outcome.uses_attempt else ""
         if self._secret:
             text = text.replace(self._secret, HIDDEN)
         return printable(" ".join(redact(f"{category}: {text}{times}")[:LONGEST_REASON].split()))

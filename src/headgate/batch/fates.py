@@ -90,10 +90,12 @@ class Fates:
         """Write down where the row goes, and let it go there."""
         run, item, outcome = self._run, attempt.item, attempt.verdict.signal.outcome
         if state is RowState.DONE:
+            attempt.lane.last_failure = ""
             return self._finish(item, state, "", attempt)
         if state is RowState.PENDING:
             return self.give_back(item)
         reason = attempt.reason()
+        attempt.lane.last_failure = reason.partition(":")[2].strip()
         if state is not RowState.DEAD:
             return self._put_aside(attempt, state, reason)
         if attempt.ran_out:
@@ -162,15 +164,18 @@ class Fates:
                 result = _result(item, state, reason, attempt, failure)
         if run.delivery is None:
             result = None
+        status = None if attempt is None or state is RowState.DONE else attempt.status
         run.recorder.put(
-            item.change(state, reason, result=line), partial(self._is_finished, item, state, reason, result)
+            item.change(state, reason, result=line), partial(self._is_finished, item, state, reason, result, status)
         )
 
-    def _is_finished(self, item: Item, state: RowState, reason: str, result: Result | None, kept: bool) -> None:
+    def _is_finished(
+        self, item: Item, state: RowState, reason: str, result: Result | None, status: int | None, kept: bool
+    ) -> None:
         run = self._run
         if not kept:
             return self._lost(item)
-        run.report.note_final(state, reason, item.totals()[2], item.called if state is RowState.DEAD else "")
+        run.report.note_final(state, reason, item.totals()[2], item.called if state is RowState.DEAD else "", status)
         if state is RowState.DEAD and run.report.is_hopeless(run.config.hopeless_after):
             run.stop(f"hopeless: {reason}")
         if state is RowState.DEAD:

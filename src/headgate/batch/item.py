@@ -93,8 +93,7 @@ class Item:
     @property
     def called(self) -> str:
         """By its name, where it has one of its own; else by its place as people count."""
-        named = self.name not in (str(self.index), str(self.index + 1))
-        return for_display(self.name)[:LONGEST_NAME] if named else f"row {self.index + 1:,}"
+        return called(self.index, self.name)
 
     def describe(self, key: str, cost: Cost, priority: float) -> None:
         """Where it goes, what it takes, and how urgent it is."""
@@ -142,6 +141,12 @@ class Item:
         tokens, money, waited = self.total
         both = {why: waited.get(why, 0.0) + self.waited.get(why, 0.0) for why in {**waited, **self.waited}}
         return tokens + self.tokens, money + self.money, both
+
+
+def called(index: int, name: str) -> str:
+    """A row for people: by its name, where it has one of its own; else by its place as people count."""
+    named = name not in (str(index), str(index + 1))
+    return for_display(name)[:LONGEST_NAME] if named else f"row {index + 1:,}"
 
 
 @dataclass(slots=True, kw_only=True)

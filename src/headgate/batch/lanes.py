@@ -44,6 +44,8 @@ class Lane:
         self.last_sent_at: float = NEVER
         self.was_refused = False
         """Whether its circuit has been open since its last success."""
+        self.last_failure = ""
+        """What its last call that failed was told, in the server's own words, redacted; empty after a success."""
         self.waits_for = "rows"
         self.waits_since = run.clock.now()
         self.opens_at = NEVER

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from ..core.ledger import first_word
 from ..core.words import span
@@ -38,15 +39,61 @@ class BatchEvent:
     """The four counters of rate limits, with events of a cooldown."""
 
 
+class Remedy(Enum):
+    """What to do about rows that fail, by what they fail of; sentences for people are made where they are shown."""
+
+    CHECK_ADDRESS = "check_address"
+    CHECK_REQUEST = "check_request"
+    CHECK_KEY = "check_key"
+    CHECK_ACCOUNT = "check_account"
+    CHECK_NETWORK = "check_network"
+    MAKE_SMALLER = "make_smaller"
+    MORE_TIME = "more_time"
+    WAIT = "wait"
+
+
+_REMEDIES = {
+    "auth": Remedy.CHECK_KEY,
+    "key_dead": Remedy.CHECK_ACCOUNT,
+    "rate_limited": Remedy.WAIT,
+    "quota_exhausted": Remedy.WAIT,
+    "overloaded": Remedy.WAIT,
+    "transient": Remedy.WAIT,
+    "too_large": Remedy.MAKE_SMALLER,
+    "invalid": Remedy.CHECK_REQUEST,
+    "deadline": Remedy.MORE_TIME,
+}
+_NOT_THERE = (404, 405, 410, 421)
+
+
 @dataclass(slots=True)
 class Death:
-    """Rows that have died alike."""
+    """Rows that have failed alike."""
 
     reason: str
     """Of the first of them: its category, and a sentence without secrets after it."""
     example: str
     """... and what it is called."""
     count: int = 1
+    status: int | None = None
+    """What the server answered to it, where it did."""
+
+    @property
+    def category(self) -> str:
+        return first_word(self.reason)
+
+    @property
+    def said(self) -> str:
+        """The server's own words, behind the status, or what kept it from answering."""
+        return self.reason.partition(":")[2].strip()
+
+    @property
+    def remedy(self) -> Remedy | None:
+        if self.category == "transient" and self.status is None:
+            return Remedy.CHECK_NETWORK
+        if self.category == "invalid" and self.status in _NOT_THERE:
+            return Remedy.CHECK_ADDRESS
+        return _REMEDIES.get(self.category)
 
 
 _NUMBERS = re.compile(r"[0-9]+")
@@ -61,7 +108,7 @@ class Deaths:
     def __init__(self) -> None:
         self._kinds: dict[str, Death] = {}
 
-    def note(self, reason: str, example: str, count: int = 1) -> None:
+    def note(self, reason: str, example: str, count: int = 1, status: int | None = None) -> None:
         head = reason.split(" ", 2)
         kind = " ".join([*head[:2], *(_NUMBERS.sub("#", rest) for rest in head[2:])])
         if kind not in self._kinds and len(self._kinds) >= MOST_REASONS:
@@ -70,17 +117,17 @@ class Deaths:
                 kind = reason = "other"
         found = self._kinds.get(kind)
         if found is None:
-            self._kinds[kind] = Death(reason, example, count)
+            self._kinds[kind] = Death(reason, example, count, status)
         else:
             found.count += count
 
     def take(self, others: Iterable[Death]) -> None:
         for one in others:
-            self.note(one.reason, one.example, one.count)
+            self.note(one.reason, one.example, one.count, one.status)
 
     def all(self) -> list[Death]:
-        """Safe for threads."""
-        return list(self._kinds.values())
+        """The most frequent first. Safe for threads."""
+        return sorted(list(self._kinds.values()), key=lambda one: -one.count)  # noqa: C414 - copied at once
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,12 +209,14 @@ class BatchReport:
             "rate_limit_participants": self.rate_limit_participants,
         }
 
-    def note_final(self, state: RowState, reason: str, waited: Mapping[str, float], name: str) -> None:
+    def note_final(
+        self, state: RowState, reason: str, waited: Mapping[str, float], name: str, status: int | None = None
+    ) -> None:
         if state is RowState.DONE:
             self.done += 1
         else:
             self.dead += 1
-            self.deaths.note(reason, name)
+            self.deaths.note(reason, name, status=status)
             category = reason.partition(":")[0]
             self.reasons[category if len(self.reasons) < MOST_REASONS else "other"] += 1
         for why, seconds in waited.items():

@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from ..core.ledger import NOBODY
+from .item import called
 from .ledger import Counts, RowState, Written
 from .output import REPLACED, length_of
+from .report import Death, Deaths
 from .sqlite_alive import is_alive
 from .sqlite_book import ANY_DIGEST
-from .sqlite_file import STATES, changed_row, in_words, open_to_read
+from .sqlite_file import DEAD, NUMBER_OF, STATES, changed_row, in_words, open_to_read
 from .sqlite_identity import output_of
 from .sqlite_opening import UNREADABLE
 
@@ -137,6 +140,60 @@ def look(path: str) -> Standing:
             connection.close()
     except UNREADABLE as error:
         raise in_words(error, path) from None
+
+
+FAILURES = """
+SELECT reason, count(*), min(idx) FROM rows WHERE state {states} AND reason != '' GROUP BY reason
+ORDER BY count(*) DESC LIMIT 1000
+"""
+MOST_EXAMINED = 10
+"""Kinds of failures of which an example's answer is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Why rows of a ledger have failed, those that failed alike together, the most frequent first."""
+
+    dead: list[Death]
+    waiting: list[Death]
+    """Of rows that are parked or failed, and will be tried again."""
+
+
+def failures_of(path: str) -> Failures:
+    """Reads through all rows."""
+    try:
+        with closing(open_to_read(path)) as connection:
+            connection.execute("BEGIN")
+            return Failures(
+                dead=_failures(connection, f"= {DEAD}"),
+                waiting=_failures(connection, f"IN ({NUMBER_OF[RowState.PARKED]}, {NUMBER_OF[RowState.FAILED]})"),
+            )
+    except UNREADABLE as error:
+        raise in_words(error, path) from None
+
+
+def _failures(connection: sqlite3.Connection, states: str) -> list[Death]:
+    grouped, firsts = Deaths(), dict[str, int]()
+    for reason, count, first in connection.execute(FAILURES.format(states=states)).fetchall():
+        grouped.note(reason, "", count)
+        firsts.setdefault(reason, first)
+    found = grouped.all()
+    for one in found[:MOST_EXAMINED]:
+        if (index := firsts.get(one.reason)) is not None:
+            one.example, one.status = _example(connection, index)
+    return found
+
+
+def _example(connection: sqlite3.Connection, index: int) -> tuple[str, int | None]:
+    """What a row is called, and the status of its answer."""
+    ((name, line),) = connection.execute(
+        "SELECT key, line FROM rows LEFT JOIN results USING (idx) WHERE idx = ?", (index,)
+    ).fetchall()
+    try:
+        status = json.loads(line)["response"]["status_code"]
+    except (ValueError, TypeError, LookupError):
+        status = None
+    return called(index, name), status if isinstance(status, int) else None
 
 
 def _look(connection: sqlite3.Connection, path: str) -> Standing:

@@ -10,6 +10,11 @@ from ..core.decision import NEVER, UNKNOWN
 if TYPE_CHECKING:
     from .run import Run
 
+AFTER_FAILURES = ("circuit", "cooldown", "credential", "retry_budget")
+"""What a lane waits for because a call has failed."""
+LONGEST_SAID = 160
+"""Characters of a server's words that are shown of a lane."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneStanding:
@@ -25,6 +30,8 @@ class LaneStanding:
     """Seconds for which nothing can start here, where that is known."""
     reason: str
     """Why nothing leaves at this moment; empty if something does."""
+    said: str = ""
+    """What the last call here that failed was told, in the server's own words; empty after a success."""
     gate_key: str = ""
     """What the limiter knows it by."""
     waits_for: str = ""
@@ -69,6 +76,7 @@ def lanes_of(run: Run, most: int) -> list[LaneStanding]:
                 waiting=len(lane.shelf),
                 opens_in=lane.opens_at - now if known else None,
                 reason=lane.why(now),
+                said=lane.last_failure[:LONGEST_SAID] if lane.waits_for in AFTER_FAILURES else "",
                 gate_key=lane.gate_key,
                 waits_for=lane.waits_for,
             )

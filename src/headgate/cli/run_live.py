@@ -17,7 +17,7 @@ from headgate.limiter.snapshot import SharingSnapshot
 
 from . import say
 from .live_display import LiveDisplay
-from .run_progress import Progress
+from .run_progress import Progress, why
 from .run_words import Ending
 from .sharing import in_words
 
@@ -71,6 +71,8 @@ class Lines(Quiet):
 
     def end(self, ending: Ending) -> None:
         say(ending.about, err=self._to_stderr)
+        for reason in ending.why:
+            say(f"  {reason}", err=self._to_stderr)
         super().end(ending)
 
 
@@ -144,10 +146,8 @@ class Screen(Lines):
         for lane in progress.lanes:
             rate = "" if lane.rate is None else f"{lane.rate:,.1f}/s"
             style = "yellow" if lane.reason and not lane.in_flight else "dim"
-            key, reason = (
-                Text(progress.name_of(lane)),
-                Text(printable(lane.reason), style),
-            )  # no markup: models have any names
+            key = Text(progress.name_of(lane))  # no markup: models have any names
+            reason = Text(printable(why(lane)), style)
             table.add_row(key, Text(rate, "cyan"), f"{lane.in_flight:,}", reason)
         return table
 

@@ -60,7 +60,7 @@ class Progress:
         parts += [f"{self.tokens:,} tokens"] if self.tokens else []
         parts += [f"cost {self.cost:,.4g}"] if self.cost else []
         parts += [shared] if (shared := in_words(self.sharing)) else []
-        waits = [f"{self.name_of(lane)}: {lane.reason}" for lane in self.lanes if lane.reason and not lane.in_flight]
+        waits = [f"{self.name_of(lane)}: {why(lane)}" for lane in self.lanes if lane.reason and not lane.in_flight]
         return ", ".join(parts) + (f"; {'; '.join(waits[:3])}" if waits else "")
 
     def fields(self) -> dict[str, Any]:
@@ -83,10 +83,17 @@ class Progress:
                     "waiting": lane.waiting,
                     "opens_in": lane.opens_in,
                     "reason": lane.reason,
+                    "waits_for": lane.waits_for,
+                    "said": lane.said,
                 }
                 for lane in self.lanes
             ],
         }
+
+
+def why(lane: LaneStanding) -> str:
+    """Why nothing leaves here, with what the server said last."""
+    return f"{lane.reason} ({lane.said})" if lane.said else lane.reason
 
 
 class Looker:

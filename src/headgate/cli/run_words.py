@@ -6,18 +6,20 @@ import os
 import shlex
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.batch.formats.writing import STDOUT
 from headgate.batch.job import Job
 from headgate.batch.job_report import JobReport
+from headgate.batch.ledger import LedgerError
 from headgate.batch.sqlite_file import SUFFIX
+from headgate.batch.sqlite_reading import Failures, failures_of
 from headgate.core.words import printable, span
 from headgate.credentials import CredentialCoordinator
 
 from . import DONE, FAILED, STOPPED
-from .status import most
+from .status import MOST_KINDS, failure_fields, in_words, most
 
 MOST_NAMED = 5
 AGAIN = "Run the same command again to go on."
@@ -31,6 +33,8 @@ class Ending:
     next: str
     """What to do now: the last line."""
     fields: dict[str, Any]
+    why: list[str] = field(default_factory=list)
+    """Further reasons for which rows are dead or wait; the last line tells the first."""
 
 
 def with_lost_keys(ending: Ending, keys: Iterable[CredentialCoordinator]) -> Ending:
@@ -53,18 +57,31 @@ def name_of(job: Job) -> str:
 
 def ending_of(job: Job, again: str) -> Ending:
     """``again`` is what to type to go on, where that is not the same command: where nobody would find the ledger."""
-    report, kept = job.report, not again
+    report, kept, failures = job.report, not again, read_failures(job)
+    kinds = [*failures.dead[:MOST_KINDS], *failures.waiting[:MOST_KINDS]]
     if report.stopped or not report.complete:
-        code, next_ = STOPPED, what_next(job, again)
+        kinds = [*failures.waiting[:MOST_KINDS], *failures.dead[:MOST_KINDS]]
+    reason = f": {in_words(kinds[0])}" if kinds else ""
+    if report.stopped or not report.complete:
+        code, next_ = STOPPED, what_next(job, again, reason)
     elif report.dead:
         code = FAILED
-        next_ = f"Why rows are dead stands in their lines; headgate retry {name_of(job)} gives them another chance."
+        next_ = f"{report.dead:,} rows are dead{reason}. headgate retry {name_of(job)} gives them another chance."
     elif not report.counts.seen:
         code, next_ = DONE, f"There is nothing to do: {printable(job.rows.name)} has no rows."
     else:
         code = DONE
         next_ = "All rows are done." + (f" headgate verify {name_of(job)} proves it." if kept else "")
-    return Ending(code=code, about=about(report), next=next_, fields=fields_of(job, code, next_))
+    fields = fields_of(job, code, next_) | {"failures": failure_fields(failures)}
+    why = [in_words(one) for one in kinds[1:MOST_KINDS]]
+    return Ending(code=code, about=about(report), next=next_, fields=fields, why=why)
+
+
+def read_failures(job: Job) -> Failures:
+    try:
+        return failures_of(job.book.path)
+    except LedgerError:
+        return Failures(dead=[], waiting=[])
 
 
 def about(report: JobReport) -> str:
@@ -82,27 +99,25 @@ def about(report: JobReport) -> str:
     return f"{report.done:,} done{dead}{before}{still_open}; {', '.join(sums)}."
 
 
-def what_next(job: Job, again: str) -> str:
-    """Why it stopped, and what to do about it."""
+def what_next(job: Job, again: str, reason: str) -> str:
+    """Why it stopped, and what to do about it; ``reason`` is why most rows have failed, where any have."""
     report = job.report
     word, _, said = report.stopped.partition(":")
     said = said.strip()
     go_on = f"To go on: {again}" if again else AGAIN
     if word == "stopped":
-        return f"Stopped. {go_on}"
+        return f"Stopped{reason}. {go_on}"
     if word == "standstill":
         seconds = report.run.come_back_in
         when = "" if seconds is None else f"; come back in {span(seconds)}, at {clock_time(time.time() + seconds)}"
-        return f"Nothing can start for now{when}. {go_on} (--wait stays.)"
+        return f"Nothing can start for now{when}{reason}. {go_on} (--wait stays.)"
     if word == "deadline":
-        return f"The time is up ({said}). {go_on}"
+        return f"The time is up ({said}){reason}. {go_on}"
     if word == "caps":
         return f"The next row could cost more than is allowed; raise --max-cost or --max-tokens. {go_on}"
     if word == "no_credential":
-        return (
-            "None of the keys is accepted any more; put in others, or free one that is good after all (headgate keys). "
-            f"{go_on}"
-        )
+        instead = "; put in others, or free one that is good after all (headgate keys)"
+        return f"None of the keys is accepted any more{reason or instead}. {go_on}"
     if word == "fail_fast":
         key = "The key was not accepted" if job.runner.credentials is not None else "It wants a key"
         return f"{key} ({printable(said)}). Say where a good one is with --keys env:NAME or file:PATH. {go_on}"

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.batch.ledger import LedgerError, RowState
+from headgate.batch.report import Death, Remedy
 from headgate.batch.sqlite_file import SUFFIX
 from headgate.batch.sqlite_opening import is_database
-from headgate.batch.sqlite_reading import Holder, Standing, look
+from headgate.batch.sqlite_reading import Failures, Holder, Standing, failures_of, look
 from headgate.core.words import printable, span
 
 from . import DONE, CommandFailed, say
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 WIDTH_OF_A_PIPE = 160
 MOST_SHOWN = 10
+MOST_KINDS = 3
+"""Kinds of failures told to a person."""
+LONGEST_SAID = 200
 """Reasons and processes listed for a person; ``--json`` has them all."""
 
 
@@ -82,11 +86,12 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json:
     if ledgers == 1 or (frame is None and (path is not None or ledgers or not as_json)):
         try:
             standing = look(find_ledger(path, f", and no run under way that is called {path!r}"))
+            failures = failures_of(standing.path)
         except LedgerError as error:
             raise CommandFailed(f"{error}.") from None
-        told |= as_fields(standing)
+        told |= as_fields(standing) | {"failures": failure_fields(failures)}
         if not as_json:
-            say(as_page(standing, time.time()))
+            say(as_page(standing, failures, time.time()))
     if as_json:
         click.echo(json.dumps(told))
     return DONE
@@ -161,7 +166,7 @@ def as_fields(standing: Standing) -> dict[str, Any]:
     }
 
 
-def as_page(standing: Standing, now: float) -> str:
+def as_page(standing: Standing, failures: Failures, now: float) -> str:
     counts = standing.counts
     final = {state: counts.states.get(state, 0) for state in (RowState.DONE, RowState.DEAD)}
     lines = [
@@ -177,6 +182,7 @@ def as_page(standing: Standing, now: float) -> str:
         "output": f"{standing.written:,} rows, {standing.offset:,} bytes",
     }
     lines += [f"  {name:<8}{text}" for name, text in rows.items() if text]
+    lines += [f"  {'why':<8}{in_words(one)}" for one in (*failures.dead[:MOST_KINDS], *failures.waiting[:MOST_KINDS])]
     lines += [f"  {'at work' if one.alive else 'gone':<8}{about(one, now)}" for one in standing.holders[:MOST_SHOWN]]
     return "\n".join([*lines, what_next(standing, now)])
 
@@ -192,6 +198,42 @@ def spent(standing: Standing) -> str:
 def most(reasons: Any) -> str:
     by_count = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{count:,} {word}" for word, count in by_count[:MOST_SHOWN])
+
+
+REMEDIES = {
+    Remedy.CHECK_ADDRESS: "check --to and --path, and the url of the rows",
+    Remedy.CHECK_REQUEST: "put the rows right",
+    Remedy.CHECK_KEY: "give a key that is good (--keys)",
+    Remedy.CHECK_ACCOUNT: "see to the account's billing, then headgate keys free; or give another key (--keys)",
+    Remedy.CHECK_NETWORK: "check --to and the network",
+    Remedy.MAKE_SMALLER: "make the rows smaller",
+    Remedy.MORE_TIME: "give rows more time",
+    Remedy.WAIT: "try again later",
+}
+
+
+def in_words(one: Death) -> str:
+    """``20 invalid: 404 Not Found, such as row-3; check --to ...``, for one line of a terminal."""
+    said = f": {printable(one.said)[:LONGEST_SAID].rstrip('.')}" if one.said else ""
+    such_as = f", such as {printable(one.example)}" if one.example else ""
+    remedy = "" if one.remedy is None else f" ({REMEDIES[one.remedy]})"
+    return f"{one.count:,} {one.category}{said}{such_as}{remedy}"
+
+
+def failure_fields(failures: Failures) -> list[dict[str, Any]]:
+    return [
+        {
+            "state": state,
+            "reason": one.category,
+            "said": one.said,
+            "count": one.count,
+            "example": one.example,
+            "status": one.status,
+            "remedy": None if one.remedy is None else one.remedy.value,
+        }
+        for state, kinds in (("dead", failures.dead), ("waiting", failures.waiting))
+        for one in kinds[:MOST_SHOWN]
+    ]
 
 
 def about(one: Holder, now: float) -> str:

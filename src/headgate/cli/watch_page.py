@@ -107,7 +107,8 @@ def ended_line(seen: RunSnapshot) -> str:
 
 
 def behind(line: WaitLine) -> str:
-    return (f"{line.behind:,} wait: " if line.behind else "") + line.sentence
+    said = f" ({line.said})" if line.said else ""
+    return (f"{line.behind:,} wait: " if line.behind else "") + line.sentence + said
 
 
 def page_of(looks: Sequence[Look], width: int, height: int = ENDLESS) -> RenderableType:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..batch.job import Job
 from ..batch.lanes import OF_A_CREDENTIAL
 from ..batch.ledger import Counts, RowState
-from ..batch.report import BatchReport
+from ..batch.report import BatchReport, Death
 from ..batch.runner import BatchRunner
 from ..batch.standing import LaneStanding
 from ..core.decision import LONGEST_WAIT
@@ -104,8 +104,7 @@ class OfJob:
             deaths, rest = self._job.deaths(), Counter(self._job.report.counts.reasons)
         for one in deaths:
             rest[first_word(one.reason)] -= one.count
-        lines = [DeadLine(reason=one.reason, count=one.count, example=one.example) for one in deaths]
-        return lines + [DeadLine(reason=word, count=count) for word, count in rest.items() if count > 0]
+        return [_dead(one) for one in (*deaths, *(Death(word, "", count) for word, count in rest.items() if count > 0))]
 
     def example(self, event: AnyEvent) -> tuple[str, str] | None:
         return None
@@ -122,21 +121,27 @@ class OfJob:
     def waits(self, credentials: States) -> Waits:
         lanes = self._causes.of(self._runner.lanes(MOST_LANES))
         blocked = [lane for lane in lanes if lane.waiting and lane.reason and lane.waits_for not in _NOT_ITS_OWN]
+        unread = self._unread() if len({lane.key for lane in lanes}) == 1 else 0
         best: dict[str, int] = {}
         for lane in lanes:
             best[lane.key] = max(best.get(lane.key, 0), outlook(lane, credentials))
         found = []
         for lane in blocked:
-            behind = lane.waiting if outlook(lane, credentials) == best[lane.key] else 0
+            behind = lane.waiting + unread if outlook(lane, credentials) == best[lane.key] else 0
             found.append(_wait(lane, sentence(lane, credentials), self._held(lane), behind))
-        found += _of_workers(lanes, self._runner.workers)
+        found += _of_workers(lanes, self._runner.workers, unread)
         run = self._runner.standing()
         if run.later:
             when = "" if run.next_in is None else f", the first in {span(run.next_in)}"
             words = f"rows that failed are tried again in their time{when}"
             found.append(WaitLine(scope="retries", sentence=words, behind=run.later, seconds=run.next_in))
         shelves = {lane.key: lane.waiting for lane in lanes if lane.waits_for not in ("", "rows")}
-        return Waits(found, sum(shelves.values()) + run.later)
+        return Waits(found, sum(shelves.values()) + run.later + (unread if shelves else 0))
+
+    def _unread(self) -> int:
+        """Rows of the input beyond the window: where there is one key, they wait for it like those that were read."""
+        counts, total = self._counts()
+        return 0 if total is None else max(0, total - counts.seen)
 
     def _held(self, lane: LaneStanding) -> float:
         seen = None if lane.waits_for != "pace" or self.limiter is None else self.limiter.look(lane.gate_key)
@@ -159,6 +164,11 @@ def _title(job: Job) -> str:
     return for_display(f"{PurePath(job.rows.name).name} to {PurePath(job.output).name}")
 
 
+def _dead(one: Death) -> DeadLine:
+    remedy = "" if one.remedy is None else one.remedy.value
+    return DeadLine(reason=one.reason, count=one.count, example=one.example, remedy=remedy)
+
+
 def name_of(lane: LaneStanding) -> str:
     key = for_display(lane.key)
     return key if lane.credential is None else f"{lane.credential} of {key}"
@@ -168,7 +178,7 @@ def _wait(lane: LaneStanding, words: str, held: float, behind: int) -> WaitLine:
     """``held``: seconds for which the limiter lets nothing start."""
     key = "" if lane.waits_for in OF_A_CREDENTIAL else for_display(lane.gate_key)
     seconds = lane.opens_in or held or None
-    return WaitLine(scope=name_of(lane), sentence=words, behind=behind, seconds=seconds, key=key)
+    return WaitLine(scope=name_of(lane), sentence=words, said=lane.said, behind=behind, seconds=seconds, key=key)
 
 
 def outlook(lane: LaneStanding, credentials: States) -> int:
@@ -188,8 +198,8 @@ def sentence(lane: LaneStanding, credentials: States) -> str:
     return in_a_sentence(name_of(lane), lane.reason)
 
 
-def _of_workers(lanes: Iterable[LaneStanding], workers: int) -> list[WaitLine]:
+def _of_workers(lanes: Iterable[LaneStanding], workers: int, unread: int) -> list[WaitLine]:
     """All lanes share them; rows of a key are counted once."""
     behind = {lane.key: lane.waiting for lane in lanes if lane.waits_for == "workers" and lane.waiting}
     words = f"all {workers:,} workers are busy"
-    return [WaitLine(scope="workers", sentence=words, behind=sum(behind.values()))] if behind else []
+    return [WaitLine(scope="workers", sentence=words, behind=sum(behind.values()) + unread)] if behind else []

@@ -94,6 +94,8 @@ class WaitLine:
     scope: str
     """A key, a credential, or what else holds rows back."""
     sentence: str
+    said: str = ""
+    """What the last call that failed was told, in the server's own words, redacted."""
     behind: int = 0
     """Rows, pages or callers that wait for it."""
     seconds: float | None = None
@@ -108,6 +110,8 @@ class DeadLine:
     count: int
     example: str = ""
     """The name or number of one such row."""
+    remedy: str = ""
+    """What to do about it, as a code: check_address, check_key, ...; empty where nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

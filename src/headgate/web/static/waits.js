@@ -37,9 +37,9 @@ export function drawWaits(run, passed, live, openKey) {
 }
 
 /** The scope stands below the sentence, so it need not begin it too. */
-function sentenceOf({ scope, sentence }) {
+function sentenceOf({ scope, sentence, said }) {
   const words = sentence.startsWith(`${scope}: `) ? sentence.slice(scope.length + 2) : sentence;
-  return words.charAt(0).toUpperCase() + words.slice(1);
+  return words.charAt(0).toUpperCase() + words.slice(1) + (said ? ` (${said})` : "");
 }
 
 const ENDINGS = {
@@ -78,6 +78,17 @@ const deadList = byId("dead-list");
 const deadSum = byId("dead-sum");
 const counters = byId("counters");
 
+const REMEDIES = {
+  check_address: "check the address that rows go to",
+  check_request: "put the rows right",
+  check_key: "give a key that is good",
+  check_account: "see to the account's billing, or give another key",
+  check_network: "check the address and the network",
+  make_smaller: "make the rows smaller",
+  more_time: "give rows more time",
+  wait: "try again later",
+};
+
 export function drawDead(run) {
   const most = Math.max(1, ...run.dead.map((line) => line.count));
   write(deadSum, run.progress.dead ? plural(run.progress.dead, unitOf(run)) : "");
@@ -87,7 +98,7 @@ export function drawDead(run) {
     wide(number.lastChild, line.count / most);
     write(number.firstChild, count(line.count));
     write(reason, line.reason);
-    write(example, line.example ? `such as ${line.example}` : "");
+    write(example, [line.example && `such as ${line.example}`, REMEDIES[line.remedy]].filter(Boolean).join("; "));
   });
   const named = Object.entries(run.counters);
   listed(counters, named, ([name]) => name, ([name]) => make("div", {}, make("dt", {}, spaced(name)), make("dd")), (element, [, value]) => {

@@ -36,6 +36,7 @@ from .prices import Prices
 from .report import BatchReport, Death, Deaths
 from .runner import BatchRunner
 from .sqlite_file import SUFFIX
+from .sqlite_reading import Holder, look
 from .standing import LaneStanding
 from .steps import chosen_end
 from .target import Target, TargetConfig
@@ -104,6 +105,8 @@ class Job:
         """Why the input ends where it does, if that is not its end."""
         self.began = False
         """Whether ledger and output are open, and rows may be sent."""
+        self.waits_for: list[Holder] = []
+        """The processes that have all rows that are left; empty while this one has work of its own."""
         self._around = around
         self._sending: Send = self.target
         self._scribe = Scribe(self.book, output, chosen_end())
@@ -171,6 +174,7 @@ class Job:
     async def _work(self) -> None:
         report = self.report
         while not report.stopped:
+            self.waits_for = []
             items = self._items()
             try:
                 run = await self.runner.run(items)
@@ -198,6 +202,7 @@ class Job:
                         f"shorter: the input has {rows:,} rows, and {len(left):,} open ones of the ledger are not in it"
                     )
                 return False
+            self.waits_for = [one for one in await self.book.others() if one.rows]
             await asyncio.sleep(LOOK_EVERY)
         return False
 
@@ -210,8 +215,6 @@ class Job:
 
     async def _written(self) -> int:
         """Rows in the output; where another process writes it, it is given a moment to write ours."""
-        from .sqlite_reading import look
-
         ours = self.report.done + self.report.dead
         give_up_at = self.runner.clock.now() + LONGEST_WRITER_WAIT
         while not self._scribe.has_role:

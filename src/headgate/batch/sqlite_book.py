@@ -132,7 +132,8 @@ class Book:
         entry.move(change.state)
         entry.attempts, entry.rate_limited = change.attempts, change.rate_limited
         entry.put_off(change.ready_at, self.wall())
-        entry.reason = storable(change.reason[:LONGEST_REASON])
+        if change.reason or entry.state.final:  # one that is given back keeps what it failed of last
+            entry.reason = storable(change.reason[:LONGEST_REASON])
         entry.spend(change.tokens, change.cost, change.waited)
         self._weigh(entry, 1)
         self._changed.add(change.index)

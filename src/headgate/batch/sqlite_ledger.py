@@ -27,7 +27,7 @@ from .sqlite_file import in_words, open_to_read, open_to_write
 from .sqlite_identity import take_identity
 from .sqlite_opening import UNREADABLE
 from .sqlite_plain import claim_new, finish_all, is_plain, prepare
-from .sqlite_reading import read_counts, read_final, read_note, read_unclaimed, read_unfinished
+from .sqlite_reading import Holder, read_counts, read_final, read_holders, read_note, read_unclaimed, read_unfinished
 from .sqlite_writer import Writer
 from .steps import Pass, chosen_end
 
@@ -150,6 +150,11 @@ class SqliteLedger:
     async def noted(self, name: str) -> str:
         """What was kept under this name; empty if nothing was."""
         return await self._read(lambda connection: read_note(connection, name))
+
+    async def others(self) -> list[Holder]:
+        """The other processes at this book that are alive."""
+        found = await self._read(lambda connection: read_holders(connection, self.path, self._process))
+        return [one for one in found if one.alive]
 
     async def counts(self) -> Counts:
         return await self._read(read_counts)

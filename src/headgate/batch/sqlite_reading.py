@@ -18,7 +18,7 @@ from .output import REPLACED, length_of
 from .report import Death, Deaths
 from .sqlite_alive import is_alive
 from .sqlite_book import ANY_DIGEST
-from .sqlite_file import DEAD, NUMBER_OF, STATES, changed_row, in_words, open_to_read
+from .sqlite_file import DEAD, DONE, STATES, changed_row, in_words, open_to_read
 from .sqlite_identity import output_of
 from .sqlite_opening import UNREADABLE
 
@@ -129,6 +129,25 @@ class Standing:
     """When the first of the rows that were put aside is to be tried again."""
 
 
+def read_holders(connection: sqlite3.Connection, path: str, but: int = NOBODY) -> list[Holder]:
+    """All processes at the book, but this one."""
+    ((writer,),) = connection.execute("SELECT holder FROM output")
+    held = dict(connection.execute("SELECT holder, count(*) FROM rows WHERE state < 4 GROUP BY holder"))
+    processes = connection.execute("SELECT id, pid, host, began_at FROM processes ORDER BY id").fetchall()
+    return [
+        Holder(
+            pid=pid,
+            host=host,
+            began_at=began_at,
+            alive=is_alive(path, process),
+            rows=held.get(process, 0),
+            writes_output=writer == process != NOBODY,
+        )
+        for process, pid, host, began_at in processes
+        if process != but
+    ]
+
+
 def look(path: str) -> Standing:
     """How the ledger stands now; whoever works on it is not disturbed."""
     try:
@@ -156,7 +175,7 @@ class Failures:
 
     dead: list[Death]
     waiting: list[Death]
-    """Of rows that are parked or failed, and will be tried again."""
+    """Of rows that are open, and will be tried again."""
 
 
 def failures_of(path: str) -> Failures:
@@ -166,7 +185,7 @@ def failures_of(path: str) -> Failures:
             connection.execute("BEGIN")
             return Failures(
                 dead=_failures(connection, f"= {DEAD}"),
-                waiting=_failures(connection, f"IN ({NUMBER_OF[RowState.PARKED]}, {NUMBER_OF[RowState.FAILED]})"),
+                waiting=_failures(connection, f"< {DONE}"),
             )
     except UNREADABLE as error:
         raise in_words(error, path) from None
@@ -197,9 +216,7 @@ def _example(connection: sqlite3.Connection, index: int) -> tuple[str, int | Non
 
 
 def _look(connection: sqlite3.Connection, path: str) -> Standing:
-    writer, written, offset = connection.execute("SELECT holder, number, offset FROM output").fetchone()
-    held = dict(connection.execute("SELECT holder, count(*) FROM rows WHERE state < 4 GROUP BY holder"))
-    processes = connection.execute("SELECT id, pid, host, began_at FROM processes ORDER BY id").fetchall()
+    _, written, offset = connection.execute("SELECT holder, number, offset FROM output").fetchone()
     (next_at,) = connection.execute("SELECT min(ready_at) FROM rows WHERE state IN (2, 3)").fetchone()
     identity = dict(connection.execute("SELECT name, value FROM identity"))
     output = output_of(path, identity)
@@ -207,17 +224,7 @@ def _look(connection: sqlite3.Connection, path: str) -> Standing:
         path=path,
         identity=identity,
         counts=read_counts(connection),
-        holders=[
-            Holder(
-                pid=pid,
-                host=host,
-                began_at=began_at,
-                alive=is_alive(path, process),
-                rows=held.get(process, 0),
-                writes_output=writer == process != NOBODY,
-            )
-            for process, pid, host, began_at in processes
-        ],
+        holders=read_holders(connection, path),
         written=written,
         offset=offset,
         output=output,

@@ -108,6 +108,8 @@ class Screen(Lines):
         width = min(self._console.width, WIDEST)
         parts: list[RenderableType] = [self._bar(progress, width), self._sums(progress), self._keys(progress)]
         parts += about_sharing(progress.sharing)
+        if progress.elsewhere:
+            parts.append(Text(f"  {printable(progress.elsewhere)}", "yellow", overflow="fold"))
         if progress.trouble:
             parts.append(Text(f"  {printable(progress.trouble)}", "red", no_wrap=True, overflow="ellipsis"))
         if progress.stopping:

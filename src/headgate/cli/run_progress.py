@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.batch.job import Job
 from headgate.batch.row_count import RowCount
+from headgate.batch.sqlite_reading import Holder
 from headgate.batch.standing import LaneStanding
 from headgate.core.words import span
 from headgate.limiter.snapshot import SharingSnapshot
@@ -18,6 +19,8 @@ from .sharing import as_fields, in_words
 LATELY = 20.0
 """Seconds by whose pace the time to go is told."""
 MOST_LANES = 12
+MOST_NAMED = 3
+"""Other processes that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,8 @@ class Progress:
     stopping: bool
     in_flight: int
     sharing: SharingSnapshot | None = None
+    waits_for: list[Holder] = field(default_factory=list)
+    """The processes that have all rows that are left."""
 
     @property
     def final(self) -> int:
@@ -61,7 +66,16 @@ class Progress:
         parts += [f"cost {self.cost:,.4g}"] if self.cost else []
         parts += [shared] if (shared := in_words(self.sharing)) else []
         waits = [f"{self.name_of(lane)}: {why(lane)}" for lane in self.lanes if lane.reason and not lane.in_flight]
+        waits += [self.elsewhere] if self.waits_for else []
         return ", ".join(parts) + (f"; {'; '.join(waits[:3])}" if waits else "")
+
+    @property
+    def elsewhere(self) -> str:
+        """Why a process does nothing whose rows others have; empty if it has some."""
+        if not self.waits_for:
+            return ""
+        who = ", ".join(f"process {one.pid} on {one.host} has {one.rows:,}" for one in self.waits_for[:MOST_NAMED])
+        return f"nothing is left for this process: {who} of the open rows; it takes over what they leave"
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -74,6 +88,7 @@ class Progress:
             "tokens": self.tokens,
             "cost": self.cost,
             "sharing": as_fields(self.sharing),
+            "waits_for": [{"pid": one.pid, "host": one.host, "rows": one.rows} for one in self.waits_for],
             "keys": [
                 {
                     "key": lane.key,
@@ -133,4 +148,5 @@ class Looker:
             stopping=bool(report.stopped),
             sharing=job.runner.limiter.look_at_sharing(),
             in_flight=sum(lane.in_flight for lane in lanes),
+            waits_for=job.waits_for,
         )

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .hub import AnyEvent
 
 MOST_LANES = 200
+MOST_NAMED = 3
+"""Other processes that are named."""
 _NOT_ITS_OWN = ("", "rows", "workers", "paused")
 """What a lane waits for that is no matter of its key."""
 _COUNTED = (
@@ -131,6 +133,11 @@ class OfJob:
             found.append(_wait(lane, sentence(lane, credentials), self._held(lane), behind))
         found += _of_workers(lanes, self._runner.workers, unread)
         run = self._runner.standing()
+        others = [] if self._job is None else self._job.waits_for
+        if others:
+            who = ", ".join(f"process {one.pid} on {one.host}" for one in others[:MOST_NAMED])
+            words = f"nothing is left for this process: {who} has the open rows"
+            found.append(WaitLine(scope="processes", sentence=words, behind=sum(one.rows for one in others)))
         if run.later:
             when = "" if run.next_in is None else f", the first in {span(run.next_in)}"
             words = f"rows that failed are tried again in their time{when}"

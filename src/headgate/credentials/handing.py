@@ -275,8 +275,6 @@ class Handing(Deciding):
             if state in ("held", "resting", "retired")
         ]
         reason = f"no credential is free ({', '.join(counts) or 'others wait for them'})"
-        if pool.is_spent():
-            reason += "; free(label) brings one back that is accepted again"
         refusal = NoCredentialError(self.name, reason, pool.back_at - now if pool.resting else None)
         refusal.reasons = dict(islice(((key.label, key.reason) for key in pool.slots if key.reason), MOST_REASONS))
         return refusal

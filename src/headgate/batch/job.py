@@ -145,6 +145,7 @@ class Job:
             if failure is not None:
                 raise failure
             report.counts = await self.book.counts()
+            report.failures = await self.book.failures()
             report.written = await self._written()
         finally:
             if deadline is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .ledger import Counts, RowState
-from .report import BatchReport
+from .report import BatchReport, Failures
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,6 +20,8 @@ class JobReport:
     """Rows in the output."""
     rows: int | None = None
     """Rows of the input, once it has been read to its end."""
+    failures: Failures = field(default_factory=Failures)
+    """Why rows of the whole ledger are dead, or wait: at the end."""
     stopped: str = ""
     """Why it ended before everything was final: a word, and a sentence after it."""
 

@@ -130,6 +130,15 @@ class Deaths:
         return sorted(list(self._kinds.values()), key=lambda one: -one.count)  # noqa: C414 - copied at once
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Why rows of a ledger have failed, those that failed alike together, the most frequent first."""
+
+    dead: list[Death] = field(default_factory=list)
+    waiting: list[Death] = field(default_factory=list)
+    """Of rows that are open, and will be tried again."""
+
+
 @dataclass(slots=True, kw_only=True)
 class BatchReport:
     """A run, now or at its end. Rows seen = done + dead + skipped + elsewhere + open."""

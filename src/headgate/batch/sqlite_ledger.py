@@ -21,13 +21,23 @@ from typing import Literal, TypeVar
 from ..core.ledger import NOBODY
 from ..errors import ConfigError
 from .ledger import Change, Claim, Counts, LedgerError, Row, RowState, Written
+from .report import Failures
 from .sqlite_alive import Life, is_alive
 from .sqlite_book import Book
 from .sqlite_file import in_words, open_to_read, open_to_write
 from .sqlite_identity import take_identity
 from .sqlite_opening import UNREADABLE
 from .sqlite_plain import claim_new, finish_all, is_plain, prepare
-from .sqlite_reading import Holder, read_counts, read_final, read_holders, read_note, read_unclaimed, read_unfinished
+from .sqlite_reading import (
+    Holder,
+    read_counts,
+    read_failures,
+    read_final,
+    read_holders,
+    read_note,
+    read_unclaimed,
+    read_unfinished,
+)
 from .sqlite_writer import Writer
 from .steps import Pass, chosen_end
 
@@ -150,6 +160,10 @@ class SqliteLedger:
     async def noted(self, name: str) -> str:
         """What was kept under this name; empty if nothing was."""
         return await self._read(lambda connection: read_note(connection, name))
+
+    async def failures(self) -> Failures:
+        """Why rows are dead, or wait; reads through all of them."""
+        return await self._read(read_failures)
 
     async def others(self) -> list[Holder]:
         """The other processes at this book that are alive."""

@@ -15,7 +15,7 @@ from ..core.ledger import NOBODY
 from .item import called
 from .ledger import Counts, RowState, Written
 from .output import REPLACED, length_of
-from .report import Death, Deaths
+from .report import Death, Deaths, Failures
 from .sqlite_alive import is_alive
 from .sqlite_book import ANY_DIGEST
 from .sqlite_file import DEAD, DONE, STATES, changed_row, in_words, open_to_read
@@ -169,26 +169,18 @@ MOST_EXAMINED = 10
 """Kinds of failures of which an example's answer is read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failures:
-    """Why rows of a ledger have failed, those that failed alike together, the most frequent first."""
-
-    dead: list[Death]
-    waiting: list[Death]
-    """Of rows that are open, and will be tried again."""
-
-
 def failures_of(path: str) -> Failures:
     """Reads through all rows."""
     try:
         with closing(open_to_read(path)) as connection:
             connection.execute("BEGIN")
-            return Failures(
-                dead=_failures(connection, f"= {DEAD}"),
-                waiting=_failures(connection, f"< {DONE}"),
-            )
+            return read_failures(connection)
     except UNREADABLE as error:
         raise in_words(error, path) from None
+
+
+def read_failures(connection: sqlite3.Connection) -> Failures:
+    return Failures(dead=_failures(connection, f"= {DEAD}"), waiting=_failures(connection, f"< {DONE}"))
 
 
 def _failures(connection: sqlite3.Connection, states: str) -> list[Death]:

@@ -12,9 +12,7 @@ from typing import Any
 from headgate.batch.formats.writing import STDOUT
 from headgate.batch.job import Job
 from headgate.batch.job_report import JobReport
-from headgate.batch.ledger import LedgerError
 from headgate.batch.sqlite_file import SUFFIX
-from headgate.batch.sqlite_reading import Failures, failures_of
 from headgate.core.words import printable, span
 from headgate.credentials import CredentialCoordinator
 
@@ -57,7 +55,7 @@ def name_of(job: Job) -> str:
 
 def ending_of(job: Job, again: str) -> Ending:
     """``again`` is what to type to go on, where that is not the same command: where nobody would find the ledger."""
-    report, kept, failures = job.report, not again, read_failures(job)
+    report, kept, failures = job.report, not again, job.report.failures
     kinds = [*failures.dead[:MOST_KINDS], *failures.waiting[:MOST_KINDS]]
     if report.stopped or not report.complete:
         kinds = [*failures.waiting[:MOST_KINDS], *failures.dead[:MOST_KINDS]]
@@ -75,13 +73,6 @@ def ending_of(job: Job, again: str) -> Ending:
     fields = fields_of(job, code, next_) | {"failures": failure_fields(failures)}
     why = [in_words(one) for one in kinds[1:MOST_KINDS]]
     return Ending(code=code, about=about(report), next=next_, fields=fields, why=why)
-
-
-def read_failures(job: Job) -> Failures:
-    try:
-        return failures_of(job.book.path)
-    except LedgerError:
-        return Failures(dead=[], waiting=[])
 
 
 def about(report: JobReport) -> str:

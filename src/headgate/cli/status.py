@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.batch.ledger import LedgerError, RowState
-from headgate.batch.report import Death, Remedy
+from headgate.batch.report import Death, Failures, Remedy
 from headgate.batch.sqlite_file import SUFFIX
 from headgate.batch.sqlite_opening import is_database
-from headgate.batch.sqlite_reading import Failures, Holder, Standing, failures_of, look
+from headgate.batch.sqlite_reading import Holder, Standing, failures_of, look
 from headgate.core.words import printable, span
 
 from . import DONE, CommandFailed, say

@@ -33,11 +33,17 @@ def test_a_host_whose_answers_vary_is_not_either():
 
 
 def test_answers_that_take_twice_as_long_as_of_late_halve_the_rate():
-    *_, before, after = rates([0.3] * 50 + [0.7])
+    *_, before, after = rates([3.0] * 50 + [6.1])
     assert after == before / 2
 
 
+def test_a_fast_host_is_not_cut_for_taking_a_few_milliseconds_more():
+    draw = random.Random(1)
+    seen = list(rates([draw.lognormvariate(-3.0, 1.0) for _ in range(300)]))
+    assert seen == sorted(seen)
+
+
 def test_the_target_starts_at_the_configured_one_and_moves_by_a_fifth():
-    seen = list(rates([0.5, 0.89, 0.91], latency_target=1.0))  # the target is 1.0, then 0.9, then 0.898
-    assert seen == [2.25, 2.5, 2.5]
-    assert list(rates([2.0], latency_target=1.0)) == [1.0]
+    seen = list(rates([0.5, 1.5, 1.1, 1.2], latency_target=1.0))  # the target is 1.0, 1.0, 1.1, 1.1
+    assert seen == [2.25, 2.25, 2.5, 2.5]
+    assert list(rates([2.0, 2.0, 2.3], latency_target=1.0)) == [1.0, 1.0, 1.0]

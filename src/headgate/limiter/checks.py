@@ -57,6 +57,12 @@ def real_cost(cost: Cost) -> dict[str, float]:
     The call was made, so an amount that cannot be is no reason to lose its answer: one that is too large is taken as
     the most there is, one that is no number leaves what was reserved. Either is warned of.
     """
+    if isinstance(cost, dict) and 0 < len(cost) <= MOST_DIMENSIONS:
+        try:
+            if all(0 <= amount <= MOST_COST for amount in cost.values()):
+                return cost  # as nearly always
+        except TypeError:
+            pass  # told below
     amounts = dict(cost) if isinstance(cost, dict | Mapping) else {"requests": cost}
     wrong: list[str] = []
     try:

@@ -3,8 +3,9 @@
     2xx, faster than the latency target        rate += increase
     429, 503, or degrade_factor x the target   rate *= decrease, once per era
 
-The target is what answers have taken of late: a moving average that starts at ``latency_target``. So a host
-that always takes three seconds is no slow one, and a fast one that takes three times as long as it used to is.
+The target is what answers have taken of late: a moving average that is anchored at ``latency_target``, where it starts
+and which it never falls below. So a host that always takes three seconds is no slow one; and one that answers in
+milliseconds is not cut for taking twice as many, as every second answer might.
 
 An era begins with a cut. Answers to calls that left before the cut say what was true
 before it, so a burst that is refused as one is punished once.
@@ -48,12 +49,13 @@ class Aimd(Controller):
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
         policy, outcome, target = self.policy, signal.outcome, self.latency_target
-        if outcome is Outcome.OK:
-            self.latency_target = target + AVERAGED * (latency - target)
+        anchor = policy.latency_target
+        if outcome is Outcome.OK and (latency > anchor or target > anchor):
+            self.latency_target = max(anchor, target + AVERAGED * (latency - target))
         if ticket.seq <= self.cut_seq:
             return 0.0
         if outcome is Outcome.OK:
-            if latency < (target if target == policy.latency_target else ON_AVERAGE * target):
+            if latency < (target if target == anchor else ON_AVERAGE * target):
                 rate = self.rate + policy.increase
                 self.rate = rate if rate < policy.most else policy.most
                 return 0.0

@@ -157,6 +157,7 @@ class Course:
         "moves",
         "name",
         "rate_limited",
+        "spared",
         "started_at",
     )
 
@@ -183,11 +184,15 @@ class Course:
         self.started_at = started_at
         self.deadline = Deadline(UNKNOWN if time_budget is None else started_at + time_budget)
         self.calls = self.attempts = self.rate_limited = self.moves = 0
+        self.spared = 0
+        """Failures that used up no attempt: the whole target was down."""
 
-    def goes_on(self, outcome: Outcome) -> bool:
+    def goes_on(self, outcome: Outcome, *, is_spared: bool = False) -> bool:
         """Take how a try ended; whether the count of tries allows another."""
         self.calls += 1
-        if outcome.uses_attempt or self.counts_all:
+        if is_spared:
+            self.spared += 1
+        elif outcome.uses_attempt or self.counts_all:
             self.attempts += 1
         elif outcome.needs_other_credential:
             self.moves += 1

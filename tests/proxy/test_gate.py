@@ -117,7 +117,7 @@ def test_an_open_circuit_is_503_and_asks_nobody(tools):
         )
         async with (
             tools.upstream(BROKEN) as api,
-            tools.proxied(api.url, config=config, passing={"retries": 0}) as proxy,
+            tools.proxied(api.url, config=config, passing={"retries": 0, "when_open": "refuse"}) as proxy,
         ):
             said = [await tools.raw(proxy, tools.request("GET", "/x")) for _ in range(3)]
             return said, len(api.asked)

@@ -95,6 +95,14 @@ DURATION = Notation("TIME", read_duration)
     help="A call that would have to wait longer for its turn is refused at once (429, Retry-After).",
 )
 @click.option(
+    "--when-open",
+    type=click.Choice(["wait", "refuse"]),
+    default="wait",
+    show_default=True,
+    help="While the circuit of an API is open after failures: wait for its next probe, within --max-wait, or refuse "
+    "calls at once (503, Retry-After).",
+)
+@click.option(
     "--time-budget",
     type=DURATION,
     help="Waiting, attempts and pauses of a call together, until its answer begins.  [default: no bound]",
@@ -162,6 +170,7 @@ def command(targets: tuple[str, ...], sources: tuple[str, ...], as_json: bool, q
             credentials={mount.origin: bound(mount) for mount in mounts if mount.name in keys},
             key=lines_of(mounts),
             max_wait=given["max_wait"],
+            when_open=given["when_open"],
             time_budget=given["time_budget"],
             retries=given["retries"],
         )

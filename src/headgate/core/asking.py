@@ -270,6 +270,10 @@ class Asking(Pace):
         if isinstance(objection, Refuse):
             return objection.reason
         decides, left = objection.code, f"{span(objection.until - now)} to go"
+        if decides == "circuit_open":
+            return f"circuit open after too many failures, {left}"
+        if decides == "probe_in_flight":
+            return "circuit half open; waiting for the probe's answer"
         if decides == "depth":
             return f"{len(self.flight)} calls in flight, as many as the server takes at once"
         if decides == "floor":

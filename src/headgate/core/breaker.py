@@ -93,7 +93,8 @@ class Breaker:
             return None
         if len(self.probes) < self.policy.half_open_probes or self.lost(now):
             return None
-        return Refuse("probe_in_flight", "circuit half open; waiting for the probe's answer")
+        lost_at = min(self.probes.values()) + self.policy.cool_off
+        return Refuse("probe_in_flight", "circuit half open; waiting for the probe's answer", look_at=lost_at)
 
     def admit(self, number: int, now: float) -> bool:
         """Let a call pass that was not refused. Takes a probe slot unless closed. True if that changed the state."""

@@ -21,6 +21,8 @@ LONGEST_WAIT = 31 * 86400.0
 NEVER = float("-inf")
 """An instant before every other: what has not happened yet."""
 
+_CIRCUIT = ("circuit_open", "probe_in_flight")
+
 UNKNOWN = float("inf")
 """More than any number: no ceiling, no end."""
 
@@ -74,14 +76,19 @@ class Wait:
 
     until: float
     code: str
-    """What decides: floor, hold, pace, depth, paused, or the name of a limit's dimension."""
+    """What decides: floor, hold, pace, depth, paused, circuit_open, probe_in_flight, or a limit's dimension."""
     quota: Quota | None = None
     """The known limit that decides, if it is one."""
 
     @property
     def is_forecast(self) -> bool:
-        """Whether ``until`` says when the turn comes; depth ends with somebody's answer, a pause with a word."""
-        return self.code not in ("depth", "paused")
+        """Whether ``until`` says when the turn comes; depth and a probe end with an answer, a pause with a word."""
+        return self.code not in ("depth", "paused", "probe_in_flight")
+
+    @property
+    def is_circuit(self) -> bool:
+        """Whether it is a circuit that does not let the call through."""
+        return self.code in _CIRCUIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +98,10 @@ class Refuse:
     code: str
     reason: str
     retry_at: float | None = None
+    look_at: float | None = None
+    """When to ask again at the latest, for a caller that waits although ``retry_at`` is not known."""
+
+    def waited_for(self) -> Wait | None:
+        """The same for a caller that waits until the circuit lets it through; None if it is no circuit that refuses."""
+        until = self.look_at if self.retry_at is None else self.retry_at
+        return Wait(until, self.code) if self.code in _CIRCUIT and until is not None else None

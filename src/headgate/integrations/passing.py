@@ -33,7 +33,8 @@ from ..config import Limits, RateLimitConfig
 from ..errors import ConfigError
 from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
-from ..resilience.config import REMEMBERED, ProviderResilienceConfig, RateLimiterConfig
+from ..limiter.checks import WhenOpen, check_when_open
+from ..resilience.config import LONGEST_WAIT, REMEMBERED, ProviderResilienceConfig, RateLimiterConfig
 from ..resilience.executor import drive, drive_sync
 from .binding import Bound, Given, bind, origin_of
 from .keeper import Keeper
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST_WAIT", "Outgoing", "Passing", "RequestCall"]
 
-LONGEST_WAIT = 3600.0
-"""Seconds that a request may wait for its turn, unless something else is said: a long line, but not a day's quota."""
 UNPICKLED = ("limiter", "credentials", "on_event", "clock", "rng")
 """Settings that belong to their process: live objects, and secrets."""
 _by_token: weakref.WeakValueDictionary[str, Passing] = weakref.WeakValueDictionary()
@@ -89,6 +88,7 @@ class Passing:
         repeat_refused: bool = True,
         repeatable: Repeatable | None = None,
         max_wait: float | None = LONGEST_WAIT,
+        when_open: WhenOpen = "wait",
         time_budget: float | None = None,
         key: Key | None = None,
         cost: CostOf = with_tokens,
@@ -105,6 +105,7 @@ class Passing:
         ``retries``      how often a failure is tried again where that is safe (``repeatable``)
         ``repeat_refused``  whether what was turned away (429) may go again although it is not ``repeatable``
         ``max_wait``     seconds; a longer wait, for the turn or because a server asks for it, is not begun; None: any
+        ``when_open``    of a host that only fails: "wait" for its next probe, within ``max_wait``; or "refuse" at once
         ``time_budget``  waiting, attempts and backoff together, until the answer begins
         ``key``, ``cost``   whose line a request stands in, and what it takes of known limits
         """
@@ -112,6 +113,7 @@ class Passing:
         check_whole("retries", retries, 0)
         check("max_wait", max_wait, max_wait is None or number(max_wait) >= 0, "None, or 0 or more seconds")
         check_time("time_budget", time_budget)
+        check_when_open(when_open)
         if limiter is not None and (config is not None or limits is not None or store is not None):
             raise ConfigError("limiter: it has a config, limits and a store of its own; give either it or these")
         if limiter is not None and credentials:
@@ -124,6 +126,7 @@ class Passing:
         self.repeatable = is_idempotent if repeatable is None else repeatable
         self.repeat_refused = repeat_refused
         self.retries = retries
+        self.when_open = when_open
         self.max_wait = inf if max_wait is None else max_wait
         self.time_budget = inf if time_budget is None else time_budget
         self._key, self._cost = by_host if key is None else key, cost
@@ -192,6 +195,7 @@ class Passing:
             credentials=None if bound is None else bound.credentials,
             manager=self.keeper,
             resilience_config=self._resilience,
+            when_open=self.when_open,
             may_repeat=self.repeatable(request),
             may_repeat_refused=self.repeat_refused,
             repeats_conflicts=self.repeats_conflicts,

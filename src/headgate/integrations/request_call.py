@@ -14,12 +14,12 @@ from .. import wire
 from ..batch.tokens import Usage, estimate
 from ..core.decision import Outcome
 from ..core.signal import SILENT, Signal
-from ..limiter.checks import Cost
+from ..limiter.checks import Cost, WhenOpen
 from ..resilience.call import Call
 from ..resilience.config import ProviderResilienceConfig
 from ..resilience.context import Credentials
 from ..resilience.story import tell_failure, tell_left, tell_success
-from ..resilience.taxonomy import Verdict, judge
+from ..resilience.taxonomy import AWAY_STATUSES, Verdict, judge
 from ..wire import Headers
 from .binding import Bound
 from .keeper import Keeper
@@ -56,6 +56,7 @@ class RequestCall(Call):
         credentials: Credentials | None,
         manager: Keeper,
         resilience_config: ProviderResilienceConfig,
+        when_open: WhenOpen = "refuse",
         may_repeat: bool,
         may_repeat_refused: bool,
         repeats_conflicts: bool = False,
@@ -70,6 +71,7 @@ class RequestCall(Call):
             credentials=credentials,
             manager=manager,
             resilience_config=resilience_config,
+            when_open=when_open,
         )
         self.request_sent = request
         self._bound = bound
@@ -141,8 +143,7 @@ class RequestCall(Call):
     def answered(self, result: object) -> float | None:
         if self.reported is None or self.reported.outcome is not Outcome.OK:
             return super().answered(result)
-        permit = self.circuit or self.permit
-        self._first_after = self.manager.clock.now() - (self.started_at if permit is None else permit.sent_at)
+        self._first_after = self.manager.clock.now() - self.sent_at
         return None
 
     def failed(self, error: Exception) -> float | None:
@@ -158,6 +159,9 @@ class RequestCall(Call):
             retryable |= self._should_retry is True or (self._repeats_conflicts and self._status == CONFLICT)
         may = retryable and self._may_go_again(verdict.signal, error)
         return super()._again(verdict._replace(retryable=may), error)
+
+    def _is_away(self, verdict: Verdict, error: Exception | None) -> bool:
+        return super()._is_away(verdict, error) or (error is None and self._status in AWAY_STATUSES)
 
     def _may_go_again(self, signal: Signal, error: Exception | None) -> bool:
         elsewhere = self.credentials is not None and signal.outcome in _TURNED_AWAY

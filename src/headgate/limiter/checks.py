@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
+from typing import Literal
 
 from ..errors import ConfigError
 
 log = logging.getLogger("headgate")
 
 Cost = float | Mapping[str, float]
+WhenOpen = Literal["wait", "refuse"]
+"""What a call does at an open circuit: wait for the next probe, or fail at once so that others can take over."""
 MOST_DIMENSIONS = 32
 MOST_COST = 1e12
 """Of any dimension, in one call: more is a mistake, and would make numbers that are none."""
@@ -26,6 +29,11 @@ def check_wait(name: str, value: float | None, least: str = "0") -> None:
         fine = False
     if not fine:
         raise ConfigError(f"{name}={value!r} must be a number of seconds, {least} or more")
+
+
+def check_when_open(value: object) -> None:
+    if value not in ("wait", "refuse"):
+        raise ConfigError(f"when_open={value!r} must be 'wait' or 'refuse'")
 
 
 def check_also(also: Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from ..config import RateLimitConfig
 from ..core.decision import CircuitState
 from ..errors import ConfigError, WaitTooLongError
 from ..wire import signal_of
-from .checks import Cost, check_also, check_cost
+from .checks import Cost, WhenOpen, check_also, check_cost, check_when_open
 from .line import TaskWaiter, ThreadWaiter
 from .operating import Operating
 from .permit import Feedback, Permit
@@ -45,12 +45,15 @@ class AdaptiveRateLimiter(Operating):
         max_wait: float | None = None,
         deadline_at: float | None = None,
         also: Iterable[str] = (),
+        when_open: WhenOpen = "refuse",
     ) -> Permit:
         """Wait, in this thread, until the call may start.
 
         ``max_wait`` and ``deadline_at`` (an instant on the limiter's clock) are promises: if they
         cannot be kept, ``WaitTooLongError`` is raised at once. ``cost`` is a number of requests or what
         the call takes of each known limit. With ``also``, the call is let through under all keys or none.
+        An open circuit raises ``CircuitOpenError`` at once; with ``when_open="wait"`` the call stays in line until the
+        circuit lets it through, as the next probe or after it.
         """
         if cost == 1 and deadline_at is None and not also and (max_wait is None or _is_wait(max_wait)):
             with self._lock:
@@ -58,7 +61,8 @@ class AdaptiveRateLimiter(Operating):
                 permit = None if gate is None else gate.ask_plainly(self._now())
             if permit is not None:
                 return permit
-        waiter = ThreadWaiter(self, cost)
+        check_when_open(when_open)
+        waiter = ThreadWaiter(self, cost, when_open)
         try:
             self._line_up(waiter, key, max_wait, deadline_at, also)
             if not waiter.settled and self._sharing is not None and self._sharing.is_this_thread():
@@ -79,6 +83,7 @@ class AdaptiveRateLimiter(Operating):
         max_wait: float | None = None,
         deadline_at: float | None = None,
         also: Iterable[str] = (),
+        when_open: WhenOpen = "refuse",
     ) -> Permit:
         """Wait, in this task, until the call may start. Cancelling the wait takes nothing."""
         if cost == 1 and deadline_at is None and not also and (max_wait is None or _is_wait(max_wait)):
@@ -90,7 +95,8 @@ class AdaptiveRateLimiter(Operating):
                 self._free_lock()
             if permit is not None:
                 return permit
-        return await self._wait_async(TaskWaiter(self, cost), key, max_wait, deadline_at, also)
+        check_when_open(when_open)
+        return await self._wait_async(TaskWaiter(self, cost, when_open), key, max_wait, deadline_at, also)
 
     async def _wait_async(
         self, waiter: TaskWaiter, key: str, max_wait: float | None, deadline_at: float | None, also: Iterable[str]
@@ -135,9 +141,10 @@ class AdaptiveRateLimiter(Operating):
         max_wait: float | None = None,
         deadline_at: float | None = None,
         also: Iterable[str] = (),
+        when_open: WhenOpen = "refuse",
     ) -> PermitContext:
         """For ``with`` and ``async with``: acquires on entering, ends the permit on leaving."""
-        return PermitContext(self, (key, cost, max_wait, deadline_at, also))
+        return PermitContext(self, (key, cost, max_wait, deadline_at, also, when_open))
 
     def watch(self, watcher: CallWatcher) -> None:
         """Tell this one of every single call from now on."""
@@ -203,6 +210,11 @@ class AdaptiveRateLimiter(Operating):
             refusal = gate.breaker.refusal(now)
         return 0.0 if refusal is None or refusal.retry_at is None else max(0.0, refusal.retry_at - now)
 
+    def circuit_state(self, key: str) -> CircuitState:
+        """This key's circuit as it was last left: of one that is open for long enough the next call is the probe."""
+        gate = self._gates.get(key)
+        return CircuitState.CLOSED if gate is None else gate.breaker.state
+
     def part(self, key: str, pace_key: str, config: RateLimitConfig) -> None:
         """Leave a key its circuit, under other settings, and give its pace to another key.
 
@@ -265,7 +277,9 @@ class PermitContext:
     __slots__ = ("_around", "_limiter", "_permit", "_request")
 
     def __init__(
-        self, limiter: AdaptiveRateLimiter, request: tuple[str, Cost, float | None, float | None, Iterable[str]]
+        self,
+        limiter: AdaptiveRateLimiter,
+        request: tuple[str, Cost, float | None, float | None, Iterable[str], WhenOpen],
     ) -> None:
         self._limiter = limiter
         self._request = request

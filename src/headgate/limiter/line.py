@@ -22,7 +22,7 @@ from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..core.costs import NOTHING, costs_of
-from ..core.decision import UNKNOWN, Wait
+from ..core.decision import UNKNOWN, Refuse, Wait
 from ..core.pace import INSTANT
 from .checks import Cost
 
@@ -62,15 +62,18 @@ class Waiter:
         "runs_on",
         "settled",
         "thread",
+        "waits_when_open",
         "wake_at",
     )
 
     may_hang = False
     """Whether it may fail to run although it was notified."""
 
-    def __init__(self, limiter: Serving, cost: Cost) -> None:
+    def __init__(self, limiter: Serving, cost: Cost, when_open: str = "refuse") -> None:
         self.limiter = limiter
         self.cost = cost
+        self.waits_when_open = when_open == "wait"
+        """Whether it stays in line while the circuit lets nothing through."""
         self.costs = NOTHING
         self.ordinal = 0
         """Its place among all waiters, from the moment it joins a line."""
@@ -98,6 +101,12 @@ class Waiter:
             assert self.refusal is not None
             raise self.refusal
         return self.permit
+
+    def takes(self, decision: Wait | Refuse) -> Wait | Refuse:
+        """What a decision means for this one: it may wait for what others are refused by."""
+        if self.waits_when_open and isinstance(decision, Refuse):
+            return decision.waited_for() or decision
+        return decision
 
     def wake(self) -> None:
         raise NotImplementedError
@@ -131,8 +140,8 @@ class ThreadWaiter(Waiter):
 
     __slots__ = ("bell", "rung")
 
-    def __init__(self, limiter: Serving, cost: Cost) -> None:
-        super().__init__(limiter, cost)
+    def __init__(self, limiter: Serving, cost: Cost, when_open: str = "refuse") -> None:
+        super().__init__(limiter, cost, when_open)
         self.bell = threading.Lock()
         self.bell.acquire()
         self.rung = False
@@ -170,10 +179,10 @@ class TaskWaiter(Waiter):
     __slots__ = ("future", "loop", "timer")
     may_hang = True
 
-    def __init__(self, limiter: Serving, cost: Cost) -> None:
+    def __init__(self, limiter: Serving, cost: Cost, when_open: str = "refuse") -> None:
         import asyncio  # here, because a program without an event loop should not load one
 
-        super().__init__(limiter, cost)
+        super().__init__(limiter, cost, when_open)
         self.loop = self.runs_on = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
         self.timer: _Timer | None = None
@@ -275,6 +284,7 @@ class Line:
         "notified_demand",
         "opens_at",
         "rate",
+        "refusable",
         "runs_by",
         "total",
         "waiters",
@@ -296,6 +306,8 @@ class Line:
         """... and if its event loop hangs, this one does."""
         self.impatient = 0
         """How many have a time by which they give up; their forecasts are looked after."""
+        self.refusable = 0
+        """How many leave at once when the circuit opens."""
         self.rate, self.opens_at = 0.0, UNKNOWN
         self.forecast_head: Waiter | None = None
         self.forecast = Wait(0.0, "")
@@ -321,6 +333,7 @@ class Line:
         self.total.add(waiter)
         self.homes[waiter.runs_on] = self.homes.get(waiter.runs_on, 0) + 1
         self.impatient += waiter.give_up_at != UNKNOWN
+        self.refusable += not waiter.waits_when_open
 
     def leave(self, waiter: Waiter) -> None:
         """Its wait has ended."""
@@ -330,6 +343,7 @@ class Line:
             del self.waiters[waiter]
         self.total.remove(waiter)
         self.impatient -= waiter.give_up_at != UNKNOWN
+        self.refusable -= not waiter.waits_when_open
         left = self.homes.get(waiter.runs_on, 0) - 1
         if left > 0:
             self.homes[waiter.runs_on] = left
@@ -403,7 +417,7 @@ class Line:
         if worse or rate > self.rate or opens_at < self.opens_at:
             self.rate, self.opens_at = rate, opens_at
         self.forecast_head, self.forecast = head, wait
-        return worse and self.impatient > 0
+        return (worse and self.impatient > 0) or (wait.is_circuit and self.refusable > 0)
 
     def is_arranged(self, rate: float, now: float) -> bool:
         """Whether a waiter in charge will run in time, and the last to join changes nothing for those ahead of it."""

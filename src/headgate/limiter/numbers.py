@@ -120,7 +120,8 @@ class NumberedGate(LeasingGate):
         """What speaks against a call for which nothing is held: mostly that the desk has yet to be asked."""
         if self._short_until > now:
             if self._short_of == "circuit":
-                return Refuse("probe_in_flight", "circuit half open; waiting for the probe's answer")
+                reason = "circuit half open; waiting for the probe's answer"
+                return Refuse("probe_in_flight", reason, look_at=self._short_until)
             if self._short_of == "depth":
                 return Wait(self._short_until, "depth")
             if self._short_of in self.limited:

@@ -25,7 +25,7 @@ from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
 from ..core.decision import UNKNOWN, Outcome, Refuse, Wait
 from ..core.signal import SILENT, Signal
-from ..errors import Refused, TooManyKeysError, WaitTooLongError
+from ..errors import CircuitOpenError, Refused, TooManyKeysError, WaitTooLongError
 from ..events import Event
 from . import turns
 from .checks import Cost, check_also, check_cost, check_wait, real_cost
@@ -114,10 +114,13 @@ class Serving:
             for gate in waiter.gates:
                 self.serve(gate, now, waiter)
             if not waiter.settled and now >= waiter.give_up_at:
-                decider, decision = self._forecast(waiter.gates, waiter.cost, now)
+                decider, decision = self._forecast(waiter, waiter.gates, now)
                 retry_after = decision.until - now if isinstance(decision, Wait) and decision.is_forecast else None
                 reason = "not let through within the time allowed"
-                self._settle(waiter, None, WaitTooLongError(decider.key, reason, retry_after), now)
+                refusal: Refused = WaitTooLongError(decider.key, reason, retry_after)
+                if isinstance(decision, Wait) and decision.is_circuit:
+                    refusal = CircuitOpenError(decider.key, decider.reason(decision, now), retry_after)
+                self._settle(waiter, None, refusal, now)
                 for gate in waiter.gates:
                     self.serve(gate, now)
             if not waiter.settled:
@@ -145,11 +148,11 @@ class Serving:
             decider, decision = (
                 self._admit(gates, now, now, waiter.cost)
                 if line_free and now <= give_up_at
-                else self._forecast(gates, waiter.cost, now)
+                else self._forecast(waiter, gates, now)
             )
             if isinstance(decision, Permit):
                 waiter.settle(decision, None)
-            elif (refusal := turns.turned_away(decider, decision, now, give_up_at)) is not None:
+            elif (refusal := turns.turned_away(decider, waiter.takes(decision), now, give_up_at)) is not None:
                 waiter.settle(None, refusal)
                 self._note_refusal(decider, refusal, now)
             else:
@@ -176,9 +179,10 @@ class Serving:
         else:
             self.serve(gate, now, joined)
 
-    def _forecast(self, gates: list[KeyGate], cost: Cost, now: float) -> turns.Decision:
-        """When the turn of somebody who lines up now would come, and which key decides that."""
-        decider, decision = turns.forecast(gates, cost, now)
+    def _forecast(self, waiter: Waiter, gates: list[KeyGate], now: float) -> turns.Decision:
+        """When the turn of a waiter would come that lines up now, and which key decides that."""
+        decider, decision = turns.forecast(gates, waiter.cost, now)
+        decision = waiter.takes(decision)
         if self.is_paused and isinstance(decision, Wait) and decision.until <= now + LOOK_AGAIN:
             return gates[0], Wait(now + LOOK_AGAIN, "paused")
         return decider, decision
@@ -233,6 +237,8 @@ class Serving:
         except Exception as error:  # a strategy of the user's; it fails this call, not the ones behind it
             self._settle(head, None, error, now)
             return None
+        if isinstance(decision, Wait | Refuse):
+            decision = head.takes(decision)
         if isinstance(decision, Wait):
             return decision
         if isinstance(decision, Refuse):

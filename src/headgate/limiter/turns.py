@@ -59,10 +59,12 @@ def cannot_wait(gate: KeyGate, line: Line, now: float) -> Iterator[tuple[Waiter,
     """The forecast has worsened: those in line who would now wait too long."""
     ahead = Demand()
     for waiter in line.waiting():
-        wait = gate.objection(now, waiter.cost, ahead.requests, ahead.costs)
-        if isinstance(wait, Wait) and wait.is_forecast and wait.until > waiter.give_up_at + INSTANT:
-            reason = f"the wait has become too long: {gate.reason(wait, now)}"
-            yield waiter, WaitTooLongError(gate.key, reason, wait.until - now)
+        found = gate.objection(now, waiter.cost, ahead.requests, ahead.costs)
+        wait = None if found is None else waiter.takes(found)
+        if isinstance(wait, Refuse):
+            yield waiter, refused_by(gate, wait, now)
+        elif wait is not None and wait.is_forecast and wait.until > waiter.give_up_at + INSTANT:
+            yield waiter, too_long(gate, wait, now, "the wait has become too long")
         else:
             ahead.add(waiter)
 
@@ -74,9 +76,16 @@ def turned_away(gate: KeyGate, decision: Wait | Refuse, now: float, give_up_at: 
     if now > give_up_at:
         return WaitTooLongError(gate.key, "the deadline has passed already")
     if decision.is_forecast and decision.until > give_up_at + INSTANT:
-        reason = f"the wait would be too long: {gate.reason(decision, now)}"
-        return WaitTooLongError(gate.key, reason, decision.until - now)
+        return too_long(gate, decision, now, "the wait would be too long")
     return None
+
+
+def too_long(gate: KeyGate, wait: Wait, now: float, what: str) -> Refused:
+    """A wait that cannot be kept within the time allowed; for an open circuit, in the words for that."""
+    reason = gate.reason(wait, now)
+    if wait.is_circuit:
+        return CircuitOpenError(gate.key, reason, wait.until - now)
+    return WaitTooLongError(gate.key, f"{what}: {reason}", wait.until - now)
 
 
 def refused_by(gate: KeyGate, refuse: Refuse, now: float) -> Refused:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..core.decision import Outcome
+from ..core.decision import CircuitState, Outcome
 from ..core.pace import INSTANT
 from ..errors import (
     CircuitOpenError,
@@ -25,10 +25,14 @@ from ..errors import (
     TimeBudgetExceededError,
     WaitTooLongError,
 )
+from ..retry import Course
 from .context import CallContext, wants_context
 from .passage import Passage
 from .story import tell_failure, tell_retry, tell_success
-from .taxonomy import Verdict, hidden_in, judge
+from .taxonomy import Verdict, hidden_in, is_away, judge
+
+MOST_SPARED = 20
+"""Failures of one call that may be its target's outage."""
 
 
 class Call(Passage):
@@ -89,7 +93,8 @@ class Call(Passage):
         self._report(signal)
         course = self._course or self._begin()
         elsewhere = outcome.needs_other_credential
-        if not (course.goes_on(outcome) and verdict.retryable):
+        spared = self._is_spared(course, verdict, error)
+        if not (course.goes_on(outcome, is_spared=spared) and verdict.retryable):
             return None
         if elsewhere and (lease is None or (signal.is_forbidden and not getattr(lease, "is_void", True))):
             return None  # there is no other to go on with
@@ -98,15 +103,37 @@ class Call(Passage):
             rests = outcome is Outcome.RATE_LIMITED and self.credentials is not None  # the credential, not the call
             floor = 0.0 if rests else signal.retry_after or 0.0
             wait = course.wait(floor, self.manager.rng.random(), now, error)
-        if self.limiter is not None and self.limiter.circuit_opens_in(self.target.key) > wait:
+        opens_in = 0.0 if self.limiter is None else self.limiter.circuit_opens_in(self.target.key)
+        if opens_in > (wait if self.when_open == "refuse" else max(wait, self.max_wait)):
             return None  # it would be refused after the wait: its own failure may have opened the circuit
-        if outcome.uses_attempt and self.limiter is not None:
+        if outcome.uses_attempt and self.limiter is not None and not spared:
             if not self.target.may_retry(now):
                 return None
             self._retrying = True
         self.attempt = course.attempts + 1
         tell_retry(self, wait)
         return wait
+
+    def _is_spared(self, course: Course, verdict: Verdict, error: Exception | None) -> bool:
+        """Whether a failure uses up no attempt, nor of the retry budget, since the whole target is in an outage.
+
+        It has answered before; since this call first failed no other has succeeded, or the circuit is not closed: this
+        failure has tripped it, came while it was open, or ended its probe. The circuit keeps storms off. Where one
+        call alone may not be repeated (``max_attempts=1``), nothing is.
+        """
+        if self.when_open == "refuse" or self.limiter is None or not verdict.retryable or self.max_attempts < 2:
+            return False
+        target = self.target
+        if course.spared >= MOST_SPARED or not target.has_answered or not self._is_away(verdict, error):
+            return False
+        if self.manager.clock.now() - self.started_at >= self.max_wait:
+            return False
+        failures = course.attempts + course.spared + 1
+        is_closed = self.limiter.circuit_state(target.key) is CircuitState.CLOSED
+        return not is_closed or target.failures_in_a_row >= failures
+
+    def _is_away(self, verdict: Verdict, error: Exception | None) -> bool:
+        return is_away(verdict, self.response, error)
 
     def _refused(self, error: Exception) -> float | None:
         """Not let through. After an attempt its own error says more, unless the refusal knows when to come back."""

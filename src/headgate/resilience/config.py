@@ -8,7 +8,7 @@ next. Where there shall be no bound at all, say ``math.inf``.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from math import inf
 from typing import Any
 
@@ -17,6 +17,9 @@ from ..config import RateLimitConfig, Strategy
 from ..core.control.protocol import Controller
 from .crowd import Crowd
 
+LONGEST_WAIT = 3600.0
+"""Seconds that a call which waits out outages may wait for its turn, unless something else is said: a long line, but
+not a day's quota."""
 NEVER_TRIPS = 2**62
 """Failures in a row that nobody will ever see."""
 REMEMBERED = 3600.0
@@ -155,6 +158,18 @@ def resolve(provider: str, config: ProviderResilienceConfig | None) -> Settings:
     }
     decided["max_delay"] = max(decided["max_delay"], decided["base_delay"])
     return Settings(**decided)
+
+
+def with_patience(provider: str, settings: Settings, config: ProviderResilienceConfig | None) -> Settings:
+    """For a call that waits out outages: where nobody has set bounds, the usual ones are too short for it."""
+    budget = next(
+        (one.time_budget for one in (config, PROVIDER_CONFIGS.get(provider)) if one and one.time_budget is not None),
+        inf,
+    )
+    limiter = settings.rate_limiter
+    if config is None or config.rate_limiter is None:
+        limiter = replace(limiter, max_wait_seconds=max(LONGEST_WAIT, limiter.max_wait_seconds))
+    return replace(settings, time_budget=budget, rate_limiter=limiter)
 
 
 def paced(settings: Settings, *, circuit: bool) -> RateLimitConfig:

@@ -12,10 +12,12 @@ from typing import Any, Protocol, TypeVar, Unpack, overload
 
 from ..errors import ConfigError
 from .context import CallContext
-from .executor import execute_with_resilience, execute_with_resilience_sync
+from .executor import NOT_STOPPED, execute_with_resilience, execute_with_resilience_sync
 from .terms import CallOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
+GUARDED = "__headgate_guarded__"
+"""Where a guarded function says for which provider it is."""
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -103,14 +105,24 @@ class Guard(Protocol):
 
 
 def guarded(provider: str, **options: Unpack[CallOptions]) -> Guard:
-    """Decorate a function, a coroutine function or an async generator function; options as in the executor."""
+    """Decorate a function, a coroutine function or a generator function of either kind; options as in the executor.
+
+    A call that failed in passing is made again, whatever it does: ``max_attempts=1`` where that must not be. It waits
+    for the next probe of an open circuit; ``when_open="refuse"`` fails at once.
+    """
     _check_decoration(provider, options)
+    options = {"when_open": "wait", **options}
 
     def decorate(func: Any) -> Any:
         import inspect  # here, because it is large
 
         names = list(inspect.signature(func).parameters)
         place = names.index("ctx") if "ctx" in names else -1
+        if getattr(func, GUARDED, None) == provider:
+            raise ConfigError(f"{provider}: the function is guarded already, and would wait in line twice")
+        is_async = inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func)
+        if not is_async and place < 0 and options.get("attempt_timeout") is not None:
+            raise ConfigError(NOT_STOPPED)
 
         def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
             if place < 0 or "ctx" in kwargs:
@@ -121,28 +133,32 @@ def guarded(provider: str, **options: Unpack[CallOptions]) -> Guard:
                 return lambda: func(*args, **kwargs)
             return lambda ctx: func(*args[:place], ctx, *args[place:], **kwargs)
 
+        call: Any
         if inspect.isasyncgenfunction(func):
             from .streaming import stream_with_resilience
 
-            @wraps(func)
-            def stream(*args: Any, **kwargs: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
                 return stream_with_resilience(bound(args, kwargs), provider, **options)
 
-            return stream
+        elif inspect.isgeneratorfunction(func):
+            from .streaming import stream_sync
 
-        if inspect.iscoroutinefunction(func):
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return stream_sync(bound(args, kwargs), provider, options)
 
-            @wraps(func)
+        elif is_async:
+
             async def call(*args: Any, **kwargs: Any) -> Any:
                 return await execute_with_resilience(bound(args, kwargs), provider, **options)
 
-            return call
+        else:
 
-        @wraps(func)
-        def call_sync(*args: Any, **kwargs: Any) -> Any:
-            return execute_with_resilience_sync(bound(args, kwargs), provider, **options)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return execute_with_resilience_sync(bound(args, kwargs), provider, **options)
 
-        return call_sync
+        wraps(func)(call)
+        setattr(call, GUARDED, provider)
+        return call
 
     return decorate
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ..core.decision import UNKNOWN
 from ..errors import ConfigError
-from ..limiter.checks import Cost
+from ..limiter.checks import Cost, WhenOpen
 from .alarm import Alarm
 from .call import Call
 from .config import ProviderResilienceConfig
@@ -45,13 +45,16 @@ async def execute_with_resilience(
     manager: ProviderResilienceManager | None = None,
     resilience_config: ProviderResilienceConfig | None = None,
     correlation_id: str | None = None,
+    when_open: WhenOpen = "refuse",
 ) -> R:
     """Call ``func()`` or ``func(ctx)`` when the provider will take it, and again while that makes sense.
 
     Raises what the function raised last; a ``Refused`` (``CircuitOpenError``, ``WaitTooLongError``,
     ``NoCredentialError``) if it was not let through; ``TimeBudgetExceededError`` when the time is up, or
     at once if what comes next would not fit into it. A response that is an error is classified like an
-    exception and, after the last attempt, returned as it is. ``math.inf`` is no bound.
+    exception and, after the last attempt, returned as it is. ``math.inf`` is no bound. ``when_open="wait"`` waits for
+    the next probe of an open circuit, up to an hour and without a time budget unless they are given, and goes again
+    after an outage.
     """
     check_awaitable(func)
     call = Call(
@@ -66,6 +69,7 @@ async def execute_with_resilience(
         manager,
         resilience_config,
         correlation_id,
+        when_open,
     )
     result: R = await drive(call, call.bind(func))
     return result
@@ -85,6 +89,7 @@ def execute_with_resilience_sync(
     manager: ProviderResilienceManager | None = None,
     resilience_config: ProviderResilienceConfig | None = None,
     correlation_id: str | None = None,
+    when_open: WhenOpen = "refuse",
 ) -> R:
     """The same for a thread. No wait and no attempt starts past the budget.
 
@@ -103,6 +108,7 @@ def execute_with_resilience_sync(
         manager,
         resilience_config,
         correlation_id,
+        when_open,
     )
     bound = call.bind(func)
     if bound is func and call.attempt_timeout != UNKNOWN:
@@ -138,6 +144,8 @@ def drive_sync(call: Call, attempt: Callable[[], Any]) -> Any:
                 if wait > 0.0:
                     call.manager.clock.sleep(wait)
                 call.still_in_time()
+                if call.is_keyed and call.limiter is not None and call.waits_for_circuit:
+                    call.circuit = call.limiter.acquire(*call.circuit_request())
                 if call.credentials is not None:
                     call.look_at_circuit()
                     call.lease = call.credentials.acquire(call.patience())
@@ -145,7 +153,7 @@ def drive_sync(call: Call, attempt: Callable[[], Any]) -> Any:
                     if call.is_keyed:
                         call.look_at_circuit()
                     call.permit = call.limiter.acquire(*call.request())
-                    if call.permit.gate.key != call.target.key:
+                    if call.circuit is None and call.permit.gate.key != call.target.key:
                         call.circuit = call.limiter.acquire(*call.circuit_request())
                 call.leaves()
                 result = attempt() if not call.is_watched else _watched(call, attempt)
@@ -178,6 +186,8 @@ async def drive(call: Call, attempt: Callable[[], Awaitable[Any]]) -> Any:
                 if wait > 0.0:
                     await call.manager.clock.sleep_async(wait)
                     call.still_in_time()
+                if call.is_keyed and call.limiter is not None and call.waits_for_circuit:
+                    call.circuit = await call.limiter.acquire_async(*call.circuit_request())
                 if call.credentials is not None:
                     call.look_at_circuit()
                     call.lease = await call.credentials.acquire_async(call.patience())
@@ -185,7 +195,7 @@ async def drive(call: Call, attempt: Callable[[], Awaitable[Any]]) -> Any:
                     if call.is_keyed:
                         call.look_at_circuit()
                     call.permit = await call.limiter.acquire_async(*call.request())
-                    if call.permit.gate.key != call.target.key:
+                    if call.circuit is None and call.permit.gate.key != call.target.key:
                         call.circuit = await call.limiter.acquire_async(*call.circuit_request())
                 call.leaves()
                 if call.is_watched:

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from ..core.decision import UNKNOWN, Outcome
+from ..core.decision import UNKNOWN, CircuitState, Outcome
 from ..core.signal import Signal
 from ..errors import NoCredentialError, TimeBudgetExceededError
-from ..limiter.checks import Cost
+from ..limiter.checks import Cost, WhenOpen
 from ..limiter.permit import Permit
 from ..limiter.watching import About, around
 from ..retry import Course
 from .context import Lease
 from .story import tell_credential_wait, tell_wait
 from .terms import Terms
+
+Asked = tuple[str, Cost, float, None, tuple[str, ...], WhenOpen]
+"""What the limiter is asked for: the arguments of ``acquire``."""
 
 
 class Passage(Terms):
@@ -52,15 +55,22 @@ class Passage(Terms):
 
     def look_at_circuit(self) -> None:
         """Refuse at once what the circuit would refuse in the end."""
-        if self.limiter is not None:
+        if self.limiter is not None and self.when_open == "refuse":
             self.limiter.check_circuit(self.target.key)
+
+    @property
+    def waits_for_circuit(self) -> bool:
+        """Whether to wait for an open circuit before anything else: a credential and a pace are not held meanwhile."""
+        if self.when_open == "refuse" or self.limiter is None:
+            return False
+        return self.limiter.circuit_state(self.target.key) is not CircuitState.CLOSED
 
     def patience(self) -> float:
         """How long to wait for a credential: a retry may use all of the time that is left."""
         left = self.time_left()
         return left if self._course is not None else min(left, self._wait_left())
 
-    def request(self) -> tuple[str, Cost, float]:
+    def request(self) -> Asked:
         """What to ask the limiter for: leave by the pace and, unless it is asked apart, by the circuit."""
         lease, target = self.lease, self.target
         if self._course is None and lease is None:  # the call has just begun
@@ -75,12 +85,14 @@ class Passage(Terms):
             key = target.pace_key(getattr(lease, "group", None) or lease.label)
         elif target.keyed:
             key = target.keyless
-        return key, self.cost, left if self._hurried else most
+        return key, self.cost, left if self._hurried else most, None, (), self.when_open
 
-    def circuit_request(self) -> tuple[str, Cost, float]:
+    def circuit_request(self) -> Asked:
+        if self._course is not None and self.permit is None:
+            self._asked_at = self.manager.clock.now()
         left, most = self.time_left(), self._wait_left()
         self._hurried = left < most
-        return self.target.key, 1, left if self._hurried else most
+        return self.target.key, 1, left if self._hurried else most, None, (), self.when_open
 
     def leaves(self) -> None:
         """The attempt starts now."""
@@ -102,6 +114,14 @@ class Passage(Terms):
         if self._course is not None:
             self.reported = self.response = self.real_cost = None
         self._left = True
+
+    @property
+    def sent_at(self) -> float:
+        """When the attempt under way has left: with the last permit it got."""
+        permit, circuit = self.permit, self.circuit
+        if permit is None or circuit is None:
+            return self.started_at if permit is None else permit.sent_at
+        return max(permit.sent_at, circuit.sent_at)
 
     def out_of_time(self) -> TimeBudgetExceededError:
         """The budget has ended in the middle of something."""
@@ -128,9 +148,10 @@ class Passage(Terms):
         if self.lease is not None:  # first: who is refused by the pace must find that another credential is asked for
             self.lease.report(signal=signal)
             self.lease = None
+        self.target.heard(signal.outcome)
         if permit is not None and limiter is not None:
             if circuit is not None:
-                latency = self.manager.clock.now() - circuit.sent_at if latency is None else latency
+                latency = self.manager.clock.now() - self.sent_at if latency is None else latency
                 if signal.outcome is Outcome.OK or signal.outcome.counts_against_target:
                     told = signal.retry_after if signal.outcome is Outcome.OVERLOADED else None
                     limiter.end(circuit, Signal(outcome=signal.outcome, retry_after=told), latency, None, is_call=False)

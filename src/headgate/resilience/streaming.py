@@ -54,9 +54,7 @@ class StreamCall(Call):
             self.reported = self._error_in(piece) or self.reported
         if self.reported is not None and self.reported.outcome is not Outcome.OK:
             return super().answered(result)
-        permit = self.circuit or self.permit
-        sent_at = self.started_at if permit is None else permit.sent_at
-        self._first_after = self.manager.clock.now() - sent_at
+        self._first_after = self.manager.clock.now() - self.sent_at
         return None
 
     def goes_on(self, piece: object) -> None:

@@ -20,8 +20,10 @@ import re
 
 from .. import fork_safety
 from ..core.budget import RetryBudget
+from ..core.decision import Outcome
+from ..limiter.checks import WhenOpen
 from ..wire.urls import host_key
-from .config import ProviderResilienceConfig, Settings, paced, resolve, unpaced
+from .config import ProviderResilienceConfig, Settings, paced, resolve, unpaced, with_patience
 from .switch import switch_of
 
 log = logging.getLogger("headgate")
@@ -41,9 +43,12 @@ class Target:
         "_budget",
         "_latest",
         "_lock",
+        "_patient",
         "_unasked",
         "_warned",
         "circuit_config",
+        "failures_in_a_row",
+        "has_answered",
         "key",
         "keyed",
         "keyless",
@@ -65,18 +70,34 @@ class Target:
         """Whether its pace is that of its credentials."""
         self.pace_keys: dict[str, str] = {}
         """The keys of those paces, by the names of credentials and groups."""
+        self.has_answered = False
+        """Whether a call has ever succeeded: what never answered is not in an outage, but may not be there at all."""
+        self.failures_in_a_row = 0
+        """Of its calls, whatever their credential, since the last success."""
         self.settings = resolve(name, config)
         self.whole_config = paced(self.settings, circuit=True)
         self.circuit_config = unpaced(self.settings)
         self.pace_config = paced(self.settings, circuit=False)
         self._unasked = resolve(name, None)
         self._latest = config, self.settings
+        self._patient = self._unasked, with_patience(name, self._unasked, None)
+        """The settings that were last asked for by a call that waits out outages, and what it got."""
         self._budget = RetryBudget(self.settings.retry_budget)
         self._lock = fork_safety.lock()
         self._warned = False
 
-    def settings_for(self, config: ProviderResilienceConfig | None) -> Settings:
+    def settings_for(self, config: ProviderResilienceConfig | None, when_open: WhenOpen = "refuse") -> Settings:
         """What holds for a call with this config; pace and circuit are shared and stay as the first call had them."""
+        settings = self._settings_of(config)
+        if when_open == "refuse":
+            return settings
+        known, patient = self._patient
+        if known is not settings:
+            patient = with_patience(self.name, settings, config)
+            self._patient = settings, patient
+        return patient
+
+    def _settings_of(self, config: ProviderResilienceConfig | None) -> Settings:
         if config is None:
             return self._unasked
         known, settings = self._latest
@@ -102,6 +123,13 @@ class Target:
         """A call leaves for the first time."""
         with self._lock:
             self._budget.called(now)
+
+    def heard(self, outcome: Outcome) -> None:
+        """A call has ended."""
+        if outcome is Outcome.OK:
+            self.failures_in_a_row, self.has_answered = 0, True
+        elif outcome.counts_against_target:
+            self.failures_in_a_row += 1
 
     def may_retry(self, now: float) -> bool:
         """Take leave to retry a failure; ``retried`` must follow once."""

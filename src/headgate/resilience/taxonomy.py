@@ -70,6 +70,11 @@ class ErrorClassification:
         check("error_type", self.error_type, isinstance(self.error_type, str), "a word")
 
 
+AWAY_STATUSES = frozenset((502, 503, 504, *range(520, 531)))
+"""Answers that say that the host is away, not that it failed at this request: those of what stands before it."""
+_AWAY = ("connection", "timeout", "overloaded")
+"""Types of errors that say so."""
+
 ClassifyError = Callable[[object | None, Exception | None], ErrorClassification | None]
 """``classify_error(response, exception)``; None leaves it to the table, and so does one that raises."""
 
@@ -113,6 +118,17 @@ def judge(
     floored = min(floor, LONGEST_WAIT) if floor > 0.0 else None
     retryable = bool(said.retryable) or outcome.needs_other_credential
     return Verdict(replace(signal, outcome=outcome, retry_after=floored), retryable, said.error_type)
+
+
+def is_away(verdict: Verdict, response: object | None, error: Exception | None) -> bool:
+    """Whether a failure says that the whole target may be away, rather than that it failed at this call."""
+    if not verdict.signal.outcome.counts_against_target:
+        return False
+    if verdict.error_type in _AWAY:
+        return True
+    if response is None and error is not None:
+        response = wire.response_behind(error)
+    return response is not None and wire.facts_of(response)[0] in AWAY_STATUSES
 
 
 def hidden_in(result: object, clock: Clock) -> tuple[Signal, object]:

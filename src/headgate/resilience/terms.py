@@ -7,7 +7,7 @@ from typing import TypedDict
 from ..checks import check, check_time, check_whole, number
 from ..clock import Clock
 from ..core.decision import UNKNOWN
-from ..limiter.checks import Cost
+from ..limiter.checks import Cost, WhenOpen, check_when_open
 from .config import ProviderResilienceConfig
 from .context import Credentials, check_credentials
 from .manager import ProviderResilienceManager, get_resilience_manager
@@ -28,6 +28,7 @@ class CallOptions(TypedDict, total=False):
     manager: ProviderResilienceManager | None
     resilience_config: ProviderResilienceConfig | None
     correlation_id: str | None
+    when_open: WhenOpen
 
 
 class Terms:
@@ -44,12 +45,16 @@ class Terms:
         manager: ProviderResilienceManager | None = None,
         resilience_config: ProviderResilienceConfig | None = None,
         correlation_id: str | None = None,
+        when_open: WhenOpen = "refuse",
     ) -> None:
         if credentials is not None:
             check_credentials(credentials)
         self.manager = manager = get_resilience_manager() if manager is None else manager
         self.target = target = manager.target(provider, resilience_config, credentials is not None)
-        self.settings = settings = target.settings_for(resilience_config)
+        if when_open != "refuse":
+            check_when_open(when_open)
+        self.when_open = when_open
+        self.settings = settings = target.settings_for(resilience_config, when_open)
         self.limiter = manager.limiter if is_on(target.switch) else None
         """None with the kill switch off: no pace, no circuit, no retry budget."""
         if time_budget is not None:

@@ -152,7 +152,11 @@ def test_too_long_a_line_is_the_clients_own_timeout_and_says_when(lab, own_error
 
 
 def test_open_circuit_sends_nothing(lab, own_error):
-    lab.gate(config=RateLimitConfig(strategy="fixed", initial_rps=1e6, consecutive_fail_threshold=2), retries=0)
+    lab.gate(
+        config=RateLimitConfig(strategy="fixed", initial_rps=1e6, consecutive_fail_threshold=2),
+        retries=0,
+        when_open="refuse",
+    )
     lab.home.answers = [500]
     lab.ask()
     lab.ask()

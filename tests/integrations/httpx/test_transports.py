@@ -153,7 +153,11 @@ def test_too_long_a_line_is_a_pool_timeout_and_says_when(lab):
 
 
 def test_open_circuit_is_a_connect_error_and_sends_nothing(lab):
-    lab.gate(config=RateLimitConfig(strategy="fixed", initial_rps=1e6, consecutive_fail_threshold=2), retries=0)
+    lab.gate(
+        config=RateLimitConfig(strategy="fixed", initial_rps=1e6, consecutive_fail_threshold=2),
+        retries=0,
+        when_open="refuse",
+    )
     lab.answers = [500]
     lab.ask()
     lab.ask()

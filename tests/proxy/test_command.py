@@ -182,7 +182,7 @@ def test_a_second_interrupt_cuts_off(start, api):
         (["--to", "openai", "--to", "https://x.example"], "needs a name"),
         (["--to", "https://x.example", "--host", "0.0.0.0"], "HEADGATE_PROXY_TOKEN"),
         (["--to", "https://x.example", "--keys", CANARY], "env:NAME"),
-        (["--to", "https://x.example", "--keys", "env:NOT_SET_AT_ALL"], "NOT_SET_AT_ALL"),
+        (["--to", "https://x.example", "--keys", "env:NOT_SET_AT_ALL"], "--keys"),
         (["--to", "a=https://x.example", "--to", "b=https://y.example", "--keys", "env:X"], "NAME=SOURCE"),
         (["--to", "https://x.example", "--limits", "calls=1"], "requests=500/min"),
         (["--to", "https://x.example", "--max-wait", "long"], "--max-wait"),

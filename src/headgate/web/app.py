@@ -162,7 +162,7 @@ class WebApp:
             said = await self._looking.ask(lambda: source.act(action), ACT_TIME)
         except ActionRefusedError as error:
             return refuse(409, str(error))
-        log.info("an operator: %s %r %s in run %r", action.kind, redact(action.target), action.value, run)
+        log.info("an operator: %s '%s' %s in run '%s'", action.kind, redact(action.target), action.value, run)
         return _json(encoded({"said": said}))
 
     async def _metrics(self, request: Request) -> Response:

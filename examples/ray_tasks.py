@@ -1,18 +1,20 @@
 """One quota over all actors of Ray: `API=http://127.0.0.1:8080/v1 python ray_tasks.py 200`
 
 The actors find each other through the store: "machine" for a cluster of one machine, "redis://..." for one of many.
-Waiting for a turn costs no processor, so the actors ask for none.
+Waiting for a turn costs no processor, so the actors ask for none. They wait out an outage too; what the gate refuses is
+asked again when it says, and an error of the API's is the task's failure, never its result.
 """
 
 import json
 import os
 import sys
+import time
 
 import httpx2
 import ray
 from ray.util import ActorPool
 
-from headgate import Passing
+from headgate import Passing, Refused
 from headgate.integrations.httpx2 import GatedTransport
 
 API, STORE = os.environ["API"], os.environ.get("STORE", "machine")
@@ -26,7 +28,14 @@ class Asker:
         self.client = httpx2.Client(transport=GatedTransport(passing=Passing(limits=limits, store=STORE)))
 
     def ask(self, question: str) -> tuple[int, int]:
-        return self.client.get(f"{API}/{question}").status_code, os.getpid()
+        while True:
+            try:
+                answer = self.client.get(f"{API}/{question}")
+                break
+            except Refused as refusal:  # nothing was sent; the gate says when it can be
+                time.sleep(max(1.0, refusal.retry_after or 0.0))
+        answer.raise_for_status()
+        return answer.status_code, os.getpid()
 
 
 if __name__ == "__main__":

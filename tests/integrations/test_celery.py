@@ -107,3 +107,15 @@ def test_long_pause_puts_tasks_off_and_holds_no_worker():
     early = [one - refused_at for one in at if 0.0 < one - refused_at < 4.9]
     assert all(one < 1.0 for one in early), early
     assert len(early) <= 2 * WORKERS, "under way, or let through before the word got round"
+
+
+def test_outage_loses_no_task_and_stores_no_error():
+    def answer(site, host, path, headers):
+        down = bool(site.log) and 1.0 < time.monotonic() - site.log[0].at < 6.0
+        return (503,) if down else (200,)
+
+    with Site(answer) as server, Celery(API=server.url()[:-1], LIMIT="20/s") as celery:
+        told = json.loads(celery.run("celery_tasks.py", "60"))
+        log = server.log
+    assert told == [200] * 60
+    assert Counter(one.path for one in log if one.status == 200) == {f"/question-{n}": 1 for n in range(60)}

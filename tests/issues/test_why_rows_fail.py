@@ -75,6 +75,15 @@ def test_a_day_that_is_spent(batch, server, headgate):
     assert end(said)["come_back_in"] > 20_000
 
 
+def test_a_store_that_cannot_be_reached_is_named_at_the_end(batch):
+    batch.write(3)
+    nowhere = "redis://127.0.0.1:1/0"
+    ended = end(batch.run("--json", "--store", nowhere))
+    assert (ended["exit_code"], ended["sharing"]["lost"]) == (0, True)
+    assert "127.0.0.1:1" in ended["sharing"]["where"]
+    assert "127.0.0.1:1" in batch.run("--store", nowhere, out=batch.folder / "other.jsonl").out
+
+
 def test_words_of_a_server_cannot_move_the_cursor_and_have_an_end(batch, server, headgate):
     server.plan = lambda _: (404, {"error": {"message": "\x1b[2Jgone\r" + "x" * 5000 + " sk-one-0123456789abcdef"}})
     batch.write(3)

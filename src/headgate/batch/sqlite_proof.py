@@ -37,6 +37,8 @@ from .sqlite_reading import read_counts, read_final, read_note, read_unfinished
 ROWS_AT_ONCE = 1000
 MOST_FINDINGS = 20
 """More are not told: by then it is clear."""
+MOST_DAMAGE = 3
+"""Places of a damaged file that are told."""
 MOST_UNKNOWN = 10_000
 """Unknown lines in a row after which no more of the output is looked at."""
 LONGEST_LINE = 1 << 28
@@ -169,7 +171,10 @@ class Prover:
             raise in_words(error, self._path) from None
 
     def check_itself(self) -> None:
-        """Whether the tables agree with each other."""
+        """Whether the file is whole, and its tables agree with each other."""
+        for (damage,) in self._ask(f"PRAGMA quick_check({MOST_DAMAGE})"):
+            if damage != "ok":
+                self.proof.found(Problem.LEDGER, f"the ledger's file is damaged ({quoted(damage)})")
         told, states = self.proof.counts, dict[RowState, int]()
         attempts = tokens = 0
         cost = 0.0

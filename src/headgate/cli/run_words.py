@@ -17,6 +17,7 @@ from headgate.core.words import printable, span
 from headgate.credentials import CredentialCoordinator
 
 from . import DONE, FAILED, STOPPED
+from .sharing import as_fields
 from .status import MOST_KINDS, failure_fields, in_words, most
 
 MOST_NAMED = 5
@@ -70,8 +71,11 @@ def ending_of(job: Job, again: str) -> Ending:
     else:
         code = DONE
         next_ = "All rows are done." + (f" headgate verify {name_of(job)} proves it." if kept else "")
-    fields = fields_of(job, code, next_) | {"failures": failure_fields(failures)}
+    sharing = job.runner.limiter.look_at_sharing()
+    fields = fields_of(job, code, next_) | {"failures": failure_fields(failures), "sharing": as_fields(sharing)}
     why = [in_words(one) for one in kinds[1:MOST_KINDS]]
+    if sharing is not None and sharing.is_lost:
+        why.append(f"{sharing.where} cannot be reached: nothing was shared through it; check --store")
     return Ending(code=code, about=about(report), next=next_, fields=fields, why=why)
 
 

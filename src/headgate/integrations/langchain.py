@@ -29,7 +29,7 @@ from ..clock import Clock
 from ..config import Limits, RateLimitConfig
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.checks import Cost
+from ..limiter.checks import Cost, WhenOpen, check_when_open
 from ..limiter.permit import Permit
 from .passing import LONGEST_WAIT
 
@@ -47,6 +47,8 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
 
     ``key`` names the line: models with the same one share a pace. ``limits``, ``config``, ``store`` are the limiter's;
     or give ``limiter``, one that others use too. A wait that would be longer than ``max_wait`` raises at once.
+    While the model only fails, calls wait for the next probe, within ``max_wait``; with ``when_open="refuse"`` they
+    raise at once.
     """
 
     run_inline = True
@@ -61,6 +63,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         limiter: AdaptiveRateLimiter | None = None,
         store: Store | str | None = None,
         max_wait: float | None = LONGEST_WAIT,
+        when_open: WhenOpen = "wait",
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -72,7 +75,8 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
             config = RateLimitConfig(limits=limits or {}) if config is None else config
             limiter = AdaptiveRateLimiter(config, clock=clock, rng=rng, store=store)
             limiter.warns_of_silence = False
-        self.key, self.limiter, self.max_wait = key, limiter, max_wait
+        check_when_open(when_open)
+        self.key, self.limiter, self.max_wait, self.when_open = key, limiter, max_wait, when_open
         self._counts_tokens = "tokens" in limiter.config.for_key(key).limits
         self._usual_tokens = float(USUAL_OUTPUT)
         self._lock = fork_safety.lock()
@@ -84,7 +88,9 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
     def acquire(self, *, blocking: bool = True) -> bool:
         """Wait for the turn; without ``blocking``, say whether it is now. Raises a ``Refused`` if it will not come."""
         if blocking:
-            permit: Permit | None = self.limiter.acquire(self.key, self._cost(), self.max_wait)
+            permit: Permit | None = self.limiter.acquire(
+                self.key, self._cost(), self.max_wait, when_open=self.when_open
+            )
         else:
             permit = self.limiter.try_acquire(self.key, self._cost())
         if permit is not None:
@@ -94,7 +100,8 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
     async def aacquire(self, *, blocking: bool = True) -> bool:
         if not blocking:
             return self.acquire(blocking=False)
-        self._begin(await self.limiter.acquire_async(self.key, self._cost(), self.max_wait), asyncio.current_task())
+        permit = await self.limiter.acquire_async(self.key, self._cost(), self.max_wait, when_open=self.when_open)
+        self._begin(permit, asyncio.current_task())
         return True
 
     # ------------------------------------------------------------------ what a model tells its callbacks

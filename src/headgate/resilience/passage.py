@@ -148,7 +148,12 @@ class Passage(Terms):
         if self.lease is not None:  # first: who is refused by the pace must find that another credential is asked for
             self.lease.report(signal=signal)
             self.lease = None
-        self.target.heard(signal.outcome)
+        target, outcome = self.target, signal.outcome
+        if outcome is Outcome.OK:
+            if target.failures_in_a_row or not target.has_answered:
+                target.answered()
+        elif outcome.counts_against_target:
+            target.failures_in_a_row += 1
         if permit is not None and limiter is not None:
             if circuit is not None:
                 latency = self.manager.clock.now() - self.sent_at if latency is None else latency

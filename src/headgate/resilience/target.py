@@ -20,7 +20,6 @@ import re
 
 from .. import fork_safety
 from ..core.budget import RetryBudget
-from ..core.decision import Outcome
 from ..limiter.checks import WhenOpen
 from ..wire.urls import host_key
 from .config import ProviderResilienceConfig, Settings, paced, resolve, unpaced, with_patience
@@ -88,16 +87,13 @@ class Target:
 
     def settings_for(self, config: ProviderResilienceConfig | None, when_open: WhenOpen = "refuse") -> Settings:
         """What holds for a call with this config; pace and circuit are shared and stay as the first call had them."""
-        settings = self._settings_of(config)
-        if when_open == "refuse":
-            return settings
-        known, patient = self._patient
-        if known is not settings:
-            patient = with_patience(self.name, settings, config)
-            self._patient = settings, patient
-        return patient
-
-    def _settings_of(self, config: ProviderResilienceConfig | None) -> Settings:
+        if when_open == "wait":
+            usual = self.settings_for(config)
+            made_of, patient = self._patient
+            if made_of is not usual:
+                patient = with_patience(self.name, usual, config)
+                self._patient = usual, patient
+            return patient
         if config is None:
             return self._unasked
         known, settings = self._latest
@@ -124,12 +120,9 @@ class Target:
         with self._lock:
             self._budget.called(now)
 
-    def heard(self, outcome: Outcome) -> None:
-        """A call has ended."""
-        if outcome is Outcome.OK:
-            self.failures_in_a_row, self.has_answered = 0, True
-        elif outcome.counts_against_target:
-            self.failures_in_a_row += 1
+    def answered(self) -> None:
+        """A call has succeeded."""
+        self.failures_in_a_row, self.has_answered = 0, True
 
     def may_retry(self, now: float) -> bool:
         """Take leave to retry a failure; ``retried`` must follow once."""

@@ -98,7 +98,8 @@ def test_tokens_are_settled_by_what_the_answers_took(lab):
 
 def test_host_that_only_fails_is_left_alone(lab):
     lab.home.answers = [500]
-    limiter = RateLimiter(config=RateLimitConfig(consecutive_fail_threshold=2), clock=lab.clock)
+    config = RateLimitConfig(consecutive_fail_threshold=2)
+    limiter = RateLimiter(config=config, when_open="refuse", clock=lab.clock)
     asked = model(lab, limiter)
     for _ in range(2):
         with pytest.raises(requests.HTTPError):
@@ -106,6 +107,18 @@ def test_host_that_only_fails_is_left_alone(lab):
     with pytest.raises(CircuitOpenError):
         asked.invoke("How high?")
     assert len(lab.sent) == 2
+
+
+def test_call_waits_for_the_probe_of_a_host_that_has_only_failed(lab):
+    lab.home.answers = [500, 500, 200]
+    limiter = RateLimiter(config=RateLimitConfig(consecutive_fail_threshold=2), clock=lab.clock)
+    asked = model(lab, limiter)
+    for _ in range(2):
+        with pytest.raises(requests.HTTPError):
+            asked.invoke("How high?")
+    asked.invoke("How high?")
+    assert len(lab.sent) == 3
+    assert lab.clock.now() >= 15.0
 
 
 def test_too_long_a_wait_is_refused_at_once(lab):

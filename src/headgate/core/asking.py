@@ -160,11 +160,14 @@ class Asking(Pace):
         paced_at = self.holds_at(ahead + min(requests_of(cost), self.burst), now)
         if self.comeback is not NO_COMEBACK and paced_at > self.comeback.ends_at:  # from there on at the full pace
             paced_at = self.comeback.ends_at + (paced_at - self.comeback.ends_at) * self.comeback.share(now)
+        known_until = UNKNOWN
         if paced_at > at:
+            if controller.is_guess and self.rate < self.policy.most:
+                known_until = max(at, now + (paced_at - now) * self.rate / self.policy.most)
             at, decides, quota = paced_at, "pace", None
         if at <= now + INSTANT:
             return None
-        return Wait(at, decides, quota)
+        return Wait(at, decides, quota, known_until)
 
     def has_room(self, calls: int) -> bool:
         """Whether one more may leave beside so many that are about to; probes of a half-open circuit leave alone."""

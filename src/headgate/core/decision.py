@@ -79,11 +79,22 @@ class Wait:
     """What decides: floor, hold, pace, depth, paused, circuit_open, probe_in_flight, or a limit's dimension."""
     quota: Quota | None = None
     """The known limit that decides, if it is one."""
+    known_until: float = UNKNOWN
+    """Before this instant the turn cannot come, by what is known alone, where that is sooner than ``until``."""
+
+    @property
+    def not_before(self) -> float:
+        """The earliest instant at which the turn can come, by what is known.
+
+        A wait for depth or a probe ends with an answer, a pause with an operator's word, and a pace that was only
+        guessed may grow at any moment: by these alone no caller is turned away.
+        """
+        return NEVER if self.code in ("depth", "paused", "probe_in_flight") else min(self.until, self.known_until)
 
     @property
     def is_forecast(self) -> bool:
-        """Whether ``until`` says when the turn comes; depth and a probe end with an answer, a pause with a word."""
-        return self.code not in ("depth", "paused", "probe_in_flight")
+        """Whether ``until`` says when the turn comes."""
+        return self.not_before == self.until
 
     @property
     def is_circuit(self) -> bool:

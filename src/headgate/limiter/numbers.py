@@ -41,6 +41,7 @@ SOON = 0.005
 
 class NumberedGate(LeasingGate):
     __slots__ = (
+        "_has_fallen",
         "_waits_since",
         "asked",
         "book",
@@ -58,6 +59,7 @@ class NumberedGate(LeasingGate):
         self.free = 0.0
         """Which part of the rate nobody asked for of late."""
         self.cap = NO_CAP
+        self._has_fallen = False
         self._waits_since = self.out_since = UNKNOWN
         """Since when somebody waits for the desk's answer, and a visit is on its way."""
         self.asked = False
@@ -75,6 +77,11 @@ class NumberedGate(LeasingGate):
     def refund(self, amounts: Cost, taken_at: float) -> None:
         """Tell the desk what comes back of known limits; below 0, what was used beyond what it gave."""
         raise NotImplementedError
+
+    @property
+    def _is_guess(self) -> bool:
+        """Whether the rate is only where learning began: as long as it has not fallen, no limit was met."""
+        return self.controller.learns and not self._has_fallen
 
     @property
     def gives_credit(self) -> bool:
@@ -114,7 +121,8 @@ class NumberedGate(LeasingGate):
         if self._ahead(now) > self._late:
             due_at = max(due_at, self.last_sent_at + self.members * wanted / self.rate)
         at, decides = (self.held_until, "floor") if self.held_until > max(now, due_at) else (due_at, "pace")
-        return None if at <= now + INSTANT else Wait(at, decides)
+        known_until = max(now, self.held_until) if decides == "pace" and self._is_guess else UNKNOWN
+        return None if at <= now + INSTANT else Wait(at, decides, known_until=known_until)
 
     def _not_held(self, cost: float | Mapping[str, float], ahead: float, now: float) -> Wait | Refuse | None:
         """What speaks against a call for which nothing is held: mostly that the desk has yet to be asked."""
@@ -133,7 +141,7 @@ class NumberedGate(LeasingGate):
         at = now + max(2 * self.trip, SOON) + missing * self.members / self.rate
         if not ahead:
             at = min(at, self._credit_at(cost, now))
-        return None if at <= now + INSTANT else Wait(at, "share")
+        return None if at <= now + INSTANT else Wait(at, "share", known_until=now if self._is_guess else UNKNOWN)
 
     def _decider(self, dimension: str, wait: float) -> Quota | None:
         """Which of a dimension's limits takes so long: none makes a call wait for longer than its window."""
@@ -236,6 +244,7 @@ class NumberedGate(LeasingGate):
 
     def take_numbers(self, reply: Reply, now: float) -> None:
         self.cap = reply.cap
+        self._has_fallen = self._has_fallen or reply.rate < self.rate
         if reply.granted or (self.line is None and not self.is_polled(now)):
             self._waits_since = UNKNOWN
         super().take_numbers(reply, now)

@@ -38,8 +38,8 @@ def objection(gates: list[KeyGate], cost: Cost, now: float, waiter: Waiter | Non
 
 
 def forecast(gates: list[KeyGate], cost: Cost, now: float) -> Decision:
-    """When the turn of somebody who lines up now would come."""
-    latest, decides = Wait(now, ""), gates[0]
+    """When the turn of a call that lines up now would come, by the gate where it is known to come last."""
+    latest, decides = None, gates[0]
     for gate in gates:
         line = gate.line
         if line is None:
@@ -50,9 +50,11 @@ def forecast(gates: list[KeyGate], cost: Cost, now: float) -> Decision:
             found = gate.objection(now, cost, line.requests, line.costs)
         if isinstance(found, Refuse):
             return gate, found
-        if found is not None and found.until > latest.until:
+        if found is not None and (
+            latest is None or (found.not_before, found.until) > (latest.not_before, latest.until)
+        ):
             latest, decides = found, gate
-    return decides, latest
+    return decides, latest or Wait(now, "")
 
 
 def cannot_wait(gate: KeyGate, line: Line, now: float) -> Iterator[tuple[Waiter, Refused]]:
@@ -63,7 +65,7 @@ def cannot_wait(gate: KeyGate, line: Line, now: float) -> Iterator[tuple[Waiter,
         wait = None if found is None else waiter.takes(found)
         if isinstance(wait, Refuse):
             yield waiter, refused_by(gate, wait, now)
-        elif wait is not None and wait.is_forecast and wait.until > waiter.give_up_at + INSTANT:
+        elif wait is not None and wait.not_before > waiter.give_up_at + INSTANT:
             yield waiter, too_long(gate, wait, now, "the wait has become too long")
         else:
             ahead.add(waiter)
@@ -75,7 +77,7 @@ def turned_away(gate: KeyGate, decision: Wait | Refuse, now: float, give_up_at: 
         return refused_by(gate, decision, now)
     if now > give_up_at:
         return WaitTooLongError(gate.key, "the deadline has passed already")
-    if decision.is_forecast and decision.until > give_up_at + INSTANT:
+    if decision.not_before > give_up_at + INSTANT:
         return too_long(gate, decision, now, "the wait would be too long")
     return None
 
@@ -84,8 +86,8 @@ def too_long(gate: KeyGate, wait: Wait, now: float, what: str) -> Refused:
     """A wait that cannot be kept within the time allowed; for an open circuit, in the words for that."""
     reason = gate.reason(wait, now)
     if wait.is_circuit:
-        return CircuitOpenError(gate.key, reason, wait.until - now)
-    return WaitTooLongError(gate.key, f"{what}: {reason}", wait.until - now)
+        return CircuitOpenError(gate.key, reason, wait.not_before - now)
+    return WaitTooLongError(gate.key, f"{what}: {reason}", wait.not_before - now)
 
 
 def refused_by(gate: KeyGate, refuse: Refuse, now: float) -> Refused:

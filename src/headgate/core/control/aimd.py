@@ -47,6 +47,10 @@ class Aimd(Controller):
         self.cut_seq = 0
         self.latency_target = policy.latency_target
 
+    @property
+    def is_guess(self) -> bool:
+        return self.cut_seq == 0
+
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
         policy, outcome, target = self.policy, signal.outcome, self.latency_target
         anchor = policy.latency_target

@@ -51,6 +51,10 @@ class Gradient(Controller):
         self.cut_seq = 0
         self.paced_at = NEVER
 
+    @property
+    def is_guess(self) -> bool:
+        return self.cut_seq == 0
+
     def on_wait(self, now: float) -> None:
         self.paced_at = now
 

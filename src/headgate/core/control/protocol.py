@@ -42,6 +42,11 @@ class Controller:
         """Whether ``rate`` is the server's own word: then it may be below the least that is learned."""
         return False
 
+    @property
+    def is_guess(self) -> bool:
+        """Whether ``rate`` is only a beginning, neither told nor measured: nothing is refused because of it."""
+        return False
+
     def on_send(self, ticket: Ticket, now: float) -> None:
         """A call leaves now. ``ticket.depth`` others are in flight."""
 

@@ -96,6 +96,11 @@ class Blocked(Teller):
     def steady(self) -> bool:
         return self.phase is Phase.CRUISE or self.phase is Phase.LOOK
 
+    @property
+    def measured(self) -> bool:
+        """Whether the pace follows a quota that was measured; a block interrupts that, and ends in it again."""
+        return (self.resume_as if self.phase is Phase.BLOCK else self.phase) in (Phase.CRUISE, Phase.LOOK)
+
     def hold(self, until: float, now: float) -> None:
         """Nothing starts before ``until``; the meter must know that it was our own doing."""
         self.meter.silence += max(0.0, until - max(now, self.floor_until))

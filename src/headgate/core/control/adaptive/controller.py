@@ -106,6 +106,11 @@ class Adaptive(Controller):
     def is_told(self) -> bool:
         return self.rooms is not None and self.rooms.law.steered
 
+    @property
+    def is_guess(self) -> bool:
+        rooms = self.rooms
+        return rooms is None or not (rooms.law.steered or rooms.seeker.measured)
+
     def on_send(self, ticket: Ticket, now: float) -> None:
         if self.looked_at <= now < self.look_at:
             return

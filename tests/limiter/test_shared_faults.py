@@ -1,7 +1,6 @@
 """A store that is down, slow, stalled, lossy or empty again: calls go on at a share, and all come back in step."""
 
 import asyncio
-import re
 
 import pytest
 
@@ -105,8 +104,8 @@ class TestDown:
         assert after.shared_by == 2
         assert "cannot be reached" not in after.reason
 
-    @pytest.mark.parametrize(("members", "says"), [(1, ""), (2, ", shared by 2 processes")])
-    def test_a_pace_says_with_whom_it_is_shared_if_there_is_anybody(self, shared, members, says):
+    @pytest.mark.parametrize("members", [1, 2])
+    def test_a_pace_says_with_whom_it_is_shared_if_there_is_anybody(self, shared, members):
         async def main(town):
             joined = [town.join() for _ in range(members)]
             for member in joined:
@@ -120,8 +119,7 @@ class TestDown:
 
         told = shared(main, fixed(40.0))
         assert told
-        form = rf"(paced at|waiting for a share of) 40 calls/s{says}(, [0-9.]+ m?s to go)?"
-        assert all(re.fullmatch(form, one) for one in told), told
+        assert all(("shared by 2 processes" in one) == (members > 1) for one in told), told
 
     @pytest.mark.parametrize("seed", range(3))
     def test_who_alone_was_cut_off_has_its_share_again_within_a_second(self, shared, most_over, seed):

@@ -40,7 +40,7 @@ end
 return words(cmsgpack.unpack(redis.call('HGET', KEYS[1], 'desk')))
 """
 SEAT = ("seen_at", "number", "granted_to", "granted", "first", "era", "probe", "flying", "gone", "asked_at", "span")
-SEAT += ("hungry_at",)
+SEAT += ("hungry_at", "solo")
 assert set(SEAT) == set(Seat.__slots__)
 SAME = ("skew", "at", "issued", "line", "era", "hold_until", "rate", "cap", "circuit_open", "open_until", "probes")
 SAME += ("leader", "fence", "has_learned", "saved_wall", "noted", "covers", "word")
@@ -154,6 +154,8 @@ class Crowd:
             asks=self.asks(),
             span=draw.choice([0.0, 0.0, 0.1, 9.0]),
             era=reply.era - (draw.random() < 0.2) if reply else 0,
+            solo=draw.random() < 0.1,
+            taken=draw.choice([0] * 9 + [1, 40]),
             back=draw.choice([0, 0, 0, 1, 5]),
             refund=self.refund(),
             refund_ago=draw.choice([0.0, 0.02, 0.9]),
@@ -258,7 +260,7 @@ def test_the_random_visits_reach_every_room_of_the_desk():
                 f"granted {bool(reply.granted)}",
             }
             reached |= {f"learned {bool(reply.learned)}", f"leads {bool(reply.fence)}", f"hold {reply.hold > 0}"}
-    assert reached >= {"", "turn", "depth", "circuit", "pace", "tokens", "requests", "ä"}
+    assert reached >= {"", "turn", "solo", "depth", "circuit", "pace", "tokens", "requests", "ä"}
     both = {
         f"{what} {is_so}"
         for what in ("probe", "notes", "granted", "learned", "leads", "hold")

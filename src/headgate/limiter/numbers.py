@@ -151,7 +151,7 @@ class NumberedGate(LeasingGate):
     def _credit_at(self, cost: float | Mapping[str, float], now: float) -> float:
         """When a call may leave although nothing is held for it.
 
-        Who has never had an answer does not know how many share the rate, and gets one.
+        A process that has never had an answer does not know how many share the rate, and gets one.
         """
         if self.visited_at == NEVER:
             free = 0.0 if self.lent else 1.0
@@ -159,7 +159,7 @@ class NumberedGate(LeasingGate):
             free = 1.0 if now >= self.out_since + max(PATIENCE, 2 * self.trip) else self.free
         if (
             not self.gives_credit
-            or self._short_of
+            or (self._short_of and (self._short_of != "solo" or now < self._short_until))
             or not free
             or self.breaker.state is not CircuitState.CLOSED
             or (self.cap != NO_CAP and self.cap <= len(self.flight) * self.members)

@@ -43,6 +43,8 @@ FREE_OVER = 0.25
 """Seconds over which it is averaged how much of the rate nobody asks for."""
 MOST_OWED = 0.5
 """Seconds of this member's share that it owes at most: what left on credit long ago must not silence it now."""
+ENOUGH_ANSWERS = 20
+"""From so many on, what a member has learned by itself counts for more than what a desk knows that it finds anew."""
 IDLE_EVERY = 1.0
 LEAVE_AFTER = 10.0
 """Seconds without a call after which a member leaves the desk; its next call brings it back."""
@@ -63,6 +65,7 @@ class VisitingGate(NumberedGate):
         "_refund",
         "_rest",
         "_shift",
+        "_taken",
         "_took_at",
         "_void_to_seq",
         "alone",
@@ -71,6 +74,7 @@ class VisitingGate(NumberedGate):
         "era",
         "learning",
         "sharing",
+        "solo",
         "visit_at",
     )
 
@@ -105,6 +109,10 @@ class VisitingGate(NumberedGate):
         """How far the line was, by the last reply, and when, in the desk's time."""
         self._shift = 0.0
         """The desk's time minus ours."""
+        self.solo = False
+        """Whether this member starts calls by itself, since nobody else is there."""
+        self._taken = 0
+        """Calls that started so since the last visit, beyond the numbers that were held."""
         super().__init__(key, limiter, policy, now)
 
     # ------------------------------------------------------------------ ending
@@ -156,9 +164,6 @@ class VisitingGate(NumberedGate):
         self.want(now)
 
     def _learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
-        if self.alone:
-            super()._learn(ticket, signal, latency, now, draw)
-            return
         outcome, book = signal.outcome, self.book
         self.answers += 1
         self._make_room(now)
@@ -207,6 +212,8 @@ class VisitingGate(NumberedGate):
             terms=self.terms,
             asks=() if leaves or self.limiter.is_paused else self.asks(now),
             span=2.0 * self.trip,
+            solo=not leaves and self.could_be_solo(now),
+            taken=max(0, self._taken),
             era=self.era,
             back=self._back,
             refund={dimension: amount for dimension, amount in self._refund.items() if amount},
@@ -221,12 +228,22 @@ class VisitingGate(NumberedGate):
         )
         self._back, self._rest, self._probe_over, self._is_urgent = 0, 0.0, False, False
         self._refund, self._apart, self._took_at = {}, {}, UNKNOWN
+        self._taken = min(0, self._taken)
         self.visit_at, self.awaits, self.out_since = UNKNOWN, visit.number, now
         return visit
+
+    def could_be_solo(self, now: float) -> bool:
+        """Whether calls would start without numbers if no other member were there."""
+        raise NotImplementedError
 
     def take(self, reply: Reply, sent_at: float, now: float, draw: float) -> None:
         """Go by what the desk says from now on."""
         self._settle_debt(reply)
+        self.hear(reply, sent_at, now, draw)
+        self.go_by(reply, now)
+
+    def hear(self, reply: Reply, sent_at: float, now: float, draw: float) -> None:
+        """Who is there, how far the desk is, and what there is to learn if this member leads."""
         self.asked, self.out_since = False, UNKNOWN
         self.visited_at = sent_at
         self.trip += 0.2 * (now - sent_at - self.trip) if self.trip else now - sent_at
@@ -234,6 +251,14 @@ class VisitingGate(NumberedGate):
         self.members = max(1, reply.members)
         if self.members >= self.crowd or now > self._crowd_at + LIVE:
             self.crowd, self._crowd_at = self.members, now
+        self.book.hear(reply.word)
+        before, self._shift = self._shift, reply.now - now
+        if self.solo and self.learning is not None:  # which learns in our own time
+            self.learning.base += self._shift - before
+        self._lead(reply, draw)
+
+    def go_by(self, reply: Reply, now: float) -> None:
+        """Start calls by the numbers that were granted, under the rate, the hold and the circuit of all."""
         if reply.era != self.era:
             self.era, self._back, self._void_to_seq = reply.era, 0, self.seq
             self.drop_numbers()
@@ -241,9 +266,6 @@ class VisitingGate(NumberedGate):
         self.take_numbers(reply, now)
         self.breaker.state = CircuitState.OPEN if reply.circuit_open else CircuitState.CLOSED
         self.breaker.opened_at = now + reply.open_for - self.breaker.policy.cool_off
-        self.book.hear(reply.word)
-        self._shift = reply.now - now
-        self._lead(reply, draw)
         self.follow(now)
         self.visit_at = self._next_visit(reply, now)
 
@@ -264,7 +286,10 @@ class VisitingGate(NumberedGate):
         if not reply.fence:
             self.learning = None
             return
-        if learning is None or learning.fence != reply.fence:
+        if learning is not None and learning.fence != reply.fence and self._goes_on(learning, reply):
+            learning.fence, learning.word = reply.fence, max(learning.word, reply.word)
+            learning.read = reply.covers
+        elif learning is None or learning.fence != reply.fence:
             since = min([reply.now, *(note.at for note in reply.notes)])
             learning = self.learning = Learning(self._policy_together, reply.fence, since, reply.word)
             if reply.learned:
@@ -276,7 +301,13 @@ class VisitingGate(NumberedGate):
 
     def ailment(self, now: float) -> tuple[int, float]:
         """What everybody saw, where this member leads; the others know only whether the circuit is open."""
-        return super().ailment(now) if self.learning is None else self.learning.gate.breaker.ailment(now + self._shift)
+        if self.learning is None:
+            return super().ailment(now)
+        return self.learning.gate.breaker.ailment(now + self._shift - self.learning.base)
+
+    def _goes_on(self, learning: Learning, reply: Reply) -> bool:
+        """Whether what was learned here counts for more than what the desk knows."""
+        return self.solo and (not reply.learned or learning.gate.answers >= ENOUGH_ANSWERS)
 
     def _learn_anew(self, before: Learning) -> None:
         """What was learned, or a strategy of the user's, is of no use: begin again, after what could not be read."""

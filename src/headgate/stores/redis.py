@@ -45,7 +45,7 @@ NEVER_EXPIRES = float(1 << 53)
 """For as long as the server's clock is not known."""
 DESKS = "headgate:1"
 """The number grows when desks are written in another way, so that old and new programs keep out of each other's way."""
-NUMBERS = struct.Struct("<19d")
+NUMBERS = struct.Struct("<20d")
 EXPIRED = struct.Struct("<d")
 """What a visit that has expired is answered with: the server's clock."""
 LOOKED_AT_ONCE = 100
@@ -229,7 +229,7 @@ def _reply(answer: list[bytes]) -> Reply:
     numbers, short_of, learned, *notes = answer
     (
         now, granted, first, line, rate, hold, era, wait,
-        circuit_open, open_for, probe, cap, left, word, members, fence, covers, learned_ago, _,
+        circuit_open, open_for, probe, cap, left, word, members, fence, covers, learned_ago, solo, _,
     ) = NUMBERS.unpack(numbers)  # fmt: skip
     return Reply(
         now=now,
@@ -248,6 +248,7 @@ def _reply(answer: list[bytes]) -> Reply:
         left=left,
         word=int(word),
         members=int(members),
+        solo=bool(solo),
         fence=int(fence),
         notes=tuple(_note(note) for note in notes),
         learned=learned.decode("utf-8", "surrogatepass"),

@@ -3,11 +3,12 @@
 The bucket refills at ``(amount - burst) / window``. The record of the last window is what makes the promise:
 whatever came back or was charged later, no window ever lets more than ``amount`` start. A call counts
 until a window after its start, which may be a while after it was taken for. The record has about ``SLICES`` entries:
-calls that are taken closer together than that count as if the last of them were all.
+calls that start in the same slice of the window count as if the last of them were all.
 """
 
 from __future__ import annotations
 
+from math import floor
 from typing import Any
 
 from ..bucket import LONG_WINDOW
@@ -40,7 +41,10 @@ class Allowance:
 
     def take(self, amount: float, now: float, starts_at: float) -> None:
         self.level -= amount
-        if self.spent and now < self.spent[-1][0] + self.window / SLICES:
+        slice_ = self.window / SLICES
+        if self.spent and (
+            starts_at <= self.spent[-1][1] or floor(starts_at / slice_) == floor(self.spent[-1][1] / slice_)
+        ):
             self.spent[-1][1] = max(starts_at, self.spent[-1][1])
             self.spent[-1][2] += amount
         else:

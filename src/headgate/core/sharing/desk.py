@@ -13,6 +13,9 @@ the rate changes every number that is out comes due sooner or later by itself.
 A hold starts an era: numbers of the era before are void, so nothing that was saved up starts when it ends. Where
 depth or a known limit is short, members are served in the order in which they became hungry.
 
+A member that is alone here may start calls by itself, as without a store, and says afterwards how many (``taken``).
+Another that comes waits until the first one has heard of it; then both go on by numbers.
+
 One member leads. It gets what all of them saw (notes), learns from it, and publishes rate, hold, cap and circuit. A
 leader that is not seen for ``LEADER_SILENT`` while others are at work is replaced by whoever comes next, which goes on
 from what was saved and the notes since. Its fence keeps the one before from publishing anything more.
@@ -117,9 +120,11 @@ class Desk:
         is_new = leads and (published is None or published.fence != self.fence)
         if leads and visit.terms != self.terms:
             self.agree(visit.terms)
+        solo = visit.solo and leads and self.members(now) == 1
         short, note, learned = NOTHING, None, ""
         if visit.number > seat.number:
             seat.number, seat.gone, seat.span = visit.number, visit.leaves, min(visit.span, LONGEST_SPAN)
+            seat.solo = visit.solo and (solo or seat.solo)  # until it has heard that it is not alone any more
             note = self._hear(visit, seat, now)
             if published is not None and published.fence == self.fence:
                 self._publish(published, now, wall)
@@ -143,6 +148,7 @@ class Desk:
             left=min((one.left(now) for one in self.allowances if one.is_long), default=1.0),
             word=self.word,
             members=self.members(now),
+            solo=solo,
             fence=self.fence if leads else 0,
             covers=self.covers,
             learned_ago=max(0.0, wall - self.saved_wall) if self.has_learned else 0.0,
@@ -240,6 +246,9 @@ class Desk:
 
     def _hear(self, visit: Visit, seat: Seat, now: float) -> Note | None:
         seat.flying = 0 if visit.leaves else visit.flying
+        if visit.taken > 0:
+            self.issued += visit.taken
+            self.line = max(self.line, self.issued - self.terms.burst)
         if visit.back > 0 and visit.era == self.era:
             self._pass_on(visit.back, seat)
         for allowance in self.allowances:

@@ -25,6 +25,8 @@ HUNGRY = 0.1
 """Whoever is short of something and does not come back within so many seconds loses its turn."""
 AGAIN = 0.01
 """Seconds after which to ask again for what only another member's visit can bring."""
+SOLO_HEARS = 0.1
+"""Seconds within which a member that starts calls by itself comes and hears that another is there; if it lives."""
 FURTHEST = 1.0
 """Seconds of the rate by which numbers may run ahead of the line, beyond two for each member."""
 MOST_AT_ONCE = 64
@@ -51,10 +53,13 @@ def grant(desk: Desk, visit: Visit, seat: Seat, now: float) -> Short:
         seat.hungry_at = 0.0
         return NOTHING
     seat.asked_at = now
-    asking, span = 0, desk.period
+    asking, span, solo = 0, desk.period, False
     for other in desk.seats.values():
+        solo = solo or (other.solo and other is not seat and now - other.seen_at <= SOLO_HEARS + other.span)
         if now - other.asked_at <= ASKING + other.span:
             asking, span = asking + 1, max(span, other.span)
+    if solo:  # it does not know yet that it is not alone
+        return Short(AGAIN, "solo")
     rate = desk.pace
     heavy = numbers_of(visit.asks[0][1])
     room = min(wanted, max(heavy, ceil(rate * span / asking)))

@@ -1,8 +1,11 @@
 """What the leader does: run the gate of a key over what all members saw, and say what follows from it.
 
-The gate is the very one that a process alone would have, in the desk's time. It lets nobody in here; it
-watches calls that were let in by their numbers, and answers that came back to whichever member. So what is learned
-together is learned by the same code, in the same order of events, as in a single process.
+The gate is the very one that a process without a store would have. It lets nobody in here; it watches calls that were
+let in by their numbers, and answers that came back to whichever member. So what is learned together is learned by the
+same code, in the same order of events, as in a single process.
+
+A member that is alone at its desk does not wait for a visit to learn: it tells of each call at once (``send``, ``end``)
+and its own gate goes by what follows (``SoloController``).
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
-from ..decision import LONGEST_WAIT, NEVER, CircuitState, Wait
+from ..control.protocol import Controller
+from ..decision import LONGEST_WAIT, NEVER, CircuitState, Refuse, Wait
 from ..gate import Gate
 from ..gate_policy import GatePolicy
 from ..signal import Signal
@@ -48,11 +52,22 @@ class Sent(Ticket):
 class Watched(Gate):
     """A gate that others pass: it numbers their calls as they become known, and objects to none."""
 
-    __slots__ = ("skipped",)
+    __slots__ = ("loaded_seq", "skipped")
 
     def __init__(self, policy: GatePolicy) -> None:
         super().__init__(policy)
         self.skipped = 0.0
+        self.loaded_seq = -1
+        """The last call that the state knew of from which this gate goes on."""
+
+    def load_state(self, state: tuple[Any, ...], now: float) -> None:
+        super().load_state(state, now)
+        self.loaded_seq = self.seq
+
+    def note_wait(self, objection: Wait | Refuse, now: float) -> None:
+        """Not before the first call since: its controller would take the time in between for time spent waiting."""
+        if self.seq > self.loaded_seq:
+            super().note_wait(objection, now)
 
     def admit(self, now: float, cost: float | Mapping[str, float] = 1, asked_at: float | None = None) -> Sent:
         breaker = self.breaker
@@ -65,7 +80,6 @@ class Watched(Gate):
         self.flight.out[self.seq] = now
         if not left_before:  # else it left before the circuit opened, and is no probe
             breaker.admit(self.seq, now)
-        self.follow(now)
         return ticket
 
     def report(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> bool:
@@ -76,6 +90,12 @@ class Watched(Gate):
         self._learn(ticket, signal, latency, now, draw)
         return True
 
+    def follow(self, now: float) -> None:
+        """Not with each call: nobody asks it but for what is published."""
+
+    def bring_up_to(self, now: float) -> None:
+        super().follow(now)
+
     def let_pass(self, slots: float, now: float) -> None:
         self.skipped = max(self.skipped, slots)
 
@@ -85,10 +105,13 @@ class Learning:
 
     def __init__(self, policy: GatePolicy, fence: int, now: float, word: int) -> None:
         self.gate = Watched(policy)
+        self.base = 0.0
+        """The desk's time minus the gate's: what was learned stays in the time of the member that learned it."""
         self.fence = fence
         self.read = 0
         """The number of the newest note that was read."""
         self.at = now
+        """How far its gate has come, in the gate's time."""
         self._out: OrderedDict[tuple[str, int], Sent] = OrderedDict()
         self._saved_at = now
         self._told: tuple[Any, ...] = ()
@@ -105,18 +128,19 @@ class Learning:
     def go_on(self, learned: str, covers: int) -> None:
         """Go on from what a leader before saved."""
         self.read = max(self.read, covers)
+        since = self.at
         try:
             text, checksum = learned[CHECKSUM_DIGITS:], learned[:CHECKSUM_DIGITS]
             if checksum != _checksum(text):
                 raise ValueError("this is not what was saved")
-            state, cuts, at, (member, visit) = _tuples(json.loads(text, parse_constant=_instant))
-            self.at = max(self.at, at)
+            state, cuts, at, (member, visit), base = _tuples(json.loads(text, parse_constant=_instant))
+            self.at, self.base = max(self.at - base, at), base
             self.gate.load_state(state, self.at)
             self._check_rate()
             self._cuts = [(int(word), int(seq)) for word, seq in cuts]
             self._before = str(member), int(visit)
         except Exception:  # of another version or another strategy, or no such text at all: learn anew
-            self.gate = Watched(self.gate.policy)
+            self.gate, self.at, self.base = Watched(self.gate.policy), since, 0.0
 
     def take(self, notes: Iterable[Note], now: float, draw: float) -> None:
         """Learn from what the others saw."""
@@ -127,7 +151,7 @@ class Learning:
         for note in notes:
             if note.member == self._before[0] and visit_of(note.text) <= self._before[1]:
                 continue
-            more, waited, plainly = read(note.text, note.member, note.at)
+            more, waited, plainly = read(note.text, note.member, note.at - self.base)
             before = latest.get(note.member, NEVER)
             for one in more:
                 one.at = max(one.at, before)
@@ -135,11 +159,51 @@ class Learning:
             seen += more
             waited_at, oks = max(waited_at, waited), oks + plainly
             self.read = max(self.read, note.number)
-        self._learn(seen, waited_at, oks, now, draw)
+        self._learn(seen, waited_at, oks, now - self.base, draw)
 
     def take_own(self, book: Notebook, member: str, shift: float, now: float, draw: float) -> None:
         """Learn from what the leader saw itself; ``shift`` turns its time into the desk's."""
-        self._learn(book.seen(member, shift), book.waited_at + shift, book.oks, now, draw)
+        shift -= self.base
+        self._learn(book.seen(member, shift), book.waited_at + shift, book.oks, now - self.base, draw)
+
+    def send(self, member: str, number: int, at: float) -> None:
+        """A call leaves, of a member that knows of every cut; ``at`` is in the gate's time."""
+        gate = self.gate
+        at = self.at = max(self.at, at)
+        if gate.breaker.state is CircuitState.CLOSED:  # the short way of ``Watched.admit``
+            gate.seq = seq = gate.seq + 1
+            gate.last_sent_at = at
+            ticket = Sent(gate, seq, at, len(gate.flight))
+            gate.controller.on_send(ticket, at)
+            gate.flight.out[seq] = at
+        else:
+            ticket = gate.admit(at)
+        ticket.known_as = ticket.seq
+        self._out[member, number] = ticket
+        if len(self._out) > MOST_OUT:
+            gate.release(self._out.popitem(last=False)[1])
+        if gate.seq >= gate.check_at:
+            gate.look_after(at)
+
+    def end(self, member: str, number: int, at: float, latency: float, signal: Signal, draw: float) -> float:
+        """An answer to such a member came; returns how many slots to let pass."""
+        gate = self.gate
+        at = self.at = max(self.at, at)
+        sent = self._out.pop((member, number), None)
+        if sent is None:
+            gate.teach(signal, latency, at, draw)
+        else:
+            gate.report(sent, signal, latency, at, draw)
+        if not gate.skipped:
+            return 0.0
+        skipped, gate.skipped = gate.skipped, 0.0
+        return skipped
+
+    def end_silently(self, member: str, number: int, how: str) -> None:
+        """A call of such a member ended without an answer."""
+        sent = self._out.pop((member, number), None)
+        if sent is not None:
+            (self.gate.abandon if how == ABANDONED else self.gate.release)(sent)
 
     def _learn(self, seen: list[Seen], waited_at: float, oks: int, now: float, draw: float) -> None:
         """... in the order in which it happened."""
@@ -156,7 +220,7 @@ class Learning:
             gate.note_wait(Wait(now, "pace"), self.at)
         if gate.seq >= gate.check_at:
             gate.look_after(self.at)
-        gate.follow(self.at)
+        gate.bring_up_to(self.at)
         self.has_news = self._differs()
 
     def _see(self, one: Seen, draw: float) -> None:
@@ -174,6 +238,7 @@ class Learning:
                 gate.teach(one.signal, one.latency, self.at, draw)
             else:
                 gate.report(found, one.signal, one.latency, self.at, draw)
+            gate.bring_up_to(self.at)
             if not self._cut_seq and self._is_cut():
                 self._cut_seq = gate.seq
         elif found is not None:
@@ -196,8 +261,8 @@ class Learning:
     def publication(self, now: float, member: str = "", visit: int = 0) -> Publication:
         """What everybody should go by from now on, told by this member in its visit of this number."""
         gate = self.gate
-        now = max(now, self.at)
-        gate.follow(now)
+        now = max(now - self.base, self.at)
+        gate.bring_up_to(now)
         self._check_rate()
         learned = ""
         if now >= self._saved_at + SAVE_EVERY:
@@ -237,7 +302,8 @@ class Learning:
         state = self.gate.to_state()
         if state is None:
             return ""
-        text = json.dumps(_lists((state, self._cuts, self.at, (member, visit))), separators=(",", ":"))
+        told = state, self._cuts, self.at, (member, visit), self.base
+        text = json.dumps(_lists(told), separators=(",", ":"))
         return _checksum(text) + text
 
     def _summary(self) -> tuple[Any, ...]:
@@ -249,6 +315,47 @@ class Learning:
             return True
         now = self._summary()
         return now[:-1] != self._told[:-1] or abs(now[-1] - self._told[-1]) > WORTH_TELLING * self._told[-1]
+
+
+class SoloController(Controller):
+    """For the gate of a member that is alone at its desk: what its learning concludes, in the member's own time."""
+
+    __slots__ = ("_concludes", "ahead", "cap", "hold_until", "learning", "learns", "member", "rate", "watches_sends")
+
+    def __init__(self, learning: Learning, member: str, ahead: float) -> None:
+        self.learning, self.member = learning, member
+        self.ahead = ahead
+        """The learning gate's time minus the member's."""
+        concludes = self._concludes = learning.gate.controller
+        self.learns = concludes.learns  # type: ignore[misc]
+        self.watches_sends = concludes.watches_sends or concludes.learns  # type: ignore[misc]
+        self.conclude()
+
+    def conclude(self) -> None:
+        """Take over what the learning says now."""
+        concludes = self._concludes
+        self.rate, self.cap, self.hold_until = concludes.rate, concludes.cap, concludes.hold_until - self.ahead
+
+    @property
+    def is_told(self) -> bool:
+        return self._concludes.is_told
+
+    def on_send(self, ticket: Ticket, now: float) -> None:
+        self.learning.send(self.member, ticket.seq, now + self.ahead)
+        self.conclude()
+
+    def on_wait(self, now: float) -> None:
+        self.learning.gate.note_wait(Wait(now, "pace"), now + self.ahead)
+
+    def succeeded(self, latency: float, now: float) -> None:
+        """A call went well, from which this strategy learns nothing; its circuit must know."""
+        gate = self.learning.gate
+        gate.answers += 1
+        gate.latency.add(latency)
+        gate.breaker.went_well(1, now + self.ahead)
+
+    def why(self) -> str:
+        return self._concludes.why()
 
 
 def _as_of(signal: Signal, age: float) -> Signal:

@@ -29,6 +29,7 @@ class Seat:
         "number",
         "probe",
         "seen_at",
+        "solo",
         "span",
     )
 
@@ -45,6 +46,7 @@ class Seat:
         self.gone = False
         self.asked_at = -ASKING
         self.span = 0.0
+        self.solo = False
         self.hungry_at = 0.0
         """Since when it is short of something; 0 if it is not."""
 

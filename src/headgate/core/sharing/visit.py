@@ -81,6 +81,10 @@ class Visit:
     """For how many seconds a lease should last, if longer than usual: who is far away comes seldom."""
     era: int = 0
     """Of the permits that are held or come back."""
+    solo: bool = False
+    """It starts calls without numbers, or will if the reply allows it: as long as no other member is here."""
+    taken: int = 0
+    """Calls that have started so since the last visit."""
     back: int = 0
     """Permits that will not be used after all."""
     refund: Mapping[str, float] = field(default_factory=dict)
@@ -127,7 +131,7 @@ class Reply:
     wait: float = 0.0
     """Seconds after which to ask again for what was not granted."""
     short_of: str = ""
-    """Why it was not: depth, circuit, pace or the name of a known limit."""
+    """Why it was not: depth, circuit, pace, turn, solo or the name of a known limit."""
     circuit_open: bool = False
     open_for: float = 0.0
     probe: bool = False
@@ -139,6 +143,8 @@ class Reply:
     """Which of the leader's conclusions this is."""
     members: int = 1
     """Who is there, this one included."""
+    solo: bool = False
+    """It may start calls without numbers until its next visit: whoever comes meanwhile waits for that."""
     fence: int = 0
     """Above 0: this member leads, under this number."""
     notes: tuple[Note, ...] = ()

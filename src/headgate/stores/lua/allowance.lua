@@ -38,8 +38,8 @@ end
 local function take(limit, amount, now, starts_at)
   limit[LEVEL] = limit[LEVEL] - amount
   local spent = limit[SPENT]
-  local last = spent[#spent]
-  if last and now < last[BEGAN] + limit[WINDOW] / SLICES then
+  local last, slice = spent[#spent], limit[WINDOW] / SLICES
+  if last and (starts_at <= last[LAST] or math.floor(starts_at / slice) == math.floor(last[LAST] / slice)) then
     last[LAST] = math.max(starts_at, last[LAST])
     last[SUM] = last[SUM] + amount
   else

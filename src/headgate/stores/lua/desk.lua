@@ -104,7 +104,7 @@ local function seat_of(member, now)
   if count >= MOST_MEMBERS then
     desk.seats[oldest] = nil
   end
-  seat = {now, 0, 0, 0, 0, 0, false, 0, false, -ASKING, 0, 0}
+  seat = {now, 0, 0, 0, 0, 0, false, 0, false, -ASKING, 0, 0, false}
   desk.seats[member] = seat
   return seat
 end
@@ -189,6 +189,10 @@ end
 -- Gives the note as it is kept: its number, when it came, how long the member's name is, that name, and the text.
 local function hear(seat, now)
   seat[FLYING] = visit.leaves and 0 or visit.flying
+  if visit.taken > 0 then
+    desk.issued = desk.issued + visit.taken
+    desk.line = math.max(desk.line, desk.issued - desk.burst)
+  end
   if visit.back > 0 and visit.era == desk.era then
     pass_on(visit.back, seat)
   end

@@ -73,7 +73,7 @@ local function fit(seat, room, now)
 end
 
 local function grant(seat, now)
-  local wanted, asking, span = 0, 0, PERIOD
+  local wanted, asking, span, solo = 0, 0, PERIOD, false
   for _, ask in ipairs(visit.asks) do
     wanted = wanted + ask[1] * numbers_of(ask[2])
   end
@@ -86,9 +86,13 @@ local function grant(seat, now)
   end
   seat[ASKED] = now
   for _, other in pairs(desk.seats) do
+    solo = solo or (other[SOLO] and other ~= seat and now - other[SEEN] <= SOLO_HEARS + other[SPAN])
     if now - other[ASKED] <= ASKING + other[SPAN] then
       asking, span = asking + 1, math.max(span, other[SPAN])
     end
+  end
+  if solo then
+    return AGAIN, 'solo'
   end
   local heavy = numbers_of(visit.asks[1][2])
   local room = math.min(wanted, math.max(heavy, math.ceil(pace() * span / asking)))

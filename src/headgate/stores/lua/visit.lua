@@ -32,9 +32,11 @@ local is_new = is_leader and (not published or published.fence ~= desk.fence)
 if is_leader and terms_text ~= desk.terms_text then
   agree()
 end
+local solo = visit.solo and is_leader and members_at(now) == 1
 local wait, of, kept, saved = 0, '', nil, ''
 if visit.number > seat[NUMBER] then
   seat[NUMBER], seat[GONE], seat[SPAN] = visit.number, visit.leaves, math.min(visit.span, LONGEST_SPAN)
+  seat[SOLO] = visit.solo and (solo or seat[SOLO])
   kept = hear(seat, now)
   if published and published.fence == desk.fence then
     publish(now)
@@ -52,11 +54,11 @@ end
 local is_granted = visit.number == seat[GRANTED_TO] and seat[ERA] == desk.era
 local reply = {
   struct.pack(
-    '<ddddddddddddddddddd', now, is_granted and seat[GRANTED] or 0, seat[FIRST], desk.line, pace(),
+    '<dddddddddddddddddddd', now, is_granted and seat[GRANTED] or 0, seat[FIRST], desk.line, pace(),
     math.max(0, desk.hold_until - now), desk.era, wait, desk.circuit_open and 1 or 0,
     math.max(0, desk.open_until - now), seat[PROBE] and is_granted and 1 or 0, desk.cap, left, desk.word,
     members_at(now), is_leader and desk.fence or 0, desk.covers,
-    desk.has_learned and math.max(0, wall - desk.saved_wall) or 0, clock
+    desk.has_learned and math.max(0, wall - desk.saved_wall) or 0, solo and 1 or 0, clock
   ),
   of,
   '',

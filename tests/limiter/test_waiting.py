@@ -235,7 +235,7 @@ def test_no_more_than_promised_in_the_air_and_an_answer_lets_the_next_in() -> No
 
         callers = [asyncio.create_task(caller()) for _ in range(10)]
         await asyncio.sleep(0.5)
-        assert "as many as the server takes at once" in limiter.snapshot().keys[0].reason
+        assert limiter.snapshot().keys[0].waits_for == "depth"
         await asyncio.gather(*callers)
         assert (most, clock.now()) == (2, 5.0)
         with pytest.raises(WaitTooLongError):

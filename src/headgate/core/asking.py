@@ -30,6 +30,8 @@ CHECK_EVERY = 8192
 """After so many calls whoever owns the gate should ``look_after`` it."""
 Look = tuple[float, CircuitState, float]
 """The pace as it was learned, the circuit, and until when the gate is shut."""
+MOSTLY = 0.5
+"""The share of a wait from which on a pause is what it is for."""
 NO_COMEBACK = Comeback()
 _blank = object.__new__
 
@@ -268,24 +270,34 @@ class Asking(Pace):
             return f"{objection.reason}, {span(objection.retry_at - now)} to go"
         return self.reason(objection, now)
 
+    def cause(self, objection: Wait | Refuse, now: float) -> str:
+        """The code of what a call waits for: behind a pause the pace comes too, but it is the pause that takes long."""
+        if not isinstance(objection, Wait) or objection.code not in ("pace", "share"):
+            return objection.code
+        opens_at = self.opens_at
+        if opens_at - now <= MOSTLY * (objection.until - now):
+            return objection.code
+        return "floor" if self.cooldown is not None and self.cooldown.until >= opens_at else "hold"
+
     def reason(self, objection: Wait | Refuse, now: float) -> str:
         """What this gate objects, in one sentence. To be asked right after the objection, while it still holds."""
         if isinstance(objection, Refuse):
             return objection.reason
-        decides, left = objection.code, f"{span(objection.until - now)} to go"
+        decides, left = self.cause(objection, now), f"{span(objection.until - now)} to go"
         if decides == "circuit_open":
             return f"circuit open after too many failures, {left}"
         if decides == "probe_in_flight":
             return "circuit half open; waiting for the probe's answer"
         if decides == "depth":
-            return f"{len(self.flight)} calls in flight, as many as the server takes at once"
+            return f"{len(self.flight)} calls in flight, {self.controller.why_cap()}"
         if decides == "floor":
             return f"told to wait by the server, {left}"
         if decides == "hold":
             return f"refused a moment ago, {self.controller.why()}, {left}"
         if decides == "pace":
             gently = " on the way back from a pause" if self.comeback is not NO_COMEBACK else ""
-            return f"paced at {brief(self.rate)} calls/s{gently}, {self.controller.why()}, {left}"
+            rate = self.learned_rate * self.comeback.share(now) if self.controller.is_told else self.rate
+            return f"paced at {brief(rate)} calls/s{gently}, {self.controller.why()}, {left}"
         return f"held under the known limit of {objection.quota or decides}, {left}"
 
     @property
@@ -301,7 +313,7 @@ class Asking(Pace):
     def look(self) -> Look:
         """What can change with an answer, without a step aside: every call is looked at where somebody listens."""
         controller, policy, cooldown = self.controller, self.policy, self.cooldown
-        rate, opens_at = controller.rate, controller.hold_until
+        rate, opens_at = controller.learned, controller.hold_until
         if rate < policy.least:
             rate = policy.least
         elif rate > policy.most:

@@ -257,11 +257,16 @@ class NumberedGate(LeasingGate):
             return ""  # a visit away
         return super().why(now)
 
+    def cause(self, objection: Wait | Refuse, now: float) -> str:
+        code = super().cause(objection, now)
+        return "floor" if code == "hold" else code  # whoever leads knows which it is
+
     def reason(self, objection: Wait | Refuse, now: float) -> str:
-        if isinstance(objection, Wait) and objection.code == "share":
-            return f"waiting for a share of {brief(self.rate)} calls/s{self._together()}"
-        if isinstance(objection, Wait) and objection.code == "pace":
-            return f"paced at {brief(self.rate)} calls/s{self._together()}"
+        code = self.cause(objection, now)
+        if code == "share":
+            return f"waiting for a share of {brief(self.learned_rate)} calls/s{self._together()}"
+        if code == "pace":
+            return f"paced at {brief(self.learned_rate)} calls/s{self._together()}"
         return super().reason(objection, now)
 
     def _together(self) -> str:

@@ -152,14 +152,17 @@ class SharedGate(VisitingGate):
         why = KeyGate.reason(self, objection, now)
         return f"{why}; alone, because {self.sharing.store.where} cannot be reached" if self.alone else why
 
+    def cause(self, objection: Wait | Refuse, now: float) -> str:
+        return (NumberedGate if self.by_numbers else Gate).cause(self, objection, now)
+
     def level(self, now: float) -> float:
         return (NumberedGate if self.by_numbers else Gate).level(self, now)
 
     def look(self) -> Look:
-        if self.solo:
-            return Gate.look(self)
-        opens_at = self.held_until if self.by_numbers else Gate.look(self)[2]
-        return self.rate, self.breaker.state, opens_at
+        if self.by_numbers:
+            return super().look()
+        seen = Gate.look(self)
+        return seen if self.solo else (self.rate, *seen[1:])
 
     @property
     def paused_until(self) -> float:

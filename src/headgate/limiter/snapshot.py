@@ -35,6 +35,9 @@ class KeySnapshot:
     """Members that share its quota, this one included, as far as is known; 0 where it is not shared."""
     reason: str
     """Why a call would wait now, in one sentence; empty if it would not."""
+    waits_for: str = ""
+    """... in a word: circuit_open, probe_in_flight, floor, hold, depth, pace, share, paused,
+    ceiling, or a known limit's dimension."""
     sent: int = 0
     """Calls let through so far."""
     answers: int = 0
@@ -91,6 +94,7 @@ class LimiterSnapshot:
 def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
     """``held``: why nothing starts whatever the key."""
     failures, error_rate = gate.ailment(now)
+    code, words = why(gate, now)
     return KeySnapshot(
         key=gate.key,
         rate=gate.learned_rate,
@@ -104,7 +108,8 @@ def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
         waiters=0 if gate.line is None else len(gate.line),
         in_flight=len(gate.flight),
         shared_by=gate.members,
-        reason=held or why(gate, now),
+        reason=held or words,
+        waits_for="paused" if held else code,
         sent=gate.seq,
         answers=gate.answers,
         refused=gate.refused,
@@ -117,10 +122,13 @@ def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
     )
 
 
-def why(gate: KeyGate, now: float) -> str:
-    """Why a call would wait: for the gate, or for those in line whose turn has come and who are about to take it."""
+def why(gate: KeyGate, now: float) -> tuple[str, str]:
+    """Why a call would wait, as a code and in a sentence: for the gate, or for those whose turn has come just now."""
     words, line = gate.why(now), gate.line
-    head = None if words or line is None else line.head()
+    if words and (objection := gate.objection(now)) is not None:
+        return gate.cause(objection, now), words
+    head = None if line is None else line.head()
     if head is None or line is None or len(head.gates) > 1:  # of several keys it may be another one's turn
-        return words
-    return gate.reason(Wait(now, line.forecast.code or "pace"), now)
+        return "", ""
+    turn = Wait(now, line.forecast.code or "pace")
+    return turn.code, gate.reason(turn, now)

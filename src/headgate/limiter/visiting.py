@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
+from ..core.asking import Look
 from ..core.costs import costs_of, requests_of
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
 from ..core.gate import Gate
@@ -298,6 +299,12 @@ class VisitingGate(NumberedGate):
             learning.take(reply.notes, reply.now, draw)
         except Exception:
             self._learn_anew(learning)
+
+    def look(self) -> Look:
+        """The pace that is handed out follows a window step by step; what it says is known where this member leads."""
+        rate, state, opens_at = super().look()
+        leads = None if self.learning is None else self.learning.gate
+        return (leads.learned_rate if leads is not None and leads.controller.is_told else rate), state, opens_at
 
     def ailment(self, now: float) -> tuple[int, float]:
         """What everybody saw, where this member leads; the others know only whether the circuit is open."""

@@ -73,6 +73,7 @@ class KeysSeen:
             known_limits=seen.known_limits,
             shared_by=seen.shared_by,
             reason=shortened(seen.reason),
+            waits_for=seen.waits_for,
         )
 
     def _said(self, key: str, told: Sequence[Limit]) -> float | None:

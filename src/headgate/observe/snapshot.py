@@ -71,6 +71,8 @@ class KeyLine:
     """Processes that share this quota; 0 if it is not shared."""
     reason: str = ""
     """Why a call would wait now, in one sentence; empty if it would not."""
+    waits_for: str = ""
+    """... in a word: paused, floor, hold, depth, pace, ... as the limiter's snapshot has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

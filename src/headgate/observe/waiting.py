@@ -22,7 +22,7 @@ _ORDINARY = (
     *_PACED,
     ": held under the known limit",
     " workers are busy",
-    " in flight, as many",
+    " calls in flight, ",
     " answers awaited",
 )
 """How it goes while all is well: rows wait because everything is in use."""

@@ -47,6 +47,11 @@ class Controller:
         """Whether ``rate`` is only a beginning, neither told nor measured: nothing is refused because of it."""
         return False
 
+    @property
+    def learned(self) -> float:
+        """Calls a second that the server takes, as far as is known. ``rate`` may go above and below it on the way."""
+        return self.rate
+
     def on_send(self, ticket: Ticket, now: float) -> None:
         """A call leaves now. ``ticket.depth`` others are in flight."""
 
@@ -64,6 +69,10 @@ class Controller:
     def why(self) -> str:
         """What the controller is doing, to follow "paced at 12.0 calls/s, "."""
         return "by a strategy of your own"
+
+    def why_cap(self) -> str:
+        """Why no more than ``cap`` calls are in flight, to follow "12 calls in flight, "."""
+        return "as many as the strategy allows at once"
 
     def listen(self, telling: Callable[[float, str, str], None]) -> None:
         """Call ``telling(now, kind, sentence)`` at each turning point from now on; strategies without a story do not.

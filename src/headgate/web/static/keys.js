@@ -27,6 +27,7 @@ const valueOf = (column) => column.value ?? ((line) => line[column.name]);
 /** What a key is doing: a word, its tone, and a place in the order of trouble. */
 export function stateOf(line, passed = 0) {
   if (line.away) return { word: line.away, tone: line.away === "retired" ? "bad" : "warn", order: 3 };
+  if (line.waits_for === "paused") return { word: "paused", tone: "warn", order: 3 };
   if (line.circuit === "open") return { word: "circuit open", tone: "bad", order: 5 };
   if (line.circuit === "half_open") return { word: "probing", tone: "warn", order: 4 };
   if (line.not_before > 0.05) return { word: `held ${countdown(line.not_before - passed)}`, tone: "warn", order: 3 };

@@ -111,6 +111,13 @@ class Adaptive(Controller):
         rooms = self.rooms
         return rooms is None or not (rooms.law.steered or rooms.seeker.measured)
 
+    @property
+    def learned(self) -> float:
+        """Where the headers are followed, what they say: the pace itself is spread over what is left of a window."""
+        if self.rooms is None or not self.rooms.law.steered:
+            return self.rate
+        return min(self.rooms.law.told_rate, self.policy.most)
+
     def on_send(self, ticket: Ticket, now: float) -> None:
         if self.looked_at <= now < self.look_at:
             return
@@ -152,6 +159,9 @@ class Adaptive(Controller):
 
     def why(self) -> str:
         return "looking for the limit" if self.rooms is None else self.rooms.why()
+
+    def why_cap(self) -> str:
+        return super().why_cap() if self.rooms is None else self.rooms.why_cap()
 
     def rest(self) -> None:
         if self.rooms is not None:

@@ -179,6 +179,11 @@ class HeaderLaw(Room):
         """Whether what was heard is of use: a bucket of a few calls, in whole numbers, is too coarse."""
         return self.seq > 0 and (self.counts_down > (0.3 if self.steered else 0.6) or self.limit >= SMALLEST_LIMIT)
 
+    @property
+    def told_rate(self) -> float:
+        """Calls a second that the headers speak of."""
+        return self._at_least(self.limit / self.window)
+
     def steers(self, depth: int, now: float) -> bool:
         """Whether there is a header to go by: one that is fresh, or whose calls are still out."""
         return self.leads and now - self.heard_at <= max(2.0, 2.0 * self.window) * (2.0 if depth else 1.0)

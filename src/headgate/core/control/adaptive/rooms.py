@@ -166,6 +166,11 @@ class Rooms(Room):
             self.seeker.go_on_from(self.seeker.books.lately(self.seeker.pace, now), latest)
         self._tell(now, f"{why}; going on at {brief(self.seeker.pace)}/s")
 
+    def why_cap(self) -> str:
+        if self.concurrency.on and self.concurrency.cap <= self.delay.cap:
+            return "more at once have been refused"
+        return "more at once have only made answers slower"
+
     def why(self) -> str:
         if self.blocked:
             return "waiting for a window to reopen" if self.seeker.curve.window else "waiting until a probe is let in"

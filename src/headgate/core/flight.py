@@ -7,6 +7,8 @@ calls are kept in two lots, and while nothing at all ends, the older lot makes r
 
 from __future__ import annotations
 
+from itertools import chain, takewhile
+
 LOST_AFTER = 900.0
 """A permit that has not ended after so many seconds no longer counts as a call in flight."""
 MOST_OUT = 1_000_000
@@ -37,6 +39,10 @@ class Flight:
     def oldest(self) -> tuple[int, float] | None:
         """The call that has been out for longest, and since when."""
         return next(iter((self.longer or self.out).items()), None)
+
+    def out_since(self, instant: float) -> int:
+        """How many are still out that were sent at that instant or before."""
+        return sum(1 for _ in takewhile(lambda at: at <= instant, chain(self.longer.values(), self.out.values())))
 
     def forget_lost(self, now: float) -> None:
         """Give up those that have been out for too long."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .serving import Serving
 
 PAUSED = "paused by an operator"
+SILENT_AFTER = 60.0
+"""Seconds after which a call whose permit has not ended is taken for one that will never be reported."""
 _REFUSED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED)
 
 
@@ -40,6 +42,7 @@ class KeyGate(Gate):
         "line",
         "pause_told",
         "refused",
+        "released",
         "used_at",
     )
     learns = True
@@ -60,6 +63,8 @@ class KeyGate(Gate):
         self._own_policy = policy
         self.refused = self.failed = 0
         """Answers that were 429 or alike, and all others that were no success."""
+        self.released = 0
+        """Calls that were sent and never reported."""
         self.heard: tuple[Limit, ...] = ()
         """The limits that the last answer with any spoke of."""
 
@@ -90,6 +95,10 @@ class KeyGate(Gate):
     def ailment(self, now: float) -> tuple[int, float]:
         """Failures in a row, and the error rate: those of now, or those that opened the circuit."""
         return self.breaker.ailment(now)
+
+    def unreported(self, now: float) -> int:
+        """How many calls are over, or out for long, of which no report came."""
+        return self.released + self.flight.out_since(now - SILENT_AFTER)
 
     def start_over(self, now: float) -> None:
         """In the child of a process that was forked no caller is in line, and no call in flight."""

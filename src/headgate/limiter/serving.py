@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
+from ..core.asking import FIRST_CHECK
 from ..core.decision import UNKNOWN, Outcome, Refuse, Wait
 from ..core.signal import SILENT, Signal
 from ..errors import CircuitOpenError, Refused, TooManyKeysError, WaitTooLongError
@@ -125,6 +126,7 @@ class Serving:
                     self.serve(gate, now)
             if not waiter.settled:
                 waiter.watch_time()
+        self._look_after_all(waiter.gates, now)
         self.tell.flush()
 
     def _line_up(
@@ -410,6 +412,7 @@ class Serving:
     def _give_back(self, permit: Permit, sent: bool, now: float) -> None:
         for one in (permit, *permit.others):
             if one.gate.release(one) if sent else one.gate.abandon(one):
+                one.gate.released += sent
                 self._keys.touch(one.gate, now)
             self.serve(one.gate, now)
 
@@ -437,6 +440,10 @@ class Serving:
             unspent = gate.policy.dimensions - self._spent if gate.learns else ()
             self._spent.update(unspent)
             silent = gate.learns and gate.answers == 0 and self.warns_of_silence
+            if (
+                silent and gate.unreported(now) < FIRST_CHECK - 1
+            ):  # the last was given just now
+                silent, gate.check_at = False, gate.seq + FIRST_CHECK
             if silent:
                 self.warns_of_silence = False
                 self.tell.note("cannot_learn", gate, now, f"{gate.seq} permits and no report")

@@ -440,9 +440,7 @@ class Serving:
             unspent = gate.policy.dimensions - self._spent if gate.learns else ()
             self._spent.update(unspent)
             silent = gate.learns and gate.answers == 0 and self.warns_of_silence
-            if (
-                silent and gate.unreported(now) < FIRST_CHECK - 1
-            ):  # the last was given just now
+            if silent and gate.unreported(now) < FIRST_CHECK - 1:  # the last was given just now
                 silent, gate.check_at = False, gate.seq + FIRST_CHECK
             if silent:
                 self.warns_of_silence = False

@@ -362,3 +362,23 @@ def test_a_wait_that_is_cancelled_leaves_the_probe_to_the_next():
         return clock.now()
 
     assert run(main) == 15.0
+
+
+def test_a_call_under_several_keys_waits_for_the_one_whose_circuit_is_open():
+    async def main(clock):
+        limiter = await opened(clock)
+        permit = await limiter.acquire_async("b", also=["a"], when_open="wait")
+        permit.report(status_code=200)
+        return clock.now()
+
+    assert run(main) == 15.0
+
+
+def test_a_thread_waits_as_a_task_does():
+    config = RateLimitConfig(strategy="fixed", initial_rps=1000, consecutive_fail_threshold=2, open_state_duration=0.2)
+    limiter = AdaptiveRateLimiter(config)
+    for _ in range(2):
+        limiter.acquire("a").report(status_code=503)
+    with limiter.permit("a", when_open="wait") as permit:
+        permit.report(status_code=200)
+    assert permit.waited > 0.1

@@ -81,9 +81,13 @@ def a_store(clock: Clock) -> FarStore:
     return FarStore(clock, random.Random(2), delay=lambda rng: rng.uniform(0.0002, 0.0006))
 
 
-def done(server: Callable[[float], Bucket], latency: float, config: RateLimitConfig, *, shared: bool) -> int:
+def done(
+    server: Callable[[float], Bucket], latency: float, config: RateLimitConfig, *, shared: bool, reached: bool = True
+) -> int:
     async def main(clock: Clock) -> int:
         store = a_store(clock) if shared else None
+        if store is not None:
+            store.is_down = not reached
         process = Process(clock, store, server(clock.now()), latency, config)
         await clock.sleep_async(SECONDS)
         await process.end()
@@ -109,6 +113,16 @@ def test_a_store_costs_a_lone_process_nothing(
     server: Callable[[float], Bucket], config: RateLimitConfig, latency: float
 ) -> None:
     without, beside = (done(server, latency, config, shared=shared) for shared in (False, True))
+    assert beside >= 0.98 * without
+
+
+@pytest.mark.parametrize("limits", [{}, {"requests": "50/s"}, {"requests": "600/min"}], ids=["none", "small", "large"])
+def test_so_does_one_that_was_never_reached(limits: dict[str, str]) -> None:
+    config = RateLimitConfig(limits=limits)
+    without, beside = (
+        done(lambda now: Bucket(104.0, 20.0, now), 0.1, config, shared=shared, reached=False)
+        for shared in (False, True)
+    )
     assert beside >= 0.98 * without
 
 

@@ -85,7 +85,8 @@ def in_words(sharing: SharingSnapshot | None) -> str:
     if sharing is None:
         return ""
     if sharing.is_lost:
-        return f"{sharing.where} is lost: going on at this process's own share"
+        how = "as without a store; check --store" if sharing.members == 1 else "at this process's own share"
+        return f"{sharing.where} cannot be reached: calls go on {how}"
     others = sharing.members - 1
     if not others:
         return ""

@@ -185,13 +185,19 @@ class Sharing:
         """Everybody goes on alone; returns who did not before."""
         if not self.is_down:
             self.is_down = True
-            how = "nothing may start without it" if self.refuses else "calls go on at this process's own share"
-            log.warning("%s; %s", error, how)
+            log.warning("%s; %s", error, self._without_it())
         left = [gate for gate in self._gates.values() if not gate.alone]
         for gate in left:
             gate.go_alone(now)
             gate.limiter.tell.note("store_lost", gate, now, str(error))
         return left
+
+    def _without_it(self) -> str:
+        if self.refuses:
+            return "nothing may start without it (without_store='refuse')"
+        if any(gate.crowd > 1 for gate in self._gates.values()):
+            return "calls go on at this process's own share until it is back"
+        return "calls go on as without a store until it can be reached; check store= (--store, HEADGATE_STORE)"
 
     def next_at(self) -> float:
         """When the next visit is due."""

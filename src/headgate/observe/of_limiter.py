@@ -104,5 +104,6 @@ def in_words(sharing: SharingSnapshot | None) -> str:
         return ""
     where = for_display(sharing.where)
     if sharing.is_lost:
-        return f"{where} cannot be reached; calls go on at this process's own share"
+        how = "as without a store" if sharing.members == 1 else "at this process's own share"
+        return f"{where} cannot be reached; calls go on {how}"
     return f"{where}, shared by {sharing.members:,} process{'' if sharing.members == 1 else 'es'}"

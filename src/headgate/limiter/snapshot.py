@@ -66,8 +66,8 @@ class SharingSnapshot:
     members: int
     """Limiters that are there, this one included: of the keys in use, the most under one."""
     is_lost: bool
-    """Whether the store cannot be reached: calls go on at this limiter's own share, or as without a store if it knows of
-    no other limiter."""
+    """Whether the store cannot be reached: calls go on at this limiter's own share, or as without a store if it knows
+    of no other limiter."""
     failures: int
     """How often it could not be reached."""
 

@@ -51,7 +51,9 @@ def test_the_rate_that_headers_tell_is_shown_while_the_pace_follows_their_window
 def test_a_key_that_is_held_says_so_and_not_its_pace(shared: bool) -> None:
     async def main(clock: LoopClock) -> list[str]:
         config = RateLimitConfig(strategy="fixed", initial_rps=58.8, token_bucket_capacity=1)
-        limiter = AdaptiveRateLimiter(config, clock=clock, store=MemoryStore(clock=clock) if shared else None)
+        store = MemoryStore(clock=clock) if shared else None
+        limiter, other = (AdaptiveRateLimiter(config, clock=clock, store=store) for _ in range(2))
+        (await other.acquire_async("api")).report(status_code=200)
         sent = 0
 
         async def call() -> None:
@@ -71,6 +73,7 @@ def test_a_key_that_is_held_says_so_and_not_its_pace(shared: bool) -> None:
         for one in callers:
             one.cancel()
         limiter.close()
+        other.close()
         return codes
 
     assert set(run(main)) == {"floor"}

@@ -240,10 +240,16 @@ def _standing(line: CredentialLine) -> str:
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int) -> Table:
-    """Where it is narrow, whole columns are left out. The first may be cut, and the last has what the others leave."""
+    """Where it is narrow, whole columns are left out. The first may be cut, and the last has what the others leave.
+
+    Names in the first that differ are not cut alike, as long as there is room.
+    """
     first, last = 0, len(columns) - 1
     sizes = [max([len(one.name), *(row[at].cell_len for row in rows)]) for at, one in enumerate(columns)]
-    sizes[first], sizes[last] = min(sizes[first], max(SHORTEST_NAME, width // 3)), LEAST_WORDS
+    beside = sizes[min(range(1, len(columns)), key=lambda at: columns[at].rank)]
+    room = width - beside - 2 * PADDING
+    names = cut_apart([row[first].plain for row in rows], max(SHORTEST_NAME, width // 3), room)
+    sizes[first], sizes[last] = max(map(len, (columns[first].name, *names))), LEAST_WORDS
     kept, room = list[int](), width
     for at in sorted(range(len(columns)), key=lambda at: columns[at].rank):
         if not kept or sizes[at] + PADDING <= room:
@@ -256,9 +262,20 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int
         ratio = 1 if at == last else None
         name = columns[at].name
         table.add_column(name, justify=justify, width=size, ratio=ratio, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*(row[at] for at in sorted(kept)))
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(Text(name, row[first].style), *(row[at] for at in sorted(kept) if at != first))
     return table
+
+
+def cut_apart(names: Sequence[str], width: int, most: int) -> list[str]:
+    """Names cut to ``width``. Where two would look alike, their ends are kept, and up to ``most`` characters."""
+    cut: list[str] = []
+    for wide in range(width, max(width, most) + 1):
+        for end in (0, wide // 2):
+            cut = [one if len(one) <= wide else f"{one[: wide - end - 1]}…{one[len(one) - end :]}" for one in names]
+            if len(set(cut)) == len(set(names)):
+                return cut
+    return cut
 
 
 def _title(words: str) -> Text:

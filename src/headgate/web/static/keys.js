@@ -140,6 +140,7 @@ export class KeyTable {
     const pin = make("button", { type: "button", class: "pin", tabindex: "-1", title: "Keep its time line in sight (T)" });
     row.children[0].append(make("div", {}, pin, make("span", { class: "name cut" })));
     row.children[1].append(make("span", { class: "pill" }));
+    row.lastChild.append(make("div", { class: "two-lines" }));
     return row;
   }
 
@@ -154,10 +155,9 @@ export class KeyTable {
     const doing = stateOf(line, this.passed);
     write(state.firstChild, doing.word);
     mark(state.firstChild, "data-tone", doing.tone);
-    for (let column = 2; column < COLUMNS.length; column += 1) {
-      write(row.children[column], COLUMNS[column].show ? COLUMNS[column].show(line) : line[COLUMNS[column].name]);
-      if (COLUMNS[column].name === "reason") mark(row.children[column], "title", line.reason || null);
-    }
+    for (let column = 2; column < COLUMNS.length - 1; column += 1) write(row.children[column], COLUMNS[column].show(line));
+    write(row.lastChild.firstChild, line.reason);
+    mark(row.lastChild, "title", line.reason || null);
     mark(row, "aria-rowindex", place + 2);
     mark(row, "aria-selected", line.key === this.chosen);
   }

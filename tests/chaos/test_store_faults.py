@@ -29,7 +29,7 @@ TIMES = 50
 AT_ONCE = 4
 """Trials side by side: each needs about a quarter of a core."""
 ONCE = [(name, 1) for name in FAULTS if name != "folder read-only" or os.getuid() != 0]
-VARIANTS = [*ONCE, ("killed", MEMBERS), ("stalled", MEMBERS)]
+VARIANTS = [*ONCE, ("killed", MEMBERS), ("stalled", MEMBERS), ("frozen", MEMBERS)]
 """Each fault for four members in one process, and some for four processes."""
 ALWAYS = {"beyond what is allowed", "resting credentials that were handed out"}
 """What holds on any machine; all else is about time."""

@@ -5,9 +5,12 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 from collections import Counter
 
 import pytest
+
+from headgate.batch.sqlite_file import open_to_write
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +25,7 @@ def done(batch, server):
     server.plan = lambda n: (400, {"error": {"message": "no"}}) if n == 7 else (200, {"usage": {"total_tokens": 3}})
     batch.write(20)
     assert batch.run().code == 3
+    batch.log = batch.folder / "out.jsonl.ledger-wal"
     return batch
 
 
@@ -117,3 +121,43 @@ def test_answers_to_another_input_are_not_taken_for_results(done, server):
     done.write(20, first=100)
     assert done.run("--recover").code == 2
     assert len(server.calls) == 20
+
+
+class TestMovedWithoutItsLog:
+    """After a crash most of a ledger is in its write-ahead log, a file of its own."""
+
+    @pytest.fixture
+    def moved(self, done):
+        """As a crash leaves it, then without the ledger's main file."""
+        with sqlite3.connect(done.ledger) as connection:
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("INSERT INTO notes VALUES ('last', 'change')")
+            connection.commit()
+            log = done.log.read_bytes()
+        connection.close()
+        done.ledger.unlink()
+        done.log.write_bytes(log)
+        return done
+
+    @pytest.mark.parametrize("options", [(), ("--recover",)])
+    def test_a_run_neither_deletes_nor_takes_over_the_log(self, moved, server, options):
+        before = {path.name: path.read_bytes() for path in moved.folder.iterdir()}
+        assert moved.run(*options).code == 2
+        assert {path.name: path.read_bytes() for path in moved.folder.iterdir()} == before
+        moved.log.unlink()
+        assert moved.run("--recover").code == 3
+        assert len(server.calls) == 20
+
+
+@pytest.mark.parametrize("empty", ["no bytes", "no rows"])
+def test_a_ledger_without_rows_is_no_obstacle(done, server, headgate, empty):
+    """Versions before left one behind when they refused to run."""
+    done.ledger.unlink()
+    if empty == "no bytes":
+        done.ledger.touch()
+    else:
+        open_to_write(str(done.ledger)).close()
+    assert done.run().code == 2
+    assert done.run("--recover").code == 3
+    assert len(server.calls) == 20
+    assert headgate("verify", done.out).code == 0

@@ -118,6 +118,30 @@ class TestNothingIsCutOff:
         assert done.run().code == 0
         assert done.out.read_bytes() == whole
 
+    @pytest.mark.parametrize("torn", [1, 7, 300])
+    @pytest.mark.parametrize("name", ["out.jsonl.gz", "out.jsonl.zst"])
+    def test_a_packed_piece_that_a_crash_has_torn_is_written_again(self, batch, headgate, name, torn):
+        """Even where all of its lines can be read, and only the check sum behind them is torn."""
+        out = batch.folder / name
+        batch.write(10)
+        assert batch.run(out=out).code == 0
+        with sqlite3.connect(f"{out}.ledger") as connection:
+            connection.execute("UPDATE output SET number = 0, offset = 0")
+        connection.close()
+        whole = out.read_bytes()
+        out.write_bytes(whole[:-torn])
+        assert problems(headgate, out) == []
+        assert batch.run(out=out).code == 0
+        assert out.read_bytes() == whole
+
+    @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.jsonl.zst"])
+    def test_an_output_in_which_nothing_stands_yet(self, batch, headgate, name):
+        out = batch.folder / name
+        batch.rows.write_text("")
+        assert batch.run(out=out).code == 0
+        out.touch()
+        assert problems(headgate, out) == []
+
     def test_lines_that_come_during_the_run_stop_it(self, batch, server, headgate):
         def plan(number):
             if number == 5:

@@ -31,7 +31,8 @@ from .formats import InputRow, OutputError
 from .formats.results import row_id
 from .output import REPLACED, fingerprint, length_of
 from .sqlite_book import LONGEST_REASON
-from .sqlite_file import DEAD, DONE, in_words, open_to_write, storable
+from .sqlite_file import DEAD, DONE, check_log, in_words, open_to_write, storable
+from .sqlite_opening import UNREADABLE
 from .sqlite_proof import OutputLines
 from .tokens import usage_of
 
@@ -59,10 +60,25 @@ class Rescued:
     """Whether its last line was cut short; its row is sent again."""
 
 
+def has_rows(path: str) -> bool:
+    """Whether there is a ledger that has rows. Raises ``LedgerError``."""
+    if not length_of(path):
+        return False
+    try:
+        with closing(open_to_write(path)) as connection:  # the last to close it leaves no log behind
+            return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM rows)").fetchone()[0])
+    except UNREADABLE as error:
+        raise in_words(error, path) from None
+
+
 def ledger_from_output(path: str, output: str, rows: Iterable[InputRow], identity: Mapping[str, str]) -> Rescued:
-    """Make the ledger of the run that has written this output. Raises ``OutputError`` and ``LedgerError``."""
+    """Make the ledger of the run that has written this output, in place of one without rows.
+
+    Raises ``OutputError`` and ``LedgerError``.
+    """
     if not length_of(output):
         raise OutputError(f"{output}: there is nothing to recover; it is empty, no file, or not there")
+    check_log(path)
     unfinished = path + UNFINISHED
     try:
         _remove(unfinished)

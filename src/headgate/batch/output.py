@@ -158,14 +158,11 @@ def _agrees(tail: IO[bytes], rows: list[Written]) -> bool | None:
     """Whether the rest of a file is what these rows make, torn perhaps at its end; None if it may go on after them."""
     try:
         if not rows:
-            return not tail.read(1)
+            return not _read(tail, 1)
         for row in rows:
             found = b""
             while len(found) < len(row.result):
-                try:
-                    more = tail.read(len(row.result) - len(found))
-                except EOFError:  # a packed piece that is torn
-                    more = b""
+                more = _read(tail, len(row.result) - len(found))
                 if not more:
                     return row.result.startswith(found)
                 found += more
@@ -176,6 +173,14 @@ def _agrees(tail: IO[bytes], rows: list[Written]) -> bool | None:
             raise
         return False
     return None
+
+
+def _read(tail: IO[bytes], size: int) -> bytes:
+    """Empty where the file ends, or where a packed piece is torn."""
+    try:
+        return tail.read(size)
+    except EOFError:
+        return b""
 
 
 def _put(file: OutputFile, rows: list[Written]) -> int:

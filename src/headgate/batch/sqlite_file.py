@@ -56,11 +56,12 @@ FORM = Form(
     absent="there is no ledger at",
     empty="is an empty file, not a ledger",
     elsewhere="name another file for the ledger",
-    rescue="The results that are in the output are safe. Bring back a copy of the ledger, or move it away (mv {path} "
-    "{path}.damaged) and run the same headgate run command with --recover: it makes a new ledger from the output, and "
-    "sends only the rows that are not in it",
+    rescue="The results that are in the output are safe. Bring back a copy of the ledger, or move it away with its "
+    "other files (mkdir damaged; mv {path}* damaged) and run the same headgate run command with --recover: it makes a "
+    "new ledger from the output, and sends only the rows that are not in it",
 )
 open_to_write, open_to_read, in_words = FORM.open_to_write, FORM.open_to_read, FORM.in_words
+check_log = FORM.check_log
 
 
 def storable(text: str) -> str:

@@ -21,6 +21,7 @@ from typing import Literal, TypeVar
 from ..core.ledger import NOBODY
 from ..errors import ConfigError
 from .ledger import Change, Claim, Counts, LedgerError, Row, RowState, Written
+from .output import length_of
 from .report import Failures
 from .sqlite_alive import Life, is_alive
 from .sqlite_book import Book
@@ -195,7 +196,7 @@ class SqliteLedger:
     def _open(self, identity: dict[str, str]) -> Book:
         """Enter this process into the book; nobody sees its number before it shows that it lives."""
         try:
-            self._is_new = not os.path.exists(self.path)
+            self._is_new = not length_of(self.path)
             self._writing = open_to_write(self.path)
             self._writing.execute("BEGIN IMMEDIATE")
             take_identity(self._writing, identity, self.path)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from .ledger import LedgerError
+from .output import length_of
 
 LONGEST_LOCK = 30.0
 """Seconds to wait for another process's commit."""
@@ -52,6 +53,7 @@ class Form:
 
     def open_to_write(self, path: str) -> sqlite3.Connection:
         """The connection of the one thread that writes; makes the file if there is none."""
+        self.check_log(path)
         connection = _connect(path, "rwc")
         try:
             if self._version(connection, path) == 0:
@@ -65,6 +67,15 @@ class Form:
             connection.close()
             raise
         return connection
+
+    def check_log(self, path: str) -> None:
+        """Raise where a write-ahead log has lost its file: a new file there would take over or delete its content."""
+        log = path + "-wal"
+        if length_of(log) and not length_of(path):  # in this order: a file is made before its log
+            raise LedgerError(
+                f"{log} holds the last changes of a {self.name} that is not there. Bring {path} back, or move {log} "
+                "to where it is now, then try again; nothing was changed"
+            )
 
     def open_to_read(self, path: str) -> sqlite3.Connection:
         """A connection that changes nothing; there must be a file already."""

@@ -340,17 +340,19 @@ class OutputLines:
     """The lines of an output, unpacked, as far as they can be read."""
 
     def __init__(self, path: str, length: int | None = None) -> None:
-        """``length``: how many bytes of the file to read."""
-        self._path, self._length = path, length
+        """``length``: how many bytes of the file to read; all that are there now by default."""
+        self._path, self._length = path, length_of(path) if length is None else length
         self.torn = False
         """Whether a packed piece at the end was cut short."""
         self.damage = ""
         """Why it could not be read to its end, that included."""
 
     def __iter__(self) -> Iterator[bytes]:
+        if not self._length:
+            return  # no piece at all, which is not a torn one
         with open(self._path, "rb") as file:
             try:
-                raw = file if self._length is None else io.BufferedReader(_Beginning(file, self._length))
+                raw = io.BufferedReader(_Beginning(file, self._length))
                 whole = cast(IO[bytes], unpacked(raw, Compression.of_name(self._path), self._path))
                 while line := whole.readline(LONGEST_LINE):
                     yield line

@@ -17,8 +17,7 @@ from headgate.batch.formats.detecting import FORMATS
 from headgate.batch.formats.writing import STDOUT
 from headgate.batch.job import Job
 from headgate.batch.ledger import LedgerError
-from headgate.batch.ledger_from_output import ledger_from_output
-from headgate.batch.output import length_of
+from headgate.batch.ledger_from_output import has_rows, ledger_from_output
 from headgate.batch.runner import AUTO_WORKERS
 from headgate.batch.sqlite_file import SUFFIX
 from headgate.batch.target import TargetConfig
@@ -238,7 +237,7 @@ def recover(job: Job, rows: Rows, *, quiet: bool) -> None:
     """Make the ledger anew from the output, unless there is one."""
     if job.output == STDOUT or not rows.can_be_read_again:
         raise click.UsageError("--recover needs an input and an output that are files.")
-    if length_of(job.book.path):
+    if has_rows(job.book.path):
         return
     rescued = ledger_from_output(job.book.path, job.output, rows, job.runner.identity)
     if not quiet:

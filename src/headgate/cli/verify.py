@@ -116,7 +116,12 @@ def as_page(proof: Proof) -> str:
         lines.append("The output is the one from before headgate retry; the next run writes it anew.")
     lines += [f"  wrong: {finding.text}" for finding in proof.findings]
     waiting = fields["done"] + fields["dead"] - proof.written
-    if not proof.holds and all(finding.problem.of_output for finding in proof.findings):
+    if not proof.holds and not proof.counts.seen:
+        lines.append(
+            "The proof does not hold. The ledger has no rows: the output was written with another one. Bring that "
+            "back, or run the same headgate run command with --recover."
+        )
+    elif not proof.holds and all(finding.problem.of_output for finding in proof.findings):
         lines.append(
             "The proof does not hold. The ledger is sound and has every result: move the output away, and the same "
             "headgate run command writes it anew."

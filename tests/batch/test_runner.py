@@ -171,7 +171,8 @@ def test_every_outcome_has_its_fate(play, http_error):
             4: ("dead", "overloaded"),
             5: ("dead", "transient"),
         }
-        assert api.times == Counter({0: 1, 1: 1, 2: 1, 3: 3, 4: 3, 5: 3})
+        spared = 20  # as many are not counted where nothing succeeds: it might be an outage
+        assert api.times == Counter({0: 1, 1: 1, 2: 1, 3: 3 + spared, 4: 3 + spared, 5: 3 + spared})
         assert runner.report.reasons == Counter(invalid=2, transient=2, too_large=1, overloaded=1)
 
     play(scenario)

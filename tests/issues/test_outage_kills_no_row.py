@@ -48,7 +48,7 @@ def test_rows_outlive_it(lasts, settings):
     assert (report.done, report.dead) == (200, 0)
 
 
-@pytest.mark.parametrize("rows", [5, 8, 20])
+@pytest.mark.parametrize("rows", [1, 2, 5, 20])
 def test_a_small_batch_outlives_it_from_the_first_call_on(rows):
     report, _, ended = outage(rows)
     assert (report.done, report.dead) == (rows, 0)
@@ -65,6 +65,11 @@ def test_the_last_row_alone_outlives_it():
 def test_with_several_keys_each_of_which_sees_only_a_part_of_it():
     report, _, _ = outage(4, keys=["key-one-secret", "key-two-secret", "key-three-secret"])
     assert (report.done, report.dead) == (4, 0)
+
+
+def test_a_row_that_may_be_called_once_is_called_once():
+    _, calls, _ = outage(1, settings={"max_attempts": 1})
+    assert calls == {0: 1}
 
 
 def test_an_attempt_is_given_back_twenty_times_and_no_more():

@@ -10,8 +10,8 @@ The meaning is that of single calls (``resilience.taxonomy``). What becomes of t
     too_large, invalid                    dead
 
 An outage is no fault of a row's. A failure that trips its target's circuit, arrives while that is open or ends a probe
-uses up no attempt, up to ``MOST_SPARED`` times a row; each time the row waits longer, so that an outage of five minutes
-kills none, even where one row alone is left to probe with.
+uses up no attempt, nor does one that makes it as many in a row as a row has attempts. That holds ``MOST_SPARED`` times
+a row; each time it waits longer, so that an outage of five minutes kills none, even where there is one row alone.
 """
 
 from __future__ import annotations
@@ -250,9 +250,11 @@ class Attempt:
             return False
         if self.verdict is _CANCELLED:
             return False
-        breaker = self.permit.gate.breaker
-        is_down = self.lane.shelf.failures_in_a_row >= breaker.policy.failures_to_trip
-        return breaker.state is not CircuitState.CLOSED or is_down
+        breaker, all_attempts = self.permit.gate.breaker, self.config.max_attempts
+        tripping = breaker.policy.failures_to_trip
+        if all_attempts > 1:  # one row alone may have too few of them to trip the circuit
+            tripping = min(tripping, all_attempts)
+        return breaker.state is not CircuitState.CLOSED or self.lane.shelf.failures_in_a_row >= tripping
 
     @property
     def ran_out(self) -> bool:

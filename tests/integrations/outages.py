@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
@@ -81,21 +82,27 @@ class Server:
 
 
 def lost_in(
-    server: Server, outage: float, calls: int, rate: float, *, after: float, **settings: Any
+    server: Server,
+    outage: float,
+    calls: int,
+    rate: float,
+    *,
+    after: float,
+    clients: Sequence[str] = CLIENTS,
+    **settings: Any,
 ) -> dict[str, list[str]]:
-    """What every client lost in an outage that begins when all have had answers, for so many seconds."""
+    """What each client lost in an outage of so many seconds, which begins ``after`` all have had an answer."""
     begun = threading.Semaphore(0)
-    with ThreadPoolExecutor(len(CLIENTS)) as threads:
-        asked = {
-            client: threads.submit(lost_by, client, server.url, calls, rate, begun, settings) for client in CLIENTS
-        }
-        for _ in CLIENTS:
+    with ThreadPoolExecutor(len(clients)) as threads:
+        how = (server.url, calls, rate, begun, settings)
+        asked = {client: threads.submit(lost_by, client, *how) for client in clients}
+        for _ in clients:
             assert begun.acquire(timeout=60.0)
         time.sleep(after)
         server.away()
         time.sleep(outage)
         server.back()
-        return {client: one.result(240.0) for client, one in asked.items()}
+        return {client: one.result(500.0) for client, one in asked.items()}
 
 
 def lost_by(

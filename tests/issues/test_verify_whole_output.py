@@ -75,6 +75,15 @@ class TestNames:
         fields = json.loads(headgate("status", other, "--json").out)
         assert (fields["output_bytes"], fields["output_file_bytes"]) == (0, done.out.stat().st_size)
 
+    def test_the_output_that_is_named_and_not_the_one_it_is_a_copy_of(self, done, headgate):
+        copy = done.out.with_name("copy.jsonl")
+        copy.write_bytes(done.out.read_bytes())
+        copy.with_name("copy.jsonl.ledger").write_bytes(done.ledger.read_bytes())
+        assert problems(headgate, copy) == []
+        append(copy, FOREIGN)
+        assert problems(headgate, copy) == [("stranger", 11, None)]
+        assert problems(headgate, copy.with_name("copy.jsonl.ledger")) == []
+
     def test_a_packed_output(self, batch, headgate):
         out = batch.folder / "out.jsonl.gz"
         batch.write(10)

@@ -41,7 +41,7 @@ ELSEWHERE = "-"
     "-o",
     "--output",
     metavar="FILE",
-    help='The output; "-" if it went elsewhere.  [default: where the run has put it]',
+    help='The output; "-" if it went elsewhere.  [default: the one that is named, or where the run has put it]',
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line.")
 def command(path: str | None, source: str | None, output: str | None, as_json: bool) -> int:
@@ -58,7 +58,7 @@ def command(path: str | None, source: str | None, output: str | None, as_json: b
     try:
         identity = look(ledger).identity
         source = source or existing(beside(ledger, identity.get("input", "")))
-        output = (output or output_of(ledger, identity)) if output != ELSEWHERE else None
+        output = (output or compared(path, ledger, output_of(ledger, identity))) if output != ELSEWHERE else None
         with Prover(ledger, output) as prover:
             prover.check_itself()
             if source is not None:
@@ -70,6 +70,12 @@ def command(path: str | None, source: str | None, output: str | None, as_json: b
         raise CommandFailed(f"{error}.") from None
     say(json.dumps(as_fields(proof)) if as_json else as_page(proof))
     return DONE if proof.holds else FAILED
+
+
+def compared(path: str | None, ledger: str, written: str | None) -> str | None:
+    """The output that is named, which may be a copy of the one that was written; None for standard output."""
+    is_named = path is not None and os.path.isfile(path) and os.path.abspath(path) != ledger
+    return path if is_named and written is not None else written
 
 
 def existing(path: str) -> str | None:

@@ -18,6 +18,8 @@ IDENTITY_DIGITS = 32
 """128 bits."""
 SHOWN_DIGITS = 6
 OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700
+_UNKEPT: dict[str, bytes] = {}
+"""Keys of this process for files that cannot be used."""
 
 
 class Identities:
@@ -39,8 +41,9 @@ class Identities:
         try:
             return cls(_kept_key(path))
         except OSError as error:
-            log.warning("credentials get other names in each run: %s cannot be used (%s)", path, error.strerror)
-            return cls(os.urandom(KEY_BYTES))
+            if path not in _UNKEPT:
+                log.warning("credentials get other names in each run: %s cannot be used (%s)", path, error.strerror)
+            return cls(_UNKEPT.setdefault(path, os.urandom(KEY_BYTES)))
 
     def __repr__(self) -> str:
         return "<Identities>"

@@ -331,8 +331,8 @@ class TestIdentity:
     ) -> None:
         (tmp_path / "file").write_text("in the way")
         monkeypatch.setenv("HEADGATE_STATE", str(tmp_path / "file" / "folder"))
-        assert Identities.of_user().of("a") != Identities.of_user().of("a")
-        assert "other names in each run" in caplog.text
+        assert Identities.of_user().of("a") == Identities.of_user().of("a")  # all parts of a process agree
+        assert len(caplog.records) == 1
 
     def test_a_key_that_is_damaged_is_not_used(self, state_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
         state_folder.mkdir(mode=0o700)

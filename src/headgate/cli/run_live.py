@@ -106,7 +106,8 @@ class Screen(Lines):
 
     def screen(self, progress: Progress) -> RenderableType:
         width = min(self._console.width, WIDEST)
-        parts: list[RenderableType] = [self._bar(progress, width), self._sums(progress), self._keys(progress)]
+        parts: list[RenderableType] = [self._bar(progress, width), self._sums(progress)]
+        parts += [self._keys(progress)] if progress.lanes else []
         parts += about_sharing(progress.sharing)
         if progress.elsewhere:
             parts.append(Text(f"  {printable(progress.elsewhere)}", "yellow", overflow="fold"))

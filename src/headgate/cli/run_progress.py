@@ -75,7 +75,7 @@ class Progress:
         if not self.waits_for:
             return ""
         who = ", ".join(f"process {one.pid} on {one.host} has {one.rows:,}" for one in self.waits_for[:MOST_NAMED])
-        return f"nothing is left for this process: {who} of the open rows; it takes over what they leave"
+        return f"no row is left for this process: {who} of the open rows. It takes over rows that others leave"
 
     def fields(self) -> dict[str, Any]:
         return {

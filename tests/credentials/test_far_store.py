@@ -288,3 +288,19 @@ def test_the_rights_that_the_documentation_asks_for_are_enough(server):
     reply = store.visit([("api", Visit(member="a", number=1, terms=Terms(rate=1.0, burst=1.0, most=1e6)))])
     assert (len(reply), len(store.look()), one.store_failures) == (1, 1, 0)
     store.close()
+
+
+def test_fields_named_by_the_identity_alone_still_count(server):
+    """As they were before what is known belonged to an origin."""
+    client = redis.Redis.from_url(server.url)
+    writer = CredentialCoordinator(["sk-aaaa"], provider="search", store=patiently(server))
+    writer.retire("key-1")
+    soon(lambda: client.hlen(CREDENTIALS) == 2)
+    (name,) = (name for name in client.hkeys(CREDENTIALS) if b"@" in name)
+    client.hset(CREDENTIALS, name.partition(b"@")[0], client.hget(CREDENTIALS, name))
+    client.hdel(CREDENTIALS, name)
+    keys = CredentialCoordinator(["sk-aaaa"], provider="search", store=patiently(server))
+    soon(lambda: states(keys) == ["retired"])
+    keys.free("key-1")
+    store = RedisCredentialStore(patiently(server))
+    soon(lambda: [record.retired for record in store.load()] == [False])

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate import Credential, CredentialCoordinator
+from headgate import ConfigError, Credential, CredentialCoordinator
 from headgate.cli import DONE, USAGE, execute
+from headgate.cli.research import build
 from headgate.credentials import FileStore
 
 ROW = '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": []}}\n'
@@ -115,9 +116,38 @@ def test_a_key_parked_before_its_first_use_rests_at_every_origin(capsys: pytest.
     assert execute(["keys", "park", "MY_KEY", "--for", "1h", "--from", "env:MY_KEY"]) == DONE
     keys = CredentialCoordinator(["sk-of-mine-0001"], provider="search", store=FileStore())
     assert keys.states()[0].state == "resting"
-    assert execute(["keys", "free", "search/key-1"]) == DONE
+    assert [row["provider"] for row in listed(capsys)] == ["search"]
+    assert execute(["keys", "free", "key-1"]) == DONE
     keys.look_at_store()
     assert keys.states()[0].state == "free"
+    elsewhere = CredentialCoordinator(["sk-of-mine-0001"], provider="another", store=FileStore())
+    assert elsewhere.states()[0].state == "free"
+
+
+def test_a_provider_cannot_be_named_as_any_provider_is() -> None:
+    with pytest.raises(ConfigError):
+        CredentialCoordinator(["sk-of-mine-0001"], provider="*")
+
+
+def test_a_provider_at_another_address_is_another_origin(capsys: pytest.CaptureFixture[str]) -> None:
+    keys = [Credential("mine", "sk-of-mine-0001")]
+    for address in (None, "http://127.0.0.1:8001/tavily"):
+        provider = build("tavily", keys, address, 10.0)
+        assert provider.credentials is not None
+        provider.credentials.retire("mine")
+        if address is None:
+            assert execute(["keys", "free", "mine"]) == DONE
+    assert {row["provider"]: row["state"] for row in listed(capsys)} == {"127.0.0.1:8001": "retired", "tavily": "free"}
+
+
+@pytest.mark.parametrize("name", ["until", "written_at", "budget_until"])
+def test_a_record_with_an_impossible_number_is_passed_over(name: str, tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "keys.json")
+    CredentialCoordinator(["sk-mine", "sk-other"], provider="search", store=store).retire("key-1")
+    content = json.loads(Path(store.path).read_text())
+    content["credentials"].append({**content["credentials"][0], "provider": "another", name: 10**400})
+    Path(store.path).write_text(json.dumps(content))
+    assert {record.provider for record in store.load()} == {"search"}
 
 
 def test_what_one_program_without_a_provider_learned_is_not_known_elsewhere() -> None:

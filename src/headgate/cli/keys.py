@@ -19,7 +19,15 @@ from headgate.core.words import printable, span
 from headgate.credentials.credential import Credential, labelled
 from headgate.credentials.messenger import IDLE_EVERY
 from headgate.credentials.opening import open_credential_store
-from headgate.credentials.record import PARKED, RETIRED, CredentialStore, FarCredentialStore, Record
+from headgate.credentials.record import (
+    ANY_PROVIDER,
+    PARKED,
+    RETIRED,
+    CredentialStore,
+    FarCredentialStore,
+    Record,
+    record_name,
+)
 from headgate.credentials.sources import credentials_from
 from headgate.credentials.store import FileStore, StoreError
 from headgate.errors import ConfigError
@@ -89,7 +97,7 @@ def command(
 
     Programs that give their CredentialCoordinator a store share what they know of their keys: which of them rest after
     a rate limit, until when, which are used up or not accepted any more. This command reads and changes the same store;
-    running programs heed a change within seconds. What is known belongs to a provider and a key: one that is refused
+    running programs follow a change within seconds. What is known belongs to a provider and a key: one that is refused
     at one address may be accepted at another. KEY is a label or an id of the list, or either after its provider and a
     slash. Ids are six digits of a keyed hash; the keys themselves are never taken from the command line, never stored
     and never shown.
@@ -137,8 +145,11 @@ def check(words: tuple[str, ...], duration: float | None) -> str | None:
 
 
 def find(store: CredentialStore, sources: tuple[str, ...]) -> list[Record]:
-    """What is known of the credentials of the sources, or of all; one that no program has used yet has no provider."""
-    known = sorted(store.load(), key=lambda record: (record.provider, record.label, record.identity))
+    """What is known of the credentials of the sources, or of all. What was said before a program used one is listed
+    only until a program has: then it is in that program's record."""
+    records = sorted(store.load(), key=lambda record: (record.provider, record.label, record.identity))
+    used = {record.identity for record in records if record.provider != ANY_PROVIDER}
+    known = [record for record in records if record.provider != ANY_PROVIDER or record.identity not in used]
     if not sources:
         return known
     identities = store.identities() if isinstance(store, FarCredentialStore) else Identities.of_user()
@@ -149,7 +160,9 @@ def find(store: CredentialStore, sources: tuple[str, ...]) -> list[Record]:
         raise ConfigError(f"--from: {error}") from None
     found: list[Record] = []
     for identity, one in asked:
-        unused = Record(identity=identity, label=one.label, group=one.group, written_at=time.time())
+        unused = Record(
+            identity=identity, label=one.label, provider=ANY_PROVIDER, group=one.group, written_at=time.time()
+        )
         found += [record for record in known if record.identity == identity] or [unused]
     return found
 
@@ -176,8 +189,11 @@ def pick(records: list[Record], name: str) -> Record:
 
 def change(store: CredentialStore, action: str, record: Record, duration: float | None) -> Record:
     now = time.time()
+    lifted: list[Record] = []
     if action == "free":
-        changed = replace(record, written_at=now, era=record.era + 1, until=0.0, retired=False, reason="")
+        changed = freed(record, now)
+        before_use = record_name(record.identity, ANY_PROVIDER)
+        lifted = [freed(one, now) for one in store.load() if one.name == before_use != record.name]
     elif action == "retire":
         changed = replace(record, written_at=now, retired=True, reason=RETIRED)
     else:
@@ -185,8 +201,12 @@ def change(store: CredentialStore, action: str, record: Record, duration: float 
             raise ConfigError("it is retired, so it rests already; free it first")
         until = max(now + (duration or 0.0), now + record.rests_for(now))
         changed = replace(record, written_at=now, until=until, reason=PARKED)
-    store.save([changed])
+    store.save([changed, *lifted])
     return changed
+
+
+def freed(record: Record, now: float) -> Record:
+    return replace(record, written_at=now, era=record.era + 1, until=0.0, retired=False, reason="")
 
 
 def state_of(record: Record, now: float) -> str:
@@ -200,7 +220,7 @@ def as_fields(record: Record, now: float) -> dict[str, Any]:
     rest = record.rests_for(now) if state == "resting" else 0.0
     return {
         "label": record.label,
-        "provider": record.provider,
+        "provider": "" if record.provider == ANY_PROVIDER else record.provider,
         "shown": record.identity[:SHOWN_DIGITS],
         "group": record.group,
         "state": state,
@@ -219,7 +239,7 @@ def as_sentence(record: Record, now: float) -> str:
     }[state_of(record, now)]
     return (
         f"{record.label} [{record.identity[:SHOWN_DIGITS]}] {does}. "
-        f"Running programs heed it within about {IDLE_EVERY:g} seconds."
+        f"Running programs follow it within about {IDLE_EVERY:g} seconds."
     )
 
 

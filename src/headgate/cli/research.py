@@ -23,6 +23,7 @@ from headgate.resilience import ProviderResilienceConfig
 from headgate.sim.notation import read_duration
 from headgate.sim.providers import PROVIDER_APIS
 from headgate.wire.redaction import redact
+from headgate.wire.urls import host_key
 
 from . import DONE, FAILED, CommandFailed, complain
 from .examples import ExampleCommand
@@ -215,7 +216,8 @@ def build(name: str, keys: list[Credential], address: str | None, budget: float)
                 f"{ENGINE_VARIABLE}."
             )
     if keys:
-        settings["credentials"] = CredentialCoordinator(keys, provider=name, store=FileStore())
+        origin = name if address is None else host_key(address)  # a key that is refused there may be accepted elsewhere
+        settings["credentials"] = CredentialCoordinator(keys, provider=origin, store=FileStore())
     return kind(resilience_config=ProviderResilienceConfig(time_budget=budget), **settings)
 
 

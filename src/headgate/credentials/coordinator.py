@@ -21,7 +21,7 @@ from .credential import BySecret, Credential, CredentialState, Key, labelled
 from .following import Following
 from .lease import Lease
 from .opening import open_credential_store
-from .record import LONGEST_PROVIDER, PARKED, RETIRED, CredentialStore
+from .record import ANY_PROVIDER, LONGEST_PROVIDER, PARKED, RETIRED, CredentialStore
 from .telling import Telling
 
 log = logging.getLogger("headgate")
@@ -59,7 +59,8 @@ class CredentialCoordinator(Following):
         """
         check("at_once", at_once, at_once is None or is_whole(at_once), f"{WHOLE}, or None for no bound")
         fine = isinstance(provider, str) and provider.isprintable() and len(provider) <= LONGEST_PROVIDER
-        check("provider", provider, fine, f"printable text of at most {LONGEST_PROVIDER} characters")
+        range_ = f"printable text of at most {LONGEST_PROVIDER} characters, not {ANY_PROVIDER}"
+        check("provider", provider, fine and provider != ANY_PROVIDER, range_)
         known = isinstance(cooldown, FixedCooldown | ExponentialCooldown)
         check("cooldown", cooldown, known, "a FixedCooldown or an ExponentialCooldown")
         super().__init__(labelled(credentials), at_once, provider or "credentials", clock, cooldown)

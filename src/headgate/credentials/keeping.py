@@ -18,7 +18,7 @@ from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..core.quarantine import Pool
 from ..identity import Identities
 from .credential import Key
-from .record import PARKED, RETIRED, CredentialStore, FarCredentialStore, Record, record_name
+from .record import ANY_PROVIDER, CredentialStore, FarCredentialStore, Record, record_name
 from .telling import Telling
 
 log = logging.getLogger("headgate")
@@ -57,7 +57,7 @@ class Keeping:
         """What was read or written last; only what differs from it is news."""
         self._heard: dict[str, tuple[int, bool, float]] = {}
         """The most that was read or written of each: era, retired, until. Only more is news; a rest that has been
-        served stays in the store, and where the wall clock went back it would seem to begin anew."""
+        served stays in the store, and where the wall clock went back it would seem to begin again."""
         self._stamp: object = self  # no store's
 
     # ------------------------------------------------------------------ reading
@@ -173,8 +173,8 @@ class Keeping:
     def _take_over(self, found: dict[str, Record]) -> None:
         """An operator may have spoken of a key before any program had used it, when its origin was not known."""
         for key, identity in self._identity_of.items():
-            spoken = found.get(record_name(identity, ""))
-            if spoken is not None and spoken.reason in (PARKED, RETIRED):
+            spoken = found.get(record_name(identity, ANY_PROVIDER))
+            if spoken is not None:
                 found.setdefault(self._name_of(key), replace(spoken, provider=self._provider))
 
     def _says_less(self, record: Record | None, name: str, wall: float) -> bool:

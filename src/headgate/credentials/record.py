@@ -23,6 +23,8 @@ from .credential import LONGEST_LABEL
 
 LONGEST_PROVIDER = 255
 """Characters; a host and its port fit."""
+ANY_PROVIDER = "*"
+"""The origin of what an operator has said of a key that no program has used yet: it counts at each until one has."""
 PARKED, RETIRED = "parked by hand", "retired by hand"
 """What an operator has said, as the reason of a rest or a retirement."""
 
@@ -121,6 +123,6 @@ def _record(row: Any) -> Record | None:
             and isinstance(record.retired, bool)
             and (record.budget is None or isfinite(record.budget))
         )
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, OverflowError):
         return None
     return record if fine else None

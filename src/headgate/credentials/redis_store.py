@@ -1,6 +1,6 @@
 """Records of credentials in a Redis or Valkey, for all who share them across machines.
 
-    headgate:credentials:2     by identity and origin, with a version that changes whenever one of them does
+    headgate:credentials:1     by identity and origin, with a version that changes whenever one of them does
 
 It is asked over the connections of a ``RedisStore``, which it is as well: a program that shares its quotas and its
 credentials needs one of these. Identities are made with the server's salt, so that all machines give a credential the
@@ -24,8 +24,8 @@ from ..stores.redis import RedisStore
 from ..stores.redis_scripts import Request, Script
 from .record import Record, by_name
 
-CREDENTIALS = "headgate:credentials:2"
-"""The number grows when records are written in another way."""
+CREDENTIALS = "headgate:credentials:1"
+"""The number grows when older records cannot be read. Those named by an identity alone, without an origin, can."""
 VERSION = b"version"
 MOST_RECORDS = 10_000
 """Credentials that are remembered; of more, those written last."""

@@ -11,6 +11,8 @@ from .errors import ConfigError
 
 FINITE = "a finite number above 0"
 WHOLE = "a whole number, 1 or more"
+LONGEST_SHOWN = 64
+"""Bits of an integer that is repeated in a message."""
 
 
 def check(name: str, value: object, fine: bool, range_: str) -> None:
@@ -41,4 +43,6 @@ def number(value: object) -> float:
 
 
 def shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > LONGEST_SHOWN:
+        return "an integer of more than 64 bits"
     return repr(value) if isinstance(value, int | float | None) else type(value).__name__

@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+from decimal import Decimal
+from fractions import Fraction
 from math import inf, nan
 
 import pytest
 
-from headgate import AdaptiveRateLimiter, BatchConfig, BatchRunner, ConfigError, RateLimitConfig
+from headgate import AdaptiveRateLimiter, BatchConfig, BatchRunner, ConfigError, Feedback, RateLimitConfig
 from headgate.sim.far_store import FarStore
 from headgate.sim.virtual import LoopClock, VirtualClock, run
 
@@ -57,6 +59,32 @@ def test_a_report_of_no_number_leaves_what_was_reserved(caplog):
     assert clock.now() == began_at
     limiter.acquire("api", cost={"tokens": 1000})
     assert clock.now() == began_at + WINDOW
+
+
+@pytest.mark.parametrize("amount", [Decimal(2), {"tokens": Decimal(2)}, Fraction(3, 2), {"tokens": 10**5000}])
+def test_a_number_of_another_kind_is_refused_before_anything_is_taken(amount):
+    clock = VirtualClock()
+    limiter = limiter_of(clock, burst={"tokens": 6000})
+    with pytest.raises(ConfigError):
+        limiter.acquire("api", cost=amount)
+    limiter.acquire("api", cost={"tokens": 6000})
+    assert clock.now() == VirtualClock().now()
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "aimd", "gradient"])
+@pytest.mark.parametrize("latency", [10**400, inf, nan])
+def test_a_latency_that_cannot_be_raises_nothing(latency, strategy):
+    limiter = limiter_of(VirtualClock(), strategy=strategy)
+    for _ in range(3):
+        limiter.acquire("api").report(status_code=200, latency=latency)
+        limiter.feedback("api", Feedback(status_code=200, latency=latency))
+    assert limiter.look("api").answers == 6
+
+
+def test_a_wait_that_no_clock_can_add_is_refused():
+    for seconds in (10**400, 10**5000, -(10**5000), "5"):
+        with pytest.raises(ConfigError):
+            limiter_of(VirtualClock()).acquire("api", max_wait=seconds)
 
 
 def test_a_shared_key_owes_at_most_one_window_too():

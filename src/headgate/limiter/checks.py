@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Literal
 
+from ..checks import shown
 from ..errors import ConfigError
 
 log = logging.getLogger("headgate")
@@ -24,11 +25,11 @@ LONGEST_NAME, LONGEST_COST = 40, 200
 
 def check_wait(name: str, value: float | None, least: str = "0") -> None:
     try:
-        fine = value is None or value >= float(least)
-    except TypeError:
+        fine = value is None or value + 0.0 >= float(least)
+    except (TypeError, ArithmeticError):  # no number, or one that no clock can add
         fine = False
     if not fine:
-        raise ConfigError(f"{name}={value!r} must be a number of seconds, {least} or more")
+        raise ConfigError(f"{name}={shown(value)} must be a number of seconds, {least} or more")
 
 
 def check_when_open(value: object) -> None:
@@ -44,11 +45,12 @@ def check_also(also: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_cost(cost: Cost) -> None:
-    amounts: Collection[float] = cost.values() if isinstance(cost, dict | Mapping) else (cost,)
+    is_one = isinstance(cost, int | float)
+    amounts: Collection[float] = cost.values() if isinstance(cost, dict | Mapping) else (cost,) if is_one else ()
     fine = 0 < len(amounts) <= MOST_DIMENSIONS
     try:
         for amount in amounts:
-            if not 0 <= amount <= MOST_COST:
+            if not 0 <= amount + 0.0 <= MOST_COST:  # a Decimal compares, but cannot be added to what is spent
                 fine = False
     except (TypeError, ArithmeticError):
         fine = False
@@ -67,9 +69,9 @@ def real_cost(cost: Cost) -> dict[str, float]:
     """
     if isinstance(cost, dict) and 0 < len(cost) <= MOST_DIMENSIONS:
         try:
-            if all(0 <= amount <= MOST_COST for amount in cost.values()):
+            if all(0 <= amount + 0.0 <= MOST_COST for amount in cost.values()):
                 return cost  # as nearly always
-        except TypeError:
+        except (TypeError, ArithmeticError):
             pass  # told below
     amounts = dict(cost) if isinstance(cost, dict | Mapping) else {"requests": cost}
     wrong: list[str] = []

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 from ..config import RateLimitConfig
-from ..core.decision import CircuitState
+from ..core.decision import LONGEST_WAIT, CircuitState
 from ..errors import ConfigError, WaitTooLongError
 from ..wire import signal_of
 from .checks import Cost, WhenOpen, check_also, check_cost, check_when_open
@@ -161,7 +161,7 @@ class AdaptiveRateLimiter(Operating):
         """Teach a key how a call ended: its oldest open permit if that fits, else a call we did not see."""
         wall = self.clock.wall()
         signal = signal_of(feedback.err, feedback.status_code, feedback.headers, None, feedback.retry_after, wall)
-        latency = feedback.latency if feedback.latency >= 0 else 0.0
+        latency = min(feedback.latency, LONGEST_WAIT) if feedback.latency >= 0 else 0.0
         draw = 0.0 if signal.retry_after is None else self._rng.random()
         with self._lock:
             now = self._now()

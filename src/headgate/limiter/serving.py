@@ -24,7 +24,7 @@ from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
 from ..core.asking import FIRST_CHECK
-from ..core.decision import UNKNOWN, Outcome, Refuse, Wait
+from ..core.decision import LONGEST_WAIT, UNKNOWN, Outcome, Refuse, Wait
 from ..core.signal import SILENT, Signal
 from ..errors import CircuitOpenError, Refused, TooManyKeysError, WaitTooLongError
 from ..events import Event
@@ -351,7 +351,7 @@ class Serving:
         draw = 0.0 if signal.retry_after is None else self._rng.random()
         with self._lock:
             now = self._now()  # read under the lock, so that no two decisions see time go back
-            if latency is None or not latency >= 0.0:
+            if latency is None or not 0.0 <= latency <= LONGEST_WAIT:
                 latency = now - permit.sent_at
             asked, ended = permit, False
             if permit.others:

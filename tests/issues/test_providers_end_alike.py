@@ -14,6 +14,7 @@ from headgate import (
     AuthenticationError,
     CircuitOpenError,
     CredentialCoordinator,
+    FixedCooldown,
     NoCredentialError,
     Outcome,
     ProviderError,
@@ -54,11 +55,11 @@ def search(answers: Answers, scenario: Callable[[Callable[..., SemanticScholarPr
         host, port = runner.addresses[0][:2]
         manager = ProviderResilienceManager()
 
-        def provider(key: str | None, **settings: Any) -> SemanticScholarProvider:
+        def provider(key: str | CredentialCoordinator | None, **settings: Any) -> SemanticScholarProvider:
             config = ProviderResilienceConfig(**{"rate_limiter": QUICK, "time_budget": 20.0, **settings})
-            return SemanticScholarProvider(
-                key, base_url=f"http://{host}:{port}", manager=manager, resilience_config=config
-            )
+            given_as = "credentials" if isinstance(key, CredentialCoordinator) else "api_key"
+            more: dict[str, Any] = {given_as: key, "manager": manager, "resilience_config": config}
+            return SemanticScholarProvider(base_url=f"http://{host}:{port}", **more)
 
         try:
             await scenario(provider)
@@ -91,6 +92,15 @@ def test_a_429_is_a_rate_limit_and_what_follows_says_until_when(key: str | None)
             assert second.reasons == {"key-1": "rate_limited"}
 
     assert search([(429, {"Retry-After": "60"})], scenario) == 1
+
+
+def test_a_429_that_leaves_no_key_says_when_the_first_is_back() -> None:
+    async def scenario(new: Callable[..., SemanticScholarProvider]) -> None:
+        error = await error_of(new(CredentialCoordinator([KEY], cooldown=FixedCooldown(600.0))))
+        assert type(error) is RateLimitError
+        assert 590 < (error.retry_after or 0) <= 600
+
+    assert search([(429, {})], scenario) == 1
 
 
 @pytest.mark.parametrize("key", [None, KEY])

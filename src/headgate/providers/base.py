@@ -238,10 +238,8 @@ class SearchProvider(ABC):
     def _behind(self, refusal: Refused) -> Failed | None:
         """What the provider had answered before it was refused to ask it again, if that says more than the refusal."""
         failure = refusal.__cause__
-        if isinstance(refusal, NoCredentialError):
-            return failure if isinstance(failure, Failed) else None
         if not isinstance(failure, RateLimitError | AuthenticationError) or refusal.retry_after is None:
-            return None
+            return failure if isinstance(failure, Failed) and isinstance(refusal, NoCredentialError) else None
         come_back_in = max(failure.retry_after or 0.0, refusal.retry_after)
         told = type(failure)(self.name, failure.reason, status_code=failure.status_code, retry_after=come_back_in)
         told.response = failure.response

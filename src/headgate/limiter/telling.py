@@ -1,6 +1,6 @@
 """What happened, told once the lock is free: a listener may call the limiter.
 
-A listener that raises is logged and otherwise ignored; it must not cost anybody a permit. Circuits and pauses are
+A listener that raises is logged and otherwise ignored; it costs no caller a permit. Circuits and pauses are
 logged without any listener (``headgate.limiter``, at INFO; the record's ``event`` says which it is).
 """
 
@@ -89,7 +89,7 @@ class Telling:
             self.news.append(Event(at=now, kind=kind, key=gate.key, reason=reason, rate=gate.learned_rate, state=state))
 
     def note_state(self, gate: KeyGate, now: float) -> None:
-        """The circuit has changed, or a pause has begun or ended: each is noted once, whoever finds it first."""
+        """The circuit has changed, or a pause has begun or ended: each is noted once."""
         present, paused_until = gate.breaker.state, gate.paused_until
         if present is not gate.circuit_told:
             self._note_state("circuit_changed", gate, now, f"{gate.circuit_told.value} to {present.value}")

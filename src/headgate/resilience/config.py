@@ -161,7 +161,7 @@ def resolve(provider: str, config: ProviderResilienceConfig | None) -> Settings:
 
 
 def with_patience(provider: str, settings: Settings, config: ProviderResilienceConfig | None) -> Settings:
-    """For a call that waits out outages: where nobody has set bounds, the usual ones are too short for it."""
+    """For a call that waits out outages: where no bounds are set, the usual ones are too short for it."""
     budget = next(
         (one.time_budget for one in (config, PROVIDER_CONFIGS.get(provider)) if one and one.time_budget is not None),
         inf,

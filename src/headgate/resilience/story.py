@@ -3,7 +3,7 @@
     credential_wait*  rate_limit_wait*  retry_attempt*  then one of  request_success | request_failure | budget_exceeded
 
 Events carry kinds of errors, never their messages: those may hold anything. A call that was sent and failed for good
-is logged too (``headgate.resilience``, at WARNING), whether anybody listens or not.
+is logged too (``headgate.resilience``, at WARNING), with a listener or without.
 """
 
 from __future__ import annotations

@@ -75,6 +75,15 @@ def test_a_day_that_is_spent(batch, server, headgate):
     assert end(said)["come_back_in"] > 20_000
 
 
+def test_a_known_limit_that_is_spent(batch, server):
+    batch.write(20)
+    known = ("--limits", "requests=100/s,requests=7/day")
+    ended = end(batch.run("--json", *known))
+    assert (ended["exit_code"], len(server.calls)) == (4, 7)
+    assert (ended["held_by"], ended["come_back_in"] > 20_000) == ("limiter", True)
+    assert "7 requests per day" in ended["next"], "the limit is named"
+
+
 def test_a_store_that_cannot_be_reached_is_named_at_the_end(batch):
     batch.write(3)
     nowhere = "redis://127.0.0.1:1/0"

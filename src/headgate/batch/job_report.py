@@ -42,6 +42,7 @@ class JobReport:
 def added_up(first: BatchReport, second: BatchReport) -> BatchReport:
     """Two runs of one job as one."""
     both = BatchReport(stopped=second.stopped, come_back_in=second.come_back_in, elsewhere=second.elsewhere)
+    both.held_by, both.held_why = second.held_by, second.held_why
     both.seen = max(first.seen, second.seen)
     both.skipped = second.skipped if not first.seen else first.skipped
     for name in (

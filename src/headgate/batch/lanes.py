@@ -223,7 +223,7 @@ class Lane:
 
     def why(self, now: float) -> str:
         """Why nothing leaves here at this moment, in a few words; empty if something does."""
-        if self.waits_for == "pace":
+        if self.waits_for in ("pace", "limiter"):
             seen = self.run.limiter.look(self.gate_key)
             return "" if seen is None else seen.reason
         left = (

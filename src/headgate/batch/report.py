@@ -179,7 +179,11 @@ class BatchReport:
     stopped: str = ""
     """Why the run ended before its input did; empty if it did not."""
     come_back_in: float | None = None
-    """In how many seconds it is worth going on, where that is known."""
+    """In how many seconds it is worth going on, where that is known ..."""
+    held_by: str = ""
+    """... and what nothing could start for, in a word (``LaneStanding.waits_for``) ..."""
+    held_why: str = ""
+    """... and in a clause."""
 
     @property
     def open(self) -> int:

@@ -9,6 +9,7 @@ from ..core.words import span
 from .bell import Bell
 
 if TYPE_CHECKING:
+    from .lanes import Lane
     from .run import Run
 
 NOTE = "runner"
@@ -39,7 +40,7 @@ class Timekeeper:
             if run.is_paused:  # somebody is there, and wants it so
                 self.last_start_at = now
             if now >= self.last_start_at + self._patience and not run.crew.working and run.unfinished:
-                self._stand_still(None)
+                self._stand_still(None, None)
             if run.pauses.changed and now >= self._note_at:
                 self._note_at = now + NOTE_EVERY
                 await self.take_note()
@@ -63,14 +64,18 @@ class Timekeeper:
         lanes = [lane for lane in run.all_lanes() if len(lane.shelf)]
         if not lanes:
             return
-        opens_in = min(lane.opens_at for lane in lanes) - run.clock.now()
+        first = min(lanes, key=lambda lane: lane.opens_at)
+        opens_in = first.opens_at - run.clock.now()
         if opens_in == UNKNOWN and all(lane.waits_for == "credential" for lane in lanes):
             run.stop("no_credential: none of the credentials is accepted any more")
         elif opens_in >= self._patience:
-            self._stand_still(None if opens_in == UNKNOWN else opens_in)
+            self._stand_still(first, None if opens_in == UNKNOWN else opens_in)
 
-    def _stand_still(self, seconds: float | None) -> None:
-        self._run.report.come_back_in = seconds
+    def _stand_still(self, lane: Lane | None, seconds: float | None) -> None:
+        report = self._run.report
+        report.come_back_in = seconds
+        if lane is not None:
+            report.held_by, report.held_why = lane.waits_for, lane.why(self._run.clock.now())
         hint = "" if seconds is None else f"; come back in {span(seconds)}"
         self._run.stop(f"standstill: nothing can start{hint}")
 

@@ -105,7 +105,8 @@ def what_next(job: Job, again: str, reason: str) -> str:
     if word == "standstill":
         seconds = report.run.come_back_in
         when = "" if seconds is None else f"; come back in {span(seconds)}, at {clock_time(time.time() + seconds)}"
-        return f"Nothing can start for now{when}{reason}. {go_on} (--wait stays.)"
+        why = f" ({printable(report.run.held_why)})" if report.run.held_why else ""
+        return f"Nothing can start for now{why}{when}{reason}. {go_on} (--wait stays.)"
     if word == "deadline":
         return f"The time is up ({said}){reason}. {go_on}"
     if word == "caps":
@@ -159,5 +160,6 @@ def fields_of(job: Job, code: int, next_: str) -> dict[str, Any]:
         "elapsed": round(report.run.elapsed, 3),
         "stopped": report.stopped,
         "come_back_in": report.run.come_back_in,
+        "held_by": report.run.held_by,
         "next": next_,
     }

@@ -164,6 +164,9 @@ class TestOutputs:
 
     def test_what_a_crash_left_behind_the_last_page_is_cut_off(self, tmp_path):
         crawl(tmp_path, pages=2, waiting=1)
+        with sqlite3.connect(tmp_path / "pages.jsonl.headgate") as file:  # a process that has not left
+            file.execute("INSERT INTO processes (pid, computer, began_at) VALUES (1, 'here', 0)")
+        file.close()
         with (tmp_path / "pages.jsonl").open("ab") as file:
             file.write(b'{"url": "half a li')
 
@@ -174,6 +177,43 @@ class TestOutputs:
 
         asyncio.run(main())
         assert urls_in(tmp_path / "pages.jsonl") == [f"https://a.example/{n}" for n in range(3)]
+
+    @pytest.mark.parametrize("pages", [0, 2])
+    def test_what_was_appended_after_a_crawl_has_left_is_kept(self, tmp_path, pages):
+        """It cannot be a crawl's own."""
+        crawl(tmp_path, pages=pages, waiting=1)
+        output = tmp_path / "pages.jsonl"
+        whole = output.read_bytes()
+        output.write_bytes(whole + b'{"mine": 1}\n')
+        said_on_begin(tmp_path, kind=OutputError)
+        assert output.read_bytes() == whole + b'{"mine": 1}\n'
+        output.write_bytes(whole)
+        crawl(tmp_path, pages=pages)
+        assert output.read_bytes().startswith(whole)
+
+    def test_what_is_left_of_a_commit_that_failed_is_cut_off(self, tmp_path):
+        def stop(step):
+            if step == "write" and frontier_fails:
+                raise sqlite3.OperationalError("as if the disk were full")
+
+        async def main(count):
+            path = tmp_path / "pages.jsonl"
+            async with Frontier(
+                f"{path}.headgate", identity=SEEDS, outputs=[JsonlOutput(path)], per_host=100, passing=stop
+            ) as frontier:
+                await frontier.add(Found(f"https://a.example/{n}", 1) for n in range(3))
+                for visit in await frontier.take(count):
+                    await frontier.finish(visit, result(visit))
+
+        frontier_fails = False
+        asyncio.run(main(1))
+        frontier_fails = True
+        with pytest.raises(LedgerError):
+            asyncio.run(main(1))
+        assert len(urls_in(tmp_path / "pages.jsonl")) == 2, "one of them is not known to be done"
+        frontier_fails = False
+        asyncio.run(main(2))
+        assert sorted(urls_in(tmp_path / "pages.jsonl")) == [f"https://a.example/{n}" for n in range(3)]
 
     def test_standard_output_takes_lines_too(self, tmp_path, capfd):
         async def main():

@@ -62,6 +62,8 @@ class FrontierBook:
         self._per_host = per_host
         self._passing = passing
         self._lately: tuple[set[int], set[int]] = (set(), set())
+        self._has_more = False
+        """Whether outputs may be longer than the frontier knows, because a commit has failed."""
         self._known: set[int] = set()
         """Of the addresses this transaction is about."""
         self._new: list[tuple[Any, ...]] = []
@@ -177,7 +179,8 @@ class FrontierBook:
         self._write()
         self._add_up()
         recover(self.connection, self.now)
-        self.connection.execute("DELETE FROM processes")
+        if not self._has_more:  # else the next process finds that one has died here
+            self.connection.execute("DELETE FROM processes")
 
     # ------------------------------------------------------------------ how it is written
 
@@ -196,6 +199,7 @@ class FrontierBook:
             (known,) = self.connection.execute(sql.LENGTH, (pages.name,)).fetchone()
             length = pages.write((records[number] for records in self._results), known)
             self.connection.execute(sql.NEW_LENGTH, (length, pages.name))
+        self._has_more = False
         if self._passing:
             self._passing("write")
 
@@ -207,6 +211,7 @@ class FrontierBook:
         self._due_at = 0.0
         for pages in self._pages:
             pages.close()
+        self._has_more = bool(self._pages)
 
     def _end(
         self, number: int, host: int, state: int, reason: str, attempts: int = 0, times: int = 0, until: float = 0.0

@@ -45,10 +45,11 @@ class Hold:
             self.connection = open_to_write(path)
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
+                (died,) = self.connection.execute("SELECT EXISTS (SELECT 1 FROM processes)").fetchone()
                 self._life = _enter(self.connection, path, now)
                 _take_identity(self.connection, {**identity, "output": ", ".join(map(name_of, outputs))}, path)
                 recover(self.connection, now)
-                self._open(outputs, path)
+                self._open(outputs, path, died=bool(died))
                 self.connection.execute("COMMIT")
             except BaseException:
                 self.let_go()
@@ -63,11 +64,12 @@ class Hold:
             self._life.end()  # before the file is unlocked: a number that was not committed may be given out again
         self.connection.close()
 
-    def _open(self, outputs: Sequence[Output], path: str) -> None:
+    def _open(self, outputs: Sequence[Output], path: str, *, died: bool) -> None:
+        """``died``: whether the last process at the file has not left it in order."""
         known = dict(self.connection.execute("SELECT name, offset FROM outputs"))
         for output in outputs:
             name = name_of(output)
-            self.pages.append(Pages(output, known.get(name, 0), ours=name in known, frontier=path))
+            self.pages.append(Pages(output, known.get(name, 0), ours=name in known, died=died, frontier=path))
             self.connection.execute("INSERT OR IGNORE INTO outputs VALUES (?, 0)", (name,))
 
 

@@ -4,11 +4,13 @@
                               └─ fails: close ─> opened again, and cut to what the frontier knows
 
 A page cannot be written again from the frontier, which has addresses and no pages. So an output that is gone, or
-shorter than the frontier knows it, is told and not mended.
+shorter than the frontier knows it, is told and not mended. Nor is one that is longer, unless the last process has died
+or could not commit: only then may what follows be a crawl's own, whose pages are fetched again.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Iterable
@@ -17,17 +19,35 @@ from ..batch.formats import OutputFile
 from ..batch.formats.problems import OutputError
 from ..batch.formats.writing import STDOUT
 from ..batch.ledger import LedgerError
+from ..batch.output import length_of
 from .output import Output
+
+log = logging.getLogger("headgate")
 
 
 class Pages:
-    """One output's file. ``ours`` says that this frontier has begun it; otherwise only a new or empty one is taken."""
+    """One output's file. ``ours`` says that this frontier has begun it; otherwise only a new or empty one is taken.
 
-    def __init__(self, output: Output, length: int, *, ours: bool, frontier: str) -> None:
+    ``died`` says that the last process at it has not left it in order: what is behind ``length`` is then cut off.
+    """
+
+    def __init__(self, output: Output, length: int, *, ours: bool, died: bool, frontier: str) -> None:
         self.name = name_of(output)
         self._output = output
         if length and output.path != STDOUT:
             _check_length(output.path, length, frontier)
+        behind = (length_of(output.path) or 0) - length
+        if ours and behind > 0:
+            if not died:
+                raise OutputError(
+                    f"{output.path}: what follows byte {length:,} was not written by this crawl; nothing was changed. "
+                    "Put it into a file of its own, then run the same command again"
+                )
+            log.warning(
+                "%s: cutting off %d bytes that a crawl wrote before it died; their pages are fetched again",
+                output.path,
+                behind,
+            )
         self._file: OutputFile | None = _Appended(output, length, ours=ours)
 
     def write(self, records: Iterable[bytes], known: int) -> int:

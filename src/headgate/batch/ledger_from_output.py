@@ -120,7 +120,7 @@ def _fill(connection: sqlite3.Connection, output: str, rows: Iterable[InputRow])
     connection.execute("INSERT INTO finals (idx) SELECT idx FROM temp.answered ORDER BY number")
     totals |= {"state.done": rescued.done, "state.dead": rescued.dead, "attempts": rescued.done + rescued.dead}
     connection.executemany("INSERT INTO totals VALUES (?, ?)", [one for one in totals.items() if one[1]])
-    if rescued.torn:  # the next run writes it anew from here
+    if rescued.torn:  # the next run writes the output again from here
         connection.execute("INSERT INTO notes VALUES (?, ?)", (REPLACED, fingerprint(output)))
     else:
         place = (rescued.done + rescued.dead, length_of(output))

@@ -3,7 +3,7 @@
     take the role ─> cut the file back to the checkpoint ─> [ final rows ─> file ─> disk ─> checkpoint ] ...
 
 What is in the ledger and not yet in the file is written by the next process that takes the role, so a process may end
-at any moment. A file that is gone is written anew from its first line.
+at any moment. A file that is gone is written again from its first line.
 
 A crash leaves lines behind the checkpoint, the last of them torn. They are cut off only where the ledger would write
 the very same bytes again, or where the whole file is the one that ``headgate retry`` has replaced. Anything else there
@@ -32,7 +32,7 @@ PACK_EVERY = 5.0
 ASK_EVERY = 1.0
 """Seconds after which one without the role asks whether it is free."""
 REPLACED = "replaced_output"
-"""The ledger's note of an output that is to be written anew: its fingerprint as it stands until then."""
+"""The ledger's note of an output that is to be replaced: its fingerprint as it stands until then."""
 CHUNK = 1 << 20
 
 
@@ -84,7 +84,7 @@ class Scribe:
         if not agreed and replaced != await asyncio.to_thread(fingerprint, self.path):
             raise OutputError(
                 f"{self.path}: what follows byte {offset:,} was not written by this run; nothing was changed. headgate "
-                "verify names the lines. Take them out, or move the file away: it is then written anew from the ledger"
+                "verify names the lines. Take them out, or move the file away: it is then written again from the ledger"
             )
 
     async def go(self) -> None:
@@ -124,7 +124,7 @@ class Scribe:
         offset = await asyncio.to_thread(_put, self._file, rows)
         if self._passing is not None:
             self._passing("write")
-        if not await self._ledger.checkpoint(rows[-1].number, offset):  # somebody took us for dead
+        if not await self._ledger.checkpoint(rows[-1].number, offset):  # another process took this one for dead
             self.has_role = False
             self.close()
             return 0

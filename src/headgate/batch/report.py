@@ -68,7 +68,7 @@ _NOT_THERE = (404, 405, 410, 421)
 
 @dataclass(slots=True)
 class Death:
-    """Rows that have failed alike."""
+    """Rows that have failed with the same error."""
 
     reason: str
     """Of the first of them: its category, and a sentence without secrets after it."""
@@ -132,7 +132,7 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Why rows of a ledger have failed, those that failed alike together, the most frequent first."""
+    """Why rows of a ledger have failed, grouped by error, the most frequent first."""
 
     dead: list[Death] = field(default_factory=list)
     waiting: list[Death] = field(default_factory=list)

@@ -91,12 +91,12 @@ class Problem(Enum):
 
     @property
     def of_output(self) -> bool:
-        """Whether the ledger is sound, so that the output can be written anew from it."""
+        """Whether the ledger is sound, so that the output can be written again from it."""
         return self not in (Problem.LEDGER, Problem.INPUT)
 
     @property
     def is_foreign(self) -> bool:
-        """Whether writing the output anew would lose something that is not in the ledger."""
+        """Whether writing the output again would lose something that is not in the ledger."""
         return self in (Problem.STRANGER, Problem.CHANGED, Problem.DAMAGED)
 
 
@@ -123,7 +123,7 @@ class Proof:
     lines: int | None = None
     """Lines of the output that were compared, None if it was not looked at."""
     replaced: bool = False
-    """Whether the output is one that ``headgate retry`` has replaced, and that the next run writes anew."""
+    """Whether the output is one that ``headgate retry`` has replaced, and that the next run writes again."""
     torn: bool = False
     """Whether the output's end is torn, as a crash leaves it; the next run writes it again."""
     findings: list[Finding] = field(default_factory=list)

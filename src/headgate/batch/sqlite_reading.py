@@ -124,7 +124,7 @@ class Standing:
     output_length: int | None
     """How long it really is; None if it is not there, or is no file."""
     is_replaced: bool
-    """Whether it is an old one, from before ``headgate retry``, that the next run writes anew."""
+    """Whether it is an old one, from before ``headgate retry``, that the next run writes again."""
     next_at: float | None
     """When the first of the rows that were put aside is to be tried again."""
 

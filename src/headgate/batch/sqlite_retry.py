@@ -60,7 +60,7 @@ def _dead(connection: sqlite3.Connection, only: str | None) -> list[int]:
 
 
 def _replace_output(connection: sqlite3.Connection, path: str) -> None:
-    """Let the next run write the output anew in place of the present one, if that is wholly ours."""
+    """Let the next run replace the present output, if that is wholly ours."""
     output = output_of(path, dict(connection.execute("SELECT name, value FROM identity")))
     replaced = ""
     if output is not None and length_of(output):
@@ -69,7 +69,7 @@ def _replace_output(connection: sqlite3.Connection, path: str) -> None:
         lines = [finding for finding in prover.proof.findings if finding.problem.is_foreign]
         if lines:
             raise LedgerError(
-                f"{lines[0].text}, and the next run would write the output anew without it; nothing was changed. "
+                f"{lines[0].text}, and the next run would write the output again without it; nothing was changed. "
                 "headgate verify names all such lines: take them out, or move the output away, then try again"
             )
         replaced = fingerprint(output)

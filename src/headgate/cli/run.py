@@ -234,7 +234,7 @@ def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], 
 
 
 def recover(job: Job, rows: Rows, *, quiet: bool) -> None:
-    """Make the ledger anew from the output, unless there is one."""
+    """Make a new ledger from the output, unless there is one with rows."""
     if job.output == STDOUT or not rows.can_be_read_again:
         raise click.UsageError("--recover needs an input and an output that are files.")
     if has_rows(job.book.path):
@@ -243,7 +243,7 @@ def recover(job: Job, rows: Rows, *, quiet: bool) -> None:
     if not quiet:
         torn = "; its last line is torn, and its row is sent again" if rescued.torn else ""
         found = f"{rescued.done:,} done and {rescued.dead:,} dead rows are in {job.output}{torn}."
-        click.echo(f"Made {os.path.relpath(job.book.path)} anew: {found}", err=True)
+        click.echo(f"Made a new {os.path.relpath(job.book.path)}: {found}", err=True)
 
 
 def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, as_json: bool, quiet: bool) -> int:

@@ -119,7 +119,7 @@ def as_page(proof: Proof) -> str:
     if proof.torn:
         lines.append("The last line of the output is torn, as a crash leaves it; the next run writes it again.")
     if proof.replaced:
-        lines.append("The output is the one from before headgate retry; the next run writes it anew.")
+        lines.append("The output is the one from before headgate retry; the next run writes it again.")
     lines += [f"  wrong: {finding.text}" for finding in proof.findings]
     waiting = fields["done"] + fields["dead"] - proof.written
     if not proof.holds and not proof.counts.seen:
@@ -130,7 +130,7 @@ def as_page(proof: Proof) -> str:
     elif not proof.holds and all(finding.problem.of_output for finding in proof.findings):
         lines.append(
             "The proof does not hold. The ledger is sound and has every result: move the output away, and the same "
-            "headgate run command writes it anew."
+            "headgate run command writes it again."
         )
     elif not proof.holds:
         lines.append("The proof does not hold. The ledger has every result; keep a copy of it before anything else.")

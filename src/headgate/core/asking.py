@@ -202,7 +202,7 @@ class Asking(Pace):
         return ticket
 
     def claim(self, probe: int) -> None:
-        """The probe ended without an answer, or is lost, and one came that was nobody's: take it for the probe's."""
+        """The probe ended without an answer, or is lost, and one came of no known call: take it for the probe's."""
         assert self.unclaimed is not None
         (signal, _, at), self.unclaimed = self.unclaimed, None
         if self.breaker.record(probe, signal.outcome, at, self.seq):

@@ -310,9 +310,9 @@ class Desk:
         before, self.allowances, self.terms = self.allowances, [], terms
         for limit in terms.limits:
             allowance = Allowance(*limit, self.at)
-            alike = [one for one in before if one.dimension == allowance.dimension]
-            if alike:  # of the same window, else the one that remembers longest
-                allowance.go_on_from(max(alike, key=lambda one: (one.window == limit[2], one.window)))
+            same_dimension = [one for one in before if one.dimension == allowance.dimension]
+            if same_dimension:  # of the same window, else the one that remembers longest
+                allowance.go_on_from(max(same_dimension, key=lambda one: (one.window == limit[2], one.window)))
             self.allowances.append(allowance)
 
     # ------------------------------------------------------------------ putting away

@@ -60,6 +60,20 @@ def test_nobody_is_refused_by_the_rate_that_a_key_starts_with(shared: bool) -> N
     assert refused_by(RateLimitConfig(), 30.0, shared=shared) == []
 
 
+def test_nor_by_a_process_that_has_found_itself_alone_at_its_store() -> None:
+    async def main(clock: LoopClock) -> list[float]:
+        limiter = AdaptiveRateLimiter(RateLimitConfig(), clock=clock, store=FarStore(clock, random.Random(1)))
+        try:
+            for _ in range(3):
+                (await limiter.acquire_async("api")).report(status_code=200)
+                await asyncio.sleep(1.0)
+            return await crowd(limiter, clock, 30.0)
+        finally:
+            limiter.close()
+
+    assert run(main) == []
+
+
 @pytest.mark.parametrize("strategy", ["adaptive", "aimd", "gradient"])
 def test_the_real_wait_is_bounded_all_the_same(strategy: str) -> None:
     refused = refused_by(RateLimitConfig(strategy=strategy), 2.0)

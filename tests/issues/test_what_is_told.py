@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from math import ceil, floor
 
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.observe.watched import Watched
+from headgate.sim.far_store import FarStore
 from headgate.sim.virtual import LoopClock, run
 from headgate.stores.memory import MemoryStore
 
 
+@pytest.mark.parametrize("stored", [False, True], ids=["no store", "alone at a store"])
 @pytest.mark.parametrize(("amount", "window"), [(100, 1.0), (6_000, 60.0)])
-def test_the_rate_that_headers_tell_is_shown_while_the_pace_follows_their_window(amount: int, window: float) -> None:
+def test_the_rate_that_headers_tell_is_shown_while_the_pace_follows_their_window(
+    amount: int, window: float, stored: bool
+) -> None:
     async def main(clock: LoopClock) -> tuple[set[float], int, int]:
-        limiter = AdaptiveRateLimiter(RateLimitConfig(), clock=clock)
+        store = FarStore(clock, random.Random(1)) if stored else None
+        limiter = AdaptiveRateLimiter(RateLimitConfig(), clock=clock, store=store)
         changes, shown, used = [], [], dict[int, int]()
         limiter.on_event = lambda event: changes.append(event) if event.kind == "rate_changed" else None
         began_at = clock.now()
@@ -39,6 +45,7 @@ def test_the_rate_that_headers_tell_is_shown_while_the_pace_follows_their_window
             await asyncio.sleep(0.3)
             shown.append(limiter.snapshot().keys[0].rate)
         await asyncio.gather(*tasks)
+        limiter.close()
         return {round(rate, 6) for rate in shown}, len(changes), sum(used.values())
 
     shown, changes, sent = run(main)

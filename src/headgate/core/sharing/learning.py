@@ -340,6 +340,14 @@ class SoloController(Controller):
     def is_told(self) -> bool:
         return self._concludes.is_told
 
+    @property
+    def is_guess(self) -> bool:
+        return self._concludes.is_guess
+
+    @property
+    def learned(self) -> float:
+        return self._concludes.learned
+
     def on_send(self, ticket: Ticket, now: float) -> None:
         self.learning.send(self.member, ticket.seq, now + self.ahead)
         self.conclude()
@@ -356,6 +364,9 @@ class SoloController(Controller):
 
     def why(self) -> str:
         return self._concludes.why()
+
+    def why_cap(self) -> str:
+        return self._concludes.why_cap()
 
 
 def _as_of(signal: Signal, age: float) -> Signal:

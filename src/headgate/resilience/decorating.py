@@ -116,8 +116,11 @@ def guarded(provider: str, **options: Unpack[CallOptions]) -> Guard:
     def decorate(func: Any) -> Any:
         import inspect  # here, because it is large
 
-        names = list(inspect.signature(func).parameters)
-        place = names.index("ctx") if "ctx" in names else -1
+        parameters = inspect.signature(func).parameters
+        place = list(parameters).index("ctx") if "ctx" in parameters else -1
+        kinds = [one.kind for one in parameters.values()]
+        has_rest = inspect.Parameter.VAR_POSITIONAL in kinds
+        by_place = kinds.count(inspect.Parameter.POSITIONAL_ONLY) + kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
         if getattr(func, GUARDED, None) == provider:
             raise ConfigError(f"{provider}: the function is guarded already, and would wait in line twice")
         is_async = inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func)
@@ -129,7 +132,8 @@ def guarded(provider: str, **options: Unpack[CallOptions]) -> Guard:
                 return lambda: func(*args, **kwargs)
             if len(args) <= place:
                 return lambda ctx: func(*args, ctx=ctx, **kwargs)
-            if args[place] is None or isinstance(args[place], CallContext):
+            has_own = args[place] is None or isinstance(args[place], CallContext)
+            if has_own or (len(args) >= by_place and not has_rest):  # there is no room for another
                 return lambda: func(*args, **kwargs)
             return lambda ctx: func(*args[:place], ctx, *args[place:], **kwargs)
 

@@ -14,7 +14,10 @@ import termios
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from headgate.cli.run_progress import Progress
 
 WIDTH, HEIGHT = 100, 40
 GOOD, BAD = "sk-good-0123456789abcdef", "sk-bad-0123456789abcdef"
@@ -167,6 +170,14 @@ def test_ctrl_c_leaves_nothing_stale(tmp_path):
     shown = session.screen.shown()
     assert not [line for line in shown if "in flight" in line or "rows/s" in line or "of 5,000" in line]
     assert not any("^C" in line for line in shown)
+
+
+def test_a_run_that_stops_tells_no_time_to_go():
+    going = Progress(
+        done=10, dead=0, rows=110, rate=5.0, tokens=0, cost=0.0, lanes=[], trouble="", stopping=False, in_flight=3
+    )
+    assert going.left == 20.0
+    assert replace(going, stopping=True).left is None
 
 
 def test_the_lost_key_is_in_the_last_json_line_too(tmp_path):

@@ -46,8 +46,8 @@ class Progress:
 
     @property
     def left(self) -> float | None:
-        """Seconds to go at the present pace."""
-        if self.rows is None or self.rate <= 0:
+        """Seconds to go at the present pace; None for a run that stops before it is through."""
+        if self.rows is None or self.rate <= 0 or self.stopping:
             return None
         return max(0, self.rows - self.final) / self.rate
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.limiter.line import Line, Waiter
 from headgate.sim.virtual import LoopClock, run
 
 FAST = 1e6
@@ -121,3 +122,31 @@ def test_a_notified_task_that_is_cancelled_leaves_its_turn_to_the_next() -> None
         return [permit.sent_at for permit in permits]
 
     assert run(main) == pytest.approx([0.05, 0.15])
+
+
+def test_tasks_with_a_time_limit_line_up_on_a_busy_loop_at_no_cost_for_those_in_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the first in line is told moves on while notified tasks have yet to run; that is no worse forecast."""
+    looked_at: list[int] = []
+    waiting = Line.waiting
+
+    def count(line: Line) -> list[Waiter]:
+        looked_at.append(len(line))
+        return waiting(line)
+
+    monkeypatch.setattr(Line, "waiting", count)
+
+    async def main(clock: LoopClock) -> int:
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=10), clock=clock)
+
+        async def call() -> None:
+            clock.advance(0.03)
+            permit = await limiter.acquire_async("api", max_wait=100)
+            permit.report(status_code=200)
+
+        calls = await asyncio.gather(*(call() for _ in range(300)))
+        return len(calls)
+
+    assert run(main) == 300
+    assert sum(looked_at) <= 300

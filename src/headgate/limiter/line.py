@@ -411,12 +411,17 @@ class Line:
         return hung if len(hung) < len(self.homes) else ()
 
     def take_forecast(self, head: Waiter, wait: Wait, rate: float, opens_at: float) -> bool:
-        """Take what forecasts are based on now; True if those made before may no longer hold."""
-        later = head is self.forecast_head and wait.until > self.forecast.until + LATE
+        """Take what forecasts are based on now; True if those made before may no longer hold.
+
+        While notified waiters have yet to run, what the head is told moves on with the time: that is judged after them.
+        """
+        is_same = head is self.forecast_head
+        later = is_same and not self.notified and wait.until > self.forecast.until + LATE
         worse = later or rate < TOLERANCE * self.rate or opens_at > self.opens_at
         if worse or rate > self.rate or opens_at < self.opens_at:
             self.rate, self.opens_at = rate, opens_at
-        self.forecast_head, self.forecast = head, wait
+        if not (is_same and self.notified):
+            self.forecast_head, self.forecast = head, wait
         return (worse and self.impatient > 0) or (wait.is_circuit and self.refusable > 0)
 
     def is_arranged(self, rate: float, now: float) -> bool:

@@ -201,3 +201,18 @@ def test_a_line_is_left_alone_only_if_its_head_is_looked_after(arranged: bool, c
         third.runs_on = "elsewhere"
     line.join(third)
     assert line.is_arranged(case["rate"], case["now"]) is arranged
+
+
+def test_a_line_is_looked_after_from_a_loop_that_still_runs() -> None:
+    line, limiter = Line(), AdaptiveRateLimiter(SLOW, clock=VirtualClock())
+    head, second, third = (Lined(limiter, 1) for _ in range(3))
+    head.may_hang = True
+    for place, waiter in enumerate((head, second, third)):
+        waiter.runs_on = place
+        line.join(waiter)
+    line.arm(head, 5.0, 4.0)
+    assert line.deputy is second
+    second.dead = True
+    line.arm(head, 5.0, 4.0)
+    assert line.deputy is third
+    assert third.armed

@@ -120,7 +120,7 @@ class Waiter:
         self.set_timer()
 
     def set_timer(self) -> None:
-        """Heed the new ``wake_at``."""
+        """Follow the new ``wake_at``."""
         raise NotImplementedError
 
     def watch_time(self) -> None:
@@ -131,7 +131,7 @@ class Waiter:
         self.armed = False
 
     def is_dead(self) -> bool:
-        """Nobody will ever wake up here."""
+        """Whether it can never run again."""
         return False
 
 
@@ -381,7 +381,7 @@ class Line:
             return False
         if self.notified:
             self.notified_demand.remove(waiter)
-        else:  # begins anew, so that no rounding adds up
+        else:  # starts over, so that no rounding adds up
             self.notified_demand = Demand()
         return True
 
@@ -454,8 +454,9 @@ class Line:
             return
         idle = {*hung, self.in_charge.runs_on}
         deputy = self.deputy
-        if deputy is None or deputy not in self.waiters or deputy.runs_on in idle:
-            deputy = self.deputy = next((one for one in self.waiters if one.runs_on not in idle), None)
+        if deputy is None or deputy not in self.waiters or deputy.runs_on in idle or deputy.is_dead():
+            others = (one for one in self.waiters if one.runs_on not in idle and not one.is_dead())
+            deputy = self.deputy = next(others, None)
         if deputy is not None and not (deputy.armed and deputy.wake_at <= self.runs_by + LATE):
             deputy.arm(self.runs_by + LATE)
 

@@ -4,7 +4,7 @@
     in the parent      free them
     in the child       free them, and tell their owners, which forget the parent's threads and tasks
 
-A lock that cannot be had in time is made anew in the child. This is the one place that hears of a fork: a lock that
+A lock that cannot be had in time is made again in the child. This is the one place that hears of a fork: a lock that
 several threads use is made by ``lock()`` or ``rlock()``, an owner asks for ``start_over_in_child``.
 """
 

@@ -67,7 +67,7 @@ class Waiter:
         raise NotImplementedError
 
     def set_alarm(self) -> object:
-        """Heed the new ``wake_at``."""
+        """Follow the new ``wake_at``."""
         raise NotImplementedError
 
     def is_up(self) -> None:
@@ -75,7 +75,7 @@ class Waiter:
         self.wake_at = UNKNOWN
 
     def is_dead(self) -> bool:
-        """Nobody will ever wake up here."""
+        """Whether it can never run again."""
         return False
 
 

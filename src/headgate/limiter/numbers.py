@@ -259,7 +259,7 @@ class NumberedGate(LeasingGate):
 
     def cause(self, objection: Wait | Refuse, now: float) -> str:
         code = super().cause(objection, now)
-        return "floor" if code == "hold" else code  # whoever leads knows which it is
+        return "floor" if code == "hold" else code  # the leader knows which it is
 
     def reason(self, objection: Wait | Refuse, now: float) -> str:
         code = self.cause(objection, now)

@@ -1,6 +1,6 @@
 """The gate of a key whose quota is shared with other processes: by itself while there are none, together, or alone.
 
-                 ┌──────────── nobody else is there ────────────┐
+                 ┌────────── no other member is there ──────────┐
                  v                                              │
     first visit ──> solo ──another process comes──> together ───┘
                      │                                 │
@@ -264,7 +264,7 @@ class SharedGate(VisitingGate):
         else:
             self.visit_at = now + LISTEN_EVERY
 
-    # ------------------------------------------------------------------ solo: nobody else is there
+    # ------------------------------------------------------------------ solo: no other member is there
 
     def could_be_solo(self, now: float) -> bool:
         if self.policy.quotas or self.crowd > 1 or now < self._joined_at + GATHERING:
@@ -351,7 +351,7 @@ class SharedGate(VisitingGate):
                 self.cooldown = Cooldown(self.policy.cooldown)
                 self.cooldown.until = known_until
         self.book.clear()
-        due = min(1.0, (now - self.last_sent_at) * self.rate)  # whoever waited for the store waits no longer
+        due = min(1.0, (now - self.last_sent_at) * self.rate)  # a call that waited for the store waits no longer
         self.tokens = max(self.tokens, due)
         if self.buckets is not None and not is_new:  # what others spent of late is not known: nothing is left
             self.buckets.drain(self.limited, self._left / self.crowd, now)

@@ -45,7 +45,7 @@ FREE_OVER = 0.25
 MOST_OWED = 0.5
 """Seconds of this member's share that it owes at most: what left on credit long ago must not silence it now."""
 ENOUGH_ANSWERS = 20
-"""From so many on, what a member has learned by itself counts for more than what a desk knows that it finds anew."""
+"""From so many on, what a member has learned by itself counts for more than what a desk knows that it just found."""
 IDLE_EVERY = 1.0
 LEAVE_AFTER = 10.0
 """Seconds without a call after which a member leaves the desk; its next call brings it back."""
@@ -111,7 +111,7 @@ class VisitingGate(NumberedGate):
         self._shift = 0.0
         """The desk's time minus ours."""
         self.solo = False
-        """Whether this member starts calls by itself, since nobody else is there."""
+        """Whether this member starts calls by itself, since no other member is there."""
         self._taken = 0
         """Calls that started so since the last visit, beyond the numbers that were held."""
         super().__init__(key, limiter, policy, now)
@@ -307,7 +307,7 @@ class VisitingGate(NumberedGate):
         return (leads.learned_rate if leads is not None and leads.controller.is_told else rate), state, opens_at
 
     def ailment(self, now: float) -> tuple[int, float]:
-        """What everybody saw, where this member leads; the others know only whether the circuit is open."""
+        """What all members saw, where this member leads; the others know only whether the circuit is open."""
         if self.learning is None:
             return super().ailment(now)
         return self.learning.gate.breaker.ailment(now + self._shift - self.learning.base)

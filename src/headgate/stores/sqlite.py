@@ -4,7 +4,7 @@ A visit is one transaction. Who finds the file locked tries again after a fracti
 as long each time: the database's own way of waiting is too coarse for transactions that take a tenth of one.
 
 All processes of a machine have the same monotonic clock, so it is the desk's. After a restart of the machine it
-begins anew; the desk then goes on from where it was, and the time of day says for how long the machine was off.
+starts over; the desk then goes on from where it was, and the time of day says for how long the machine was off.
 """
 
 from __future__ import annotations

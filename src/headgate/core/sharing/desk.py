@@ -180,7 +180,7 @@ class Desk:
         return at
 
     def restart(self, now: float, away: float) -> None:
-        """If the store's clock has begun anew, go on ``away`` seconds after the last visit."""
+        """If the store's clock has started over, go on ``away`` seconds after the last visit."""
         if now + self.skew < self.at - CLOCK_JUMP:
             self.skew = self.at + min(max(0.0, away), LONGEST_WAIT) - now
 

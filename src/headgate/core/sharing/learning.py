@@ -1,6 +1,6 @@
 """What the leader does: run the gate of a key over what all members saw, and say what follows from it.
 
-The gate is the very one that a process without a store would have. It lets nobody in here; it watches calls that were
+The gate is the very one that a process without a store would have. It lets no call in here; it watches calls that were
 let in by their numbers, and answers that came back to whichever member. So what is learned together is learned by the
 same code, in the same order of events, as in a single process.
 
@@ -91,7 +91,7 @@ class Watched(Gate):
         return True
 
     def follow(self, now: float) -> None:
-        """Not with each call: nobody asks it but for what is published."""
+        """Not with each call: it is only needed for what is published."""
 
     def bring_up_to(self, now: float) -> None:
         super().follow(now)

@@ -144,7 +144,7 @@ class Reply:
     members: int = 1
     """Who is there, this one included."""
     solo: bool = False
-    """It may start calls without numbers until its next visit: whoever comes meanwhile waits for that."""
+    """It may start calls without numbers until its next visit: a member that comes meanwhile waits for that."""
     fence: int = 0
     """Above 0: this member leads, under this number."""
     notes: tuple[Note, ...] = ()

@@ -20,15 +20,15 @@ local function agree()
   for place, known in ipairs(terms.limits) do
     local name, amount, window, burst = unpack(known)
     local limit = {name, amount, window, burst, burst, desk.at, {}}
-    local alike
+    local same
     for _, one in ipairs(before) do
-      local is_same, is_longer = one[WINDOW] == window, alike and one[WINDOW] > alike[WINDOW]
-      if one[NAME] == name and (not alike or (alike[WINDOW] ~= window and (is_same or is_longer))) then
-        alike = one
+      local is_same, is_longer = one[WINDOW] == window, same and one[WINDOW] > same[WINDOW]
+      if one[NAME] == name and (not same or (same[WINDOW] ~= window and (is_same or is_longer))) then
+        same = one
       end
     end
-    if alike then
-      go_on_from(limit, alike)
+    if same then
+      go_on_from(limit, same)
     end
     desk.limits[place] = limit
   end

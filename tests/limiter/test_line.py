@@ -216,3 +216,28 @@ def test_a_line_is_looked_after_from_a_loop_that_still_runs() -> None:
     line.arm(head, 5.0, 4.0)
     assert line.deputy is third
     assert third.armed
+
+
+def test_many_are_notified_at_once_without_a_look_at_all_of_them_for_each() -> None:
+    reads: list[Waiter] = []
+
+    class Counted(Lined):
+        @property
+        def may_hang(self) -> bool:  # type: ignore[override]
+            reads.append(self)
+            return True
+
+    line, limiter = Line(), AdaptiveRateLimiter(SLOW, clock=VirtualClock())
+    waiters = [Counted(limiter, 1) for _ in range(300)]
+    elsewhere = Lined(limiter, 1)
+    elsewhere.runs_on = "elsewhere"
+    for waiter in (*waiters, elsewhere):
+        line.join(waiter)
+    for waiter in waiters:
+        assert line.next(4.0) is waiter
+        line.notify(waiter, 4.0)
+    assert len(reads) <= 2 * len(waiters)
+    assert line.hung(4.0 + HUNG_AFTER) == {waiters[0].runs_on}
+    for waiter in waiters:
+        line.put_back(waiter)
+    assert not line.hung(4.0 + HUNG_AFTER)

@@ -287,6 +287,7 @@ class Line:
         "refusable",
         "runs_by",
         "total",
+        "unrun",
         "waiters",
     )
 
@@ -295,6 +296,8 @@ class Line:
         """Those who wait for their turn, in order."""
         self.notified: OrderedDict[Waiter, float] = OrderedDict()
         """Those whose turn has come and who have yet to run, in order, and since when."""
+        self.unrun: dict[object, OrderedDict[Waiter, float]] = {}
+        """The same for each event loop, which may hang, in the order they were notified."""
         self.total, self.notified_demand = Demand(), Demand()
         self.homes: dict[object, int] = {}
         """Threads and event loops, and how many waiters run on each."""
@@ -370,6 +373,8 @@ class Line:
         del self.waiters[waiter]
         _insert(self.notified, waiter, now)
         self.notified_demand.add(waiter)
+        if waiter.may_hang:
+            self.unrun.setdefault(waiter.runs_on, OrderedDict())[waiter] = now
 
     def put_back(self, waiter: Waiter) -> None:
         """It runs: until its token is taken it stands in its old place again."""
@@ -379,6 +384,9 @@ class Line:
     def _unnotify(self, waiter: Waiter) -> bool:
         if self.notified.pop(waiter, None) is None:
             return False
+        unrun = self.unrun.get(waiter.runs_on)
+        if unrun is not None and unrun.pop(waiter, None) is not None and not unrun:
+            del self.unrun[waiter.runs_on]
         if self.notified:
             self.notified_demand.remove(waiter)
         else:  # starts over, so that no rounding adds up
@@ -405,9 +413,9 @@ class Line:
 
     def hung(self, now: float) -> Collection[object]:
         """The event loops that hang, where others could go on."""
-        if len(self.homes) < 2 or not self.notified:
+        if len(self.homes) < 2 or not self.unrun:
             return ()
-        hung = {one.runs_on for one, since in self.notified.items() if one.may_hang and since + HUNG_AFTER <= now}
+        hung = {loop for loop, unrun in self.unrun.items() if next(iter(unrun.values())) + HUNG_AFTER <= now}
         return hung if len(hung) < len(self.homes) else ()
 
     def take_forecast(self, head: Waiter, wait: Wait, rate: float, opens_at: float) -> bool:

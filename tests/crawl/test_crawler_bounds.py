@@ -293,7 +293,7 @@ def test_faults_of_the_file_speak_of_a_frontier(tmp_path):
     (tmp_path / "p.jsonl.headgate").write_text("these are notes\n" * 100)
     with pytest.raises(LedgerError) as error:
         crawl(page, output=tmp_path / "p.jsonl")
-    assert str(error.value).endswith("is not a frontier: it holds something else; name another file")
+    assert "is not a frontier" in str(error.value)
     with pytest.raises(LedgerError) as error:
         crawl(page, output=tmp_path / "p", frontier=tmp_path / "no" / "p")
     assert "for the frontier" in str(error.value)

@@ -207,7 +207,8 @@ class TestResponses:
             headers = {"x-ratelimit-limit": "100", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "20"}
             config = ProviderResilienceConfig()
             await lab.execute(lab.script(response(200, headers)), resilience_config=config)
-            assert lab.manager.get_provider_status("api").rate < 1.0
+            assert lab.manager.get_provider_status("api").rate == pytest.approx(100 / 20)
+            assert [(one.limit, one.remaining) for one in lab.manager.limiter.look("api").told] == [(100, 0)]
 
         play(scenario)
 

@@ -123,7 +123,8 @@ class OfJob:
     def waits(self, credentials: States) -> Waits:
         lanes = self._causes.of(self._runner.lanes(MOST_LANES))
         blocked = [lane for lane in lanes if lane.waiting and lane.reason and lane.waits_for not in _NOT_ITS_OWN]
-        unread = self._unread() if len({lane.key for lane in lanes}) == 1 else 0
+        run = self._runner.standing()
+        unread = self._unread(lanes[0].waiting + run.later) if len({lane.key for lane in lanes}) == 1 else 0
         best: dict[str, int] = {}
         for lane in lanes:
             best[lane.key] = max(best.get(lane.key, 0), outlook(lane, credentials))
@@ -132,7 +133,6 @@ class OfJob:
             behind = lane.waiting + unread if outlook(lane, credentials) == best[lane.key] else 0
             found.append(_wait(lane, sentence(lane, credentials), self._held(lane), behind))
         found += _of_workers(lanes, self._runner.workers, unread)
-        run = self._runner.standing()
         others = [] if self._job is None else self._job.waits_for
         if others:
             who = ", ".join(f"process {one.pid} on {one.host}" for one in others[:MOST_NAMED])
@@ -145,10 +145,11 @@ class OfJob:
         shelves = {lane.key: lane.waiting for lane in lanes if lane.waits_for not in ("", "rows")}
         return Waits(found, sum(shelves.values()) + run.later + (unread if shelves else 0))
 
-    def _unread(self) -> int:
-        """Rows of the input beyond the window: where there is one key, they wait for it like those that were read."""
+    def _unread(self, known: int) -> int:
+        """Open rows beside the ``known`` ones of this process: where there is one key, they wait for it too."""
         counts, total = self._counts()
-        return 0 if total is None else max(0, total - counts.seen)
+        final = counts.states.get(RowState.DONE, 0) + counts.states.get(RowState.DEAD, 0)
+        return 0 if total is None else max(0, total - final - self._runner.standing().in_flight - known)
 
     def _held(self, lane: LaneStanding) -> float:
         seen = None if lane.waits_for != "pace" or self.limiter is None else self.limiter.look(lane.gate_key)

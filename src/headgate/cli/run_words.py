@@ -105,7 +105,7 @@ def what_next(job: Job, again: str, reason: str) -> str:
     if word == "standstill":
         seconds = report.run.come_back_in
         when = "" if seconds is None else f"; come back in {span(seconds)}, at {clock_time(time.time() + seconds)}"
-        why = f" ({printable(report.run.held_why)})" if report.run.held_why else ""
+        why = f" ({printable(report.run.held_why)})" if report.run.held_why and not reason else ""
         return f"Nothing can start for now{why}{when}{reason}. {go_on} (--wait stays.)"
     if word == "deadline":
         return f"The time is up ({said}){reason}. {go_on}"

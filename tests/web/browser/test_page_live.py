@@ -74,7 +74,7 @@ def test_a_quarantined_key_a_cooldown_and_an_outage_are_told_as_they_happen(
     until(page, says["waits-list"], ["Old of 127.0.0.1", "is retired: it is not accepted", "Paced at "])
     until(page, r"() => /^[\d,]+ rows behind 2 causes$/.test(document.querySelector('#waits-sum').textContent)")
     behind = int(re.sub(r"\D", "", page.inner_text("#waits-sum").partition("rows")[0]))
-    assert behind < MANY  # each row once, whatever number of keys it might go out with
+    assert behind <= MANY  # each row once, whatever number of keys it might go out with
     until(page, "parseFloat(document.querySelector('#share').textContent) > 0")
 
     server(trouble="rate_limited", headers={"retry-after": str(COOLDOWN)}, key=SECRETS["main"])

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Self
 
 import aiohttp
@@ -62,8 +63,10 @@ class Server:
     async def _away(self) -> None:
         assert self._server is not None
         self._server.close()
-        for writer in list(self._open):
-            writer.transport.abort()
+        while connections := asyncio.all_tasks() - {asyncio.current_task()}:
+            for writer in self._open:
+                writer.transport.abort()
+            await asyncio.wait(connections, timeout=0.01)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
@@ -79,6 +82,8 @@ class Server:
         finally:
             self._open.discard(writer)
             writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 def lost_in(

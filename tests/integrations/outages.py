@@ -80,10 +80,10 @@ class Server:
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
-            self._open.discard(writer)
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
+            self._open.discard(writer)
 
 
 def lost_in(

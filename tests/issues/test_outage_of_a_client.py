@@ -130,6 +130,7 @@ def test_a_lone_caller_loses_nothing_either():
     assert set(run(main)) == {200}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the test's own server, cut off
 def test_every_client_over_real_sockets():
     """Short, and with a circuit that is open for 0.4 s; with the defaults and for longer it is in ``make chaos``."""
     config = RateLimitConfig(initial_rps=200, open_state_duration=0.4)

@@ -4,6 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# The tests start hundreds of interpreters; without compiled files each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench lab lab-full chaos wheel clean
 
@@ -41,7 +44,8 @@ demo: .venv/.ready  ## a mock API with hidden quotas for three keys, and the lim
 	@$(BIN)/headgate demo
 
 test: check .venv/.browser  ## everything that must hold: lint, types, layers, tests, coverage
-	@$(BIN)/python -m pytest -m "not chaos" -n auto --cov --cov-report=term
+	@workers=$$($(BIN)/python -c 'import os; print(2 * (os.cpu_count() or 1))'); \
+	$(BIN)/python -m pytest -m "not chaos" -n "$$workers" --dist worksteal --cov --cov-report=term
 
 check: .venv/.ready  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .

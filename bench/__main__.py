@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from .apart import NoFiguresError, run_apart
-from .behaviours import BEHAVIOURS, MEMORY, Behaviour
-from .costs import CostRow, label, results_of
-from .measure import interleave
-from .operations import COSTS
-from .render import markdown, show
-from .report import BehaviourResult, Report
+from bench.apart import NoFiguresError, run_apart
+from bench.behaviours import BEHAVIOURS, MEMORY, Behaviour
+from bench.costs import CostRow, label, results_of
+from bench.measure import interleave
+from bench.operations import COSTS
+from bench.report import BehaviourResult, Report, markdown, show
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 ROUNDS, SAMPLE = 15, 0.1
@@ -57,7 +56,7 @@ def main() -> None:
         RESULTS.write_text(markdown(report))
         say(f"wrote {RESULTS}")
     sys.stdout.flush()
-    os._exit(0)  # peers leave threads behind that nobody needs to wait for
+    os._exit(0)  # peers leave threads behind that need not be waited for
 
 
 def _tried(behaviour: Behaviour, quick: bool, say: Callable[[str], None]) -> BehaviourResult:

@@ -11,8 +11,8 @@ import os
 import subprocess
 import sys
 
-from .behaviours import BEHAVIOURS, MEMORY, Behaviour
-from .pacing import Figures
+from bench.behaviours import BEHAVIOURS, MEMORY, Behaviour
+from bench.pacing import Figures
 
 TIME_LIMIT = 20.0
 """Seconds a test may take, start of the interpreter included; the longest needs about seven."""

@@ -27,15 +27,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from bench.batch_report import BatchReport, Figures
+from bench.contenders.batches import UNPACED, WAYS, WORKERS
+from bench.report import markdown, show
 from headgate import AdaptiveRateLimiter
 from headgate.batch.config import BatchConfig
-from headgate.batch.formats import Rows
+from headgate.batch.input import Rows
 from headgate.batch.job import Job, Send
 from headgate.batch.target import TargetConfig
-
-from .batch_report import BatchReport, Figures
-from .contenders.batches import UNPACED, WAYS, WORKERS
-from .render import markdown, show
 
 RESULTS = Path(__file__).with_name("BATCH.md")
 MILLION = 1_000_000

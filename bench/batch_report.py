@@ -6,7 +6,7 @@ import platform
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
-from .report import Section, circumstances, verdict
+from bench.report import Section, circumstances, verdict
 
 Figures = dict[str, float]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from . import circuits, loopback, memory, pacing
-from .contenders import ours
-from .pacing import Figures
+from bench import circuits, loopback, memory, pacing
+from bench.contenders import ours
+from bench.pacing import Figures
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import threading
 import time
 from contextlib import suppress
 
-from .contenders.breakers import ASYNC_BREAKERS, SYNC_BREAKERS
-from .pacing import FOREVER, Figures
+from bench.contenders.breakers import ASYNC_BREAKERS, SYNC_BREAKERS
+from bench.pacing import FOREVER, Figures
 
 FAILURES_TO_TRIP = 5
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .measure import Contender
+from bench.measure import Contender
 
 
 @dataclass(frozen=True, slots=True)

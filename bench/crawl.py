@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .crawl_hosts import ROOT, log_of, site
+from bench.crawl_hosts import ROOT, log_of, site
 
 RESULTS = Path(__file__).with_name("CRAWL.md")
 WORKERS = 64

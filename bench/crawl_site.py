@@ -27,7 +27,7 @@ import sys
 import time
 from collections import Counter
 
-from .ports import free_port
+from bench.ports import free_port
 
 WORDS = ("water", "gate", "lock", "canal", "keeper", "level", "paddle", "boat", "tide", "sluice", "weir", "chamber")
 LARGEST_HEAD = 65_536

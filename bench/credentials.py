@@ -14,10 +14,9 @@ import tracemalloc
 from collections.abc import Callable
 
 from headgate import Limit, Outcome, Signal
-from headgate.core.quarantine import Pool
-from headgate.core.slot import Slot
+from headgate.core.credential_pool import Pool, PoolEntry
 from headgate.credentials import CredentialCoordinator
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 CALLS = 20_000
 ROUNDS = 15
@@ -49,7 +48,7 @@ def one_of_five(*, budgets: bool) -> tuple[float, float, float]:
         with keys.lease() as lease:
             lease.report(signal=answer)
 
-    pool = Pool([Slot(f"key-{number}") for number in range(5)])
+    pool = Pool([PoolEntry(f"key-{number}") for number in range(5)])
     return microseconds(pool.pick), microseconds(round_trip), microseconds(lease)
 
 

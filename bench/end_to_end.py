@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.sim.picture import KeyPanel, RunPicture
-from headgate.sim.trace import Trace
-from headgate.sim.trace_reading import read_trace
+from headgate.lab.charts.trial_chart import KeyPanel, RunPicture
+from headgate.lab.traces.reader import read_trace
+from headgate.lab.traces.trace import Trace
 
 LATENCY = 0.04
 BURST = 20

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from headgate.sim.crowd import Crowd, CrowdResult, run_crowd
+from bench.crowd import Crowd, CrowdResult, run_crowd
 
 PAGE = Path(__file__).parent.parent / "docs" / "sharing.md"
 BEGIN, END = "<!-- leases -->", "<!-- /leases -->"
@@ -44,7 +44,7 @@ def table() -> str:
     with ProcessPoolExecutor() as pool:
         results = list(pool.map(worst, *zip(*((lease, delay, loss) for lease, delay, loss, _ in cells), strict=True)))
     lines = [
-        "| one way to the store | lease | fullest second | used | least share of the largest | visits per call |",
+        "| one way to the store | lease | fullest second | used | least share of the largest | exchanges per call |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for (lease, _, _, name), result in zip(cells, results, strict=True):

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from headgate.batch.ledger import Change, Claim, Row, RowState
-from headgate.batch.sqlite_ledger import SqliteLedger
+from headgate.batch.ledger.protocol import Change, Claim, Row, RowState
+from headgate.batch.ledger.sqlite import SqliteLedger
 
 WORKERS = 50
 BLOCK = 500

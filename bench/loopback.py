@@ -12,8 +12,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from .contenders import ours, retries
-from .pacing import Figures
+from bench.contenders import ours, retries
+from bench.pacing import Figures
 
 ANSWERS_AFTER = 0.02
 CALLS, QUICK_CALLS = 200, 40

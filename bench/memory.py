@@ -6,8 +6,8 @@ import gc
 import tracemalloc
 from collections.abc import Callable, Sequence
 
-from .contenders import limiters, ours
-from .pacing import Figures
+from bench.contenders import limiters, ours
+from bench.pacing import Figures
 
 KEYS = 1000
 CALLS_PER_KEY = 50

@@ -7,9 +7,9 @@ from functools import partial
 from math import inf
 from types import SimpleNamespace
 
-from .contenders import breakers, floors, limiters, ours, retries
-from .costs import CostRow, Mark
-from .measure import Contender, Names
+from bench.contenders import breakers, floors, limiters, ours, retries
+from bench.costs import CostRow, Mark
+from bench.measure import Contender, Names
 
 MANY = 100_000
 SHUFFLED_KEYS = [f"host-{number}.example" for number in range(MANY)]

@@ -3,14 +3,14 @@
 | figure | what is timed                                                                                             |
 |--------|-----------------------------------------------------------------------------------------------------------|
 | permit | acquire and report, beside the same code with all that tells events cut out of it (the cut is made from the |
-|        | source, so it is always that of the code beside it); at most 3 % more where nobody listens                 |
-| job    | a job over loopback, file to file, with its page and one who reads it (at most 2 % more), and with log,    |
+|        | source, so it is always that of the code beside it); at most 3 % more where nothing listens                |
+| job    | a job over loopback, file to file, with its page and a reader (at most 2 % more), and with log,         |
 |        | metrics, the page, its reader and a scrape a second (at most 5 % more); the log is read at INFO, which      |
 |        | leaves out what every row does                                                                             |
 
 Contenders take turns. Of a permit the lowest of many rounds counts. Of a job there are two parts: what telling costs
 its own thread, found by switching it on and off ten times a second (a machine has moods that last longer than that),
-and what the threads of those take who look on, which the system counts; how they disturb the job's thread otherwise is
+and what the observers' threads take, which the system counts; how they disturb the job's thread otherwise is
 not seen. The clock is the processor's time: other programs do not count. `--write` keeps a run in `bench/OVERHEAD.md`.
 """
 
@@ -39,21 +39,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.batch import job_of, make_rows, serve
+from bench.contenders import ours
+from bench.measure import Contender, interleave
 from headgate import AdaptiveRateLimiter
 from headgate._version import __version__
 from headgate.batch.job import Job
-from headgate.cli.seeing import counting
-from headgate.limiter import permit as permits
-from headgate.limiter import serving
+from headgate.cli.ui.observe_options import metrics_of
+from headgate.limiter import completion
+from headgate.observe.exporters.logs import LogListener
+from headgate.observe.exporters.prometheus import Prometheus
 from headgate.observe.hub import Hub
-from headgate.observe.logs import LogListener
-from headgate.observe.prometheus import Prometheus
-from headgate.observe.watched import Watched
+from headgate.observe.monitor import RunMonitor
 from headgate.web import serve as serve_page
-
-from .batch import job_of, make_rows, serve
-from .contenders import ours
-from .measure import Contender, interleave
 
 RESULTS = Path(__file__).with_name("OVERHEAD.md")
 PERMIT_MARK, PAGE_MARK, ALL_MARK = 1.03, 1.02, 1.05
@@ -62,11 +60,11 @@ WINDOW = 10.0
 SETTLING = 0.3
 """... after so many in which it comes."""
 MOMENT = 0.1
-"""Seconds for which the job tells those who look on what it does, or does not."""
+"""Seconds for which the job tells observers what it does, or does not."""
 PAIRS = 5
 """Of such moments are compared together: what comes but once a second is in all of them."""
 STRATEGIES = ("fixed", "adaptive")
-TELLING = frozenset(("before", "ended", "asked", "tell"))
+TELLING = frozenset(("before", "ended", "asked", "events", "_events"))
 """The names by which what tells events is known in the code that ends a permit."""
 PLACES = 4
 """Limiters of each kind: where in memory one happens to lie makes a difference of a few percent by itself."""
@@ -81,7 +79,8 @@ class _Cut(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.If) and not _speaks_of_telling(node.test):
-            return self.generic_visit(node)  # something inside may be
+            kept = self.generic_visit(node)  # something inside may be
+            return kept if node.body else node.orelse or None
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef | ast.With) and _speaks_of_telling(node):
             return None
         return self.generic_visit(node)
@@ -93,82 +92,59 @@ def _speaks_of_telling(node: ast.AST) -> bool:
 
 
 def without_telling() -> Callable[..., None]:
-    """``AdaptiveRateLimiter.end`` as it would be if there were no events."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(serving.Serving.end)))
+    """``Completion.end`` as it would be if there were no events."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(completion.Completion.end)))
     cut = ast.fix_missing_locations(_Cut().visit(tree))
     assert not _speaks_of_telling(cut), ast.unparse(cut)
     scope: dict[str, Any] = {}
-    exec(compile(cut, "<end, without telling>", "exec"), vars(serving), scope)
+    exec(compile(cut, "<end, without telling>", "exec"), vars(completion), scope)
     end: Callable[..., None] = scope["end"]
     return end
 
 
-class _Deaf(AdaptiveRateLimiter):
+class _DeafCompletion(completion.Completion):
     end = without_telling()
 
 
-class _DeafPermit(permits.Permit):
-    """One whose report does not pass on what only watchers want."""
-
-    __slots__ = ()
-
-    def report(
-        self,
-        answer: object = None,
-        *,
-        status_code: int | None = None,
-        latency: float | None = None,
-        headers: Any = None,
-        body: Any = None,
-        retry_after: float | None = None,
-        cost: Any = None,
-    ) -> Any:
-        limiter = self.gate.limiter
-        if status_code is None and answer is None and (cost is not None or latency is not None):
-            status_code = 200
-        if status_code == 200 and answer is None and headers is None and body is None and retry_after is None:
-            signal = permits._OK
-        else:
-            signal = permits.wire.signal_of(answer, status_code, headers, body, retry_after, limiter.clock.wall())
-        limiter.end(self, signal, latency, cost)
-        return signal.outcome
-
-
-def _limiter(kind: type[AdaptiveRateLimiter], strategy: str) -> AdaptiveRateLimiter:
-    return kind(ours.limiter(ours.HUGE, ours.HUGE, strategy).config)
+def _limiter(strategy: str) -> AdaptiveRateLimiter:
+    return AdaptiveRateLimiter(ours.limiter(ours.HUGE, ours.HUGE, strategy).config)
 
 
 def _names(limiter: AdaptiveRateLimiter) -> dict[str, object]:
     return {"acquire": limiter.acquire, "limiter": limiter}
 
 
+WITHOUT_LISTENER = ("nothing listens", "a hub without a listener")
+"""What is judged by the mark; the rest is for information."""
+
+
 def _deaf(strategy: str) -> dict[str, object]:
-    limiter = _limiter(_Deaf, strategy)
-    limiter.acquire("api").report(status_code=200)
-    limiter._gates["api"].ticket = _DeafPermit
+    limiter = _limiter(strategy)
+    limiter._completion.__class__ = _DeafCompletion
     return _names(limiter)
 
 
-def _nobody(strategy: str) -> dict[str, object]:
-    return _names(_limiter(AdaptiveRateLimiter, strategy))
+def _unheard(strategy: str) -> dict[str, object]:
+    return _names(_limiter(strategy))
 
 
 def _idle_hub(strategy: str) -> dict[str, object]:
-    limiter = _limiter(AdaptiveRateLimiter, strategy)
+    limiter = _limiter(strategy)
     limiter.on_event = Hub()
     return _names(limiter)
 
 
 def _counted(strategy: str) -> dict[str, object]:
-    limiter = _limiter(AdaptiveRateLimiter, strategy)
+    limiter = _limiter(strategy)
     metrics = Prometheus()
     metrics.instrument(limiter)
     return _names(limiter) | {"metrics": metrics}
 
 
 def permit(rounds: int) -> dict[str, float]:
-    """Nanoseconds of a cycle by who looks on."""
-    ways = {"cut out": _deaf, "nobody listens": _nobody, "a hub nobody listens to": _idle_hub, "metrics": _counted}
+    """Nanoseconds of a cycle by observer."""
+    nothing, idle = WITHOUT_LISTENER
+    ways = {"cut out": _deaf, nothing: _unheard, idle: _idle_hub, "metrics": _counted}
     contenders = {
         (f"{strategy}: {name}", place): Contender(name, CYCLE, lambda make=make, strategy=strategy: make(strategy))
         for place in range(PLACES)
@@ -202,10 +178,10 @@ def look_on(url: str, scrapes: bool) -> None:
 
 
 Switch = Callable[[bool], None]
-"""Lets the job tell those who look on of what it does, or not; their threads go on either way."""
+"""Lets the job tell observers of what it does, or not; their threads go on either way."""
 
 
-def switch_of(job: Job, metrics: Prometheus | None = None) -> Switch:
+def switch_variable(job: Job, metrics: Prometheus | None = None) -> Switch:
     listeners = {part: part.on_event for part in (job.runner, job.runner.limiter)}
 
     def switch(on: bool) -> None:
@@ -223,22 +199,22 @@ def switch_of(job: Job, metrics: Prometheus | None = None) -> Switch:
 def page_on(job: Job, folder: Path) -> Iterator[Switch]:
     """The page as ``--web`` makes it, with one reader."""
     with (
-        Watched(job=job) as watched,
-        serve_page(watched, metrics=counting(watched)) as served,
+        RunMonitor(job=job) as watched,
+        serve_page(watched, metrics=metrics_of(watched)) as served,
         looker(served.url, scrapes=False),
     ):
-        yield switch_of(job)
+        yield switch_variable(job)
 
 
 @contextmanager
 def all_on(job: Job, folder: Path) -> Iterator[Switch]:
     """The log, metrics, the page, one reader of it and one scrape a second."""
-    with Watched(job=job) as watched, logged(watched, folder):
+    with RunMonitor(job=job) as watched, logged(watched, folder):
         metrics = Prometheus(watched)
         metrics.instrument(job.runner)
         try:
             with serve_page(watched, metrics=metrics) as served, looker(served.url, scrapes=True):
-                yield switch_of(job, metrics)
+                yield switch_variable(job, metrics)
             assert b"headgate_calls_total{" in metrics.text()
         finally:
             job.runner.limiter.unwatch(metrics)
@@ -257,7 +233,7 @@ def looker(url: str, *, scrapes: bool) -> Iterator[None]:
 
 
 @contextmanager
-def logged(watched: Watched, folder: Path) -> Iterator[None]:
+def logged(watched: RunMonitor, folder: Path) -> Iterator[None]:
     logger = logging.getLogger("bench.overhead")
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -292,12 +268,12 @@ MARKS = dict(zip(WHO, (PAGE_MARK, ALL_MARK), strict=True))
 
 @dataclass(slots=True)
 class Looked:
-    """What was found while somebody looked on."""
+    """What was found with observers."""
 
     rows: list[tuple[float, float]] = field(default_factory=list)
     """Seconds of a row in the job's own thread, with telling and without, in neighbouring moments."""
     threads: float = 0.0
-    """Seconds that the threads of those took who looked on ..."""
+    """Seconds that the observers' threads took ..."""
     used: float = 0.0
     """... and the whole process."""
 
@@ -336,7 +312,7 @@ def looked_on(rounds: int) -> dict[str, Looked]:
                             time.sleep(SETTLING)
                             look(found[name] if turn >= 0 else Looked(), switch)  # the first round is for warming up
             finally:
-                job.stop("measured")
+                job.stop()
 
         with ThreadPoolExecutor(1) as beside:
             turns = beside.submit(take_turns)
@@ -368,13 +344,13 @@ def permit_table(lowest: dict[str, float]) -> list[str]:
     for label, cost in lowest.items():
         strategy, _, name = label.partition(": ")
         ratio = cost / lowest[f"{strategy}: cut out"]
-        said = judged(ratio, PERMIT_MARK) if "nobody" in name else f"{100 * (ratio - 1):+.1f} %"
+        said = judged(ratio, PERMIT_MARK) if name in WITHOUT_LISTENER else f"{100 * (ratio - 1):+.1f} %"
         lines.append(f"| {strategy} | {name} | {cost:,.0f} | {said} |")
     return lines
 
 
 def job_table(found: dict[str, Looked]) -> list[str]:
-    lines = ["## A job over loopback: what a row costs more, and what the threads of those take who look on", ""]
+    lines = ["## A job over loopback: what a row costs more, and what the observers' threads take", ""]
     lines += [
         "| who looks on | a row, us | telling | give or take | threads | together |",
         "|---|---|---|---|---|---|",

@@ -14,8 +14,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from .contenders.budgets import BUDGETS
-from .contenders.limiters import ASYNC_LIMITERS, SYNC_LIMITERS, AsyncAcquire
+from bench.contenders.budgets import BUDGETS
+from bench.contenders.limiters import ASYNC_LIMITERS, SYNC_LIMITERS, AsyncAcquire
 
 Figures = dict[str, float]
 

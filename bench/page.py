@@ -1,7 +1,7 @@
 """What the page takes of a run's process: `python -m bench.page`.
 
 A limiter with so many keys answers a thousand calls a second, spread over all of them, and so many browsers look on.
-Counted are the threads of those who look on, by the processor's time; two minutes in all. The table is in docs/web.md.
+Counted are the observers' threads, by the processor's time; two minutes in all. The table is in docs/web.md.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bench.overhead import look_on, time_of_onlookers
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.observe.watched import Watched
+from headgate.observe.monitor import RunMonitor
 from headgate.web import serve
-
-from .overhead import look_on, time_of_onlookers
 
 KEYS, CLIENTS = (10, 1_000), (0, 1, 20)
 CALLS_A_SECOND = 1_000
@@ -66,7 +65,7 @@ def cost(keys: int, clients: int) -> float:
     """Milliseconds of each second."""
     limiter = AdaptiveRateLimiter(RateLimitConfig(initial_rps=100_000.0))
     with (
-        Watched(limiter=limiter) as watched,
+        RunMonitor(limiter=limiter) as watched,
         serve(watched) as served,
         calls(limiter, keys),
         browsers(served.url, clients),

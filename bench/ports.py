@@ -1,6 +1,6 @@
-"""Ports that nobody takes between the look and the use.
+"""Ports that no other process takes between the look and the use.
 
-The kernel gives those from 32,768 up to whoever connects, so one of those can be gone before the second server binds
+The kernel gives those from 32,768 up to any connection, so one of those can be gone before the second server binds
 it, or while the first is down. The ones here are below, each is given once until the end of the range is reached, and
 processes begin at places of their own.
 """

@@ -38,13 +38,12 @@ from statistics import median, quantiles
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from bench.ports import free_port
 from headgate import CredentialCoordinator, RateLimitConfig
 from headgate._version import __version__
-from headgate.cli.running import run_async
-from headgate.integrations.passing import Passing
+from headgate.cli.ui.session import run_async
+from headgate.integrations.client_gate import Passing
 from headgate.proxy import Proxy, lines_of, mounts_of
-
-from .ports import free_port
 
 RESULTS = Path(__file__).with_name("PROXY.md")
 ROUNDS = 3
@@ -163,7 +162,7 @@ async def measure(base: str, seconds: float) -> Round:
     return Round(cuts[49], cuts[98], len(many) / seconds, len(large) * LARGE / seconds / 1e6)
 
 
-# ---------------------------------------------------------------------- who is measured
+# ---------------------------------------------------------------------- what is measured
 
 
 @contextmanager
@@ -212,7 +211,7 @@ def contenders() -> Iterator[dict[str, str]]:
 
 
 async def serve_fixed(port: int, to: str) -> None:
-    """The proxy as the command has it, but with a pace that holds nobody up."""
+    """The proxy as the command has it, but with a pace that holds no call up."""
     config = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e5)
     mounts = mounts_of([to])
     keys = {mounts[0].origin: CredentialCoordinator([os.environ["KEY"]])}

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from .ports import free_port
+from bench.ports import free_port
 
 PATIENCE = 20.0
 """Seconds for a server to start, to answer or to end: a machine that stands still for a moment is no fault of its."""

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from . import crawl_site
+from bench import crawl_site
 
 CRAWL = Path(__file__).with_name("crawl_scrapy.py")
 CONTENDERS: dict[str, dict[str, object]] = {

@@ -4,8 +4,8 @@
                it is the calls; every fourth is streamed
     quota      calls and tokens in a few seconds; a while after the first call the server halves both
 
-Nobody is told the limits. All calls are there at once, a hundred of them under way. "of the quota" is the time in which
-a caller who knew everything would have had the answered calls, by the server's own arithmetic, divided by the time it
+No client is told the limits. All calls are there at once, a hundred under way. "of the quota" is the time in which
+a caller that knew everything would have had the answered calls, by the server's own arithmetic, divided by the time it
 took. `--write` keeps the run in `bench/SDKS.md`.
 """
 
@@ -29,10 +29,10 @@ import httpx2
 import openai
 
 import headgate
-from headgate.sim.api import MockPlan
-from headgate.sim.llm.budget import KeyBudget
-from headgate.sim.llm.words import tokens_of, write
-from headgate.sim.notation import Rate, Step
+from headgate.mock.api import MockPlan
+from headgate.mock.llm.language_api import KeyBudget
+from headgate.mock.llm.text import tokens_of, write
+from headgate.units import Rate, Step
 
 RESULTS = Path(__file__).with_name("SDKS.md")
 SEED, MODEL = 1, "mock-1"
@@ -60,7 +60,7 @@ class Figures:
     asked: int
     seconds: float
     best: float
-    """Seconds that the answered calls would have taken whoever knew everything."""
+    """Seconds that the answered calls would have taken a caller that knew everything."""
 
     @property
     def lost(self) -> int:
@@ -95,7 +95,7 @@ def best_time(plan: MockPlan, costs: list[int]) -> float:
     budget, now = KeyBudget(plan, None), 0.0
     for tokens in costs:
         while (refusal := budget.take(now, now, tokens)) is not None:
-            now += max(refusal.standing.retry or 0.0, 1e-6)
+            now += max(refusal.status.retry or 0.0, 1e-6)
     return now
 
 
@@ -197,10 +197,10 @@ def page(rows: list[Figures], calls: int) -> str:
         f"`python -m bench.sdks --write`, {time.strftime('%Y-%m-%d', time.gmtime())}; {versions}; "
         f"`headgate mock` over loopback.\n\n"
         f"{calls:,} calls, {AT_ONCE} under way, every fourth streamed; {RATE.amount:g} calls and {TOKENS.amount:,.0f} "
-        f"tokens in {WINDOW:g} s, half of both from second {HALVED_AT:g} on. Nobody is told the limits. The first half "
-        'of the calls is short of tokens, the second of calls. "Of the quota" is how long a caller who knew everything '
-        "would have needed for the answered calls in their order, divided by how long it took; whoever mixes long "
-        "and short calls can be a little faster than that.\n\n" + table(rows) + "\n\n"
+        f"tokens in {WINDOW:g} s, half of both from second {HALVED_AT:g} on. No client is told the limits. The first "
+        'half of the calls is short of tokens, the second of calls. "Of the quota" is how long a caller that knew all '
+        "would have needed for the answered calls in their order, divided by how long it took; a client that mixes "
+        "long and short calls can be a little faster than that.\n\n" + table(rows) + "\n\n"
         "What Headgate leaves unused is mostly a part of the full bucket that everybody starts with, which it never "
         "drains: with larger buckets, or in a shorter run, its share is larger.\n"
     )

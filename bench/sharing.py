@@ -5,7 +5,7 @@
 | redis   | permits a second of one process with 50 tasks on a real Redis or Valkey on loopback, beside the peers |
 | machine | permits a second of four processes together, through the machine store                                |
 
-All are set to a million calls a second, so nobody waits for the limit: what is measured is what asking costs. Each
+All are set to a million calls a second, so no call waits for the limit: what is measured is what asking costs. Each
 contender runs in a process of its own, they take turns, and each one's best round counts. Commands are the
 server's own count. `--write` keeps the run in `bench/SHARING.md`.
 """
@@ -24,8 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .contenders.shared import WAYS, Make, ours
-from .redis_server import RedisServer
+from bench.contenders.shared import WAYS, Make, ours
+from bench.redis_server import RedisServer
 
 RESULTS = Path(__file__).with_name("SHARING.md")
 ROUNDS = 5

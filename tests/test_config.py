@@ -8,7 +8,7 @@ from math import inf, nan
 import pytest
 
 from headgate import AdaptiveRateLimiter, ConfigError, Controller, RateLimitConfig
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 DEFAULTS = {
     "enabled": True,

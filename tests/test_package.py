@@ -62,10 +62,10 @@ class TestWheel:
         assert wheel.name == f"headgate-{__version__}-py3-none-any.whl"
 
     def test_it_holds_the_package_and_nothing_else(self, wheel: Path) -> None:
-        source = {path.relative_to(PROJECT / "src").as_posix() for path in (PROJECT / "src").rglob("*.py")}
+        files = [path for path in (PROJECT / "src").rglob("*") if path.is_file() and path.suffix != ".pyc"]
         names = set(zipfile.ZipFile(wheel).namelist())
-        assert {name for name in names if name.endswith(".py")} == source
-        assert {name.split("/")[0] for name in names} == {"headgate", f"headgate-{__version__}.dist-info"}
+        information = {name for name in names if name.startswith(f"headgate-{__version__}.dist-info/")}
+        assert names - information == {path.relative_to(PROJECT / "src").as_posix() for path in files}
 
     def test_it_says_that_it_is_typed(self, wheel: Path) -> None:
         assert "headgate/py.typed" in zipfile.ZipFile(wheel).namelist()
@@ -77,13 +77,20 @@ class TestWheel:
         text = zipfile.ZipFile(wheel).read(f"headgate-{__version__}.dist-info/METADATA").decode()
         metadata = message_from_string(text)
         required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
-        assert sorted(line.split(">")[0] for line in required) == ["aiohttp", "click", "http-sf", "rich", "yarl"]
+        assert sorted(line.split(">")[0] for line in required) == [
+            "aiohttp",
+            "click",
+            "http-sf",
+            "publicsuffixlist",
+            "rich",
+            "yarl",
+        ]
         assert {"all", "speed", "test"} <= set(metadata.get_all("Provides-Extra", []))
         assert metadata["Requires-Python"] == ">=3.11"
         assert metadata["License-Expression"] == "Apache-2.0"
 
 
-OF_HEAVY_PACKAGES = {"headgate.integrations.scrapy", "headgate.integrations.scrapy_queue"}
+OF_HEAVY_PACKAGES = {"headgate.integrations.scrapy"}
 """What these need is installed by ``make chaos`` only, which runs them for real."""
 
 
@@ -94,15 +101,17 @@ class TestInstalled:
     def test_so_does_the_module(self, fresh: Path, tmp_path: Path) -> None:
         assert run(fresh / "python", "-m", "headgate", "--version", cwd=tmp_path) == f"headgate {__version__}\n"
 
-    def test_every_module_of_it_can_be_imported(self, fresh: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("which", ["module.ispkg", pytest.param("True", marks=pytest.mark.chaos)])
+    def test_every_package_and_every_module_can_be_imported(self, fresh: Path, tmp_path: Path, which: str) -> None:
         walk = (
             "import headgate, importlib, json, pkgutil\n"
-            "names = [module.name for module in pkgutil.walk_packages(headgate.__path__, 'headgate.')]\n"
+            "found = pkgutil.walk_packages(headgate.__path__, 'headgate.')\n"
+            f"names = [module.name for module in found if {which}]\n"
             f"names = [name for name in names if '__main__' not in name and name not in {OF_HEAVY_PACKAGES}]\n"
             "print(json.dumps([importlib.import_module(name).__file__ for name in names]))"
         )
         files = json.loads(run(fresh / "python", "-W", "error", "-c", walk, cwd=tmp_path))
-        assert len(files) > 50
+        assert len(files) > 20
         assert all(Path(file).is_relative_to(fresh.parent) for file in files)
 
 
@@ -129,7 +138,7 @@ class TestImport:
 
     def test_the_library_loads_neither_the_commands_nor_the_simulation(self) -> None:
         assert not [
-            name for name in modules_after("import headgate") if name.startswith(("headgate.cli", "headgate.sim"))
+            name for name in modules_after("import headgate") if name.startswith(("headgate.cli", "headgate.lab"))
         ]
 
     def test_the_library_works_without_any_other_package(self) -> None:

@@ -23,9 +23,9 @@ import pytest
 import headgate
 from headgate import RateLimitConfig
 from headgate.cli import execute
-from headgate.sim.api import MockPlan
-from headgate.sim.notation import Rate
-from headgate.sim.server import MockServer
+from headgate.mock.api import MockPlan
+from headgate.mock.server import MockServer
+from headgate.units import Rate
 
 README = Path(__file__).parents[1] / "README.md"
 SITE = Path(__file__).parent / "crawl" / "site"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.batch.memory_ledger import MemoryLedger
+from headgate.batch.ledger.memory import MemoryLedger
+from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.batch.runner import BatchRunner
-from headgate.batch.sqlite_ledger import SqliteLedger
 
 WORKERS = 50
 ANSWER = "x" * 200

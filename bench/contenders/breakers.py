@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from . import ours
+from bench.contenders import ours
 
 SyncCall = Callable[[Callable[[], object]], object]
 AsyncCall = Callable[[Callable[[], Awaitable[object]]], Awaitable[object]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import limiters, ours
+from bench.contenders import limiters, ours
 
 PER_MINUTE = 1_000_000
 

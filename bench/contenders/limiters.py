@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
-from . import ours
+from bench.contenders import ours
 
 SyncAcquire = Callable[[], object]
 AsyncAcquire = Callable[[str, int], Coroutine[Any, Any, object]]

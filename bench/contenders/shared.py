@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 RATE = 1_000_000
-"""Calls a second that each is set to: more than any can do, so that nobody ever waits for the limit itself."""
+"""Calls a second that each is set to: more than any can do, so that no call ever waits for the limit itself."""
 
 Acquire = Callable[[], Awaitable[Any]]
 Make = Callable[[str], Awaitable[Acquire]]

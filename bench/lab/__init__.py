@@ -3,7 +3,7 @@
     python -m bench.lab            adaptive over 20 seeds, the published strategies over 3
     python -m bench.lab --full     everything over 20 seeds, and what size costs
 
-    plan ──runs──> book ──> marks, rivals, unseen ──> misses ──> page ──> bench/controllers.md, bench/pictures/
+    plan ──runs──> results ──> marks, rivals, unseen ──> misses ──> page ──> bench/controllers.md, bench/pictures/
                     │ ^
                     v └── bench/controllers.json: the figures of the committed table
                    worse than those? then the run fails

@@ -15,16 +15,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import cast
 
-from headgate.sim.comparison import Figures, measured
-from headgate.sim.scenario_file import bundled, bundled_names
-
-from . import scale
-from .book import Book
-from .misses import read_notes, summary
-from .page import page
-from .pictures import TELLING, draw
-from .plan import FULL, LAB, QUICK, Job
-from .worse import worse
+from bench.lab import scale
+from bench.lab.misses import read_notes, summary, worse
+from bench.lab.page import page
+from bench.lab.pictures import TELLING, draw
+from bench.lab.plan import FULL, LAB, QUICK, Job
+from bench.lab.results import Results
+from headgate.lab.comparison import Figures, measured
+from headgate.lab.scenario_file import bundled, bundled_names
 
 COMMITTED = Path(__file__).parents[1]
 PAGE, FIGURES, PICTURES = "controllers.md", "controllers.json", "pictures"
@@ -56,28 +54,28 @@ def _run(asked: argparse.Namespace, say: Say, started_at: float) -> int:
     is_whole = not asked.quick and asked.only is None
     scenarios = {name: one for name, one in bundled().items() if asked.only is None or name in asked.only}
     with_unseen = asked.only is None or UNSEEN in asked.only
-    book = Book(scale=committed.scale if committed else {})
-    _measure(plan.jobs(list(scenarios.values()), with_unseen=with_unseen), asked.jobs, book, say)
+    results = Results(scale=committed.scale if committed else {})
+    _measure(plan.jobs(list(scenarios.values()), with_unseen=with_unseen), asked.jobs, results, say)
     if SCALE in (asked.only or ()) or (asked.full and is_whole):
         measured_sizes = scale.measure_all(say, quick=asked.quick)
-        book.scale = {"measured": measured_sizes, "when": _now(), "machine": _machine()}
-    book.circumstances = {
+        results.scale = {"measured": measured_sizes, "when": _now(), "machine": _machine()}
+    results.circumstances = {
         "command": " ".join(["python -m bench.lab", *sys.argv[1:]]),
         "when": _now(),
         "minutes": (time.monotonic() - started_at) / 60,
         "machine": f"{_machine()}; {asked.jobs} jobs",
         "seeds": asdict(plan),
     }
-    became_worse = list(worse(committed, book)) if committed else []
-    told = page(book, scenarios, notes, became_worse)
+    became_worse = list(worse(committed, results)) if committed else []
+    told = page(results, scenarios, notes, became_worse)
     folder = asked.output or (COMMITTED if is_whole else None)
     if folder is None:
         print(told)
     else:
         if is_whole:
             _draw(folder / PICTURES, say)
-        _write(folder, told, book, say, is_bar=asked.accept or not became_worse)
-    print(summary(book, scenarios, notes))
+        _write(folder, told, results, say, is_bar=asked.accept or not became_worse)
+    print(summary(results, scenarios, notes))
     for line in became_worse if committed else ["there is no committed table to compare with"]:
         print(f"WORSE {line}" if committed else line)
     return BECAME_WORSE if became_worse else DONE
@@ -86,20 +84,20 @@ def _run(asked: argparse.Namespace, say: Say, started_at: float) -> int:
 def _again(asked: argparse.Namespace) -> int:
     """Write the page from the figures there are: the notes may have changed."""
     folder = asked.output or COMMITTED
-    book, scenarios = Book.read(folder / FIGURES), bundled()
-    (folder / PAGE).write_text(page(book, scenarios, read_notes()))
-    print(summary(book, scenarios, read_notes()))
+    results, scenarios = Results.read(folder / FIGURES), bundled()
+    (folder / PAGE).write_text(page(results, scenarios, read_notes()))
+    print(summary(results, scenarios, read_notes()))
     return DONE
 
 
-def _measure(jobs: Sequence[Job], processes: int, book: Book, say: Say) -> None:
+def _measure(jobs: Sequence[Job], processes: int, results: Results, say: Say) -> None:
     work, done, told_at, began_at = sum(job.cost for job in jobs), 0.0, time.monotonic(), time.monotonic()
     say(f"{len(jobs):,} runs to make, {processes} at a time")
-    runs = cast(Generator[tuple[int, Figures], None, None], measured([job.task for job in jobs], processes))
+    runs = cast("Generator[tuple[int, Figures], None, None]", measured([job.task for job in jobs], processes))
     with closing(runs):  # whatever goes wrong here ends the processes too
         for count, (place, figures) in enumerate(runs, 1):
             job = jobs[place]
-            book.enter(job.task.scenario.name, job.label, job.task.seed, figures)
+            results.enter(job.task.scenario.name, job.label, job.task.seed, figures)
             done += job.cost
             now = time.monotonic()
             if now - told_at >= TOLD_EVERY or count == len(jobs):
@@ -115,20 +113,20 @@ def _draw(folder: Path, say: Say) -> None:
         draw(telling, folder)
 
 
-def _write(folder: Path, told: str, book: Book, say: Say, *, is_bar: bool) -> None:
+def _write(folder: Path, told: str, results: Results, say: Say, *, is_bar: bool) -> None:
     """The page always; as the figures to compare with next time only those that are not worse."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PAGE).write_text(told)
     say(f"wrote {folder / PAGE}")
     if is_bar or folder != COMMITTED:
-        book.write(folder / FIGURES)
+        results.write(folder / FIGURES)
         say(f"wrote {folder / FIGURES}")
     else:
         say(f"kept {folder / FIGURES}, as some figures became worse; --accept replaces it")
 
 
-def _committed(asked: argparse.Namespace) -> Book | None:
-    return Book.read(asked.against) if asked.against.exists() else None
+def _committed(asked: argparse.Namespace) -> Results | None:
+    return Results.read(asked.against) if asked.against.exists() else None
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""What ``adaptive`` is held to, by class of scenario, and whether it gets there.
+"""What ``adaptive`` is held to, by class of scenario and beside its rivals, and whether it gets there.
 
 A raised quota cannot be noticed at once on bare 429s: with a budget of b refusals for each call and k of them for
 each look that finds nothing, looks are at least k/(b R) apart. The mark for a step up is 1.2 times that.
@@ -7,14 +7,13 @@ each look that finds nothing, looks are at least k/(b R) apart. The mark for a s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headgate.sim.scenario import Scenario
-
-from .book import Book, Cell
-from .plan import ADAPTIVE
+from bench.lab.plan import ADAPTIVE, RIVALS
+from bench.lab.results import Cell, Results
+from headgate.lab.scenario import Scenario
 
 BUDGET, REFUSALS_PER_LOOK, SLACK = 0.005, 1.5, 1.2
 """b, k and the factor of the mark for steps up."""
@@ -139,11 +138,11 @@ class Verdict(NamedTuple):
         return round(100 * self.mark if self.unit == "%" else self.mark, 9)
 
 
-def verdicts(book: Book, scenarios: Mapping[str, Scenario]) -> Iterator[tuple[Class, str, list[Verdict]]]:
+def verdicts(results: Results, scenarios: Mapping[str, Scenario]) -> Iterator[tuple[Class, str, list[Verdict]]]:
     """For each class, and each of its scenarios that was run, what was asked and what was reached."""
     for one in CLASSES:
         for name in (*one.scenarios, *one.also):
-            cell = book.cell(name, ADAPTIVE)
+            cell = results.cell(name, ADAPTIVE)
             if cell is not None:
                 yield one, name, list(_verdicts(one, scenarios[name], cell))
 
@@ -183,3 +182,49 @@ def _shown(value: float, unit: str, digits: int | None = None) -> str:
     number = 100 * value if unit == "%" else value
     text = f"{number:.4g}" if digits is None else f"{number:.{digits}f}"
     return {"%": f"{text} %", "s": f"{text} s", "x": f"{text} x", "": text}[unit]
+
+
+# ---------------------------------------------------------------------- rivals
+#
+# No rival may be better on goodput and no worse on refusals. A rival is compared over its own seeds: a window that
+# begins at another moment is another scenario. Strategies that are told the quota are compared apart from the others.
+
+TOLD_THE_QUOTA = ("fixed-half", "cookbook")
+AHEAD = 0.01
+"""Of the oracle's goodput: so much more is better."""
+
+
+class Beaten(NamedTuple):
+    scenario: str
+    rival: str
+    theirs: Cell
+    ours: Cell
+
+
+class Comparison(NamedTuple):
+    pairs: int
+    """How many rivals were looked at, over all scenarios."""
+    ahead: int
+    """In how many of them the rival's goodput is better by more than ``AHEAD``, at whatever price."""
+    beaten: list[Beaten]
+    """... without sending more 429s."""
+
+
+FINDERS = tuple(name for name in RIVALS if name not in TOLD_THE_QUOTA)
+
+
+def compare(results: Results, rivals: Sequence[str] = FINDERS) -> Comparison:
+    pairs = ahead = 0
+    beaten = []
+    for scenario in results.runs:
+        for rival in rivals:
+            theirs = results.cell(scenario, rival)
+            ours = theirs and results.cell(scenario, ADAPTIVE, theirs.seeds)
+            if theirs is None or ours is None:
+                continue
+            pairs += 1
+            if theirs.goodput > ours.goodput + AHEAD + ROUNDING:
+                ahead += 1
+                if theirs.refused_share <= ours.refused_share + ROUNDING:
+                    beaten.append(Beaten(scenario, rival, theirs, ours))
+    return Comparison(pairs, ahead, beaten)

@@ -1,25 +1,86 @@
-"""What was asked for and not reached, and the notes that say why.
+"""What was asked for and not reached, what has become worse, and the notes that say why.
 
+Scenarios that nothing was tuned for are judged by how many of them go well: that is the headline. A run is compared
+with the committed table over the seeds that both have, so a part of the lab can be judged by that part of the table.
 Notes are written by hand in ``notes.toml``, under the name of a scenario, ``unseen`` or ``rivals``.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.sim.scenario import Scenario
+from bench.lab.marks import ROUNDING, Verdict, compare, verdicts
+from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT
+from bench.lab.random_scenarios import RANDOM_SCENARIOS, random_scenario
+from bench.lab.results import Cell, Results
+from headgate.lab.scenario import Scenario
 
-from .book import Book
-from .marks import Verdict, verdicts
-from .plan import ADAPTIVE
-from .rivals import compare
-from .unseen import headline
+# ---------------------------------------------------------------------- scenarios that nothing was tuned for
+
+UNSEEN = tuple(f"unseen-0-{number}" for number in range(RANDOM_SCENARIOS))
+LISTED = 12
+"""How many of the worst are shown."""
+GOODPUT_P50, GOODPUT_P10, REFUSED_P90, REFUSED_MOST = 0.98, 0.92, 0.008, 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    scenarios: int
+    goodput_p50: float
+    goodput_p10: float
+    goodput_least: float
+    refused_p50: float
+    refused_p90: float
+    refused_most: float
+
+    def verdicts(self) -> list[Verdict]:
+        return [
+            Verdict("unseen", "p50 of goodput", self.goodput_p50, GOODPUT_P50, "%", at_least=True),
+            Verdict("unseen", "p10 of goodput", self.goodput_p10, GOODPUT_P10, "%", at_least=True),
+            Verdict("unseen", "p90 of 429s", self.refused_p90, REFUSED_P90, "%"),
+            Verdict("unseen", "most 429s", self.refused_most, REFUSED_MOST, "%"),
+        ]
+
+
+def headline(results: Results, label: str, names: Sequence[str] = UNSEEN) -> Headline | None:
+    cells = [cell for name in names if (cell := results.cell(name, label)) is not None]
+    if not cells:
+        return None
+    goodputs, refused = sorted(cell.goodput for cell in cells), sorted(cell.refused_share for cell in cells)
+    return Headline(
+        scenarios=len(cells),
+        goodput_p50=_quantile(goodputs, 0.50),
+        goodput_p10=_quantile(goodputs, 0.10),
+        goodput_least=goodputs[0],
+        refused_p50=_quantile(refused, 0.50),
+        refused_p90=_quantile(refused, 0.90),
+        refused_most=refused[-1],
+    )
+
+
+def worst(results: Results, label: str) -> list[tuple[str, Cell, str]]:
+    """Those in which most is missing or most is refused: name, figures, what it is."""
+    cells = [(name, cell) for name in UNSEEN if (cell := results.cell(name, label)) is not None]
+
+    def badness(cell: Cell) -> float:
+        return max((1 - cell.goodput) / (1 - GOODPUT_P10), cell.refused_share / REFUSED_P90)
+
+    cells.sort(key=lambda entry: badness(entry[1]), reverse=True)
+    return [(name, cell, random_scenario(int(name.rpartition("-")[2])).note) for name, cell in cells[:LISTED]]
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+# ---------------------------------------------------------------------- misses
 
 NOTES = Path(__file__).with_name("notes.toml")
-RIVALS = "rivals"
+RIVALS_NOTE = "rivals"
 """Where the note on the rule about rivals is filed; the other names come with the verdicts."""
 
 
@@ -36,29 +97,30 @@ def read_notes(path: Path = NOTES) -> dict[str, str]:
     return notes
 
 
-def judged(book: Book, scenarios: Mapping[str, Scenario]) -> list[Verdict]:
+def judged(results: Results, scenarios: Mapping[str, Scenario]) -> list[Verdict]:
     """Every mark, the headline's among them."""
-    found = headline(book, ADAPTIVE)
-    marks = [verdict for *_, several in verdicts(book, scenarios) for verdict in several]
+    found = headline(results, ADAPTIVE)
+    marks = [verdict for *_, several in verdicts(results, scenarios) for verdict in several]
     return marks + (found.verdicts() if found else [])
 
 
-def misses(book: Book, scenarios: Mapping[str, Scenario]) -> list[Miss]:
+def misses(results: Results, scenarios: Mapping[str, Scenario]) -> list[Miss]:
     missed = [
         Miss(one.scenario, f"{one.what} {one.told}, asked {one.asked}")
-        for one in judged(book, scenarios)
+        for one in judged(results, scenarios)
         if not one.met
     ]
     return missed + [
-        Miss(RIVALS, f"{one.rival} in {one.scenario}: {one.theirs} beside {one.ours}") for one in compare(book).beaten
+        Miss(RIVALS_NOTE, f"{one.rival} in {one.scenario}: {one.theirs} beside {one.ours}")
+        for one in compare(results).beaten
     ]
 
 
-def summary(book: Book, scenarios: Mapping[str, Scenario], notes: Mapping[str, str]) -> str:
-    marks, missed = judged(book, scenarios), misses(book, scenarios)
+def summary(results: Results, scenarios: Mapping[str, Scenario], notes: Mapping[str, str]) -> str:
+    marks, missed = judged(results, scenarios), misses(results, scenarios)
     unexplained = dict.fromkeys(one.name for one in missed if one.name not in notes)
     needless = [name for name in notes if name not in {one.name for one in missed}]
-    beaten = sum(one.name == RIVALS for one in missed)
+    beaten = sum(one.name == RIVALS_NOTE for one in missed)
     return " ".join(
         [
             f"{sum(one.met for one in marks)} of {len(marks)} marks met.",
@@ -67,3 +129,42 @@ def summary(book: Book, scenarios: Mapping[str, Scenario], notes: Mapping[str, s
             *([f"Explained without need: {', '.join(needless)}."] if needless else []),
         ]
     )
+
+
+# ---------------------------------------------------------------------- beside the committed table
+
+GOODPUT_LOST = 0.005
+REFUSALS_WON = 0.001
+"""By so much a figure may move."""
+
+
+def worse(committed: Results, new: Results) -> Iterator[str]:
+    """A sentence for each figure that became worse."""
+    for scenario in new.runs:
+        if scenario in UNSEEN:
+            continue
+        for label in (ADAPTIVE, DEFAULT_CIRCUIT):
+            before = committed.cell(scenario, label, new.seeds(scenario, label))
+            after = before and new.cell(scenario, label, before.seeds)
+            if before and after:
+                named = scenario if label == ADAPTIVE else f"{scenario}, {label}"
+                yield from _lost(f"{named}: goodput", before.goodput, after.goodput)
+                yield from _won(f"{named}: 429s", before.refused_share, after.refused_share)
+    both = [name for name in UNSEEN if committed.seeds(name, ADAPTIVE) and new.seeds(name, ADAPTIVE)]
+    old, now = headline(committed, ADAPTIVE, both), headline(new, ADAPTIVE, both)
+    if old and now:
+        unseen = f"unseen ({len(both)} scenarios)"
+        yield from _lost(f"{unseen}: p50 of goodput", old.goodput_p50, now.goodput_p50)
+        yield from _lost(f"{unseen}: p10 of goodput", old.goodput_p10, now.goodput_p10)
+        yield from _won(f"{unseen}: p50 of 429s", old.refused_p50, now.refused_p50)
+        yield from _won(f"{unseen}: p90 of 429s", old.refused_p90, now.refused_p90)
+
+
+def _lost(what: str, before: float, after: float) -> Iterator[str]:
+    if after < before - GOODPUT_LOST - ROUNDING:
+        yield f"{what} fell from {before:.2%} to {after:.2%}"
+
+
+def _won(what: str, before: float, after: float) -> Iterator[str]:
+    if after > before + REFUSALS_WON + ROUNDING:
+        yield f"{what} rose from {before:.3%} to {after:.3%}"

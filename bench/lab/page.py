@@ -1,45 +1,53 @@
-"""The book as a page of Markdown: the table, every mark, the headline, the rule, what is missed and why."""
+"""The results as a page of Markdown: the table, every mark, the headline, the rule, what is missed and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from headgate.sim.scenario import Scenario
-
-from . import scale
-from .book import Book, Cell
-from .marks import BUDGET, CLASSES, REFUSALS_PER_LOOK, SLACK, Class, Verdict, verdicts, without_marks
-from .misses import Miss, misses, summary
-from .pictures import TELLING
-from .plan import ADAPTIVE, DEFAULT_CIRCUIT, HERDS, LESSER, OURS, PUBLISHED, RIVAL_OF_UNSEEN, RIVALS, TOGETHER
-from .rivals import AHEAD, TOLD_THE_QUOTA, compare
-from .unseen import headline, worst
-from .worse import GOODPUT_LOST, REFUSALS_WON
+from bench.lab import scale
+from bench.lab.marks import (
+    AHEAD,
+    BUDGET,
+    CLASSES,
+    REFUSALS_PER_LOOK,
+    SLACK,
+    TOLD_THE_QUOTA,
+    Class,
+    Verdict,
+    compare,
+    verdicts,
+    without_marks,
+)
+from bench.lab.misses import GOODPUT_LOST, REFUSALS_WON, Miss, headline, misses, summary, worst
+from bench.lab.pictures import TELLING
+from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT, HERDS, LESSER, OURS, PUBLISHED, RIVAL_OF_UNSEEN, RIVALS, TOGETHER
+from bench.lab.results import Cell, Results
+from headgate.lab.scenario import Scenario
 
 MET, MISSED = "met", "**missed**"
 
 
 def page(
-    book: Book, scenarios: Mapping[str, Scenario], notes: Mapping[str, str], became_worse: Sequence[str] = ()
+    results: Results, scenarios: Mapping[str, Scenario], notes: Mapping[str, str], became_worse: Sequence[str] = ()
 ) -> str:
-    parts = ["# The controllers in the lab", *_introduction(), summary(book, scenarios, notes)]
+    parts = ["# The controllers in the lab", *_introduction(), summary(results, scenarios, notes)]
     if became_worse:
         parts += ["## Worse than the committed table", _list(became_worse)]
-    parts += ["## Every strategy, every scenario", *_table(book, scenarios)]
-    parts += ["## Marks", *_marks(book, scenarios)]
-    parts += ["## Scenarios that were never seen before", *_unseen(book)]
-    parts += ["## Is anybody better?", *_rivals(book)]
-    parts += ["## What is missed, and why", *_explanations(misses(book, scenarios), notes)]
-    parts += ["## With the circuit as it comes", *_circuit(book)]
+    parts += ["## Every strategy, every scenario", *_table(results, scenarios)]
+    parts += ["## Marks", *_marks(results, scenarios)]
+    parts += ["## Scenarios that were never seen before", *_unseen(results)]
+    parts += ["## Is anybody better?", *_rivals(results)]
+    parts += ["## What is missed, and why", *_explanations(misses(results, scenarios), notes)]
+    parts += ["## With the circuit as it comes", *_circuit(results)]
     parts += ["## Four telling scenarios", *_pictures()]
-    parts += ["## What size costs", *_scale(book)]
-    parts += ["## How this was measured", *_circumstances(book)]
+    parts += ["## What size costs", *_scale(results)]
+    parts += ["## How this was measured", *_circumstances(results)]
     return "\n\n".join(parts) + "\n"
 
 
 def _introduction() -> Iterator[str]:
     yield (
-        "Simulated servers whose quota nobody is told, and those who have to find it. Goodput is what got done as a "
+        "Simulated servers whose quota is not told, and strategies that have to find it. Goodput is what got done as a "
         "share of what an oracle gets done, who knows the server's state and is never refused; beside it stands the "
         "share of all calls that were refused. Goodput alone means nothing: calling without end gets all there is to "
         "get, with half of the calls refused, and users banned."
@@ -49,15 +57,15 @@ def _introduction() -> Iterator[str]:
 # ---------------------------------------------------------------------- the table
 
 
-def _table(book: Book, scenarios: Mapping[str, Scenario]) -> Iterator[str]:
-    rivals = [name for name in RIVALS if any(book.seeds(scenario, name) for scenario in scenarios)]
+def _table(results: Results, scenarios: Mapping[str, Scenario]) -> Iterator[str]:
+    rivals = [name for name in RIVALS if any(results.seeds(scenario, name) for scenario in scenarios)]
     rows = [["scenario", ADAPTIVE, *(f"{name} (ours)" if name in OURS else name for name in rivals)]]
     rows.append(["---"] * len(rows[0]))
-    names = _in_order_of_classes(name for name in scenarios if book.seeds(name, ADAPTIVE))
+    names = _in_order_of_classes(name for name in scenarios if results.seeds(name, ADAPTIVE))
     for name in names:
-        own = book.cell(name, ADAPTIVE)
+        own = results.cell(name, ADAPTIVE)
         assert own is not None
-        cells = [_compact(book.cell(name, rival), (rival, name) in HERDS) for rival in rivals]
+        cells = [_compact(results.cell(name, rival), (rival, name) in HERDS) for rival in rivals]
         rows.append([name, f"**{100 * own.goodput:.1f} / {_percent(own.refused_share)}**", *cells])
     yield "Goodput % / 429 %, medians. A 503 for too many at once counts as a 429."
     yield _grid(rows)
@@ -88,20 +96,20 @@ def _percent(share: float) -> str:
 # ---------------------------------------------------------------------- marks
 
 
-def _marks(book: Book, scenarios: Mapping[str, Scenario]) -> Iterator[str]:
+def _marks(results: Results, scenarios: Mapping[str, Scenario]) -> Iterator[str]:
     yield (
         "For *adaptive*, medians over its seeds. *Besides*: p99 of an item (first send to success) in times of the "
         "oracle's; seconds until 95 % of the quota is used after a step, for a step up on bare 429s within "
         f"{SLACK} k/(b R) with b = {BUDGET}, k = {REFUSALS_PER_LOOK} and R the quota before the step; Jain's index of "
         "fairness between the processes. Scenarios in italics are held to the marks of the class they resemble."
     )
-    found = list(verdicts(book, scenarios))
+    found = list(verdicts(results, scenarios))
     for one in CLASSES:
         several = [(name, marks) for judged, name, marks in found if judged is one]
         if several:
             yield f"### {one.title}"
             yield _grid(_class_rows(one, several))
-    unjudged = without_marks(name for name in scenarios if book.seeds(name, ADAPTIVE))
+    unjudged = without_marks(name for name in scenarios if results.seeds(name, ADAPTIVE))
     if unjudged:
         yield f"Without a mark: {', '.join(unjudged)}."
 
@@ -119,8 +127,8 @@ def _verdict(one: Verdict) -> str:
     return MET if one.met else MISSED
 
 
-def _unseen(book: Book) -> Iterator[str]:
-    found = headline(book, ADAPTIVE)
+def _unseen(results: Results) -> Iterator[str]:
+    found = headline(results, ADAPTIVE)
     if found is None:
         yield "Not run."
         return
@@ -130,7 +138,7 @@ def _unseen(book: Book) -> Iterator[str]:
     )
     rows = [["", "p50 goodput", "p10 goodput", "least", "p50 429s", "p90 429s", "most"], ["---"] * 7]
     for label in (ADAPTIVE, RIVAL_OF_UNSEEN):
-        if (one := headline(book, label)) is not None:
+        if (one := headline(results, label)) is not None:
             shares = (one.goodput_p50, one.goodput_p10, one.goodput_least)
             refused = (one.refused_p50, one.refused_p90, one.refused_most)
             rows.append([label, *(f"{share:.2%}" for share in shares), *(f"{share:.3%}" for share in refused)])
@@ -138,13 +146,13 @@ def _unseen(book: Book) -> Iterator[str]:
     yield _list([f"{one.what}: {one.told} ({one.asked}) {_verdict(one)}" for one in found.verdicts()])
     yield "Those in which *adaptive* does worst:"
     rows = [["scenario", "goodput / 429s", "what it is"], ["---"] * 3]
-    yield _grid([*rows, *([name, str(cell), note] for name, cell, note in worst(book, ADAPTIVE))])
+    yield _grid([*rows, *([name, str(cell), note] for name, cell, note in worst(results, ADAPTIVE))])
 
 
-def _rivals(book: Book) -> Iterator[str]:
-    found = compare(book)
+def _rivals(results: Results) -> Iterator[str]:
+    found = compare(results)
     if not found.pairs:
-        yield "Nobody was run beside it."
+        yield "No other strategy was run beside it."
         return
     dearly = found.ahead - len(found.beaten)
     yield (
@@ -156,7 +164,7 @@ def _rivals(book: Book) -> Iterator[str]:
     if found.beaten:
         rows = [["scenario", "rival", "theirs", "adaptive, the same seeds"], ["---"] * 4]
         yield _grid([*rows, *([one.scenario, one.rival, str(one.theirs), str(one.ours)] for one in found.beaten)])
-    told = [f"{one.rival} in {one.scenario}, {one.theirs}" for one in compare(book, TOLD_THE_QUOTA).beaten]
+    told = [f"{one.rival} in {one.scenario}, {one.theirs}" for one in compare(results, TOLD_THE_QUOTA).beaten]
     yield (
         f"The rule is about those who have to find the quota. {' and '.join(TOLD_THE_QUOTA)} are told it from the "
         f"start, and counting them it would be broken {'by ' + '; '.join(told) if told else 'no further'}."
@@ -176,14 +184,14 @@ def _explanations(missed: Sequence[Miss], notes: Mapping[str, str]) -> Iterator[
 # ---------------------------------------------------------------------- the rest
 
 
-def _circuit(book: Book) -> Iterator[str]:
+def _circuit(results: Results) -> Iterator[str]:
     yield (
         "The lab closes an open circuit after half a second: with the usual 15 s one would judge the circuit and not "
         "the strategy. Where circuits open, this is what *adaptive* reaches with the settings as they come:"
     )
     rows = [["scenario", "in the lab", "as it comes"], ["---"] * 3]
-    for name in book.runs:
-        own, usual = book.cell(name, ADAPTIVE), book.cell(name, DEFAULT_CIRCUIT)
+    for name in results.runs:
+        own, usual = results.cell(name, ADAPTIVE), results.cell(name, DEFAULT_CIRCUIT)
         if own is not None and usual is not None:
             rows.append([name, str(own), f"{usual} ({_seeds(len(usual.seeds))})"])
     yield _grid(rows) if len(rows) > 2 else "Not run."
@@ -194,8 +202,8 @@ def _pictures() -> Iterator[str]:
         yield f"{telling.caption}\n\n![{telling.scenario}](pictures/{telling.scenario}.svg)"
 
 
-def _scale(book: Book) -> Iterator[str]:
-    if not book.scale:
+def _scale(results: Results) -> Iterator[str]:
+    if not results.scale:
         yield "Not measured: `python -m bench.lab --full` does."
         return
     yield (
@@ -204,12 +212,12 @@ def _scale(book: Book) -> Iterator[str]:
         "when they are old or more than 100,000, so their memory ends there."
     )
     yield _list([f"{kind.name}: {kind.about}" for kind in scale.KINDS])
-    yield _grid(scale.rows(book.scale["measured"]))
-    yield f"Measured {book.scale['when']}, {book.scale['machine']}."
+    yield _grid(scale.rows(results.scale["measured"]))
+    yield f"Measured {results.scale['when']}, {results.scale['machine']}."
 
 
-def _circumstances(book: Book) -> Iterator[str]:
-    facts = book.circumstances
+def _circumstances(results: Results) -> Iterator[str]:
+    facts = results.circumstances
     seeds = facts["seeds"]
     yield f"`{facts['command']}`, {facts['when']}, in {facts['minutes']:.1f} minutes; {facts['machine']}."
     yield _list(

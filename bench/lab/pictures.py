@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.sim.experiment import run
-from headgate.sim.run_panels import outages_of, picture_of
-from headgate.sim.saving import save
-from headgate.sim.scenario_file import named
+from headgate.lab.charts.drawing_file import save
+from headgate.lab.charts.run_chart import outages_of, picture_of
+from headgate.lab.experiment import run
+from headgate.lab.scenario_file import named
 
 SEED = 0
 
@@ -28,7 +28,7 @@ TELLING = (
     Telling(
         "fw60",
         ("adaptive", "cubic", "pause-60", "gradient2"),
-        "A window of a minute that begins nobody knows when: spread evenly, or spent at once and then refused.",
+        "A window of a minute that begins at an unknown moment: spread evenly, or spent at once and then refused.",
     ),
     Telling(
         "queue80",

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headgate.config import RateLimitConfig
-from headgate.sim.comparison import ORACLE, Task
-from headgate.sim.plugging import LAB_CONFIG
-from headgate.sim.scenario import Scenario
-from headgate.sim.unseen import UNSEEN, unseen
+from headgate.lab.adapters import LAB_CONFIG
+from headgate.lab.comparison import ORACLE, Task
+from headgate.lab.scenario import Scenario
+
+from .random_scenarios import RANDOM_SCENARIOS, random_scenario
 
 ADAPTIVE = "adaptive"
 PUBLISHED = (
@@ -108,7 +109,7 @@ class Plan:
         jobs = [job for scenario in scenarios for job in self._of(scenario)]
         if with_unseen:
             jobs += [
-                Job(strategy, Task(scenario=unseen(number), strategy=strategy, seed=0))
+                Job(strategy, Task(scenario=random_scenario(number), strategy=strategy, seed=0))
                 for number in range(self.unseen)
                 for strategy in (ORACLE, ADAPTIVE, RIVAL_OF_UNSEEN)
             ]
@@ -126,6 +127,6 @@ class Plan:
                 yield Job(DEFAULT_CIRCUIT, task)
 
 
-LAB = Plan(ours=20, published=3, lesser=1, circuit=5, unseen=UNSEEN, herds=1)
-FULL = Plan(ours=20, published=20, lesser=20, circuit=20, unseen=UNSEEN, herds=20)
+LAB = Plan(ours=20, published=3, lesser=1, circuit=5, unseen=RANDOM_SCENARIOS, herds=1)
+FULL = Plan(ours=20, published=20, lesser=20, circuit=20, unseen=RANDOM_SCENARIOS, herds=20)
 QUICK = Plan(ours=2, published=1, lesser=0, circuit=1, unseen=12, herds=0)

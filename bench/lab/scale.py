@@ -4,7 +4,7 @@
 
 Every size runs in a process of its own, so that its memory can be told from anybody else's. The quota is the same
 for all sizes of a kind: only the crowd grows. Time is processor time for a whole simulated call, the server and the
-network included; memory is what the run added at its peak, with some 16 bytes for each call in the book of the run.
+network included; memory is what the run added at its peak, with some 16 bytes for each call in the results of the run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.sim.experiment import run
-from headgate.sim.notation import Rate
-from headgate.sim.scenario import Budget, Limit, Scenario
-from headgate.sim.world import Answer, World
+from headgate.lab.experiment import run
+from headgate.lab.scenario import Budget, Limit, Scenario
+from headgate.lab.simulated_server import Answer, SimulatedServer
+from headgate.units import Rate
 
 TIME_LIMIT = 1200.0
 CALLS = 40_000
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
     jain: float
 
 
-class OneAccount(World):
+class OneAccount(SimulatedServer):
     """A server that does not tell keys apart, so that it needs no memory for them."""
 
     def answer(self, now: float, key: int, tokens: float = 0.0) -> Answer:
@@ -118,12 +118,12 @@ KINDS = (
 def measure_here(kind: str, size: int) -> Measured:
     """In this process, which should have done nothing else."""
     scenario = next(one for one in KINDS if one.name == kind).scenario(size)
-    world = OneAccount(scenario, 0)
+    server = OneAccount(scenario, 0)
     before, started_at = _peak(), time.process_time()
-    book = run(scenario, "adaptive", 0, world=world)
+    results = run(scenario, "adaptive", 0, server=server)
     took = time.process_time() - started_at
     allowed = scenario.allowed_between(0.0, scenario.horizon)
-    return Measured(size, book.sent, took / book.sent * 1e6, _peak() - before, book.ok / allowed, book.jain)
+    return Measured(size, results.sent, took / results.sent * 1e6, _peak() - before, results.ok / allowed, results.jain)
 
 
 def measure_apart(kind: str, size: int) -> Measured:

@@ -3,10 +3,9 @@
 from typing import TYPE_CHECKING
 
 from ._version import __version__
-from .breaker import CircuitBreaker
 from .clock import Clock, SystemClock
 from .config import RateLimitConfig
-from .core.control.protocol import Controller
+from .core.controller import Controller
 from .core.cooldown import ExponentialCooldown, FixedCooldown
 from .core.decision import CircuitState, Outcome
 from .core.signal import Limit, Signal
@@ -26,10 +25,10 @@ from .errors import (
     WaitTooLongError,
 )
 from .events import Event, ResilienceEvent
+from .lazy_names import lazy_names as _lazy_names
 from .limiter import AdaptiveRateLimiter, Feedback, KeySnapshot, LimiterSnapshot, Permit
 from .log_filter import install as _install_log_filter
-from .recovery import RecoveryRateLimiter
-from .retry import async_retry_with_backoff, retry_with_backoff
+from .moved import register as _register_moved
 
 if TYPE_CHECKING:
     from .batch import (
@@ -56,9 +55,10 @@ if TYPE_CHECKING:
     )
     from .integrations.anthropic import anthropic_client as anthropic_client
     from .integrations.anthropic import async_anthropic_client as async_anthropic_client
+    from .integrations.client_gate import Passing
     from .integrations.openai import async_openai_client as async_openai_client
     from .integrations.openai import openai_client as openai_client
-    from .integrations.passing import Passing
+    from .lab.virtual_time import VirtualClock
     from .providers import (
         CrossrefProvider,
         GoogleProvider,
@@ -74,21 +74,24 @@ if TYPE_CHECKING:
         GLOBAL_DEFAULTS,
         PROVIDER_CONFIGS,
         CallContext,
+        CircuitBreaker,
         ErrorClassification,
         ProviderResilienceConfig,
         ProviderResilienceManager,
         ProviderStatus,
         RateLimiterConfig,
+        RecoveryRateLimiter,
         ResilientStream,
+        async_retry_with_backoff,
         classify_error,
         execute_with_resilience,
         execute_with_resilience_sync,
         get_resilience_manager,
         guarded,
         reset_resilience_manager_for_testing,
+        retry_with_backoff,
         stream_with_resilience,
     )
-    from .sim.virtual import VirtualClock
 
 _LATER = {
     "batch": (
@@ -115,7 +118,7 @@ _LATER = {
     ),
     "integrations.anthropic": ("anthropic_client", "async_anthropic_client"),
     "integrations.openai": ("async_openai_client", "openai_client"),
-    "integrations.passing": ("Passing",),
+    "integrations.client_gate": ("Passing",),
     "providers": (
         "CrossrefProvider",
         "GoogleProvider",
@@ -129,6 +132,7 @@ _LATER = {
     "research": ("DeepResearch",),
     "resilience": (
         "CallContext",
+        "CircuitBreaker",
         "ErrorClassification",
         "GLOBAL_DEFAULTS",
         "PROVIDER_CONFIGS",
@@ -136,18 +140,21 @@ _LATER = {
         "ProviderResilienceManager",
         "ProviderStatus",
         "RateLimiterConfig",
+        "RecoveryRateLimiter",
         "ResilientStream",
+        "async_retry_with_backoff",
         "classify_error",
         "execute_with_resilience",
         "execute_with_resilience_sync",
         "get_resilience_manager",
         "guarded",
         "reset_resilience_manager_for_testing",
+        "retry_with_backoff",
         "stream_with_resilience",
     ),
-    "sim.virtual": ("VirtualClock",),
+    "lab.virtual_time": ("VirtualClock",),
 }
-"""Parts that are loaded when one of their names is first asked for: who only limits should not pay for the rest.
+"""Parts that are loaded when one of their names is first asked for: a limiter alone should not pay for the rest.
 
 The clients of vendors are not in ``__all__``: they need the vendor's package, which ``import *`` must not.
 """
@@ -241,17 +248,10 @@ __all__ = [
 
 
 _install_log_filter()
+_register_moved()
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
-
-    for part, names in _LATER.items():
-        if name in names:
-            found: object = getattr(import_module(f".{part}", __name__), name)
-            globals()[name] = found
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = _lazy_names(__name__, _LATER)
 
 
 def __dir__() -> list[str]:

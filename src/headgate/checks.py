@@ -1,13 +1,12 @@
-"""What may be set or passed, checked at the door: an error names the field, the value if it is a number, and the range.
+"""Checks of settings and arguments. Their error names the field, the value and the range.
 
-What is no number is told by its kind alone: it may be a secret in the wrong place.
+A value that is not a number is described by its type alone: it may be a secret in the wrong place.
 """
 
 from __future__ import annotations
 
-from math import inf
-
-from .errors import ConfigError
+from math import inf, nan
+from typing import Self
 
 FINITE = "a finite number above 0"
 WHOLE = "a whole number, 1 or more"
@@ -15,9 +14,26 @@ LONGEST_SHOWN = 64
 """Bits of an integer that is repeated in a message."""
 
 
+class HeadgateError(Exception):
+    """The root of what Headgate raises about calls and settings."""
+
+
+class ConfigError(HeadgateError, ValueError):
+    """A setting or an argument is out of range: the message names the field, the value and the range."""
+
+    setting: str = ""
+    """The field, where the check knows it."""
+
+    @classmethod
+    def of(cls, setting: str, message: str) -> Self:
+        error = cls(message)
+        error.setting = setting
+        return error
+
+
 def check(name: str, value: object, fine: bool, range_: str) -> None:
     if not fine:
-        raise ConfigError(f"{name}={shown(value)} must be {range_}")
+        raise ConfigError.of(name, f"{name}={shown(value)} must be {range_}")
 
 
 def check_whole(name: str, value: object, least: int = 1) -> None:
@@ -33,13 +49,18 @@ def check_time(name: str, seconds: object) -> None:
 
 
 def is_whole(value: object, least: int = 1) -> bool:
-    """True and False are no numbers here: who writes one has meant something else."""
+    """Whether it is an integer from ``least`` on; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def number(value: object) -> float:
-    """The value if it can be compared, else one that no comparison holds for."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+    """The value as a float; nan, for which no comparison holds, if it is no number or beyond what a float holds."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return nan
+    try:
+        return float(value)
+    except OverflowError:
+        return nan
 
 
 def shown(value: object) -> str:

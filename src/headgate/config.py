@@ -13,18 +13,17 @@ from fnmatch import fnmatchcase
 from math import inf
 from typing import Any
 
-from .checks import shown
-from .core.breaker import BreakerPolicy
-from .core.bucket import LONG_WINDOW, Quota, known_pace, parse_quota
-from .core.control.aimd import Aimd, AimdPolicy
-from .core.control.fixed import Fixed
-from .core.control.gradient import Gradient, GradientPolicy
-from .core.control.protocol import Controller
+from .checks import FINITE, WHOLE, shown
+from .controllers import CONTROLLERS, ControllerFactory, controller_factory
+from .core.circuit_breaker import BreakerPolicy
+from .core.controller import Controller
 from .core.decision import LONGEST_WAIT
-from .core.gate_policy import FASTEST, GatePolicy
+from .core.gate_config import FASTEST, GateConfig
+from .core.quota import LONG_WINDOW, Quota, known_pace
 from .core.window import MOST_BUCKETS
 from .errors import ConfigError
-from .wire.redaction import redact
+from .units import read_quota
+from .wire.redact import redact
 from .wire.urls import host_key
 
 Strategy = Callable[["RateLimitConfig"], Controller]
@@ -34,6 +33,7 @@ Limits = Mapping[str, str | Sequence[str]]
 """Known limits by dimension: one, or several that all hold."""
 
 MOST_OVERRIDES = 10_000
+MOST_COUNT = 2**63
 MOST_WINDOWS = 8
 """Limits that one dimension may have."""
 SMALL_LIMIT = 16
@@ -111,13 +111,13 @@ class RateLimitConfig:
         object.__setattr__(self, "limits", {**self.limits, **lists})
         _check(self, "without_store", lambda value: value in ("share", "refuse"), "'share' or 'refuse'")
         for name in _POSITIVE:
-            _check(self, name, lambda value: 0 < value < inf, "a finite number above 0")
+            _check(self, name, lambda value: 0 < value + 0.0 < inf, FINITE)
         for name in _COUNTS:
-            _check(self, name, lambda value: isinstance(value, int) and value >= 1, "a whole number, 1 or more")
+            _check(self, name, lambda value: isinstance(value, int) and 1 <= value < MOST_COUNT, WHOLE)
         for name in ("open_state_duration", "retry_base_delay", "retry_max_delay"):
             _check(self, name, lambda seconds: seconds <= LONGEST_WAIT, "at most 31 days")
         least, base, window = self.min_rps, self.retry_base_delay, self.stats_window
-        _check(self, "max_rps", lambda most: most is None or most >= least, f"None or at least min_rps ({least:g})")
+        _check(self, "max_rps", lambda top: top is None or top + 0.0 >= least, f"None or at least min_rps ({least:g})")
         _check(self, "token_bucket_capacity", lambda size: size >= 1, "1 or more, or no call would ever fit")
         _check(self, "aimd_decrease", lambda factor: 0 < factor < 1, "between 0 and 1")
         _check(self, "latency_degrade_factor", lambda factor: 1 <= factor < inf, "a finite number, 1 or more")
@@ -140,8 +140,8 @@ class RateLimitConfig:
         _check(
             self,
             "strategy",
-            lambda strategy: callable(strategy) or isinstance(strategy, Controller) or strategy in _STRATEGIES,
-            f"one of {', '.join(_STRATEGIES)}, a Controller, or a function that makes one",
+            lambda strategy: callable(strategy) or isinstance(strategy, Controller) or strategy in CONTROLLERS,
+            f"one of {', '.join(CONTROLLERS)}, a Controller, or a function that makes one",
             _misspelt,
         )
         self._check_dimensions()
@@ -193,7 +193,7 @@ class RateLimitConfig:
             raise ConfigError(redact(f"limits[{dimension!r}]: {wrong}")) from None
 
     def _window(self, dimension: str, text: str) -> tuple[float, float]:
-        amount, window = parse_quota(text)
+        amount, window = read_quota(text)
         if dimension == "requests" and 0 < amount < 1:  # "0.5/s" is one call in two seconds
             return 1.0, window / amount
         return amount, window
@@ -218,8 +218,8 @@ class RateLimitConfig:
         rate = self.initial_rps if paces is None else paces
         return min(max(rate, self.min_rps), inf if self.max_rps is None else self.max_rps)
 
-    def gate_policy(self) -> GatePolicy:
-        return GatePolicy(
+    def gate_config(self) -> GateConfig:
+        return GateConfig(
             controller=_factory(self.strategy, self),
             burst=1.0 if self.strategy == "leaky" else self.token_bucket_capacity,
             least=self.min_rps,
@@ -238,58 +238,15 @@ class RateLimitConfig:
         )
 
 
-Factory = Callable[[], Controller]
-
-
-def _factory(strategy: str | Strategy | Controller, config: RateLimitConfig) -> Factory:
+def _factory(strategy: str | Strategy | Controller, config: RateLimitConfig) -> ControllerFactory:
     """What makes the controllers of single keys: of an object each key gets a copy."""
     if isinstance(strategy, str):
-        return _STRATEGIES[strategy](config)
+        return controller_factory(strategy, config)
     if isinstance(strategy, Controller):
         return lambda: deepcopy(strategy)
     return lambda: strategy(config)
 
 
-def _bounds(config: RateLimitConfig) -> dict[str, float]:
-    most = inf if config.max_rps is None else config.max_rps
-    return {"initial": config.starting_rate(), "least": config.min_rps, "most": most}
-
-
-def _adaptive(config: RateLimitConfig) -> Factory:
-    from .core.control.adaptive import Adaptive, AdaptivePolicy  # here: a tenth of what `import headgate` may take
-
-    policy = AdaptivePolicy(**_bounds(config))
-    return lambda: Adaptive(policy)
-
-
-def _aimd(config: RateLimitConfig) -> Factory:
-    policy = AimdPolicy(
-        **_bounds(config),
-        increase=config.aimd_increase,
-        decrease=config.aimd_decrease,
-        latency_target=config.latency_target,
-        degrade_factor=config.latency_degrade_factor,
-    )
-    return lambda: Aimd(policy)
-
-
-def _gradient(config: RateLimitConfig) -> Factory:
-    policy = GradientPolicy(**_bounds(config))
-    return lambda: Gradient(policy)
-
-
-def _fixed(config: RateLimitConfig) -> Factory:
-    rate = config.starting_rate()
-    return lambda: Fixed(rate)
-
-
-_STRATEGIES: dict[str, Callable[[RateLimitConfig], Factory]] = {
-    "adaptive": _adaptive,
-    "aimd": _aimd,
-    "gradient": _gradient,
-    "fixed": _fixed,
-    "leaky": _fixed,
-}
 _POSITIVE = (
     "initial_rps",
     "min_rps",
@@ -331,9 +288,13 @@ def _misspelt(value: object) -> str:
     from difflib import get_close_matches  # here, because most programs spell well
 
     if isinstance(value, str):
-        close = get_close_matches(value[:LONGEST_VALUE].lower(), _STRATEGIES, n=1)
+        close = get_close_matches(value[:LONGEST_VALUE].lower(), CONTROLLERS, n=1)
         return repr(value) if close else f"<text of {len(value)} characters>"
     return shown(value)
+
+
+def _shown(value: object) -> str:
+    return shown(value) if isinstance(value, int) else repr(value)
 
 
 def _check(
@@ -341,12 +302,12 @@ def _check(
     name: str,
     holds: Callable[[Any], bool],
     range_: str,
-    say: Callable[[object], str] = repr,
+    say: Callable[[object], str] = _shown,
 ) -> None:
     value = getattr(config, name)
     try:
         fine = holds(value)
-    except TypeError:
+    except (TypeError, ArithmeticError):  # no number, or one that no float can hold
         fine = False
     if not fine:
         raise ConfigError(redact(f"{name}={say(value)[:LONGEST_VALUE]} must be {range_}"))

@@ -1,8 +1,8 @@
 """One request and its answer over HTTP, bounded in time and size, with nothing said about the key.
 
 No redirect is followed: it would carry the key to wherever it points. No cookie is kept, and a
-request is sent once: whether it is sent again is the gate's to decide. What goes wrong on the way is told in our own
-words, since an HTTP library's may quote an address or a header, and with it a key.
+request is sent once: whether it is sent again is the gate's to decide. Errors on the way are worded
+here, since an HTTP library's may quote an address or a header, and with it a key.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING
 from ._version import __version__
 from .core.decision import Outcome
 from .errors import Failed
-from .wire.redaction import HIDDEN
+from .wire.redact import HIDDEN
 
 if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
 CONNECT_WITHIN = 30.0
-"""Seconds until a connection must stand; a host that has vanished holds nobody for longer."""
+"""Seconds until a connection must stand; a host that has vanished holds a call no longer."""
 SHORTEST_SECRET = 8
 """A shorter one is not looked for in answers, where it would be found everywhere."""
 AGENT = {"User-Agent": f"headgate/{__version__}"}
 USUAL_HEADERS = {**AGENT, "Accept": "application/json"}
 on_request: Callable[[str, object], None] | None = None
-"""Told the method and the address of every request before it is sent, if anybody traces calls."""
+"""Called with the method and the address of every request before it is sent, where calls are traced."""
 _SENT_ONCE_ANYWAY = ("POST", "PATCH")
 """aiohttp repeats none of these, and our own care would cost each some of its time."""
 
 
 class Answer:
-    """A response that has been read to its end: status, headers and body, as everybody who reads answers expects."""
+    """A response that has been read to its end: status, headers and body, as readers of responses expect."""
 
     __slots__ = ("_content", "headers", "status_code")
 
@@ -102,7 +102,7 @@ async def exchange(
     """Raises ``NoAnswerError`` or ``UnfitAnswerError``, neither with a word about ``secret``.
 
     ``name`` is what they call the server; ``largest`` is in bytes, unpacked; ``within`` may be endless (``math.inf``)
-    for a caller who sees to the time.
+    for a caller with a timeout of its own.
     """
     problem: Failed
     if on_request is not None:

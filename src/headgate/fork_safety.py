@@ -2,10 +2,10 @@
 
     before the fork    take every lock, so that no decision is cut in half
     in the parent      free them
-    in the child       free them, and tell their owners, which forget the parent's threads and tasks
+    in the child       free them, and reset their owners, which forget the parent's threads and tasks
 
-A lock that cannot be had in time is made again in the child. This is the one place that hears of a fork: a lock that
-several threads use is made by ``lock()`` or ``rlock()``, an owner asks for ``start_over_in_child``.
+A lock that cannot be had in time is made again in the child. This is the one handler of forks: a lock that several
+threads use is made by ``lock()`` or ``rlock()``, and an owner registers a method with ``reset_in_child``.
 """
 
 from __future__ import annotations
@@ -25,45 +25,55 @@ _forking = threading.Lock()
 """Held from before a fork until after it, so that two threads that fork do not mix up what they have taken."""
 _slow: dict[int, weakref.ref[Any]] = {}
 _quick: dict[int, weakref.ref[Any]] = {}
-_start_over: dict[int, weakref.ref[Callable[[], None]]] = {}
-"""What still lives of all locks, and of the methods to call, in the order they were made."""
+_owners: dict[int, weakref.ref[Any]] = {}
+"""The locks, and the owners to reset, that are still alive, in the order they were made."""
+_resets: dict[int, Callable[[Any], None]] = {}
+"""The function that resets each owner."""
 _numbers = count()
 _taken: list[Any] = []
 _not_taken: list[Any] = []
 
 
 def lock(*, slow: bool = False) -> threading.Lock:
-    """A lock. One that is ``slow``, held over a visit to a disk or a server, is waited for before all others."""
+    """A lock. One that is ``slow``, held while a disk or a server is used, is waited for before all others."""
     made = threading.Lock()
-    _keep(_slow if slow else _quick, weakref.ref, made)
+    _register(_slow if slow else _quick, made)
     return made
 
 
 def rlock() -> threading.RLock:
     """A lock that its thread may take again."""
     made = threading.RLock()
-    _keep(_quick, weakref.ref, made)
+    _register(_quick, made)
     return made
 
 
-def start_over_in_child(method: Callable[[], None]) -> None:
-    """Call this method of an object, as long as that lives, in every child that is forked; in the order of asking."""
-    _keep(_start_over, weakref.WeakMethod, method)
+def reset_in_child(method: Callable[[], None]) -> None:
+    """Call this bound method, while its object lives, in every forked child; in the order of registration."""
+    _resets[_register(_owners, method.__self__)] = method.__func__  # type: ignore[attr-defined]
 
 
-def _keep(kept: dict[int, weakref.ref[Any]], refer: Callable[..., weakref.ref[Any]], what: object) -> None:
+def _register(kept: dict[int, weakref.ref[Any]], what: object) -> int:
     number = next(_numbers)
-    kept[number] = refer(what, lambda _: kept.pop(number, None))
+
+    def forget(_: object, number: int = number, kept: dict[int, Any] = kept, resets: dict[int, Any] = _resets) -> None:
+        kept.pop(number, None)
+        resets.pop(number, None)
+
+    kept[number] = weakref.ref(what, forget)
+    return number
 
 
-def _alive(kept: dict[int, weakref.ref[Any]]) -> list[Any]:
-    return [one for one in (reference() for reference in list(kept.values())) if one is not None]
+def _alive(kept: dict[int, weakref.ref[Any]]) -> list[tuple[int, Any]]:
+    # A copy, which no garbage collection can interrupt: that of a lock takes it out of ``kept``.
+    found = [(number, reference()) for number, reference in kept.copy().items()]
+    return [(number, one) for number, one in found if one is not None]
 
 
 def _before() -> None:
     _forking.acquire()
     ends_at = time.monotonic() + PATIENCE
-    for one in _alive(_slow) + _alive(_quick):
+    for _, one in _alive(_slow) + _alive(_quick):
         taken = one.acquire(timeout=max(0.0, ends_at - time.monotonic()))
         (_taken if taken else _not_taken).append(one)
 
@@ -79,8 +89,8 @@ def _in_child() -> None:
     for one in _not_taken:
         one._at_fork_reinit()  # as the standard library does with its own locks
     _after()
-    for start_over in _alive(_start_over):
-        start_over()
+    for number, owner in _alive(_owners):
+        _resets[number](owner)
 
 
 if hasattr(os, "register_at_fork"):

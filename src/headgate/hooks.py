@@ -1,4 +1,4 @@
-"""Questions to functions of the user's. If one fails, that must not take the place of what it was asked about."""
+"""Calls to the user's hooks. A hook that fails must not take the place of what it was asked about."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ log = logging.getLogger("headgate")
 T = TypeVar("T")
 
 
-def ask(hook: Callable[..., Any], kind: type[T], *facts: object) -> T | None:
-    """What the hook says; None, and a word in the log, if it raises or says something that is no ``kind``."""
+def call_hook(hook: Callable[..., Any], kind: type[T], *facts: object) -> T | None:
+    """What the hook returns; None, and a warning in the log, if it raises or returns something that is no ``kind``."""
     try:
-        said = hook(*facts)
+        found = hook(*facts)
     except Exception as error:  # its message may hold anything, so it is not logged
-        log.warning("%s raised %s and is not heeded", _name(hook), type(error).__name__)
+        log.warning("Ignoring hook %s: it raised %s", _name(hook), type(error).__name__)
         return None
-    if said is None or isinstance(said, kind):
-        return said
-    log.warning("%s said %s instead of %s and is not heeded", _name(hook), type(said).__name__, kind.__name__)
+    if found is None or isinstance(found, kind):
+        return found
+    log.warning("Ignoring hook %s: it returned %s instead of %s", _name(hook), type(found).__name__, kind.__name__)
     return None
 
 

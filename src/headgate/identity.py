@@ -1,4 +1,4 @@
-"""Tell credentials apart without telling what they are: keyed hashes, and files that only their owner can read.
+"""Identities: names for secrets that do not give them away.
 
 A plain hash of a key could be checked against a list of leaked ones, and the first letters of
 a key are a part of it. So a credential is known by a HMAC with a random secret that is made
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
+
+from .private_files import create_private, restrict_to_owner, state_folder
 
 log = logging.getLogger("headgate")
 
@@ -17,100 +18,42 @@ KEY_BYTES = 32
 IDENTITY_DIGITS = 32
 """128 bits."""
 SHOWN_DIGITS = 6
-OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700
 _UNKEPT: dict[str, bytes] = {}
-"""Keys of this process for files that cannot be used."""
+"""Keys of this process in place of files that cannot be used."""
 
 
 class Identities:
     """Names for secrets. The same key gives the same names, so simulations pass their seed."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes | None) -> None:
+        """Without a ``key``, the random one of this user is read from its file when a name is first needed."""
         self._key = key
 
     def of(self, secret: str) -> str:
         """32 hex digits that stand for this secret wherever something is stored."""
         import hmac  # here, because most programs never name a credential
 
+        if self._key is None:
+            self._key = _user_key()
         return hmac.digest(self._key, secret.encode("utf-8", "surrogatepass"), "sha256").hex()[:IDENTITY_DIGITS]
 
     @classmethod
     def of_user(cls) -> Identities:
         """With the random key of this user, made at the first use; where no file can be kept, for this process only."""
-        path = os.path.join(state_folder(), "identity.key")
-        try:
-            return cls(_kept_key(path))
-        except OSError as error:
-            if path not in _UNKEPT:
-                log.warning("credentials get other names in each run: %s cannot be used (%s)", path, error.strerror)
-            return cls(_UNKEPT.setdefault(path, os.urandom(KEY_BYTES)))
+        return cls(None)
 
     def __repr__(self) -> str:
         return "<Identities>"
 
 
-def state_folder() -> str:
-    """Where Headgate keeps what it must remember for this user. ``HEADGATE_STATE`` puts it elsewhere."""
-    chosen = os.environ.get("HEADGATE_STATE")
-    if chosen:
-        return os.path.expanduser(chosen)
-    base = os.environ.get("XDG_STATE_HOME") or os.environ.get("LOCALAPPDATA") or os.path.join("~", ".local", "state")
-    return os.path.join(os.path.expanduser(base), "headgate")
-
-
-def make_folder_for(path: str) -> None:
-    """Make the folder a file shall be in, for its owner only, and the state folder too if the file lies deeper in it.
-    Folders that are there stay as they are."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        state = os.path.abspath(state_folder())
-        if folder.startswith(f"{state}{os.sep}"):
-            os.makedirs(os.path.dirname(state), exist_ok=True)
-            os.makedirs(state, mode=OWNER_ONLY_FOLDER, exist_ok=True)
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        os.makedirs(folder, mode=OWNER_ONLY_FOLDER, exist_ok=True)
-
-
-def is_open_to_others(path: str) -> bool:
-    """Whether anybody but its owner may read or change the file. Only a POSIX system says so."""
-    return os.name == "posix" and bool(stat.S_IMODE(os.stat(path).st_mode) & 0o077)
-
-
-def close_to_others(path: str) -> None:
-    """Take away what others may do with a file of ours."""
-    if is_open_to_others(path):
-        os.chmod(path, OWNER_ONLY)
-        log.warning("%s could be read or changed by others; now only by its owner", path)
-
-
-def write_for_owner(path: str, content: bytes) -> None:
-    """Replace a file as a whole; there is no moment at which others can read it or it is half written."""
-    make_folder_for(path)
-    draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}"
-    file = os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "wb")
+def _user_key() -> bytes:
+    path = os.path.join(state_folder(), "identity.key")
     try:
-        with file:
-            file.write(content)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
-
-
-def make_for_owner(path: str, content: bytes) -> None:
-    """Make a file, whole from the start, unless there is one. Of several who do so at once, the first wins."""
-    draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}"
-    write_for_owner(draft, content)
-    try:
-        os.link(draft, path)  # unlike a rename, it fails if there is one already
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without links
-        if not os.path.exists(path):
-            os.replace(draft, path)
-    finally:
-        if os.path.exists(draft):
-            os.unlink(draft)
+        return _kept_key(path)
+    except OSError as error:
+        if path not in _UNKEPT:
+            log.warning("credentials get other names in each run: %s cannot be used (%s)", path, error.strerror)
+        return _UNKEPT.setdefault(path, os.urandom(KEY_BYTES))
 
 
 def _kept_key(path: str) -> bytes:
@@ -120,10 +63,10 @@ def _kept_key(path: str) -> bytes:
             with open(path, "rb") as file:
                 key = file.read(KEY_BYTES)
         except FileNotFoundError:
-            make_for_owner(path, os.urandom(KEY_BYTES))
+            create_private(path, os.urandom(KEY_BYTES))
             continue
         if len(key) == KEY_BYTES:
-            close_to_others(path)
+            restrict_to_owner(path)
             return key
         break
     raise OSError(0, "it is not a key of ours; remove it", path)

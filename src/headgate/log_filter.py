@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 
-from .core.words import printable
+from .formatting import printable
 
 LOGGERS = (
     "headgate",
     "headgate.batch",
-    "headgate.breaker",
+    "headgate.resilience.circuit_breaker",
     "headgate.events",
     "headgate.limiter",
     "headgate.proxy",
-    "headgate.recovery",
+    "headgate.resilience.recovery",
     "headgate.resilience",
     "headgate.web",
 )

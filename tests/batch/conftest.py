@@ -12,10 +12,10 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
-from headgate.batch.memory_ledger import MemoryLedger
+from headgate.batch.ledger.memory import MemoryLedger
 from headgate.batch.report import BatchEvent
 from headgate.batch.runner import BatchRunner
-from headgate.sim.virtual import LoopClock, run
+from headgate.lab.virtual_time import LoopClock, run
 
 
 class NoChance(random.Random):

@@ -9,18 +9,16 @@ from collections import Counter
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.batch import watch
 from headgate.batch.config import BatchConfig
-from headgate.batch.formats import OutputError, Rows
+from headgate.batch.input import Rows
 from headgate.batch.job import Job
-from headgate.batch.ledger import LedgerError
-from headgate.batch.output import Scribe
-from headgate.batch.report import BatchReport
-from headgate.batch.sqlite_ledger import SqliteLedger
+from headgate.batch.ledger.protocol import LedgerError
+from headgate.batch.ledger.sqlite import SqliteLedger
+from headgate.batch.output import OutputWriter
 from headgate.batch.target import TargetConfig
-from headgate.batch.watch import Silence
-from headgate.errors import ConfigError
-from headgate.observe.of_job import OfJob
+from headgate.engine.supervisor import StopReason
+from headgate.errors import ConfigError, OutputError
+from headgate.observe.sources.job import JobSource
 
 UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)
 NOWHERE = TargetConfig(to="http://127.0.0.1:9/v1")
@@ -95,11 +93,11 @@ def test_stopped_and_gone_on_with(source, tmp_path):
         running = asyncio.create_task(job.run())
         while len(server.calls) < 10:
             await asyncio.sleep(0.001)
-        job.stop("enough: for now")
+        job.stop(StopReason.CAPS, "for now")
         return await running
 
     report = asyncio.run(first())
-    assert (report.stopped, report.complete) == ("enough: for now", False)
+    assert (report.stopped, report.complete) == ("caps: for now", False)
     assert report.done == len(server.calls) == sum(names(output).values()) < 50
     report = asyncio.run(job_of(source, output, server).run())
     assert report.complete
@@ -143,7 +141,7 @@ def test_rows_that_a_dead_process_has_left_are_fetched(source, tmp_path):
     async def main():
         job = job_of(source, output, server, workers=2)
         other = SqliteLedger(f"{output}.ledger")
-        await other.begin(job.runner.identity)
+        await other.begin(job.identity)
         rows = list(rows_of(source))[:5]
         await other.claim(rows)
         running = asyncio.create_task(job.run())
@@ -180,10 +178,10 @@ def test_the_dead_of_this_run_have_names_and_those_of_earlier_ones_are_counted(s
     before, report = asyncio.run(first())
     assert (report.dead, report.complete) == (2, False)
     (death,) = before.deaths()
-    assert (death.reason, death.count, death.example in ("r0", "r1")) == ("invalid: ValueError: no", 2, True)
+    assert (str(death.reason), death.count, death.example in ("r0", "r1")) == ("invalid: ValueError: no", 2, True)
     job = job_of(source, output, Server(fails=ALL))
     left = asyncio.run(job.run()).dead - 2
-    lines = OfJob(job).dead()
+    lines = JobSource(job).dead()
     assert [(one.reason, one.count) for one in lines] == [("invalid: ValueError: no", left), ("invalid", 2)]
     assert [one.example in ALL for one in lines] == [True, False]
 
@@ -219,63 +217,14 @@ class TestScribe:
             ledgers = [SqliteLedger(tmp_path / "l.ledger") for _ in range(2)]
             for ledger in ledgers:
                 await ledger.begin({})
-            first, second = (Scribe(ledger, str(path), None) for ledger in ledgers)
-            assert await first.take()
-            assert not await second.take()
+            first, second = (OutputWriter(ledger, str(path), None) for ledger in ledgers)
+            assert await first.take_role()
+            assert not await second.take_role()
             first.close()
             await ledgers[0].close()
-            assert await second.take()
+            assert await second.take_role()
             second.close()
             await ledgers[1].close()
 
         asyncio.run(main())
         assert path.exists()
-
-
-class Clock:
-    at = 0.0
-
-    def now(self):
-        return self.at
-
-
-class TestSilence:
-    def test_a_run_that_never_had_an_answer_is_stopped_soon(self):
-        clock = Clock()
-        silence = Silence(BatchConfig(standstill=900), 10.0, clock)
-        for _ in range(watch.FEWEST_FAILURES):
-            silence.heard_nothing("host: cannot be reached")
-        clock.at = watch.NEVER_ANSWERED - 1
-        assert silence.trouble(BatchReport(calls=5)) == ""
-        clock.at = watch.NEVER_ANSWERED
-        assert silence.trouble(BatchReport(calls=5)) == "silent: host: cannot be reached"
-
-    def test_one_that_had_is_given_more_time(self):
-        clock = Clock()
-        silence = Silence(BatchConfig(standstill=900), 10.0, clock)
-        silence.heard()
-        for _ in range(10):
-            silence.heard_nothing("host: hung up")
-        clock.at = 10.0
-        assert silence.trouble(BatchReport(calls=20, done=1)) == ""
-        clock.at = 909.0
-        assert silence.trouble(BatchReport(calls=20, done=1)) == ""
-        clock.at = 910.0
-        assert silence.trouble(BatchReport(calls=20, done=1)) == "silent: no row was done for 15 min (host: hung up)"
-
-    def test_rows_lost_to_the_outage_are_no_progress(self):
-        clock = Clock()
-        silence = Silence(BatchConfig(standstill=900), 10.0, clock)
-        silence.heard()
-        clock.at = 900.0
-        report = BatchReport(calls=20, dead=4)
-        report.reasons["transient"] = 4
-        assert silence.trouble(report).startswith("silent: ")
-
-    def test_who_waits_is_not_stopped(self):
-        clock = Clock()
-        silence = Silence(BatchConfig(), 10.0, clock)
-        for _ in range(10):
-            silence.heard_nothing("host: cannot be reached")
-        clock.at = 1e6
-        assert silence.trouble(BatchReport(calls=20)) == ""

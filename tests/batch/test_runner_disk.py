@@ -7,9 +7,9 @@ from collections import Counter
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
-from headgate.batch.ledger import RowState
+from headgate.batch.ledger.protocol import RowState
+from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.batch.runner import BatchRunner
-from headgate.batch.sqlite_ledger import SqliteLedger
 
 UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from headgate.batch.formats import BrokenRowError, InputRow, Rows
-from headgate.batch.item import Result
-from headgate.batch.ledger import RowState
-from headgate.batch.prices import Prices
+from headgate.batch.input import BrokenRowError, InputRow, Rows
+from headgate.batch.ledger.protocol import RowState
+from headgate.batch.pricing import Prices
+from headgate.batch.results import Result
 from headgate.batch.target import Target, TargetConfig
 from headgate.core.decision import Outcome
 from headgate.errors import AuthenticationError, ConfigError
 from headgate.exchange import NoAnswerError, NoAnswerInTimeError, UnfitAnswerError
+from headgate.mock.api import MockPlan
+from headgate.mock.server import MockServer
 from headgate.resilience import classify_error
-from headgate.sim.api import MockPlan
-from headgate.sim.server import MockServer
 from headgate.wire import signal_of
 
 SECRET = "sk-very-secret-0123456789"
@@ -139,7 +139,7 @@ def test_without_a_credential_no_key_is_sent() -> None:
 
 def test_anthropic_is_spoken_to_in_its_own_way() -> None:
     target = Target(TargetConfig(to="anthropic"))
-    assert (target.address.key_header, target.address.key_prefix) == ("x-api-key", "")
+    assert (target.endpoint.key_header, target.endpoint.key_prefix) == ("x-api-key", "")
     assert target.identity == {"target": "https://api.anthropic.com/v1/messages"}
 
 
@@ -178,7 +178,7 @@ def test_an_error_is_reported_and_still_becomes_a_line(status: int, outcome: Out
     assert line["error"] is None
 
 
-def test_headers_reach_whoever_learns_from_them() -> None:
+def test_headers_reach_the_limiter() -> None:
     _, ctx = ask(answering({}, 429, Retry_After="7"))
     assert signal_of(ctx.reported, None, None, None, None, 0.0).retry_after == 7
 

@@ -3,15 +3,12 @@
 import math
 
 import pytest
-from bench.lab.book import Book, Outcome
-from bench.lab.marks import CLASSES, Verdict, verdicts, without_marks
-from bench.lab.misses import misses, read_notes, summary
+from bench.lab.marks import CLASSES, TOLD_THE_QUOTA, Verdict, compare, verdicts, without_marks
+from bench.lab.misses import UNSEEN, headline, misses, read_notes, summary, worse, worst
 from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT
-from bench.lab.rivals import TOLD_THE_QUOTA, compare
-from bench.lab.unseen import NAMES, headline, worst
-from bench.lab.worse import worse
+from bench.lab.results import Outcome, Results
 
-from headgate.sim.scenario_file import bundled, bundled_names
+from headgate.lab.scenario_file import bundled, bundled_names
 
 SCENARIOS = bundled()
 
@@ -22,18 +19,18 @@ def outcome(goodput=1.0, refused=0.0, p99=1.0, jain=1.0, **convergence):
     return Outcome(round(10_000 * goodput), sent, round(sent * refused), p99, jain, convergence)
 
 
-def book_of(cells):
+def results_of(cells):
     """From ``{(scenario, label): [outcome, ...]}``, one for each seed; oracles come by themselves."""
-    book = Book()
+    results = Results()
     for (scenario, label), outcomes in cells.items():
-        labels = book.runs.setdefault(scenario, {})
+        labels = results.runs.setdefault(scenario, {})
         labels[label] = dict(enumerate(outcomes))
         labels.setdefault("oracle", {}).update({seed: outcome() for seed in range(len(outcomes))})
-    return book
+    return results
 
 
 def judged(scenario, *outcomes):
-    [(_, _, found)] = verdicts(book_of({(scenario, ADAPTIVE): outcomes}), SCENARIOS)
+    [(_, _, found)] = verdicts(results_of({(scenario, ADAPTIVE): outcomes}), SCENARIOS)
     return {verdict.what: verdict for verdict in found}
 
 
@@ -85,84 +82,86 @@ class TestMarks:
 
 class TestRivals:
     def test_more_goodput_for_no_more_refusals_beats_it(self):
-        book = book_of({("tb50", ADAPTIVE): [outcome(0.95, 0.003)], ("tb50", "cubic"): [outcome(0.97, 0.003)]})
-        [beaten] = compare(book).beaten
+        results = results_of({("tb50", ADAPTIVE): [outcome(0.95, 0.003)], ("tb50", "cubic"): [outcome(0.97, 0.003)]})
+        [beaten] = compare(results).beaten
         assert (beaten.scenario, beaten.rival) == ("tb50", "cubic")
 
     def test_one_point_more_is_allowed(self):
-        book = book_of({("tb50", ADAPTIVE): [outcome(0.95)], ("tb50", "cubic"): [outcome(0.96)]})
-        assert compare(book) == (1, 0, [])
+        results = results_of({("tb50", ADAPTIVE): [outcome(0.95)], ("tb50", "cubic"): [outcome(0.96)]})
+        assert compare(results) == (1, 0, [])
 
     def test_goodput_for_more_refusals_is_bought_too_dearly(self):
-        book = book_of({("tb50", ADAPTIVE): [outcome(0.95, 0.003)], ("tb50", "cubic"): [outcome(0.99, 0.004)]})
-        assert compare(book) == (1, 1, [])
+        results = results_of({("tb50", ADAPTIVE): [outcome(0.95, 0.003)], ("tb50", "cubic"): [outcome(0.99, 0.004)]})
+        assert compare(results) == (1, 1, [])
 
     def test_the_same_seeds_are_compared(self):
         ours = [outcome(0.99), outcome(0.5), outcome(0.5)]
-        book = book_of({("tb50", ADAPTIVE): ours, ("tb50", "cubic"): [outcome(0.98)]})
-        assert compare(book).beaten == []
+        results = results_of({("tb50", ADAPTIVE): ours, ("tb50", "cubic"): [outcome(0.98)]})
+        assert compare(results).beaten == []
 
-    def test_whoever_is_told_the_quota_is_compared_apart(self):
-        book = book_of({("tb50", ADAPTIVE): [outcome(0.95)], ("tb50", "cookbook"): [outcome(1.0)]})
-        assert compare(book).pairs == 0
-        assert [one.rival for one in compare(book, TOLD_THE_QUOTA).beaten] == ["cookbook"]
+    def test_rivals_that_are_told_the_quota_are_compared_apart(self):
+        results = results_of({("tb50", ADAPTIVE): [outcome(0.95)], ("tb50", "cookbook"): [outcome(1.0)]})
+        assert compare(results).pairs == 0
+        assert [one.rival for one in compare(results, TOLD_THE_QUOTA).beaten] == ["cookbook"]
 
 
-def unseen_book(goodputs, refused=0.0):
-    return book_of({(NAMES[number], ADAPTIVE): [outcome(goodput, refused)] for number, goodput in enumerate(goodputs)})
+def unseen_results(goodputs, refused=0.0):
+    return results_of(
+        {(UNSEEN[number], ADAPTIVE): [outcome(goodput, refused)] for number, goodput in enumerate(goodputs)}
+    )
 
 
 class TestUnseen:
     def test_the_headline_is_quantiles_over_scenarios(self):
-        found = headline(unseen_book([0.5 + number / 200 for number in range(100)], refused=0.004), ADAPTIVE)
+        found = headline(unseen_results([0.5 + number / 200 for number in range(100)], refused=0.004), ADAPTIVE)
         assert (found.goodput_p50, found.goodput_p10, found.goodput_least) == (0.75, 0.55, 0.5)
         assert (found.scenarios, found.refused_p90, found.refused_most) == (100, 0.004, 0.004)
         assert [verdict.met for verdict in found.verdicts()] == [False, False, True, True]
 
     def test_there_is_none_without_runs(self):
-        assert headline(Book(), ADAPTIVE) is None
+        assert headline(Results(), ADAPTIVE) is None
 
     def test_the_worst_are_told_with_what_they_are(self):
-        name, cell, note = worst(unseen_book([0.99, 0.6, 0.98]), ADAPTIVE)[0]
-        assert (name, cell.goodput) == (NAMES[1], 0.6)
+        name, cell, note = worst(unseen_results([0.99, 0.6, 0.98]), ADAPTIVE)[0]
+        assert (name, cell.goodput) == (UNSEEN[1], 0.6)
         assert note
 
 
 class TestWorse:
     def test_a_figure_may_move_a_little(self):
-        old = book_of({("tb50", ADAPTIVE): [outcome(0.99, 0.003)]})
-        assert list(worse(old, book_of({("tb50", ADAPTIVE): [outcome(0.985, 0.004)]}))) == []
+        old = results_of({("tb50", ADAPTIVE): [outcome(0.99, 0.003)]})
+        assert list(worse(old, results_of({("tb50", ADAPTIVE): [outcome(0.985, 0.004)]}))) == []
 
     def test_a_cell_that_lost_goodput_or_won_refusals_is_told(self):
-        old = book_of({("tb50", ADAPTIVE): [outcome(0.99, 0.003)]})
-        assert list(worse(old, book_of({("tb50", ADAPTIVE): [outcome(0.984, 0.0042)]}))) == [
+        old = results_of({("tb50", ADAPTIVE): [outcome(0.99, 0.003)]})
+        assert list(worse(old, results_of({("tb50", ADAPTIVE): [outcome(0.984, 0.0042)]}))) == [
             "tb50: goodput fell from 99.00% to 98.40%",
             "tb50: 429s rose from 0.300% to 0.420%",
         ]
 
     def test_seeds_that_both_have_are_compared(self):
-        old = book_of({("tb50", ADAPTIVE): [outcome(0.9), outcome(0.99), outcome(0.99)]})
-        assert list(worse(old, book_of({("tb50", ADAPTIVE): [outcome(0.9)]}))) == []
+        old = results_of({("tb50", ADAPTIVE): [outcome(0.9), outcome(0.99), outcome(0.99)]})
+        assert list(worse(old, results_of({("tb50", ADAPTIVE): [outcome(0.9)]}))) == []
 
     def test_others_may_become_what_they_like(self):
-        old = book_of({("tb50", "cubic"): [outcome(0.9)], ("new", ADAPTIVE): [outcome()]})
-        new = book_of({("tb50", "cubic"): [outcome(0.1)], ("tb50", ADAPTIVE): [outcome(0.1)]})
+        old = results_of({("tb50", "cubic"): [outcome(0.9)], ("new", ADAPTIVE): [outcome()]})
+        new = results_of({("tb50", "cubic"): [outcome(0.1)], ("tb50", ADAPTIVE): [outcome(0.1)]})
         assert list(worse(old, new)) == []
 
     def test_the_default_circuit_counts(self):
-        old = book_of({("outage", DEFAULT_CIRCUIT): [outcome(0.9)]})
-        [told] = worse(old, book_of({("outage", DEFAULT_CIRCUIT): [outcome(0.8)]}))
+        old = results_of({("outage", DEFAULT_CIRCUIT): [outcome(0.9)]})
+        [told] = worse(old, results_of({("outage", DEFAULT_CIRCUIT): [outcome(0.8)]}))
         assert told.startswith("outage, adaptive with the default circuit: goodput fell")
 
     def test_the_headline_counts_over_the_scenarios_that_both_have(self):
-        old = unseen_book([0.99] * 12)
-        assert list(worse(old, unseen_book([0.99] * 3))) == []
-        told = list(worse(old, unseen_book([0.99, 0.8, 0.8])))
+        old = unseen_results([0.99] * 12)
+        assert list(worse(old, unseen_results([0.99] * 3))) == []
+        told = list(worse(old, unseen_results([0.99, 0.8, 0.8])))
         assert told[0] == "unseen (3 scenarios): p50 of goodput fell from 99.00% to 80.00%"
 
 
 class TestMisses:
-    BOOK = book_of(
+    BOOK = results_of(
         {
             ("tb50", ADAPTIVE): [outcome(0.9, 0.0, p99=1.2)],
             ("tb50", "cubic"): [outcome(0.95)],

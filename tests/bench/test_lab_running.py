@@ -8,18 +8,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bench.lab import __main__ as lab
 from bench.lab import scale
-from bench.lab.book import Book, Outcome
 from bench.lab.page import page
-from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT, FULL, LAB
+from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT, FULL, LAB, QUICK
+from bench.lab.results import Outcome, Results
 
 from headgate.config import RateLimitConfig
-from headgate.sim.comparison import ORACLE
-from headgate.sim.scenario_file import bundled, named
+from headgate.lab.comparison import ORACLE
+from headgate.lab.scenario_file import bundled, named
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,29 +51,33 @@ class TestPlan:
         assert not any(job.task.config == RateLimitConfig() for job in jobs if job.label == ADAPTIVE)
 
     def test_the_longest_start_first(self):
-        costs = [job.cost for job in LAB.jobs(list(bundled().values()), with_unseen=True)]
+        costs = [job.cost for job in LAB.jobs([named(name) for name in ("tb50", "step", "share4")], with_unseen=False)]
         assert costs == sorted(costs, reverse=True)
 
 
 class TestTheBook:
     def test_it_comes_back_from_its_file_as_it_was(self, tmp_path):
-        book = Book({"when": "now"}, {"measured": {}})
-        book.runs["a"] = {"x": {0: Outcome(1, 2, 1, math.inf, 0.5, {"up": math.inf, "down": 1.5})}}
-        book.write(tmp_path / "book.json")
-        assert Book.read(tmp_path / "book.json") == book
+        results = Results({"when": "now"}, {"measured": {}})
+        results.runs["a"] = {"x": {0: Outcome(1, 2, 1, math.inf, 0.5, {"up": math.inf, "down": 1.5})}}
+        results.write(tmp_path / "results.json")
+        assert Results.read(tmp_path / "results.json") == results
 
     def test_its_file_is_plain_json(self, tmp_path):
-        book = Book(runs={"a": {"x": {0: Outcome(1, 2, 1, math.inf, 0.5, {})}}})
-        book.write(tmp_path / "book.json")
-        assert json.loads((tmp_path / "book.json").read_text())["runs"] == {"a": {"x": {"0": [1, 2, 1, None, 0.5, {}]}}}
+        results = Results(runs={"a": {"x": {0: Outcome(1, 2, 1, math.inf, 0.5, {})}}})
+        results.write(tmp_path / "results.json")
+        assert json.loads((tmp_path / "results.json").read_text())["runs"] == {
+            "a": {"x": {"0": [1, 2, 1, None, 0.5, {}]}}
+        }
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    """A lab of one scenario: the folder it wrote, and how it ended."""
+    """A lab of one scenario, without the published strategies: the folder it wrote, and how it ended."""
     folder = tmp_path_factory.mktemp("lab")
     nothing = str(folder / "nothing.json")
-    ended = lab.main(["--quick", "--only", "tb-slow", "--jobs", "2", "--output", str(folder), "--against", nothing])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lab, "QUICK", replace(QUICK, published=0))
+        ended = lab.main(["--quick", "--only", "tb-slow", "--jobs", "2", "--output", str(folder), "--against", nothing])
     return folder, ended
 
 
@@ -83,7 +88,7 @@ class TestACommand:
         told = (folder / "controllers.md").read_text()
         assert "| tb-slow | **" in told
         assert "python -m bench.lab" in told
-        assert set(Book.read(folder / "controllers.json").seeds("tb-slow", ADAPTIVE)) == {0, 1}
+        assert set(Results.read(folder / "controllers.json").seeds("tb-slow", ADAPTIVE)) == {0, 1}
 
     def test_the_page_can_be_written_again(self, first):
         folder, _ = first
@@ -92,9 +97,11 @@ class TestACommand:
         assert lab.main(["--render", "--output", str(folder)]) == 0
         assert (folder / "controllers.md").read_text() == told
 
-    def test_it_fails_when_a_cell_became_worse_and_still_writes(self, first, tmp_path, capsys):
+    def test_it_fails_when_a_cell_became_worse_and_still_writes(self, first, tmp_path, capsys, monkeypatch):
         folder, _ = first
-        better = Book.read(folder / "controllers.json")
+        same = Results.read(folder / "controllers.json").runs
+        monkeypatch.setattr(lab, "_measure", lambda jobs, processes, results, say: results.runs.update(same))
+        better = Results.read(folder / "controllers.json")
         runs = better.runs["tb-slow"][ADAPTIVE]
         for seed, one in runs.items():
             runs[seed] = one._replace(ok=one.ok + 50, refused=0)
@@ -107,7 +114,7 @@ class TestACommand:
     def test_what_became_worse_is_not_what_the_next_run_is_compared_with(self, tmp_path, monkeypatch):
         monkeypatch.setattr(lab, "COMMITTED", tmp_path)
         for is_bar, exists in ((False, False), (True, True)):
-            lab._write(tmp_path, "told", Book(), lambda line: None, is_bar=is_bar)
+            lab._write(tmp_path, "told", Results(), lambda line: None, is_bar=is_bar)
             assert (tmp_path / "controllers.json").exists() is exists
         assert (tmp_path / "controllers.md").read_text() == "told"
 
@@ -122,7 +129,7 @@ class TestACommand:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True, "cwd": ROOT}
         with subprocess.Popen(command, **pipes) as process:
             assert b"runs to make, 2 at a time" in process.stderr.readline()
-            time.sleep(1.0)  # until its processes are at work
+            time.sleep(0.1)  # its processes start, or are at work
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
             out, errors = process.communicate(timeout=30)
         assert (process.returncode, out) == (130, b"")
@@ -132,16 +139,16 @@ class TestACommand:
 
 class TestThePage:
     def test_an_empty_book_makes_one_too(self):
-        book = Book(circumstances={"command": "c", "when": "w", "minutes": 1.0, "machine": "m", "seeds": SEEDS})
-        told = page(book, {}, {})
+        results = Results(circumstances={"command": "c", "when": "w", "minutes": 1.0, "machine": "m", "seeds": SEEDS})
+        told = page(results, {}, {})
         assert "Nothing is missed." in told
-        assert "Nobody was run beside it." in told
+        assert "No other strategy was run beside it." in told
 
     def test_a_missed_mark_is_explained_by_its_note_or_not_at_all(self):
         runs = {ADAPTIVE: {0: Outcome(1, 10, 9, 1.0, 1.0, {})}, ORACLE: {0: Outcome(10, 10, 0, 1.0, 1.0, {})}}
-        book = Book(circumstances={"command": "c", "when": "w", "minutes": 1.0, "machine": "m", "seeds": SEEDS})
-        book.runs = {"tb50": runs, "tb-rpm": runs}
-        told = page(book, bundled(), {"tb50": "It cannot be done."})
+        results = Results(circumstances={"command": "c", "when": "w", "minutes": 1.0, "machine": "m", "seeds": SEEDS})
+        results.runs = {"tb50": runs, "tb-rpm": runs}
+        told = page(results, bundled(), {"tb50": "It cannot be done."})
         assert "**tb50** (goodput 10.00 %, asked >= 97 %; 429s 90.00 %, asked <= 0.5 %): It cannot be done." in told
         assert "asked <= 0.5 %): not explained." in told
 

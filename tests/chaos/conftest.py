@@ -4,15 +4,13 @@ A worker is a script beside this file, called ``WORKER FOLDER AMOUNT WORKERS``. 
 files that survive it: each call at the server (``calls``), and each result that was acknowledged (``acknowledged``).
 """
 
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-
-from headgate.batch.steps import VARIABLE
+from tests.chaos.crash_points import environment
 
 PATIENCE = 180.0
 """Seconds for one run to end by itself; a busy machine needs more than a quiet one."""
@@ -25,9 +23,8 @@ class Killable:
         self.script, self.folder, self.amount, self.workers = script, folder, amount, workers
 
     def start(self, kill_at=None):
-        environment = {**os.environ, VARIABLE: kill_at} if kill_at else os.environ
         command = [sys.executable, str(self.script), str(self.folder), str(self.amount), str(self.workers)]
-        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        return subprocess.Popen(command, env=environment(kill_at), stderr=subprocess.PIPE)
 
     def end_of(self, process):
         _, said = process.communicate(timeout=PATIENCE)

@@ -2,10 +2,16 @@
 
 import asyncio
 import sys
+from functools import partial
+
+from tests.chaos.crash_points import on_step
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.crawl import run
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
+
+run.Frontier = partial(run.Frontier, on_step=on_step())
 
 
 async def main(url: str, output: str, workers: int) -> None:

@@ -10,10 +10,11 @@ import os
 import sys
 from pathlib import Path
 
-from headgate.batch.steps import chosen_end
-from headgate.crawl.frontier import Found, Frontier
-from headgate.crawl.output import Exchange, JsonlOutput, Page, Result
-from headgate.crawl.output_warc import WarcOutput
+from tests.chaos.crash_points import on_step
+
+from headgate.crawl.frontier.frontier import FoundUrl, Frontier, Reason
+from headgate.crawl.output.page import Exchange, JsonlOutput, Page, Result
+from headgate.crawl.output.warc import WarcOutput
 
 HOSTS = 10
 PER_HOST = 4
@@ -34,19 +35,23 @@ def fate_of(number):
 class Run:
     def __init__(self, folder, pages, workers):
         outputs = [JsonlOutput(folder / "pages.jsonl"), WarcOutput(folder / "pages.warc.gz")]
+        self.step = on_step()
         self.frontier = Frontier(
-            folder / "pages.jsonl.headgate", identity={"seeds": "0"}, outputs=outputs, per_host=PER_HOST
+            folder / "pages.jsonl.headgate",
+            identity={"seeds": "0"},
+            outputs=outputs,
+            per_host=PER_HOST,
+            on_step=self.step,
         )
         self.pages, self.workers = pages, workers
         self.server = os.open(folder / "calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.seen = os.open(folder / "acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self.step = chosen_end() or (lambda name: None)
         self.ready = asyncio.Queue()
         self.open = 0
 
     async def run(self):
         async with self.frontier:
-            await self.frontier.add([Found(address_of(0), 0)])
+            await self.frontier.add([FoundUrl(address_of(0), 0)])
             tasks = [asyncio.create_task(self.work()) for _ in range(self.workers)]
             while True:
                 visits = await self.frontier.take(self.workers - self.open)
@@ -72,10 +77,10 @@ class Run:
 
     async def end(self, visit, number, fate):
         leads_to = [n for n in range(3 * number + 1, 3 * number + 4) if n < self.pages]
-        found = [Found(address_of(n), visit.depth + 1, visit.url) for n in (*leads_to, number // 2, 0)]
+        found = [FoundUrl(address_of(n), visit.depth + 1, visit.url) for n in (*leads_to, number // 2, 0)]
         if fate == "fails":
             await self.frontier.add(found)
-            await self.frontier.fail(visit, f"server_error: page {number} is broken")
+            await self.frontier.fail(visit, Reason("server_error", f"page {number} is broken"))
         elif fate == "redirects":
             await self.frontier.finish(visit, None, found, "sent on")
         elif fate == "works later" and not visit.attempts:

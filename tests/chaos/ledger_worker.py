@@ -10,9 +10,10 @@ import sys
 from hashlib import blake2b
 from pathlib import Path
 
-from headgate.batch.ledger import Change, Claim, Row, RowState
-from headgate.batch.sqlite_ledger import SqliteLedger
-from headgate.batch.steps import chosen_end
+from tests.chaos.crash_points import on_step
+
+from headgate.batch.ledger.protocol import Change, Claim, Row, RowState
+from headgate.batch.ledger.sqlite import SqliteLedger
 
 BLOCK = 20
 
@@ -23,12 +24,12 @@ def row(index):
 
 class Run:
     def __init__(self, folder, rows, workers):
-        self.ledger = SqliteLedger(folder / "run.ledger")
+        self.step = on_step()
+        self.ledger = SqliteLedger(folder / "run.ledger", on_step=self.step)
         self.rows, self.workers = rows, workers
         self.output = folder / "output"
         self.server = os.open(folder / "calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.seen = os.open(folder / "acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self.step = chosen_end() or (lambda name: None)
         self.ready = asyncio.Queue(BLOCK)
 
     async def run(self):

@@ -5,7 +5,7 @@ slow_line.py PORT     writes the port it listens at, then obeys lines on stdin:
     delay SECONDS     every answer comes so much later
     hold              nothing gets through, either way, and connections stay open, as when a network is cut
     go                ... and now all of it arrives, also what its sender no longer waits for
-    to PORT           whoever is connected is cut off; who comes is led there
+    to PORT           existing connections are cut; new ones are led there
 """
 
 import asyncio

@@ -120,7 +120,7 @@ def trial(fault, times, seed, folder, processes=1):
             history.faults.append(Fault(begun_at, ended_at))
             history.in_step_after.append(BACK_WITHIN + 1 if since is None else since - ended_at)
             if number == times - 1 and ground.is_shared:
-                crowd.join()  # whoever comes now must know what was known before
+                crowd.join()  # a member that comes now must know what was known before
             time.sleep(STEADY)
             crowd.tell("refused", HELD)
             time.sleep(HELD + 0.15)

@@ -52,7 +52,7 @@ class Stalled(Served):
 
 
 class Frozen(Stalled):
-    """For so long that every member has sent it dozens of visits in vain, all of which it gets to when it goes on."""
+    """For so long that every member has sent it dozens of requests in vain, all of which it gets to when it goes on."""
 
     seconds = LONG
 
@@ -96,7 +96,7 @@ class Slow(FarAway):
 
 
 class SlowToTheLimit(Slow):
-    """Hardly faster than members are willing to wait: some of their visits fail, others do not."""
+    """Hardly faster than members are willing to wait: some of their requests fail, others do not."""
 
     delay = 0.045
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import redis
 from bench.redis_server import RedisServer
 
-PATIENCE = 20.0
+PATIENCE = 40.0
 AWAY = (0.3, 1.0)
 LONG = (2.0, 3.0)
 AT_ONCE = (0.0, 0.0)

@@ -236,7 +236,7 @@ class History:
                 until = fault.ended_at + after + NOTICED
                 came_back = any(k == "store_back" and fault.begun_at <= at <= until for at, k in self.events[member])
                 missed += not (came_back and self._was_alone(member, fault.begun_at, fault.ended_at))
-        return {"members who did not say so": (missed, 0), "losses that nobody counted": (uncounted, 0)}
+        return {"members that did not say so": (missed, 0), "losses that were not counted": (uncounted, 0)}
 
     def _was_alone(self, member, begin, end):
         """Whether this member was without the store at any moment, by what it said. It takes a while to notice."""

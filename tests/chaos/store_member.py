@@ -31,7 +31,7 @@ from types import SimpleNamespace
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.clock import SystemClock
 from headgate.credentials import CredentialCoordinator, FileStore
-from headgate.stores.memory import MemoryStore
+from headgate.distributed.backends.memory import MemoryStore
 
 FULL_TASKS = 5
 CALL_TAKES = 0.01
@@ -111,15 +111,15 @@ class Member:
 
     async def show(self):
         while not self.stopping:
-            gate = self.limiter._gates.get("full")
-            state = None if gate is None else (int(gate.alone), gate.era, gate.members)
+            entry = self.limiter._registry.entries.get("full")
+            state = None if entry is None else (int(entry.client.alone), entry.client.era, entry.members)
             if state != self.state:
                 self.state = state
                 say("state", self.name, f"{now():.6f}", *state)
             await asyncio.sleep(STATE_EVERY)
 
     def hand_out(self):
-        """In a thread of its own: whoever hands out credentials may have to wait for their store."""
+        """In a thread of its own: handing out credentials may have to wait for their store."""
         try:
             while not self.stopping:
                 while self.rests:
@@ -193,7 +193,7 @@ async def main(store, count, limit):
     for thread in threads:
         thread.join(PATIENCE)
     for member in members:
-        say("failures", member.name, member.limiter._sharing.failures)
+        say("failures", member.name, member.limiter._sync.failures)
         member.limiter.close()
 
 

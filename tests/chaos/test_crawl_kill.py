@@ -16,10 +16,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.chaos.crash_points import environment
+from tests.chaos.scale import scaled
 
-from headgate.batch.ledger import LedgerError
-from headgate.batch.steps import VARIABLE
-from headgate.crawl.frontier_reading import look, read_counts
+from headgate.crawl.frontier.queries import look, read_counts
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")
 
@@ -29,6 +29,8 @@ WORKERS = 8
 UNDER_WAY = 2 * WORKERS
 PATIENCE = 600.0
 FEW = 150
+CORNER = "write:5"
+OTHERS = ("claim:2", "write:1", "committed:6", "commit:9")
 
 
 @pytest.fixture
@@ -57,20 +59,13 @@ class Killed:
         self.output = folder / "pages.jsonl"
 
     def start(self, kill_at=None):
-        environment = {**os.environ, VARIABLE: kill_at} if kill_at else os.environ
         command = [sys.executable, str(WORKER), self.site.url, str(self.output), str(WORKERS)]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        return subprocess.Popen(command, env=environment(kill_at), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def end_of(self, process):
         _, said = process.communicate(timeout=PATIENCE)
         assert process.returncode in (0, -9), said.decode()
         return process.returncode
-
-    def done(self):
-        try:
-            return look(str(self.output) + ".headgate", read_counts).pages
-        except LedgerError:  # not there yet, or still empty
-            return 0
 
     def check(self, kills, note):
         """All that must hold once the crawl has come to its end."""
@@ -88,7 +83,7 @@ class Killed:
         assert asked.total() - pages <= kills * UNDER_WAY, note
 
 
-@pytest.mark.parametrize("step", ["claim:2", "write:1", "write:5", "commit:9", "committed:6"])
+@pytest.mark.parametrize("step", [CORNER, *(pytest.param(step, marks=pytest.mark.chaos) for step in OTHERS)])
 def test_killed_at_a_labelled_step(tmp_path, site, step):
     crawl = Killed(tmp_path, site)
     assert crawl.end_of(crawl.start(step)) == -9
@@ -112,21 +107,12 @@ def kill_at_random(crawl, kills, draw, longest):
     return kills
 
 
-@pytest.mark.parametrize("site", [500], indirect=True)
-def test_killed_at_random_moments(tmp_path, site):
-    seed, crawl = 7, Killed(tmp_path, site)
-    kills = kill_at_random(crawl, 4, random.Random(seed), 0.3)
-    assert kills == 4
-    crawl.check(kills, f"seed {seed}")
-
-
 @pytest.mark.chaos
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("site", [10_000], indirect=True)
-@pytest.mark.parametrize("seed", range(1))
-def test_killed_at_a_hundred_random_moments(tmp_path, site, seed):
+@pytest.mark.parametrize("site", [5_000], indirect=True)
+@pytest.mark.parametrize("seed", range(scaled(1)))
+def test_killed_at_many_random_moments(tmp_path, site, seed):
     crawl = Killed(tmp_path, site)
-    kills = kill_at_random(crawl, 100, random.Random(seed), 0.2)
-    print(f"{kills} kills")
-    assert kills == 100, f"seed {seed}"
+    kills = kill_at_random(crawl, 50, random.Random(seed), 0.2)
+    assert kills >= 25, f"seed {seed}"
     crawl.check(kills, f"seed {seed}")

@@ -9,13 +9,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.chaos.crash_points import STEPS
+from tests.chaos.scale import scaled
 from warcio.archiveiterator import ArchiveIterator
 
-from headgate.batch.steps import STEPS
-from headgate.crawl.frontier_reading import look, read_counts, read_lost
+from headgate.crawl.frontier.queries import look, read_counts, read_lost
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")
 
+CORNER = ("write", 4)
+"""Lines are written, the checkpoint does not know it yet; the other steps are for the long run."""
 PAGES, WORKERS = 150, 8
 
 _spec = importlib.util.spec_from_file_location("frontier_worker", Path(__file__).with_name("frontier_worker.py"))
@@ -65,36 +68,34 @@ def check(crawl, kills, note):
     assert needed <= calls.total() <= needed + kills * WORKERS, note
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.chaos)])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("step", "times"),
+    [
+        pytest.param(step, times, marks=[] if (step, times) == CORNER else [pytest.mark.chaos])
+        for step in STEPS
+        for times in (1, 4)
+    ],
+)
 def test_killed_at_each_labelled_step(crawl_of, step, times):
     crawl = crawl_of(PAGES)
     crawl.die_at(f"{step}:{times}")
     check(crawl, 1, f"killed at {step}:{times}")
 
 
-def test_killed_at_random_moments(crawl_of):
-    seed, crawl = 11, crawl_of(1200)
-    kills = crawl.kill_at_random(5, random.Random(seed))
-    assert kills == 5
-    check(crawl, kills, f"seed {seed}")
-
-
 @pytest.mark.chaos
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(scaled(2)))
 def test_killed_at_many_random_moments(crawl_of, seed):
-    crawl = crawl_of(20_000)
-    kills = crawl.kill_at_random(100, random.Random(seed))
-    assert kills >= 50, f"seed {seed}"
+    crawl = crawl_of(8_000)
+    kills = crawl.kill_at_random(50, random.Random(seed))
+    assert kills >= 25, f"seed {seed}"
     check(crawl, kills, f"seed {seed}")
 
 
 def test_what_finish_returned_from_is_there_after_a_kill(crawl_of):
     crawl = crawl_of(PAGES)
-    for kill_after in range(1, 60, 20):
-        acknowledged = crawl.kill_once_acknowledged(kill_after)
-        pages = look(str(crawl.folder / "pages.jsonl.headgate"), read_counts).pages
-        assert acknowledged <= pages <= acknowledged + 3 * WORKERS
+    acknowledged = crawl.kill_once_acknowledged(41)
+    pages = look(str(crawl.folder / "pages.jsonl.headgate"), read_counts).pages
+    assert acknowledged <= pages <= acknowledged + 3 * WORKERS
     crawl.finish()
-    check(crawl, 3, "killed after an acknowledgement")
+    check(crawl, 1, "killed after an acknowledgement")

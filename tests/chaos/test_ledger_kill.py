@@ -7,14 +7,17 @@ from collections import Counter
 from functools import partial
 
 import pytest
+from tests.chaos.crash_points import STEPS
+from tests.chaos.scale import scaled
 
-from headgate.batch.ledger import RowState
-from headgate.batch.sqlite_reading import look
-from headgate.batch.steps import STEPS
+from headgate.batch.ledger.protocol import RowState
+from headgate.batch.ledger.queries import read_status
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")
 
 ROWS, WORKERS = 300, 8
+CORNER = ("committed", 1)
+"""On disk, and not yet acknowledged; the other steps are for the long run."""
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def batch_of(killable):
 def check(batch, kills, note):
     """All that must hold once the run has come to its end."""
     rows, folder = batch.amount, batch.folder
-    standing = look(str(folder / "run.ledger"))
+    standing = read_status(str(folder / "run.ledger"))
     assert standing.counts.states == {RowState.DONE: rows}, note
     assert sorted(batch.numbers_in("output")) == list(range(rows)), note
     assert (standing.written, standing.offset) == (rows, (folder / "output").stat().st_size), note
@@ -36,34 +39,33 @@ def check(batch, kills, note):
     assert calls.total() - rows <= kills * WORKERS, note
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.chaos)])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("step", "times"),
+    [
+        pytest.param(step, times, marks=[] if (step, times) == CORNER else [pytest.mark.chaos])
+        for step in STEPS
+        for times in (1, 4)
+    ],
+)
 def test_killed_at_each_labelled_step(batch_of, step, times):
     batch = batch_of(ROWS)
     batch.die_at(f"{step}:{times}")
     check(batch, 1, f"killed at {step}:{times}")
 
 
-def test_killed_at_random_moments(batch_of):
-    seed, batch = 11, batch_of(2000)
-    kills = batch.kill_at_random(6, random.Random(seed))
-    assert kills == 6
-    check(batch, kills, f"seed {seed}")
-
-
 @pytest.mark.chaos
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(scaled(2)))
 def test_killed_at_many_random_moments(batch_of, seed):
-    batch = batch_of(60_000)
-    kills = batch.kill_at_random(100, random.Random(seed))
-    assert kills >= 50, f"seed {seed}"
+    batch = batch_of(20_000)
+    kills = batch.kill_at_random(50, random.Random(seed))
+    assert kills >= 25, f"seed {seed}"
     check(batch, kills, f"seed {seed}")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.chaos)])
 def test_four_processes_on_one_ledger_of_which_two_are_killed(batch_of, seed):
-    draw, batch = random.Random(seed), batch_of(3000)
+    draw, batch = random.Random(seed), batch_of(1500)
     four = [batch.start() for _ in range(4)]
     while len(batch.numbers_in("calls")) < 300:
         assert any(process.poll() is None for process in four)
@@ -77,9 +79,9 @@ def test_four_processes_on_one_ledger_of_which_two_are_killed(batch_of, seed):
 
 def test_what_record_returned_from_is_there_after_a_kill(batch_of):
     batch = batch_of(ROWS)
-    for kill_after in range(1, 60, 20):
+    for kill_after in (1, 41):
         acknowledged = batch.kill_once_acknowledged(kill_after)
-        done = look(str(batch.folder / "run.ledger")).counts.states.get(RowState.DONE, 0)
+        done = read_status(str(batch.folder / "run.ledger")).counts.states.get(RowState.DONE, 0)
         assert acknowledged <= done <= acknowledged + WORKERS
     batch.finish()
-    check(batch, 3, "killed after an acknowledgement")
+    check(batch, 2, "killed after an acknowledgement")

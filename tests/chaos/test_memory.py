@@ -17,7 +17,7 @@ STATM = Path("/proc/self/statm")
 MANY_IDLE = """
 import json
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 clock = VirtualClock(1000.0)
 limiter = AdaptiveRateLimiter(RateLimitConfig(domain_state_ttl=86400.0), clock=clock)
@@ -29,13 +29,13 @@ for lot in range(100):  # a thousand keys at a time are busy, with refusals and 
         for number in range(1000 * lot, 1000 * lot + 1000):
             status, latency = 429 if turn == 7 and number % 3 == 0 else 200, 0.01 + turn * (number % 7) / 1000
             limiter.acquire(f"host{number}.example.com").report(status_code=status, latency=latency)
-print(json.dumps({"MB": resident() - before, "keys": len(limiter._keys), "active": len(limiter._keys.gates)}))
+print(json.dumps({"MB": resident() - before, "keys": len(limiter._registry), "active": len(limiter._registry.entries)}))
 """
 
 PASSING_THROUGH = """
 import json
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 clock = VirtualClock(1000.0)
 limiter = AdaptiveRateLimiter(RateLimitConfig(max_keys=100_000), clock=clock)
@@ -46,7 +46,7 @@ for number in range(1_000_000):
     limiter.acquire(f"host{number}.example.com").report(status_code=200, latency=0.05)
     if number % 100_000 == 99_999:
         marks.append(resident())
-print(json.dumps({"marks": marks, "keys": len(limiter._keys), "total": limiter.snapshot(top=0).total}))
+print(json.dumps({"marks": marks, "keys": len(limiter._registry), "total": limiter.snapshot(top=0).total}))
 """
 
 

@@ -1,4 +1,4 @@
-"""A store behind Sentinels on loopback: the primary dies or stalls, a replica takes over, everyone is back in step."""
+"""A store behind Sentinels on loopback: the primary dies or stalls, a replica takes over, all are back in step."""
 
 import time
 from contextlib import ExitStack
@@ -6,26 +6,19 @@ from contextlib import ExitStack
 import pytest
 import redis
 from bench.redis_server import RedisServer
+from tests.chaos.store_grounds import PATIENCE, wait_for
 
-from headgate.core.sharing.visit import Publication, Terms, Visit
-from headgate.stores.contract import StoreDown
-from headgate.stores.redis import RedisStore
+from headgate.distributed.backends.redis import RedisStore
+from headgate.distributed.protocol import Publication, QuotaTerms, SyncRequest
+from headgate.distributed.store import StoreDown
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 
-TERMS = Terms(rate=1000.0, burst=10.0, most=1e6)
+TERMS = QuotaTerms(rate=1000.0, burst=10.0, most=1e6)
 TIMEOUT = 0.05
 LATE = 0.3
 """Seconds beyond the timeout that a busy machine, and asking a few Sentinels, may take."""
-PATIENCE = 40.0
 LEASE = 5
-
-
-def wait_for(what, condition):
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, f"{what}: not within {PATIENCE:.0f} s"
-        time.sleep(0.05)
 
 
 class Sentinels:
@@ -69,10 +62,10 @@ class Member:
     def __init__(self, url, name):
         self.store, self.name, self.number = RedisStore(url, timeout=TIMEOUT), name, 0
 
-    def visit(self, **fields):
+    def sync(self, **fields):
         self.number += 1
         usual = {"terms": TERMS, "asks": ((LEASE, {}),), "elapsed": 60.0}
-        (reply,) = self.store.visit([("api|key", Visit(member=self.name, number=self.number, **(usual | fields)))])
+        (reply,) = self.store.sync([("api|key", SyncRequest(member=self.name, number=self.number, **(usual | fields)))])
         return reply
 
     def until_back(self, **fields):
@@ -81,7 +74,7 @@ class Member:
         while True:
             asked = time.monotonic()
             try:
-                return self.visit(**fields), refusals
+                return self.sync(**fields), refusals
             except StoreDown:
                 refusals.append(time.monotonic() - asked)
             assert time.monotonic() - begun < PATIENCE
@@ -114,6 +107,8 @@ def test_a_replica_takes_over(sentinels, fault):
     for member in members:
         member.until_back()
     again = [member.until_back()[0] for member in members]
-    assert [one.members for one in again] == [2, 2], "whoever still had a line to the old primary is back too"
+    assert [one.members for one in again] == [2, 2], (
+        "members that still had a connection to the old primary is back too"
+    )
     for member in members:
         member.store.close()

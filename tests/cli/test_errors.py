@@ -1,10 +1,13 @@
 """What goes wrong is told in one sentence on stderr, with the exit code that belongs to it."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import headgate.cli as cli
+from headgate.__main__ import main
 
 
 def assert_one_sentence(result):
@@ -83,6 +86,18 @@ def test_ctrl_c_anywhere_is_exit_code_4(headgate, monkeypatch):
     result = headgate("demo")
     assert result.code == 4
     assert result.err.strip() == "headgate: stopped."
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_exit_code_4_too(monkeypatch, capsys):
+    class Interrupted(ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "headgate.cli", Interrupted("headgate.cli"))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 4
+    assert capsys.readouterr().err == "\nheadgate: stopped.\n"
 
 
 def test_a_bug_of_ours_is_a_sentence_too_and_shows_no_key(headgate, monkeypatch):

@@ -1,6 +1,5 @@
 """Every command and every option is documented, by words and by example."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ import click
 import pytest
 
 from headgate.cli import COMMANDS, group
-from headgate.cli.examples import ExampleCommand
+from headgate.cli.ui.options import ExampleCommand
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -52,6 +51,14 @@ def test_the_readme_speaks_of_every_command(name):
     assert f"headgate {name}" in README.read_text(encoding="utf-8")
 
 
+def test_every_option_of_a_run_is_in_its_page():
+    text = (README.parent / "docs" / "run.md").read_text(encoding="utf-8")
+    command = group.get_command(click.Context(group), "run")
+    options = {one for parameter in command.params for one in parameter.opts if one.startswith("--")}
+    described_elsewhere = {"--output", "--unseen"}  # as -o, and in observing.md
+    assert [option for option in sorted(options - described_elsewhere) if option not in text] == []
+
+
 def test_the_first_page_says_where_to_start(headgate):
     page = headgate("--help")
     assert page.code == 0
@@ -69,16 +76,15 @@ def test_the_version_is_told(headgate):
 def test_the_first_page_imports_nothing_heavy():
     code = (
         "import sys; from headgate.cli import execute; execute(['--help']); "
-        "heavy = {'aiohttp', 'rich', 'yarl', 'headgate.sim', 'headgate.cli.demo'} & set(sys.modules); "
+        "heavy = {'aiohttp', 'rich', 'yarl', 'headgate.lab', 'headgate.cli.commands.demo'} & set(sys.modules); "
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_pipe_gets_no_colours():
-    environment = {**os.environ, "TERM": "xterm-256color"}
+def test_a_pipe_gets_no_colours(headgate, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
     for arguments in (["--help"], ["demo", "--help"], ["nonsense"]):
-        command = [sys.executable, "-m", "headgate", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
-        assert "\x1b" not in done.stdout + done.stderr
+        said = headgate(*arguments)
+        assert "\x1b" not in said.out + said.err

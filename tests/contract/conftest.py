@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from headgate.batch.ledger import Change, Row, RowState
-from headgate.batch.memory_ledger import MemoryLedger
-from headgate.batch.sqlite_ledger import SqliteLedger
+from headgate.batch.ledger.memory import MemoryLedger
+from headgate.batch.ledger.protocol import Change, Row, RowState
+from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.clock import SystemClock
-from headgate.core.sharing.visit import Terms, Visit
-from headgate.stores.memory import MemoryStore
-from headgate.stores.sqlite import SqliteStore
+from headgate.distributed.backends.memory import MemoryStore
+from headgate.distributed.backends.sqlite import SqliteStore
+from headgate.distributed.protocol import QuotaTerms, SyncRequest
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -103,7 +103,7 @@ class Place:
         elif self.kind == "sqlite":
             store = SqliteStore(self.path, clock=self.clock, timeout=5.0)
         else:
-            from headgate.stores.redis import RedisStore
+            from headgate.distributed.backends.redis import RedisStore
 
             store = RedisStore(self.server.url, timeout=5.0)
         self.opened.append(store)
@@ -117,7 +117,7 @@ class Place:
             self.clock.ahead += seconds
 
 
-class Visitor:
+class StoreMember:
     """One member at one store, about one key."""
 
     def __init__(self, place, name, key, terms):
@@ -132,10 +132,10 @@ class Visitor:
         self.answered_at = now
         asks = ((calls, cost or {}),) if calls else ()
         more = {"era": self.era, "terms": self.terms, **more}
-        return self.key, Visit(member=self.name, number=self.number, elapsed=elapsed, asks=asks, **more)
+        return self.key, SyncRequest(member=self.name, number=self.number, elapsed=elapsed, asks=asks, **more)
 
-    def visit(self, calls=0, **more):
-        (reply,) = self.store.visit([self.says(calls, **more)])
+    def sync(self, calls=0, **more):
+        (reply,) = self.store.sync([self.says(calls, **more)])
         self.era = reply.era
         return reply
 
@@ -151,8 +151,8 @@ def place(request, tmp_path):
 
 
 @pytest.fixture
-def visitor(place):
+def member_of(place):
     def make(name="a", key="api", **terms):
-        return Visitor(place, name, key, Terms(**{"rate": 1000.0, "burst": 4.0, "most": 1e6, **terms}))
+        return StoreMember(place, name, key, QuotaTerms(**{"rate": 1000.0, "burst": 4.0, "most": 1e6, **terms}))
 
     return make

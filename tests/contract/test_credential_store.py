@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from headgate.credentials import FileStore, Record, redis_store
-from headgate.credentials import store as file_store
+from headgate.credentials import stores as file_store
 from headgate.credentials.redis_store import RedisCredentialStore
 
 WALL = 1_800_000_000.0

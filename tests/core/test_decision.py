@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from headgate.core.decision import LONGEST_WAIT, NEVER, UNKNOWN, Outcome, Refuse, Wait
+from headgate.core.decision import LONGEST_WAIT, NEVER, UNKNOWN, Outcome, Refuse, RefuseReason, Wait, WaitReason
 from headgate.core.signal import SILENT, Signal
 
 # outcome -> retried, needs another credential, uses up an attempt, counts for the breaker
@@ -52,20 +52,20 @@ def test_never_is_before_and_unknown_above_every_number() -> None:
     assert UNKNOWN > 1e300
 
 
-@pytest.mark.parametrize("code", ["floor", "hold", "pace", "requests", "tokens"])
-def test_a_wait_says_when_the_turn_comes(code: str) -> None:
-    assert Wait(1.0, code).is_forecast
+@pytest.mark.parametrize("reason", [WaitReason.FLOOR, WaitReason.HOLD, WaitReason.PACE, WaitReason.QUOTA])
+def test_a_wait_says_when_the_turn_comes(reason: WaitReason) -> None:
+    assert Wait(reason, 1.0).is_forecast
 
 
 def test_a_wait_for_depth_ends_with_an_answer_and_is_no_forecast() -> None:
-    assert not Wait(1.0, "depth").is_forecast
+    assert not Wait(WaitReason.DEPTH, 1.0).is_forecast
 
 
 def test_answers_cannot_be_changed() -> None:
-    for answer in (Wait(1.0, "pace"), Refuse("circuit_open", "because", 2.0)):
+    for answer in (Wait(WaitReason.PACE, 1.0), Refuse(RefuseReason.CIRCUIT_OPEN, 2.0)):
         with pytest.raises(FrozenInstanceError):
-            answer.code = "other"  # type: ignore[misc]
+            answer.reason = "other"  # type: ignore[misc]
 
 
 def test_a_refusal_without_a_known_end_says_so() -> None:
-    assert Refuse("line_full", "because").retry_at is None
+    assert Refuse(RefuseReason.QUEUE_FULL).retry_at is None

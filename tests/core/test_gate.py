@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.asking import CHECK_EVERY
-from headgate.core.breaker import BreakerPolicy
-from headgate.core.bucket import Quota
-from headgate.core.control.adaptive import Adaptive, AdaptivePolicy
-from headgate.core.control.aimd import Aimd, AimdPolicy
-from headgate.core.control.fixed import Fixed
-from headgate.core.control.gradient import Gradient, GradientPolicy
-from headgate.core.control.protocol import Controller
-from headgate.core.decision import LONGEST_WAIT, CircuitState, Outcome, Refuse, Wait
-from headgate.core.flight import LOST_AFTER
-from headgate.core.gate import Gate
-from headgate.core.gate_policy import GatePolicy
-from headgate.core.pace import INSTANT
+from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
+from headgate.controllers.aimd import Aimd, AimdPolicy
+from headgate.controllers.fixed import Fixed
+from headgate.controllers.gradient import Gradient, GradientPolicy
+from headgate.core.circuit_breaker import BreakerPolicy
+from headgate.core.concurrency import LOST_AFTER
+from headgate.core.controller import Controller
+from headgate.core.decision import INSTANT, LONGEST_WAIT, CircuitState, Outcome, Refuse, RefuseReason, Wait, WaitReason
+from headgate.core.explanation import blocked_by, explain
+from headgate.core.gate import CHECK_EVERY, Gate
+from headgate.core.gate_config import GateConfig
+from headgate.core.quota import Quota, QuotaPolicy
 from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.ticket import Ticket
+from headgate.core.unmatched import record_unmatched
 
 OK, REFUSED, FAILED = SILENT[Outcome.OK], SILENT[Outcome.RATE_LIMITED], SILENT[Outcome.TRANSIENT]
 HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
@@ -39,7 +39,7 @@ everywhere = pytest.mark.parametrize("name", CONTROLLERS)
 
 
 def gate_of(name: str = "fixed", rate: float = 10.0, **policy: object) -> Gate:
-    return Gate(GatePolicy(controller=lambda: CONTROLLERS[name](rate), **policy))
+    return Gate.local(GateConfig(controller=lambda: CONTROLLERS[name](rate), **policy))
 
 
 def told(seconds: float, outcome: Outcome = Outcome.RATE_LIMITED) -> Signal:
@@ -62,14 +62,14 @@ def sent_within(gate: Gate, start: float, seconds: float, step: float = 0.001) -
     for tick in range(round(seconds / step)):
         now = start + tick * step
         while isinstance(ticket := gate.ask(now), Ticket):
-            gate.report(ticket, OK, 0.01, now, 0.0)
+            gate.record(ticket, OK, 0.01, now, 0.0)
             sent.append(now)
     return sent
 
 
 def trip(gate: Gate, now: float = 0.0) -> None:
     while gate.breaker.state is not CircuitState.OPEN:
-        gate.report(gate.admit(now), FAILED, 0.1, now, 0.0)
+        gate.record(admitted(gate, now), FAILED, 0.1, now, 0.0)
 
 
 # ---------------------------------------------------------------------- pace
@@ -98,24 +98,24 @@ def test_a_cost_above_the_burst_waits_for_a_full_one_and_leaves_debt() -> None:
 
 @pytest.mark.parametrize("least", [0.5, 5.0])
 def test_the_least_rate_floors_the_learned_pace(least: float) -> None:
-    gate = Gate(GatePolicy(controller=lambda: Aimd(AimdPolicy(initial=8.0, least=1e-6)), least=least))
+    gate = Gate.local(GateConfig(controller=lambda: Aimd(AimdPolicy(initial=8.0, least=1e-6)), least=least))
     for step in range(30):
-        gate.report(gate.admit(step), REFUSED, 0.1, step + 0.5, 0.0)
-    assert gate.rate == least
+        gate.record(admitted(gate, step), REFUSED, 0.1, step + 0.5, 0.0)
+    assert gate.pacer.rate == least
 
 
 def test_the_least_rate_floors_no_pace_that_the_server_asks_for() -> None:
-    gate = Gate(GatePolicy(controller=lambda: Adaptive(AdaptivePolicy(initial=50.0, least=20.0)), least=20.0))
+    gate = Gate.local(GateConfig(controller=lambda: Adaptive(AdaptivePolicy(initial=50.0, least=20.0)), least=20.0))
     for step in range(200):
         now = step / 20
         left = Limit(limit=600, remaining=300 - step, reset=60.0 - now, window=60.0)
-        gate.report(gate.admit(now), Signal(outcome=Outcome.OK, limits=(left,)), 0.01, now + 0.01, 0.0)
-    assert gate.rate == pytest.approx(100 / 50, rel=0.1)
+        gate.record(admitted(gate, now), Signal(outcome=Outcome.OK, limits=(left,)), 0.01, now + 0.01, 0.0)
+    assert gate.pacer.rate == pytest.approx(100 / 50, rel=0.1)
 
 
 def test_a_short_ramp_after_a_pause_costs_a_slow_key_no_more_than_the_ramp() -> None:
     gate = gate_of(rate=0.2, burst=1.0)
-    gate.report(gate.ask(0.0), told(3.0), 0.0, 0.0, 0.0)
+    gate.record(gate.ask(0.0), told(3.0), 0.0, 0.0, 0.0)
     forecast = gate.ask(3.0).until
     assert 5.0 < forecast <= 6.0  # 0.3 s at half of the pace, and half of it while paused
     assert gate.ask(forecast - 0.01).until == pytest.approx(forecast)
@@ -124,7 +124,7 @@ def test_a_short_ramp_after_a_pause_costs_a_slow_key_no_more_than_the_ramp() -> 
 
 def test_the_least_rate_shortens_no_floor() -> None:
     gate = gate_of(rate=50.0, least=50.0)
-    gate.report(gate.ask(0.0), told(30.0), 0.0, 0.0, 0.0)
+    gate.record(gate.ask(0.0), told(30.0), 0.0, 0.0, 0.0)
     assert gate.ask(29.9).until == 30.0
 
 
@@ -140,13 +140,13 @@ def test_the_least_rate_opens_no_circuit() -> None:
 
 
 def test_the_most_is_above_every_controller() -> None:
-    assert gate_of(rate=500.0, most=20.0).rate == 20.0
+    assert gate_of(rate=500.0, most=20.0).pacer.rate == 20.0
 
 
 @pytest.mark.parametrize("rate", [0.0, -3.0, nan])
 def test_a_controller_that_says_no_rate_gets_the_least(rate: float) -> None:
     gate = gate_of(rate=rate, least=0.5)
-    assert gate.rate == 0.5
+    assert gate.pacer.rate == 0.5
     assert len(sent_within(gate, 0.0, 20.0, 0.01)) == 4 + 9
 
 
@@ -154,8 +154,8 @@ def test_a_controller_without_a_limit_lets_everything_through_and_stays_sane() -
     gate = gate_of(rate=inf)
     for now in (0.0, 0.0, 0.0, 1.0, 1.0):
         for _ in range(20):
-            assert isinstance(gate.ask_plainly(now) or gate.ask(now), Ticket)
-            assert isfinite(gate.tokens)
+            assert isinstance(fast(gate, now) or gate.ask(now), Ticket)
+            assert isfinite(gate.pacer.tokens)
 
 
 @pytest.mark.parametrize("burst", [1.0, 4.0])
@@ -168,8 +168,8 @@ def test_clock_readings_that_overtake_each_other_give_nothing_away(name: str, bu
         ticket = gate.ask(now)
         if isinstance(ticket, Ticket):
             sent += 1
-            gate.report(ticket, OK, 0.001, now - 0.004, 0.0)
-        gate.teach(OK, 0.001, now - 0.004, 0.0)
+            gate.record(ticket, OK, 0.001, now - 0.004, 0.0)
+        record_unmatched(gate, OK, 0.001, now - 0.004, 0.0)
     assert sent <= burst + 10.0 * 10.0 + 1
 
 
@@ -179,68 +179,68 @@ def test_clock_readings_that_overtake_each_other_give_nothing_away(name: str, bu
 @everywhere
 def test_a_floor_is_never_undercut(name: str) -> None:
     gate = gate_of(name, 1000.0, burst=8.0)
-    gate.report(gate.ask(0.0), told(60.0), 0.1, 10.0, 0.0)
+    gate.record(gate.ask(0.0), told(60.0), 0.1, 10.0, 0.0)
     for now in (10.0, 40.0, 69.9, 69.999):
         wait = gate.ask(now)
         assert isinstance(wait, Wait)
         assert wait.until >= 70.0
-        assert gate.ask_plainly(now) is None
+        assert fast(gate, now) is None
     assert isinstance(gate.ask(wait.until), Ticket)
 
 
 @pytest.mark.parametrize("outcome", HEEDED)
 def test_every_refusal_with_a_retry_after_sets_a_floor(outcome: Outcome) -> None:
     gate = gate_of(rate=1000.0)
-    gate.report(gate.ask(0.0), told(5.0, outcome), 0.1, 0.0, 0.0)
+    gate.record(gate.ask(0.0), told(5.0, outcome), 0.1, 0.0, 0.0)
     assert gate.ask(0.1).until == 5.0
-    assert gate.opens_at == 5.0
+    assert gate.hold.opens_at == 5.0
 
 
 @everywhere
 @pytest.mark.parametrize("outcome", [Outcome.TRANSIENT, Outcome.INVALID])
 def test_the_retry_after_of_what_concerns_one_call_rests_nobody(name: str, outcome: Outcome) -> None:
     gate = gate_of(name, rate=1000.0)
-    gate.report(gate.ask(0.0), told(5.0), 0.1, 0.1, 0.0)  # with its first refusal a controller begins to count
-    gate.report(gate.ask(20.0), OK, 0.1, 20.1, 0.0)
-    before = gate.opens_at
-    gate.report(gate.ask(30.0), told(500.0, outcome), 0.1, 30.1, 0.0)
-    assert gate.opens_at == before
+    gate.record(gate.ask(0.0), told(5.0), 0.1, 0.1, 0.0)  # with its first refusal a controller begins to count
+    gate.record(gate.ask(20.0), OK, 0.1, 20.1, 0.0)
+    before = gate.hold.opens_at
+    gate.record(gate.ask(30.0), told(500.0, outcome), 0.1, 30.1, 0.0)
+    assert gate.hold.opens_at == before
 
 
 def test_jitter_only_adds_to_a_floor() -> None:
     for draw in (0.0, 0.3, 0.999):
         gate = gate_of(rate=1000.0)
-        gate.report(gate.ask(0.0), told(10.0), 0.1, 0.0, draw)
-        assert 10.0 <= gate.opens_at <= 11.0
+        gate.record(gate.ask(0.0), told(10.0), 0.1, 0.0, draw)
+        assert 10.0 <= gate.hold.opens_at <= 11.0
 
 
 @pytest.mark.parametrize(("second", "until"), [(3.0, 31.0), (29.0, 31.0), (40.0, 42.0)])
 def test_a_longer_floor_extends_and_a_shorter_one_shortens_nothing(second: float, until: float) -> None:
     gate = gate_of(rate=1000.0)
     first, joiner = gate.ask(0.0), gate.ask(0.0)
-    gate.report(first, told(30.0), 0.1, 1.0, 0.0)
-    gate.report(joiner, told(second), 0.1, 2.0, 0.0)
-    assert gate.opens_at == until
+    gate.record(first, told(30.0), 0.1, 1.0, 0.0)
+    gate.record(joiner, told(second), 0.1, 2.0, 0.0)
+    assert gate.hold.opens_at == until
 
 
 @pytest.mark.parametrize("retry_after", [inf, 1e12, LONGEST_WAIT])
 def test_no_floor_is_longer_than_31_days(retry_after: float) -> None:
     gate = gate_of(rate=1000.0)
-    gate.report(gate.ask(0.0), told(retry_after), 0.1, 100.0, 0.999)
+    gate.record(gate.ask(0.0), told(retry_after), 0.1, 100.0, 0.999)
     assert gate.ask(100.0).until == 100.0 + LONGEST_WAIT
 
 
 @pytest.mark.parametrize("retry_after", [nan, -5.0, 0.0])
 def test_a_floor_that_is_no_time_holds_nothing(retry_after: float) -> None:
     gate = gate_of(rate=1000.0)
-    gate.report(gate.ask(0.0), told(retry_after), 0.1, 1.0, 0.5)
+    gate.record(gate.ask(0.0), told(retry_after), 0.1, 1.0, 0.5)
     assert isinstance(gate.ask(1.0), Ticket)
 
 
 @pytest.mark.parametrize("pause", [0.5, 5.0, 60.0])
 def test_after_a_floor_exactly_one_call_is_ready_and_the_rest_are_paced(pause: float) -> None:
     gate = gate_of(rate=10.0, burst=8.0)
-    gate.report(gate.ask(0.0), told(pause), 0.0, 0.0, 0.0)
+    gate.record(gate.ask(0.0), told(pause), 0.0, 0.0, 0.0)
     sent = sent_within(gate, pause, 1.0)
     assert sent[0] == pause
     assert sent[1] >= pause + 0.1 - 2 * INSTANT
@@ -250,15 +250,15 @@ def test_after_a_floor_exactly_one_call_is_ready_and_the_rest_are_paced(pause: f
 def test_calls_abandoned_inside_a_floor_start_no_rush_after_it() -> None:
     gate = gate_of(rate=10.0, burst=4.0)
     refused, *never_sent = [gate.ask(0.0) for _ in range(4)]
-    gate.report(refused, told(30.0), 0.1, 0.1, 0.0)
+    gate.record(refused, told(30.0), 0.1, 0.1, 0.0)
     for ticket in never_sent:
-        gate.abandon(ticket)
+        gate.cancel(ticket, 0.0)
     assert sum(isinstance(gate.ask(30.1), Ticket) for _ in range(4)) == 1
 
 
 def test_after_a_long_floor_the_pace_comes_back_over_a_ramp() -> None:
     gate = gate_of(rate=100.0, burst=1.0)
-    gate.report(gate.ask(0.0), told(20.0), 0.0, 0.0, 0.0)
+    gate.record(gate.ask(0.0), told(20.0), 0.0, 0.0, 0.0)
     sent = sent_within(gate, 20.0, 4.0)
     by_second = [sum(20.0 + n <= at < 21.0 + n for at in sent) for n in range(4)]
     assert 50 <= by_second[0] < by_second[1] < by_second[3] <= 101
@@ -267,24 +267,24 @@ def test_after_a_long_floor_the_pace_comes_back_over_a_ramp() -> None:
 def test_a_joiner_that_extends_a_long_floor_a_little_keeps_its_ramp() -> None:
     gate = gate_of(rate=100.0, burst=2.0)
     first, joiner = gate.ask(0.0), gate.ask(0.0)
-    gate.report(first, told(30.0), 0.0, 0.0, 0.0)
-    gate.report(joiner, told(0.9), 0.0, 29.5, 0.0)
+    gate.record(first, told(30.0), 0.0, 0.0, 0.0)
+    gate.record(joiner, told(0.9), 0.0, 29.5, 0.0)
     assert len(sent_within(gate, 30.4, 0.5)) <= 35
 
 
 def test_a_short_floor_does_not_end_the_ramp_after_an_outage() -> None:
     gate = gate_of(rate=100.0, burst=1.0, breaker=BreakerPolicy(failures_to_trip=2, cool_off=20.0))
     trip(gate)
-    gate.report(gate.ask(20.0), OK, 0.1, 20.0, 0.0)
-    before = gate.rate
-    gate.report(gate.admit(20.5), told(0.2), 0.0, 20.5, 0.0)
+    gate.record(gate.ask(20.0), OK, 0.1, 20.0, 0.0)
+    before = gate.pacer.rate
+    gate.record(admitted(gate, 20.5), told(0.2), 0.0, 20.5, 0.0)
     assert len(sent_within(gate, 20.7, 0.5)) <= 0.5 * 2 * before
 
 
 def test_after_an_outage_the_pace_comes_back_over_a_ramp() -> None:
     gate = gate_of(rate=100.0, burst=4.0, breaker=BreakerPolicy(failures_to_trip=2, cool_off=20.0))
     trip(gate)
-    gate.report(gate.ask(20.0), OK, 0.1, 20.0, 0.0)
+    gate.record(gate.ask(20.0), OK, 0.1, 20.0, 0.0)
     sent = sent_within(gate, 20.0, 8.0, 0.002)
     by_second = [sum(20.0 + n <= at < 21.0 + n for at in sent) for n in range(8)]
     assert by_second[0] <= 36
@@ -304,7 +304,7 @@ def test_a_known_limit_decides_and_is_named() -> None:
     assert isinstance(gate.ask(0.0, {"requests": 1, "tokens": 100}), Ticket)
     wait = gate.ask(0.0, {"requests": 1, "tokens": 90})
     assert wait.code == "tokens"
-    assert "1,000 tokens per 60 s" in gate.reason(wait, 0.0)
+    assert explain(gate, wait, 0.0).subject == "1,000 tokens per 60 s"
 
 
 @pytest.mark.parametrize("cost", [1, {"requests": 1, "tokens": 5}, {"tokens": 5}])
@@ -327,15 +327,15 @@ def test_every_call_is_a_request_whatever_else_it_costs(cost: float | dict[str, 
 def test_no_window_ever_holds_more_than_a_known_limit(script: list, burst: float) -> None:
     gate = gate_of(rate=1000.0, burst=100.0, quotas=(Quota(dimension="requests", amount=12, window=10, burst=burst),))
     now, sent = 0.0, []
-    for idle, cost, late, waited_for in script:
+    for idle, cost, late, has_waiters in script:
         now += idle if idle > 10.0 else 0.0
-        gate.waited_for = waited_for
-        gate.follow(now)
+        gate.has_waiters = gate.pacer.has_waiters = has_waiters
+        gate.apply_limits(now)
         for _ in range(3):
             answer = gate.ask(now, cost)
             if isinstance(answer, Ticket):
                 sent.append((now, cost))
-                gate.report(answer, OK, 0.1, now, 0.0)
+                gate.record(answer, OK, 0.1, now, 0.0)
                 break
             now = answer.until + late * 0.1
         else:
@@ -360,34 +360,50 @@ def test_ending_twice_is_harmless() -> None:
         gate = gate_of(rate=1.0)
         ticket = gate.ask(0.0)
         assert end(gate, ticket, first)
-        tokens, answers, state = gate.tokens, gate.answers, gate.breaker.to_state()
+        tokens, answers, state = gate.pacer.tokens, gate.answers, gate.breaker.to_state()
         assert not any(end(gate, ticket, again) for again in ("report", "release", "abandon"))
-        assert (gate.tokens, gate.answers, gate.breaker.to_state()) == (tokens, answers, state)
-        assert not len(gate.flight)
+        assert (gate.pacer.tokens, gate.answers, gate.breaker.to_state()) == (tokens, answers, state)
+        assert not len(gate.in_flight)
+
+
+def quotas_of(gate: Gate) -> QuotaPolicy:
+    assert gate.policies.quotas is not None
+    return gate.policies.quotas
+
+
+def admitted(gate: Gate, now: float) -> Ticket:
+    ticket = Ticket(gate, 0, now, 0)
+    gate.admit(ticket, now)
+    return ticket
+
+
+def fast(gate: Gate, now: float) -> Ticket | None:
+    ticket = Ticket(gate, 0, now, 0)
+    return ticket if gate.try_fast_admit(ticket, now) else None
 
 
 def end(gate: Gate, ticket: Ticket, how: str) -> bool:
     if how == "report":
-        return gate.report(ticket, FAILED, 0.1, 0.0, 0.0)
-    return gate.release(ticket) if how == "release" else gate.abandon(ticket)
+        return gate.record(ticket, FAILED, 0.1, 0.0, 0.0)
+    return gate.release(ticket, 0.0) if how == "release" else gate.cancel(ticket, 0.0)
 
 
 def test_a_released_call_stays_paid_for_and_teaches_nothing() -> None:
     gate = gate_of("aimd", 1.0, burst=2.0, quotas=(Quota(dimension="requests", amount=10, window=100, burst=5),))
     ticket = gate.ask(0.0)
     before = gate.controller.to_state(), gate.latency.to_state(), gate.breaker.to_state(), gate.answers
-    gate.release(ticket)
+    gate.release(ticket, 0.0)
     assert (gate.controller.to_state(), gate.latency.to_state(), gate.breaker.to_state(), gate.answers) == before
-    assert gate.tokens == 1.0
-    assert gate.buckets.all[0].level == 4.0
+    assert gate.pacer.tokens == 1.0
+    assert quotas_of(gate).all[0].level == 4.0
 
 
 @everywhere
 def test_an_abandoned_call_gives_everything_back(name: str) -> None:
     gate = gate_of(name, 1.0, burst=2.0, quotas=(Quota(dimension="requests", amount=10, window=100, burst=5),))
-    gate.abandon(gate.ask(0.0))
-    assert gate.tokens == 2.0
-    assert gate.buckets.all[0].level == 5.0
+    gate.cancel(gate.ask(0.0), 0.0)
+    assert gate.pacer.tokens == 2.0
+    assert quotas_of(gate).all[0].level == 5.0
     assert [isinstance(gate.ask(0.0), Ticket) for _ in range(3)] == [True, True, False]
 
 
@@ -398,28 +414,28 @@ def test_an_abandoned_call_of_any_cost_gives_everything_back(cost: float | dict[
         Quota(dimension="tokens", amount=1000, window=100, burst=100),
     )
     gate = gate_of(rate=1.0, burst=8.0, quotas=quotas)
-    gate.abandon(gate.ask(0.0, cost))
-    levels = [bucket.level for bucket in gate.buckets.all]
-    assert (gate.tokens, levels) == (8.0, [5.0, 100.0])
+    gate.cancel(gate.ask(0.0, cost), 0.0)
+    levels = [bucket.level for bucket in quotas_of(gate).all]
+    assert (gate.pacer.tokens, levels) == (8.0, [5.0, 100.0])
 
 
 def test_abandoning_takes_nothing_away_from_what_a_late_waiter_is_owed() -> None:
     gate = gate_of(rate=1000.0, burst=1.0)
     gate.ask(0.0)
-    gate.waited_for = True
-    gate.follow(0.0)
+    gate.mark_waiting()
+    gate.apply_limits(0.0)
     ticket = gate.ask(0.02)
-    before = gate.tokens
+    before = gate.pacer.tokens
     assert before > 10.0
-    gate.abandon(ticket)
-    assert gate.tokens >= before
+    gate.cancel(ticket, 0.0)
+    assert gate.pacer.tokens >= before
 
 
 def test_an_abandoned_probe_gives_its_slot_back() -> None:
-    for give_back in (Gate.abandon, Gate.release):
+    for give_back in (Gate.cancel, Gate.release):
         gate = gate_of(rate=1000.0)
         trip(gate)
-        give_back(gate, gate.ask(30.0))
+        give_back(gate, gate.ask(30.0), 30.0)
         assert isinstance(gate.ask(30.1), Ticket)
 
 
@@ -433,33 +449,33 @@ def test_four_429s_of_one_burst_are_one_cut(name: str, latency: float) -> None:
     burst = [gate.ask(1.0) for _ in range(4)]
     rates = []
     for ticket in burst:
-        gate.report(ticket, REFUSED, latency, 1.0 + latency, 0.0)
+        gate.record(ticket, REFUSED, latency, 1.0 + latency, 0.0)
         rates.append(gate.controller.rate)
     assert rates[0] < 8.0
     assert rates == [rates[0]] * 4
 
 
-@pytest.mark.parametrize("ask", [Gate.ask, Gate.ask_plainly])
+@pytest.mark.parametrize("ask", [Gate.ask, fast])
 def test_four_429s_of_one_burst_told_after_release_are_one_cut(ask: Callable) -> None:
     gate = gate_of("aimd", 8.0, burst=4.0)
     for number in range(4):
-        gate.release(ask(gate, 1.0 + number / 100))
+        gate.release(ask(gate, 1.0 + number / 100), 1.0 + number / 100)
     for number in range(4):
-        gate.teach(REFUSED, 0.1, 1.1 + number / 100, 0.0)
+        record_unmatched(gate, REFUSED, 0.1, 1.1 + number / 100, 0.0)
     assert gate.controller.rate == 4.0
 
 
 def test_four_429s_of_a_burst_that_took_no_tickets_are_one_cut() -> None:
     gate = gate_of("aimd", 8.0)
     for number in range(4):
-        gate.teach(REFUSED, 0.1, 1.1 + number / 100, 0.0)
+        record_unmatched(gate, REFUSED, 0.1, 1.1 + number / 100, 0.0)
     assert gate.controller.rate == 4.0
 
 
 def test_answers_without_tickets_sent_after_the_cut_cut_again() -> None:
     gate = gate_of("aimd", 8.0)
-    gate.teach(REFUSED, 0.1, 1.1, 0.0)
-    gate.teach(REFUSED, 0.1, 2.1, 0.0)
+    record_unmatched(gate, REFUSED, 0.1, 1.1, 0.0)
+    record_unmatched(gate, REFUSED, 0.1, 2.1, 0.0)
     assert gate.controller.rate == 2.0
 
 
@@ -467,7 +483,7 @@ def test_answers_without_tickets_sent_after_the_cut_cut_again() -> None:
 def test_a_429_never_trips_the_breaker(name: str) -> None:
     gate = gate_of(name, breaker=BreakerPolicy(failures_to_trip=1, error_rate_to_trip=0.01, calls_to_judge=1))
     for step in range(200):
-        gate.report(gate.admit(step), REFUSED, 0.1, step + 0.1, 0.0)
+        gate.record(admitted(gate, step), REFUSED, 0.1, step + 0.1, 0.0)
         assert gate.breaker.state is CircuitState.CLOSED
 
 
@@ -475,17 +491,17 @@ def test_a_429_never_trips_the_breaker(name: str) -> None:
 def test_a_429_changes_the_very_next_admission(name: str) -> None:
     gate = gate_of(name, 10.0, burst=4.0)
     ticket = gate.ask(0.0)
-    gate.report(ticket, REFUSED, 0.05, 0.05, 0.0)
+    gate.record(ticket, REFUSED, 0.05, 0.05, 0.0)
     assert isinstance(gate.ask(0.05), Wait)
-    assert gate.ask_plainly(0.05) is None
+    assert fast(gate, 0.05) is None
 
 
 def test_a_broken_key_leaves_its_neighbour_alone() -> None:
-    policy = GatePolicy(controller=lambda: Aimd(AimdPolicy(initial=8.0)))
-    broken, healthy = Gate(policy), Gate(policy)
+    policy = GateConfig(controller=lambda: Aimd(AimdPolicy(initial=8.0)))
+    broken, healthy = Gate.local(policy), Gate.local(policy)
     untouched = healthy.to_state()
     trip(broken)
-    broken.teach(told(300.0), 0.1, 0.1, 0.0)
+    record_unmatched(broken, told(300.0), 0.1, 0.1, 0.0)
     assert healthy.to_state() == untouched
     assert isinstance(healthy.ask(0.2), Ticket)
 
@@ -496,16 +512,16 @@ def test_a_broken_key_leaves_its_neighbour_alone() -> None:
 def test_an_answer_belongs_to_the_oldest_call_that_can_have_got_it() -> None:
     gate = gate_of(rate=1000.0)
     first, second, third = (gate.ask(now) for now in (0.0, 1.0, 2.0))
-    gate.teach(OK, 1.5, 3.0, 0.0)
-    assert list(gate.flight.out) == [second.seq, third.seq]
-    assert not gate.release(first)
+    record_unmatched(gate, OK, 1.5, 3.0, 0.0)
+    assert list(gate.in_flight.pending) == [second.seq, third.seq]
+    assert not gate.release(first, 0.0)
 
 
 def test_an_answer_older_than_every_call_out_ends_none() -> None:
     gate = gate_of(rate=1000.0)
     ticket = gate.ask(1.0)
-    gate.teach(OK, 2.5, 3.0, 0.0)
-    assert list(gate.flight.out) == [ticket.seq]
+    record_unmatched(gate, OK, 2.5, 3.0, 0.0)
+    assert list(gate.in_flight.pending) == [ticket.seq]
     assert gate.answers == 1
 
 
@@ -514,7 +530,7 @@ def test_an_answer_from_before_the_outage_neither_closes_nor_reopens_it(signal: 
     gate = gate_of(rate=1000.0)
     trip(gate)
     gate.ask(30.0)
-    gate.teach(signal, 15.0, 31.0, 0.0)
+    record_unmatched(gate, signal, 15.0, 31.0, 0.0)
     assert gate.breaker.state is CircuitState.HALF_OPEN
     assert isinstance(gate.ask(31.0), Refuse)
 
@@ -522,7 +538,7 @@ def test_an_answer_from_before_the_outage_neither_closes_nor_reopens_it(signal: 
 def test_failures_of_calls_that_took_no_tickets_open_the_circuit_too() -> None:
     gate = gate_of(rate=1000.0)
     for step in range(5):
-        gate.teach(FAILED, 0.1, 1.0 + step, 0.0)
+        record_unmatched(gate, FAILED, 0.1, 1.0 + step, 0.0)
     assert isinstance(gate.ask(5.1), Refuse)
 
 
@@ -540,17 +556,17 @@ class Capped(Fixed):
 
 
 def test_at_the_cap_a_call_waits_for_an_answer() -> None:
-    gate = Gate(GatePolicy(controller=lambda: Capped(2), burst=10.0))
+    gate = Gate.local(GateConfig(controller=lambda: Capped(2), burst=10.0))
     first, _second = gate.ask(0.0), gate.ask(0.0)
     wait = gate.ask(0.0)
     assert (wait.code, wait.is_forecast) == ("depth", False)
-    assert gate.ask_plainly(0.0) is None
-    gate.report(first, OK, 0.1, 0.1, 0.0)
+    assert fast(gate, 0.0) is None
+    gate.record(first, OK, 0.1, 0.1, 0.0)
     assert isinstance(gate.ask(0.1), Ticket)
 
 
 def test_calls_never_ended_stop_counting_after_a_while() -> None:
-    gate = Gate(GatePolicy(controller=lambda: Capped(2), burst=10.0))
+    gate = Gate.local(GateConfig(controller=lambda: Capped(2), burst=10.0))
     gate.ask(0.0)
     gate.ask(5.0)
     wait = gate.ask(10.0)
@@ -559,16 +575,16 @@ def test_calls_never_ended_stop_counting_after_a_while() -> None:
 
 
 def test_at_the_cap_a_floor_is_still_told() -> None:
-    gate = Gate(GatePolicy(controller=lambda: Capped(2), burst=10.0))
+    gate = Gate.local(GateConfig(controller=lambda: Capped(2), burst=10.0))
     gate.ask(0.0), gate.ask(0.0)
-    gate.teach(told(3600.0), 5.0, 1.0, 0.0)  # an answer to a call of somebody else's
+    record_unmatched(gate, told(3600.0), 5.0, 1.0, 0.0)  # an answer to a call of somebody else's
     wait = gate.ask(1.0)
     assert wait.is_forecast
     assert wait.until == 3601.0
 
 
 def test_a_cap_below_one_lets_one_call_through_or_waits_but_never_raises() -> None:
-    gate = Gate(GatePolicy(controller=lambda: Capped(0), burst=10.0))
+    gate = Gate.local(GateConfig(controller=lambda: Capped(0), burst=10.0))
     assert isinstance(gate.ask(0.0), Wait | Ticket)
 
 
@@ -576,24 +592,24 @@ def test_many_calls_in_flight_at_once_all_stay_counted_and_are_all_heard() -> No
     gate = gate_of(rate=1e6, burst=1e6)
     tickets = []
     while len(tickets) < 10_000:
-        ticket = gate.ask_plainly(1.0)
+        ticket = fast(gate, 1.0)
         if ticket is None:
-            gate.look_after(1.0)
+            gate.drop_lost(1.0)
         else:
             tickets.append(ticket)
-    assert len(gate.flight) == 10_000
-    assert all(gate.report(ticket, OK, 4.0, 5.0, 0.0) for ticket in tickets)
+    assert len(gate.in_flight) == 10_000
+    assert all(gate.record(ticket, OK, 4.0, 5.0, 0.0) for ticket in tickets)
 
 
 @pytest.mark.parametrize("answers", [0, 25])
 def test_permits_never_ended_are_bounded_where_the_owner_looks_after_them(answers: int) -> None:
     gate, most = gate_of(rate=1e6, burst=1e6), 0
     for step in range(answers):  # of calls that took no ticket
-        gate.teach(OK, 0.1, float(step), 0.0)
+        record_unmatched(gate, OK, 0.1, float(step), 0.0)
     for step in range(12 * CHECK_EVERY):
-        if gate.ask_plainly(100.0 + step / 1000) is None:
-            gate.look_after(100.0 + step / 1000)
-        most = max(most, len(gate.flight))
+        if fast(gate, 100.0 + step / 1000) is None:
+            gate.drop_lost(100.0 + step / 1000)
+        most = max(most, len(gate.in_flight))
     assert most <= 60_000
 
 
@@ -603,22 +619,23 @@ def test_permits_never_ended_are_bounded_where_the_owner_looks_after_them(answer
 @everywhere
 def test_why_is_empty_when_a_call_may_start_and_a_sentence_when_not(name: str) -> None:
     gate = gate_of(name, 2.0, burst=1.0)
-    assert gate.why(0.0) == ""
+    assert blocked_by(gate, 0.0) is None
     gate.ask(0.0)
-    assert gate.why(0.0).startswith("paced at 2 calls/s")
-    gate.teach(told(30.0), 0.0, 0.5, 0.0)
-    assert "30.0 s to go" in gate.why(0.5)
+    paced = blocked_by(gate, 0.0)
+    assert (paced.reason, paced.rate) == (WaitReason.PACE, 2.0)
+    record_unmatched(gate, told(30.0), 0.0, 0.5, 0.0)
+    assert blocked_by(gate, 0.5).seconds_left == pytest.approx(30.0)
     trip(gate, 0.5)
-    assert "circuit open" in gate.why(0.5)
+    assert blocked_by(gate, 0.5).reason is RefuseReason.CIRCUIT_OPEN
 
 
 def test_looking_takes_nothing() -> None:
     gate = gate_of(rate=1.0, burst=1.0)
     trip(gate)
     for _ in range(5):
-        gate.why(30.0)
+        blocked_by(gate, 30.0)
         gate.idle_from(30.0)
-        assert gate.opens_at
+        assert gate.hold.opens_at
     assert isinstance(gate.ask(35.0), Ticket)
 
 
@@ -627,7 +644,7 @@ def test_a_gate_is_idle_once_forgetting_it_would_free_nothing() -> None:
     assert gate.idle_from(0.0) == 0.0
     ticket = gate.ask(0.0)
     assert gate.idle_from(0.0) == inf
-    gate.report(ticket, told(500.0), 0.1, 1.0, 0.0)
+    gate.record(ticket, told(500.0), 0.1, 1.0, 0.0)
     assert gate.idle_from(1.0) >= 501.0
     trip(gate, 1.0)
     assert gate.idle_from(1e6) == inf
@@ -640,4 +657,4 @@ def test_what_is_put_away_does_not_remember_permits_that_are_out() -> None:
     assert state is not None
     other = gate_of()
     other.load_state(state, 0.0)
-    assert (len(other.flight), other.seq, other.tokens) == (0, 1, gate.tokens)
+    assert (len(other.in_flight), other.seq, other.pacer.tokens) == (0, 1, gate.pacer.tokens)

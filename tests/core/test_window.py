@@ -183,5 +183,5 @@ class AgainstAList(RuleBasedStateMachine):
         assert self.counts.error_rate(self.now) == (errors / total if total else 0.0)
 
 
-AgainstAList.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None, derandomize=True)
+AgainstAList.TestCase.settings = settings(max_examples=20, stateful_step_count=30, deadline=None, derandomize=True)
 TestAgainstAList = AgainstAList.TestCase

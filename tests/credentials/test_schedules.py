@@ -14,9 +14,11 @@ import pytest
 
 from headgate import Outcome, Signal
 from headgate.credentials import Credential, CredentialCoordinator, FileStore, Identities, Lease, Record
-from headgate.credentials.keeping import LOOK_EVERY
+from headgate.credentials.store_sync import CHECK_EVERY
 from headgate.errors import NoCredentialError
-from headgate.sim.virtual import LoopClock, run
+from headgate.lab.virtual_time import LoopClock, run
+
+pytestmark = pytest.mark.no_cover
 
 EARLY = 2e-6
 """Rounding."""
@@ -175,7 +177,7 @@ class Schedule:
 
     async def settle(self) -> None:
         """Once nobody does anything and all rests are over, every credential that is not retired can be had."""
-        await asyncio.sleep(max(0.0, *(at - self.clock.now() for at in self.not_before.values())) + LOOK_EVERY)
+        await asyncio.sleep(max(0.0, *(at - self.clock.now() for at in self.not_before.values())) + CHECK_EVERY)
         leases = [self.keys.try_acquire() for _ in self.credentials]
         had = {lease.label for lease in leases if lease is not None}
         assert had == {one.label for one in self.credentials} - self.retired, "one was lost"
@@ -206,8 +208,8 @@ def quietly(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "headgate")
 
 
-def test_a_thousand_random_schedules() -> None:
-    assert sum(play(seed, Memory()) for seed in range(1_000)) > 3_000
+def test_hundreds_of_random_schedules() -> None:
+    assert sum(play(seed, Memory()) for seed in range(300)) > 900
 
 
 @pytest.mark.chaos
@@ -217,6 +219,6 @@ def test_ten_thousand_random_schedules(first: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["state.db", "state.json"])
-def test_a_hundred_random_schedules_over_a_real_file(name: str, tmp_path: Path) -> None:
-    for seed in range(100):
+def test_random_schedules_over_a_real_file(name: str, tmp_path: Path) -> None:
+    for seed in range(30):
         play(seed, FileStore(tmp_path / f"{seed}-{name}"))

@@ -129,7 +129,7 @@ def test_logs_name_the_label_and_six_digits(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_events_name_the_label() -> None:
-    from headgate.sim.virtual import VirtualClock
+    from headgate.lab.virtual_time import VirtualClock
 
     events: list[ResilienceEvent] = []
     clock = VirtualClock()

@@ -62,6 +62,9 @@ class Server:
 
     async def _away(self) -> None:
         assert self._server is not None
+        for listening in self._server.sockets:
+            self.loop.remove_reader(listening.fileno())
+        await asyncio.sleep(0)  # closed while a connection is half accepted, asyncio would leave that one open
         self._server.close()
         while connections := asyncio.all_tasks() - {asyncio.current_task()}:
             for writer in self._open:

@@ -11,9 +11,9 @@ from headgate.core.decision import Outcome
 from headgate.core.signal import SILENT, Signal
 from headgate.errors import CircuitOpenError, WaitTooLongError
 from headgate.integrations import scrapy_lanes
-from headgate.integrations.scrapy_lanes import FRESH, Lanes
+from headgate.integrations.scrapy_lanes import PERMIT_KEPT, Lanes
+from headgate.lab.virtual_time import LoopClock, VirtualLoop
 from headgate.limiter import AdaptiveRateLimiter
-from headgate.sim.virtual import LoopClock, VirtualLoop
 
 OK, FAILED = SILENT[Outcome.OK], SILENT[Outcome.TRANSIENT]
 PAUSE = Signal(outcome=Outcome.RATE_LIMITED, retry_after=10.0)
@@ -40,7 +40,7 @@ class Engine:
             return None
         request = (slot, self.clock.now())
         self.under_way.add(request)
-        self.lanes.sends(slot, request)
+        self.lanes.dispatched(slot, request)
         return request
 
     def send(self, request):
@@ -48,7 +48,7 @@ class Engine:
 
     def end(self, request, permit, signal=OK):
         self.under_way.discard(request)
-        self.lanes.ended(request[0], permit, signal, 0.01, 200)
+        self.lanes.report(request[0], permit, signal, 0.01, 200)
 
     def cycle(self, slot, signal=OK):
         request = self.next(slot)
@@ -87,7 +87,7 @@ def test_waiting_slot_does_not_stand_in_the_way_of_others(run):
         for _ in range(20):
             assert engine.next("sick", "well")[0] == "well"
             engine.under_way.clear()
-            engine.lanes.lane("well").let_go()
+            engine.lanes.lane("well").give_back()
             await asyncio.sleep(0.11)
 
     run(work)
@@ -131,7 +131,7 @@ def test_request_that_never_reached_the_gate_takes_nothing(run):
 def test_leave_that_is_not_used_goes_back(run):
     async def work(engine):
         request = engine.next("a")
-        await asyncio.sleep(FRESH + 0.01)
+        await asyncio.sleep(PERMIT_KEPT + 0.01)
         assert engine.send(request) is None
         assert engine.lanes.limiter.snapshot().keys[0].in_flight == 0
 
@@ -164,7 +164,7 @@ def test_open_circuit_is_waited_out(run):
             await asyncio.sleep(0.1)
         assert engine.clock.now() - shut_at >= 14.9
         engine.end(request, engine.send(request))
-        assert engine.lanes.lane("a").shut_since is None
+        assert engine.lanes.lane("a").open_since is None
 
     run(work)
 
@@ -214,9 +214,9 @@ def test_pause_that_is_too_long_is_refused_at_once(run):
 def test_what_does_not_come_through_the_queue_waits_for_itself(run):
     async def work(engine):
         await shut(engine)
-        permit = await engine.lanes.leave("a")
+        permit = await engine.lanes.acquire("a")
         assert engine.clock.now() >= 10.0
-        engine.lanes.ended("a", permit, OK, None, 200)
+        engine.lanes.report("a", permit, OK, None, 200)
 
     run(work, consecutive_fail_threshold=2, open_state_duration=10.0)
 
@@ -229,7 +229,7 @@ def test_number_of_lanes_is_bounded(run, monkeypatch):
         for number in range(10):
             engine.cycle(f"host-{number}")
         assert len(engine.lanes._lanes) <= 4
-        assert engine.lanes.lane("kept").on_way == kept
+        assert engine.lanes.lane("kept").request == kept
 
     run(work)
 

@@ -4,12 +4,23 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headgate.cli import execute
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The lines behind these are covered by the tests of their own parts, which are quicker."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("no_cover")
+
 
 Answer = tuple[int, Any]
 """A status and a body, or a status, a body and headers."""

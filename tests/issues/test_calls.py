@@ -36,7 +36,7 @@ from headgate.core.decision import CircuitState, Outcome
 from headgate.core.signal import Signal
 from headgate.credentials import Identities
 from headgate.errors import NoCredentialError, Refused
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 NAMES = Identities(b"a key for tests")
 
@@ -644,7 +644,7 @@ def test_an_inner_call_that_ran_out_of_time_gives_the_outer_permit_back_only_if_
     with pytest.raises(TimeBudgetExceededError if sent else WaitTooLongError) as caught:
         execute_with_resilience_sync(outer, "outer", manager=gate, resilience_config=config)
     assert caught.value.sent is sent
-    tokens = gate.limiter.look("outer")
+    tokens = gate.limiter.key_status("outer")
     assert tokens is not None
     assert (tokens.tokens < 0.5) is sent
 

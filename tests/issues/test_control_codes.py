@@ -16,13 +16,14 @@ from rich.console import Console
 
 import headgate
 from headgate import AdaptiveRateLimiter, BatchRunner, CircuitOpenError, ProviderError, WaitTooLongError
-from headgate.batch.ledger import Row
-from headgate.cli import complain, execute
-from headgate.cli.watch_page import Look, line_of, page_of
-from headgate.core.words import printable
+from headgate.batch.ledger.protocol import Row
+from headgate.cli import execute
+from headgate.cli.ui.run_page import RunView, page_of, run_line
+from headgate.cli.ui.terminal import complain
+from headgate.formatting import printable
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 from headgate.log_filter import LOGGERS, PrintableFilter
-from headgate.observe.watched import Watched
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.observe.monitor import RunMonitor
 
 EVIL = "e\x1b[31mvil\nFORGED line\r\x9b2J\u202e\x07"
 """Colours, a line of its own, clearing the screen, text from right to left, a bell."""
@@ -96,9 +97,9 @@ class TestABatch:
                 return Row(index, f"{EVIL}{item}", bytes([index]))
 
             runner = BatchRunner(worker, key=lambda item: f"m {EVIL}", row_of=row_of, clock=clock)
-            watched = Watched(job=runner)
+            watched = RunMonitor(job=runner)
             report = await runner.run(range(3))
-            watched.look()
+            watched.record()
             return report, watched.snapshot(), watched.events(0)
 
         with caplog.at_level(logging.INFO, "headgate"):
@@ -110,8 +111,8 @@ class TestABatch:
         assert all(is_safe(f"{line.key} {line.reason}") for line in (*snapshot.keys, *events))
         assert all(is_safe(line.sentence) for line in snapshot.waits)
         assert all(is_safe(f"{line.reason} {line.example}") for line in snapshot.dead)
-        assert is_safe(line_of(snapshot))
-        for look in ([Look(snapshot, events)], [Look(snapshot), Look(snapshot)]):
+        assert is_safe(run_line(snapshot))
+        for look in ([RunView(snapshot, events)], [RunView(snapshot), RunView(snapshot)]):
             screen = io.StringIO()
             Console(file=screen, width=120).print(page_of(look, 120))
             assert is_safe(screen.getvalue())

@@ -25,8 +25,8 @@ from headgate import (
     get_resilience_manager,
     reset_resilience_manager_for_testing,
 )
-from headgate.integrations.passing import Passing
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.integrations.client_gate import Passing
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 
 class Answer:
@@ -107,7 +107,7 @@ def test_a_client_on_a_limiter_of_the_users_own_hears_circuits() -> None:
     for _ in range(5):
         with pytest.raises(ConnectionRefusedError):
             execute_with_resilience_sync(
-                lambda: asyncio.run(refuse()), "api", manager=passing.keeper, resilience_config=once
+                lambda: asyncio.run(refuse()), "api", manager=passing.hosts, resilience_config=once
             )
     assert "circuit_state_change" in [event.event_type for event in events]
 
@@ -184,7 +184,7 @@ def test_a_ramp_is_logged_from_its_beginning_to_its_end(logged: list[tuple[str, 
     ramp.should_wait(1400.0)
     ramp.should_wait(1401.0)
     assert [event for _, _, event in logged] == ["ramp_started", "ramp_cut", "ramp_recovered", "ramp_ended"]
-    assert {(name, level) for name, level, _ in logged} == {("headgate.recovery", "INFO")}
+    assert {(name, level) for name, level, _ in logged} == {("headgate.resilience.recovery", "INFO")}
 
 
 def test_a_breaker_of_its_own_logs_its_changes(logged: list[tuple[str, str, str]]) -> None:
@@ -194,7 +194,7 @@ def test_a_breaker_of_its_own_logs_its_changes(logged: list[tuple[str, str, str]
         breaker.call(lambda: 1 / 0)
     clock.advance(31)
     breaker.call(lambda: 1)
-    assert logged == [("headgate.breaker", "INFO", "circuit_changed")] * 3
+    assert logged == [("headgate.resilience.circuit_breaker", "INFO", "circuit_changed")] * 3
 
 
 def test_a_handler_of_the_log_may_call_the_limiter() -> None:

@@ -17,7 +17,7 @@ from headgate import (
     execute_with_resilience,
 )
 from headgate.credentials import FileStore, Identities
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 from headgate.wire import read
 
 

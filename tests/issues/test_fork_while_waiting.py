@@ -68,7 +68,7 @@ def waiters(limiter: AdaptiveRateLimiter, key: str = "held", threads: int = 8) -
     for thread in waiting:
         thread.start()
     until = time.monotonic() + PATIENCE
-    while (seen := limiter.look(key)) is None or seen.waiters < 2:
+    while (seen := limiter.key_status(key)) is None or seen.waiters < 2:
         assert time.monotonic() < until
         time.sleep(0.001)
     yield
@@ -81,7 +81,7 @@ def _wait(limiter: AdaptiveRateLimiter, key: str) -> None:
 
 def take(_: int = 0) -> int:
     """In a child: the line is empty, and a caller gets a permit."""
-    seen = limiter.look("held")
+    seen = limiter.key_status("held")
     assert seen is not None
     assert (seen.waiters, seen.in_flight) == (0, 0)
     return limiter.acquire("held", max_wait=PATIENCE).seq
@@ -91,7 +91,7 @@ def test_a_child_gets_a_permit_although_callers_of_its_parent_wait() -> None:
     own = AdaptiveRateLimiter(BUSY)
 
     def work() -> None:
-        seen = own.look("held")
+        seen = own.key_status("held")
         assert seen is not None
         assert (seen.waiters, seen.in_flight) == (0, 0)
         assert isinstance(own.acquire("held", max_wait=PATIENCE), Permit)
@@ -99,7 +99,7 @@ def test_a_child_gets_a_permit_although_callers_of_its_parent_wait() -> None:
 
     with waiters(own):
         assert exit_code(work) == 0
-        seen = own.look("held")
+        seen = own.key_status("held")
         assert seen is not None
         assert seen.waiters > 0  # the parent's stay in line
 
@@ -174,7 +174,7 @@ def test_a_lock_that_is_held_for_long_works_in_the_child() -> None:
     held, ends = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with own.lock:
+        with own._lock:
             held.set()
             ends.wait(PATIENCE)
 
@@ -211,7 +211,7 @@ def test_children_do_not_draw_the_same_numbers() -> None:
     own, parts = AdaptiveRateLimiter(FAST), []
     for _ in range(2):
         reading, writing = os.pipe()
-        exit_code(lambda writing=writing: os.write(writing, repr(own.draw()).encode()))
+        exit_code(lambda writing=writing: os.write(writing, repr(own._rng.random()).encode()))
         os.close(writing)
         with os.fdopen(reading) as said:
             parts.append(said.read())

@@ -16,7 +16,7 @@ from headgate import (
     execute_with_resilience_sync,
     guarded,
 )
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def manager():
 
 
 def look(manager):
-    return manager.limiter.look("search")
+    return manager.limiter.key_status("search")
 
 
 # ---------------------------------------------------------------------- a generator

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from headgate import AdaptiveRateLimiter, CircuitOpenError, Feedback, RateLimitConfig
-from headgate.sim.virtual import VirtualClock, run
+from headgate.lab.virtual_time import VirtualClock, run
 
 KEY = "api"
 
 
 def state(limiter):
-    return limiter.look(KEY).state
+    return limiter.key_status(KEY).state
 
 
 def fail(limiter):
@@ -90,11 +90,11 @@ def test_an_open_circuit_shows_what_tripped_it():
     limiter = AdaptiveRateLimiter(RateLimitConfig(), clock=clock)
     for status in (200, 200, 200, 503, 503, 503, 503, 503):
         limiter.acquire(KEY).report(status_code=status)
-    seen = limiter.look(KEY)
+    seen = limiter.key_status(KEY)
     assert (seen.state, seen.consecutive_failures, seen.error_rate) == ("open", 5, 5 / 8)
     clock.advance(16.0)
-    seen = limiter.look(KEY)
+    seen = limiter.key_status(KEY)
     assert (seen.state, seen.consecutive_failures, seen.error_rate) == ("half_open", 5, 5 / 8)
     limiter.acquire(KEY).report(status_code=200)
-    seen = limiter.look(KEY)
+    seen = limiter.key_status(KEY)
     assert (seen.state, seen.consecutive_failures, seen.error_rate) == ("closed", 0, 0.0)

@@ -9,8 +9,8 @@ from math import inf, nan
 import pytest
 
 from headgate import AdaptiveRateLimiter, BatchConfig, BatchRunner, ConfigError, Feedback, RateLimitConfig
-from headgate.sim.far_store import FarStore
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.lab.delayed_store import DelayedStore
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 WINDOW = 60.0
 IMPOSSIBLE = [10**400, 1e300, inf, nan, 1.1e12]
@@ -53,7 +53,7 @@ def test_a_report_of_no_number_leaves_what_was_reserved(caplog):
     limiter = limiter_of(clock, burst={"tokens": 6000})
     limiter.acquire("api", cost={"tokens": 5000}).report(status_code=200, cost={"tokens": nan})
     assert len(clamped(caplog)) == 1
-    assert limiter.look("api").answers == 1
+    assert limiter.key_status("api").answers == 1
     began_at = clock.now()
     limiter.acquire("api", cost={"tokens": 1000})
     assert clock.now() == began_at
@@ -78,7 +78,7 @@ def test_a_latency_that_cannot_be_raises_nothing(latency, strategy):
     for _ in range(3):
         limiter.acquire("api").report(status_code=200, latency=latency)
         limiter.feedback("api", Feedback(status_code=200, latency=latency))
-    assert limiter.look("api").answers == 6
+    assert limiter.key_status("api").answers == 6
 
 
 def test_a_wait_that_no_clock_can_add_is_refused():
@@ -89,7 +89,7 @@ def test_a_wait_that_no_clock_can_add_is_refused():
 
 def test_a_shared_key_owes_at_most_one_window_too():
     async def main(clock: LoopClock):
-        store = FarStore(clock, random.Random(1))
+        store = DelayedStore(clock, random.Random(1))
         config = RateLimitConfig(strategy="fixed", initial_rps=1000.0, limits={"tokens": "6000/min"})
         limiter = AdaptiveRateLimiter(config, clock=clock, store=store)
         for _ in range(5):

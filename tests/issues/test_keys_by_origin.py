@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from headgate import ConfigError, Credential, CredentialCoordinator
-from headgate.cli import DONE, USAGE, execute
-from headgate.cli.research import build
+from headgate.cli import execute
+from headgate.cli.commands.research import build
+from headgate.cli.ui.terminal import DONE, USAGE
 from headgate.credentials import FileStore
 
 ROW = '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": []}}\n'
@@ -107,8 +108,8 @@ def test_after_a_rotation_the_names_that_are_offered_work(capsys: pytest.Capture
 def test_a_word_reaches_the_program_of_its_origin_alone() -> None:
     one, other = (CredentialCoordinator(["sk-shared"], provider=name, store=FileStore()) for name in ("one", "other"))
     assert execute(["keys", "retire", "one/key-1"]) == DONE
-    one.look_at_store()
-    other.look_at_store()
+    one.check_store()
+    other.check_store()
     assert [keys.states()[0].state for keys in (one, other)] == ["retired", "free"]
 
 
@@ -118,7 +119,7 @@ def test_a_key_parked_before_its_first_use_rests_at_every_origin(capsys: pytest.
     assert keys.states()[0].state == "resting"
     assert [row["provider"] for row in listed(capsys)] == ["search"]
     assert execute(["keys", "free", "key-1"]) == DONE
-    keys.look_at_store()
+    keys.check_store()
     assert keys.states()[0].state == "free"
     elsewhere = CredentialCoordinator(["sk-of-mine-0001"], provider="another", store=FileStore())
     assert elsewhere.states()[0].state == "free"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate import CredentialCoordinator, ProviderResilienceManager, execute_with_resilience
-from headgate.sim.virtual import LoopClock, run
+from headgate.lab.virtual_time import LoopClock, run
 
 
 class Answer:

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from headgate.batch.sqlite_file import open_to_write
+from headgate.batch.ledger.schema import open_to_write
 
 
 @pytest.fixture(autouse=True)

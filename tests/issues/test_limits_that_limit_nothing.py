@@ -3,7 +3,7 @@
 import pytest
 
 from headgate import AdaptiveRateLimiter, ConfigError, RateLimitConfig
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 
 def warned_of(caplog):

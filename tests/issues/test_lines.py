@@ -16,7 +16,7 @@ from headgate import (
     WaitTooLongError,
 )
 from headgate.core.ticket import Ticket
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 
 def test_a_call_under_two_keys_does_not_evict_its_own_first_key() -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from headgate.cli.run_progress import Progress
+from headgate.cli.commands.run_display import RunProgress
 
 WIDTH, HEIGHT = 100, 40
 GOOD, BAD = "sk-good-0123456789abcdef", "sk-bad-0123456789abcdef"
@@ -168,12 +168,13 @@ def test_ctrl_c_leaves_nothing_stale(tmp_path):
         session.type("\x03")
         assert session.end() == 4
     shown = session.screen.shown()
-    assert not [line for line in shown if "in flight" in line or "rows/s" in line or "of 5,000" in line]
+    stale = ("in flight  why", "rows/s", "of 5,000")
+    assert not [line for line in shown if any(words in line for words in stale)]
     assert not any("^C" in line for line in shown)
 
 
 def test_a_run_that_stops_tells_no_time_to_go():
-    going = Progress(
+    going = RunProgress(
         done=10, dead=0, rows=110, rate=5.0, tokens=0, cost=0.0, lanes=[], trouble="", stopping=False, in_flight=3
     )
     assert going.left == 20.0

@@ -14,8 +14,7 @@ def labels(*credentials: str | Credential) -> list[str]:
 
 def test_the_first_thing_that_is_tried_works() -> None:
     keys = CredentialCoordinator(["key-1", "key-2"])
-    assert len(set(keys.labels)) == 2
-    assert not set(keys.labels) & {"key-1", "key-2"}
+    assert keys.labels == ("key-3", "key-4")
     with keys.lease() as lease:
         assert lease.secret == "key-1"
 
@@ -23,6 +22,19 @@ def test_the_first_thing_that_is_tried_works() -> None:
 def test_they_are_numbered_as_ever_where_no_secret_is_in_the_way() -> None:
     assert labels("sk-one", "sk-two") == ["key-1", "key-2"]
     assert labels("1", "2") == ["key-1", "key-2"]
+    assert labels("sk-one", Credential("mine", "sk-two"), "sk-three") == ["key-1", "mine", "key-3"]
+
+
+def test_the_next_free_number_is_taken_where_one_is_in_the_way() -> None:
+    assert labels("key-2", "sk-two", "sk-three") == ["key-1", "key-3", "key-4"]
+    assert labels("sk-one", Credential("key-1", "sk-two"), "sk-three") == ["key-2", "key-1", "key-3"]
+
+
+def test_ten_thousand_numbers_that_are_secrets_leave_labels_for_all() -> None:
+    secrets = [f"{number:04}" for number in range(10_000)]
+    found = labels(*secrets)
+    assert len(set(found)) == len(secrets)
+    assert not any(label[start : start + 4] in secrets for label in found[-20:] for start in range(len(label)))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.limiter.line import Line, Waiter
-from headgate.sim.virtual import LoopClock, run
+from headgate.lab.virtual_time import LoopClock, run
+from headgate.limiter.wait_queue import QueuedCall, WaitQueue
 
 FAST = 1e6
 STEP = 5e-5
@@ -66,7 +66,13 @@ def starts_of(
 
 
 @pytest.mark.parametrize(
-    ("tasks", "limit", "amount"), [(10_000, "100/s", 100), (30_000, "100/s", 100), (10_000, "500/s", 500)]
+    ("tasks", "limit", "amount"),
+    [
+        (5_000, "100/s", 100),
+        (5_000, "500/s", 500),
+        pytest.param(10_000, "100/s", 100, marks=pytest.mark.chaos),
+        pytest.param(30_000, "100/s", 100, marks=pytest.mark.chaos),
+    ],
 )
 def test_tasks_that_line_up_in_one_go_start_no_more_than_the_limit(tasks: int, limit: str, amount: int) -> None:
     starts = starts_of(tasks, limit, seconds=4.0)
@@ -83,7 +89,7 @@ def test_a_busy_loop_starts_no_more_than_the_limit(hold_up: float) -> None:
 
 
 def test_every_key_of_a_call_holds_its_limit() -> None:
-    assert fullest(starts_of(5_000, "100/s", seconds=3.0, also=("org", "model"))) <= 100
+    assert fullest(starts_of(1_500, "100/s", seconds=3.0, also=("org", "model"))) <= 100
 
 
 def test_costs_of_many_sizes_hold_the_limit() -> None:
@@ -129,13 +135,13 @@ def test_tasks_with_a_time_limit_line_up_on_a_busy_loop_at_no_cost_for_those_in_
 ) -> None:
     """What the first in line is told moves on while notified tasks have yet to run; that is no worse forecast."""
     looked_at: list[int] = []
-    waiting = Line.waiting
+    in_order = WaitQueue.in_order
 
-    def count(line: Line) -> list[Waiter]:
-        looked_at.append(len(line))
-        return waiting(line)
+    def count(queue: WaitQueue) -> list[QueuedCall]:
+        looked_at.append(len(queue))
+        return in_order(queue)
 
-    monkeypatch.setattr(Line, "waiting", count)
+    monkeypatch.setattr(WaitQueue, "in_order", count)
 
     async def main(clock: LoopClock) -> int:
         limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=10), clock=clock)

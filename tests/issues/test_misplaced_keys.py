@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate import ConfigError, Credential, CredentialCoordinator, credentials_from
-from headgate.cli import USAGE, execute
+from headgate.cli import execute
+from headgate.cli.ui.terminal import USAGE
 
 KEY = "Zq9plaincanary0123456789"
 """Without a shape that any vendor's keys have."""

@@ -8,9 +8,9 @@ import pytest
 
 import headgate
 from headgate.errors import ConfigError, WaitTooLongError
-from headgate.integrations.outgoing import by_host
-from headgate.integrations.passing import Passing
-from headgate.sim.virtual import VirtualClock
+from headgate.integrations.client_gate import Passing
+from headgate.integrations.request import by_host
+from headgate.lab.virtual_time import VirtualClock
 
 MAKE = {"openai": headgate.openai_client, "anthropic": headgate.anthropic_client}
 MESSAGES = [{"role": "user", "content": "How high is the water?"}]
@@ -60,7 +60,7 @@ def test_a_gate_of_ones_own_keeps_retries_and_a_line_for_each_model(vendor):
     create(vendor, client, "small")
     create(vendor, client, "large")
     assert api.sent == 3
-    assert set(passing_of(client).limiter._gates) == {"home.example/small", "home.example/large"}
+    assert set(passing_of(client).limiter._registry.entries) == {"home.example/small", "home.example/large"}
 
 
 def test_what_a_gate_says_itself_about_lines_and_repeats_stays(vendor):
@@ -70,7 +70,7 @@ def test_what_a_gate_says_itself_about_lines_and_repeats_stays(vendor):
     with pytest.raises(Exception, match="500"):
         create(vendor, client)
     assert api.sent == 1
-    assert set(passing.limiter._gates) == {"home.example"}
+    assert set(passing.limiter._registry.entries) == {"home.example"}
 
 
 def test_settings_of_the_gate_stand_among_the_options(vendor):

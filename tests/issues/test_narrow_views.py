@@ -9,7 +9,8 @@ from rich.console import Console
 from tests.web.browser.conftest import browser, new_page, serve_page  # noqa: F401  # fixtures
 from tests.web.lively import Lively
 
-from headgate.cli.watch_page import Look, cut_apart, page_of
+from headgate.cli.ui.display import cut_apart
+from headgate.cli.ui.run_page import RunView, page_of
 
 LONG = "paced at 86.7 calls/s, following the server's headers, 103 ms to go"
 
@@ -21,7 +22,7 @@ def test_two_keys_of_one_long_beginning_are_told_apart(width):
     keys = [replace(seen.keys[0], key=name) for name in names]
     console = Console(width=width)
     with console.capture() as capture:
-        console.print(page_of([Look(replace(seen, keys=tuple(keys), waits=()))], width))
+        console.print(page_of([RunView(replace(seen, keys=tuple(keys), waits=()))], width))
     assert [sum(f"zone-{letter}" in line for line in capture.get().splitlines()) for letter in "ab"] == [1, 1]
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from headgate import AdaptiveRateLimiter, BatchConfig, BatchRunner, RateLimitConfig
-from headgate.sim.virtual import run
+from headgate.lab.virtual_time import run
 
 OUTAGE = 300.0
 COMMAND = {"max_attempts": 5, "base_delay": 1.0, "max_delay": 60.0}

@@ -21,10 +21,10 @@ from headgate import (
     execute_with_resilience,
     guarded,
 )
+from headgate.integrations.client_gate import Passing
 from headgate.integrations.httpx2 import gate
-from headgate.integrations.passing import Passing
+from headgate.lab.virtual_time import run
 from headgate.proxy import Proxy, lines_of, mounts_of
-from headgate.sim.virtual import run
 
 URL = "https://api.example.com/v1/x"
 MODEL_URL = "https://api.example.com/v1/chat/completions"
@@ -130,7 +130,6 @@ def test_a_lone_caller_loses_nothing_either():
     assert set(run(main)) == {200}
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the test's own server, cut off
 def test_every_client_over_real_sockets():
     """Short, and with a circuit that is open for 0.4 s; with the defaults and for longer it is in ``make chaos``."""
     config = RateLimitConfig(initial_rps=200, open_state_duration=0.4)

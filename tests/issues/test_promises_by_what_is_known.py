@@ -19,8 +19,8 @@ from headgate import (
     execute_with_resilience,
     guarded,
 )
-from headgate.sim.far_store import FarStore
-from headgate.sim.virtual import LoopClock, run
+from headgate.lab.delayed_store import DelayedStore
+from headgate.lab.virtual_time import LoopClock, run
 
 CALLS = 200
 LATENCY = 0.1
@@ -45,7 +45,7 @@ async def crowd(limiter: AdaptiveRateLimiter, clock: LoopClock, max_wait: float)
 
 def refused_by(config: RateLimitConfig, max_wait: float, *, shared: bool = False) -> list[float]:
     async def main(clock: LoopClock) -> list[float]:
-        store = FarStore(clock, random.Random(1)) if shared else None
+        store = DelayedStore(clock, random.Random(1)) if shared else None
         limiter = AdaptiveRateLimiter(config, clock=clock, store=store)
         try:
             return await crowd(limiter, clock, max_wait)
@@ -62,7 +62,7 @@ def test_nobody_is_refused_by_the_rate_that_a_key_starts_with(shared: bool) -> N
 
 def test_nor_by_a_process_that_has_found_itself_alone_at_its_store() -> None:
     async def main(clock: LoopClock) -> list[float]:
-        limiter = AdaptiveRateLimiter(RateLimitConfig(), clock=clock, store=FarStore(clock, random.Random(1)))
+        limiter = AdaptiveRateLimiter(RateLimitConfig(), clock=clock, store=DelayedStore(clock, random.Random(1)))
         try:
             for _ in range(3):
                 (await limiter.acquire_async("api")).report(status_code=200)

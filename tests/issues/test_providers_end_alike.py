@@ -27,7 +27,7 @@ from headgate import (
     SemanticScholarProvider,
     execute_with_resilience,
 )
-from headgate.sim.virtual import LoopClock, run
+from headgate.lab.virtual_time import LoopClock, run
 from headgate.wire import signal_of
 
 KEY = "sesame-key-of-this-test"

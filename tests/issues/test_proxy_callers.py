@@ -14,8 +14,7 @@ from tests.proxy.conftest import body_of, proxied, request, status_of, upstream
 
 from headgate import RateLimitConfig
 from headgate.proxy import Bounds
-from headgate.proxy.caller import HangupMonitor
-from headgate.proxy.listening import UNREAD
+from headgate.proxy.connection import UNREAD, DisconnectMonitor
 
 MIB = 1 << 20
 ONE_AN_HOUR = RateLimitConfig(limits={"requests": "1/h"}, token_bucket_capacity=1)
@@ -73,14 +72,14 @@ def test_a_caller_who_hangs_up_in_line_is_not_sent_whatever_its_body(size):
                 sending.cancel()
                 await asyncio.sleep(0)
                 own.close()
-            await until(lambda: not proxy.flights)
-            return waiting(proxy), proxy.counts.left, len(api.asked), proxy.room.taken
+            await until(lambda: not proxy.requests)
+            return waiting(proxy), proxy.counts.left, len(api.asked), proxy.memory.taken
 
     assert run(work()) == (0, 3, 1, 0)
 
 
 def test_a_caller_who_is_found_gone_when_its_turn_comes_costs_no_permit(monkeypatch):
-    monkeypatch.setattr(HangupMonitor, "_probe_again", lambda self, connection, after: None)
+    monkeypatch.setattr(DisconnectMonitor, "_probe_again", lambda self, connection, after: None)
 
     async def work():
         slow = RateLimitConfig(strategy="fixed", initial_rps=2, token_bucket_capacity=1)
@@ -91,7 +90,7 @@ def test_a_caller_who_is_found_gone_when_its_turn_comes_costs_no_permit(monkeypa
             await until(lambda: waiting(proxy))
             writer.transport.get_extra_info("socket").shutdown(socket.SHUT_RD)
             writer.transport.abort()
-            await until(lambda: not proxy.flights)
+            await until(lambda: not proxy.requests)
             tokens = proxy.passing.limiter.snapshot().keys[0].tokens
             return [one.line.split()[1] for one in api.asked], proxy.counts.left, tokens > 0.9
 
@@ -122,7 +121,7 @@ def test_it_is_answered_also_in_line_and_in_turn():
         async with upstream() as api, proxied(api.url, config=config) as proxy:
             data = request("GET", "/a", close=False) + request("GET", "/b", close=False)
             answer = await asked(proxy, data, then=lambda writer: writer.write_eof())
-            await until(lambda: not proxy.flights)
+            await until(lambda: not proxy.requests)
             return answer.count(b"HTTP/1.1 200 OK"), [one.line.split()[1] for one in api.asked], proxy.counts.left
 
     assert run(work()) == (2, ["/a", "/b"], 0)
@@ -133,7 +132,7 @@ def test_half_a_body_is_not_sent():
         async with upstream() as api, proxied(api.url) as proxy:
             half = request("POST", "/x", "Content-Length: 10", close=False) + b"half"
             answer = await asked(proxy, half, then=lambda writer: writer.write_eof())
-            await until(lambda: not proxy.flights)
+            await until(lambda: not proxy.requests)
             return answer, len(api.asked)
 
     assert run(work()) == (b"", 0)
@@ -175,13 +174,13 @@ async def work(path, count, most):
             sys.executable, "-c", CALLERS, str(proxy.port), path, str(count), stdin=asyncio.subprocess.PIPE)
         callers.stdin.write(sys.stdin.buffer.read())
         callers.stdin.close()
-        await until(lambda: len(proxy.flights) >= count - 1 and proxy.room.taken >= most - (1 << 20))
+        await until(lambda: len(proxy.requests) >= count - 1 and proxy.memory.taken >= most - (1 << 20))
         await asyncio.sleep(0.3)
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         callers.kill()
         await callers.wait()
-        await until(lambda: not proxy.flights)
-        return [(after - before) << 10, proxy.room.taken]
+        await until(lambda: not proxy.requests)
+        return [(after - before) << 10, proxy.memory.taken]
 
 print(json.dumps(asyncio.run(work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))))
 """

@@ -25,8 +25,8 @@ from headgate import (
     get_resilience_manager,
     guarded,
 )
-from headgate.crawl.fetched import Fetched
-from headgate.sim.virtual import LoopClock, run
+from headgate.crawl.fetch.response import FetchResponse
+from headgate.lab.virtual_time import LoopClock, run
 
 
 def test_cooldowns_and_the_virtual_clock_are_public() -> None:
@@ -99,12 +99,12 @@ def crawl_attempts(limits: RateLimitConfig, config: CrawlConfig) -> int:
     """How often a page that always fails is fetched."""
     fetches = 0
 
-    async def fetch(visit: Any, headers: Any = None) -> Fetched:
+    async def fetch(request: Any, headers: Any = None) -> FetchResponse:
         nonlocal fetches
-        is_page = not visit.url.endswith("robots.txt")
+        is_page = not request.url.endswith("robots.txt")
         fetches += is_page
-        return Fetched(
-            url=visit.url,
+        return FetchResponse(
+            url=request.url,
             status=500 if is_page else 404,
             headers={},
             body=b"",

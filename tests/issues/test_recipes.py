@@ -18,7 +18,7 @@ from tests.integrations.logged_site import Site
 
 from headgate import Refused
 from headgate.integrations.httpx2 import GatedTransport
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 ROOT = Path(__file__).parents[2]
 TASKS = 30

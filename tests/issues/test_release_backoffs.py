@@ -10,7 +10,7 @@ import pytest
 from headgate import ConfigError, CredentialCoordinator, Outcome, Signal
 from headgate.core.cooldown import FixedCooldown
 from headgate.credentials import Identities
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 LONGEST = 31 * 86400.0
 

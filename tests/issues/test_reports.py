@@ -10,7 +10,7 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, Controller, Feedback, Outcome, RateLimitConfig, Signal, WaitTooLongError
 from headgate.core.ticket import Ticket
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 AIMD = RateLimitConfig(strategy="aimd", initial_rps=16.0)
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from headgate.batch.formats import Rows
+from headgate.batch.input import Rows
 from headgate.batch.job import Job
 from headgate.batch.target import TargetConfig
-from headgate.cli.run_progress import Looker
-from headgate.observe.watched import Watched
+from headgate.cli.commands.run_display import ProgressSampler
+from headgate.observe.monitor import RunMonitor
 
 
 def test_it_names_the_process_that_has_the_rows(batch, server):
@@ -31,15 +31,15 @@ def test_it_names_the_process_that_has_the_rows(batch, server):
             working = asyncio.create_task(one.run())
             await asked.wait()
             waiting = asyncio.create_task(two.run())
-            while not two.waits_for:
+            while not two.holders:
                 await asyncio.sleep(0.02)
-            progress = Looker(two).look()
-            lines = [line for line in Watched(job=two).snapshot().waits if line.scope == "processes"]
+            progress = ProgressSampler(two).sample()
+            lines = [line for line in RunMonitor(job=two).snapshot().waits if line.scope == "processes"]
             go_on.set()
             return progress, lines, await working, await waiting
 
     progress, lines, first, second = asyncio.run(main())
     assert [holder.rows for holder in progress.waits_for] == [5]
-    assert progress.fields()["waits_for"][0]["pid"] == progress.waits_for[0].pid
+    assert progress.fields()[0]["waits_for"][0]["pid"] == progress.waits_for[0].pid
     assert [line.behind for line in lines] == [5]
     assert (first.done, second.done, len(server.calls)) == (5, 5, 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate import AdaptiveRateLimiter, CircuitOpenError, ConfigError, Event, Feedback, RateLimitConfig
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 SECRET = "sk-zq41-SECRET"
 

@@ -11,10 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from headgate import AdaptiveRateLimiter, CostTooLargeError, RateLimitConfig, WaitTooLongError
-from headgate.cli import STOPPED, execute
-from headgate.sim.far_store import FarStore
-from headgate.sim.virtual import VirtualClock, run
-from headgate.stores.sqlite import SqliteStore
+from headgate.cli import execute
+from headgate.cli.ui.terminal import STOPPED
+from headgate.distributed.backends.sqlite import SqliteStore
+from headgate.lab.delayed_store import DelayedStore
+from headgate.lab.virtual_time import VirtualClock, run
 
 DAY = 86_400.0
 
@@ -90,7 +91,7 @@ def test_a_long_window_rolls():
 def test_a_snapshot_has_all_of_them(limits, pace):
     limiter = AdaptiveRateLimiter(fixed(50.0, limits={"requests": limits}), clock=VirtualClock())
     limiter.acquire("api").report(status_code=200)
-    seen = limiter.look("api")
+    seen = limiter.key_status("api")
     assert (seen.known, len(seen.known_limits)) == (pace, len(limits))
 
 
@@ -104,7 +105,7 @@ def test_processes_that_share_a_key_hold_all_of_its_limits():
     config = fixed(50.0, limits={"requests": ["30/min", "50/day"]})
 
     async def main(clock):
-        starts, store = [], FarStore(clock, random.Random(1))
+        starts, store = [], DelayedStore(clock, random.Random(1))
 
         async def member(number):
             limiter = AdaptiveRateLimiter(config, clock=clock, store=store, rng=random.Random(number))
@@ -126,7 +127,7 @@ def test_a_store_that_is_lost_for_a_while_neither_stops_a_long_window_nor_lets_i
     config = fixed(20.0, limits={"requests": ["600/min", "200/day"]})
 
     async def main(clock):
-        starts, store = [], FarStore(clock, random.Random(1))
+        starts, store = [], DelayedStore(clock, random.Random(1))
 
         async def member(number):
             limiter = AdaptiveRateLimiter(config, clock=clock, store=store, rng=random.Random(number))

@@ -11,7 +11,7 @@ import pytest
 
 from headgate import BatchRunner, Credential, CredentialCoordinator, ProviderResilienceManager, execute_with_resilience
 from headgate.credentials import Identities
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 CALLS = 20
 

@@ -1,6 +1,6 @@
 """Servers that stop saying something must not freeze a key, and callers that never report must not flood it."""
 
-from headgate.sim import plug
+from headgate.lab import plug
 
 HEADERS = {"ratelimit-limit": "50", "ratelimit-policy": '"default";q=50;w=1', "ratelimit-reset": "1"}
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 
 def rates(latencies, **settings):
@@ -16,7 +16,7 @@ def rates(latencies, **settings):
         permit = limiter.acquire("api")
         clock.advance(latency)
         permit.report(status_code=200, latency=latency)
-        yield limiter.look("api").rate
+        yield limiter.key_status("api").rate
 
 
 @pytest.mark.parametrize("latency", [3.0, 30.0])

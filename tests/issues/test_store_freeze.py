@@ -8,11 +8,11 @@ import pytest
 from bench.redis_server import RedisServer
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.core.sharing.visit import Reply, Terms, Visit
-from headgate.stores.contract import StoreDown
-from headgate.stores.redis import RedisStore
+from headgate.distributed.backends.redis import RedisStore
+from headgate.distributed.protocol import QuotaTerms, SyncReply, SyncRequest
+from headgate.distributed.store import StoreDown
 
-TERMS = Terms(rate=1000.0, burst=10.0, most=1e6)
+TERMS = QuotaTerms(rate=1000.0, burst=10.0, most=1e6)
 FREEZE = 2.0
 RATE = 100.0
 
@@ -23,12 +23,12 @@ def server() -> Iterator[RedisServer]:
         yield server
 
 
-def ask(store: RedisStore, number: int) -> Reply:
-    (reply,) = store.visit([("key", Visit(member="m", number=number, elapsed=0.01, terms=TERMS, asks=((5, {}),)))])
+def ask(store: RedisStore, number: int) -> SyncReply:
+    (reply,) = store.sync([("key", SyncRequest(member="m", number=number, elapsed=0.01, terms=TERMS, asks=((5, {}),)))])
     return reply
 
 
-def ask_until_answered(store: RedisStore, number: int) -> Reply:
+def ask_until_answered(store: RedisStore, number: int) -> SyncReply:
     until = time.monotonic() + 20.0
     while True:
         try:

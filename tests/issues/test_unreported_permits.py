@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headgate import AdaptiveRateLimiter, Event, RateLimitConfig
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 WIDE = RateLimitConfig(strategy="fixed", initial_rps=1000, token_bucket_capacity=50)
 

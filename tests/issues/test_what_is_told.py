@@ -9,10 +9,10 @@ from math import ceil, floor
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.observe.watched import Watched
-from headgate.sim.far_store import FarStore
-from headgate.sim.virtual import LoopClock, run
-from headgate.stores.memory import MemoryStore
+from headgate.distributed.backends.memory import MemoryStore
+from headgate.lab.delayed_store import DelayedStore
+from headgate.lab.virtual_time import LoopClock, run
+from headgate.observe.monitor import RunMonitor
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["no store", "alone at a store"])
@@ -21,7 +21,7 @@ def test_the_rate_that_headers_tell_is_shown_while_the_pace_follows_their_window
     amount: int, window: float, stored: bool
 ) -> None:
     async def main(clock: LoopClock) -> tuple[set[float], int, int]:
-        store = FarStore(clock, random.Random(1)) if stored else None
+        store = DelayedStore(clock, random.Random(1)) if stored else None
         limiter = AdaptiveRateLimiter(RateLimitConfig(), clock=clock, store=store)
         changes, shown, used = [], [], dict[int, int]()
         limiter.on_event = lambda event: changes.append(event) if event.kind == "rate_changed" else None
@@ -89,6 +89,6 @@ def test_a_key_that_is_held_says_so_and_not_its_pace(shared: bool) -> None:
 def test_keys_of_a_paused_run_are_paused() -> None:
     limiter = AdaptiveRateLimiter(RateLimitConfig())
     limiter.acquire("api").report(status_code=200)
-    with Watched(limiter=limiter) as watched:
+    with RunMonitor(limiter=limiter) as watched:
         limiter.pause_all()
         assert [line.waits_for for line in watched.snapshot().keys] == ["paused"]

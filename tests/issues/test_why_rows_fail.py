@@ -6,8 +6,8 @@ import json
 import pytest
 
 from headgate import BatchConfig, BatchRunner
-from headgate.observe.watched import Watched
-from headgate.sim.virtual import run
+from headgate.lab.virtual_time import run
+from headgate.observe.monitor import RunMonitor
 
 BILLING = "You exceeded your current quota, please check your plan and billing details"
 SPENT = "Daily limit of 1500 requests reached for this project"
@@ -112,7 +112,7 @@ def test_a_connection_that_is_refused_is_told_while_the_circuit_is_open():
         runner = BatchRunner(ask, clock=clock)
         going = asyncio.ensure_future(runner.run(range(100)))
         await asyncio.sleep(5.0)
-        lanes, snapshot = runner.lanes(), Watched(job=runner).snapshot()
+        lanes, snapshot = runner.lanes(), RunMonitor(job=runner).snapshot()
         runner.stop(now=True)
         await going
         return lanes, snapshot
@@ -133,7 +133,7 @@ def test_dead_rows_of_a_snapshot_come_with_what_to_do():
 
         runner = BatchRunner(ask, clock=clock)
         await runner.run(range(10))
-        return Watched(job=runner).snapshot().dead
+        return RunMonitor(job=runner).snapshot().dead
 
     (line,) = run(scenario)
     assert (line.count, line.remedy) == (10, "check_address")
@@ -150,7 +150,7 @@ def test_all_rows_to_go_stand_behind_a_blocked_key():
         runner = BatchRunner(ask, clock=clock, config=BatchConfig(window=100))
         going = asyncio.ensure_future(runner.run(range(1000)))
         await asyncio.sleep(5.0)
-        snapshot = Watched(job=runner, rows=lambda: 1000).snapshot()
+        snapshot = RunMonitor(job=runner, rows=lambda: 1000).snapshot()
         runner.stop(now=True)
         await going
         return snapshot

@@ -1,9 +1,9 @@
 """Several limiters around one store in virtual time: members that join, work, idle, leave, crash, and a log of starts.
 
-    def main(town): ...            # a coroutine function; `shared(main, seed=3)` runs it to its end
-        a, b = town.join(), town.join()
-        town.work(a, 8)            # eight callers without a pause
-        await town.until(5.0)
+    def main(population): ...            # a coroutine function; `shared(main, seed=3)` runs it to its end
+        a, b = population.join(), population.join()
+        population.work(a, 8)            # eight callers without a pause
+        await population.until(5.0)
 
 A start is when a call was let through, by the one clock that all of them have.
 """
@@ -15,35 +15,35 @@ from bisect import bisect_left, bisect_right
 import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.sim.far_store import FarStore
-from headgate.sim.virtual import run
+from headgate.lab.delayed_store import DelayedStore
+from headgate.lab.virtual_time import run
 
 KEY = "api.example.com"
 BEGIN = 1000.0
 
 
 class Member:
-    def __init__(self, town, config, number):
-        self.town, self.number = town, number
+    def __init__(self, population, config, number):
+        self.population, self.number = population, number
         self.starts = []
         self.waits = []
         self.events = []
         self.tasks = []
         self.limiter = AdaptiveRateLimiter(
             config,
-            clock=town.clock,
-            rng=random.Random(1000 * town.seed + number),
-            store=town.store,
+            clock=population.clock,
+            rng=random.Random(1000 * population.seed + number),
+            store=population.store,
             on_event=self.events.append,
         )
 
     @property
     def sharing(self):
-        return self.limiter._sharing
+        return self.limiter._sync
 
     @property
-    def gate(self):
-        return self.limiter._gates[KEY]
+    def entry(self):
+        return self.limiter._registry.entries[KEY]
 
     def kinds(self):
         return [event.kind for event in self.events]
@@ -55,7 +55,7 @@ class Member:
     def crash(self):
         """It is simply not heard of any more."""
         self.idle()
-        for task in self.town.store.rounds_of(self.sharing):
+        for task in self.population.store.rounds_of(self.sharing):
             task.cancel()
 
     def idle(self):
@@ -69,7 +69,7 @@ class Member:
         self.limiter.close()
 
 
-class Town:
+class Population:
     def __init__(self, clock, seed, config, store):
         self.clock, self.seed, self.config = clock, seed, config
         self.rng = random.Random(seed)
@@ -109,8 +109,8 @@ class Town:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise task.exception()
 
-    def desk(self, key=KEY):
-        return self.store._places[key].desk
+    def coordinator(self, key=KEY):
+        return self.store._keys[key].coordinator
 
     def starts(self, since=0.0):
         return sorted(at for member in self.members for at in member.starts if at >= BEGIN + since)
@@ -130,7 +130,7 @@ class Town:
         await self.store.finish()
 
 
-class Wire(FarStore):
+class Wire(DelayedStore):
     """A far store that knows whose rounds are whose, can be cut off from some, and can lose all it has."""
 
     def __init__(self, clock, rng, **more):
@@ -148,13 +148,13 @@ class Wire(FarStore):
         return self._whose.get(id(sharing), [])
 
     async def _answer(self, due, patience):
-        if any(visit.member in self.cut_off for _, visit in due):
+        if any(request.member in self.cut_off for _, request in due):
             await self._clock.sleep_async(patience)
             return None
         return await super()._answer(due, patience)
 
     def wipe(self):
-        self._places.clear()
+        self._keys.clear()
 
 
 def over(starts, rate, *, most=1.01, least=1.0, permits=200):
@@ -191,13 +191,13 @@ def shared():
 
     def live(main, config=None, seed=0, **store):
         async def whole(clock):
-            town = Town(clock, seed, config or RateLimitConfig(strategy="fixed", initial_rps=100.0), store)
+            population = Population(clock, seed, config or RateLimitConfig(strategy="fixed", initial_rps=100.0), store)
             try:
-                result = await main(town)
-                town.raise_what_failed()
+                result = await main(population)
+                population.raise_what_failed()
                 return result
             finally:
-                await town.finish()
+                await population.finish()
 
         return run(whole, start=BEGIN)
 

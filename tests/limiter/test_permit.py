@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from headgate import AdaptiveRateLimiter, CircuitOpenError, Feedback, Outcome, RateLimitConfig
-from headgate.sim.virtual import VirtualClock
+from headgate.lab.virtual_time import VirtualClock
 
 AIMD = RateLimitConfig(strategy="aimd", initial_rps=2.0, aimd_increase=0.5)
 

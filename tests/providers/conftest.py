@@ -4,17 +4,19 @@ The delays configured here are real, since sockets are; they are milliseconds.
 """
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from headgate.mock.api import MockPlan
+from headgate.mock.providers.faults import Fault
+from headgate.mock.server import MockServer
 from headgate.providers import PROVIDERS
 from headgate.resilience import ProviderResilienceConfig, ProviderResilienceManager, RateLimiterConfig
-from headgate.sim.api import MockPlan
-from headgate.sim.notation import Rate
-from headgate.sim.providers.faults import Fault
-from headgate.sim.server import MockServer
+from headgate.units import Rate
 
+HERE = Path(__file__).parent
 SWITCH = "HEADGATE_ENHANCED_RESILIENCE"
 KEY = "sesame-" + "k" * 25
 QUERIES = {"tavily_extract": "https://example.org/gates/1"}
@@ -44,16 +46,29 @@ class World:
         return PROVIDERS[name](resilience_config=config or quick(), **settings)
 
     def fault(self, name, times=1, **fault):
-        self.server.desks[name].faults.add(Fault(**fault), times)
+        self.server.services[name].faults.add(Fault(**fault), times)
 
     def asked(self, name):
-        return list(self.server.desks[name].asked)
+        return list(self.server.services[name].asked)
 
     def calls(self, name):
-        return len(self.server.desks[name].asked)
+        return len(self.server.services[name].asked)
 
     async def search(self, name, **settings):
         return await self.provider(name, **settings).search(QUERIES.get(name, "gates"), max_results=3)
+
+
+def pytest_collection_modifyitems(items):
+    """Of a matrix, ``make test`` runs the first case and those that differ from it in one parameter; the rest is
+    ``make chaos``. The corners cover every provider, every row and both ways of calling."""
+    first = {}
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is None or item.path.parent != HERE or len(callspec.params) < 2:
+            continue
+        base = first.setdefault(item.originalname, callspec.params)
+        if sum(callspec.params[name] != value for name, value in base.items()) > 1:
+            item.add_marker("chaos")
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_it_asks_as_crossref_wants_to_be_asked(run, switch):
     assert "DOI" in asked.query["select"].split(",")
 
 
-def test_those_who_pay_are_known_by_their_token(run, switch, settings):
+def test_paying_callers_are_known_by_their_token(run, switch, settings):
     async def scenario(world):
         await world.search("crossref")
         return world.asked("crossref")[0].headers["Crossref-Plus-API-Token"]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate import CredentialCoordinator, RateLimitConfig
-from headgate.integrations.passing import Passing
+from headgate.integrations.client_gate import Passing
 from headgate.proxy import Bounds, Proxy, lines_of, mounts_of
 
 CANARY = "canary-secret-4711"

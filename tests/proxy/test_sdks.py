@@ -6,9 +6,9 @@ import anthropic
 import openai
 import pytest
 
-from headgate.sim.api import MockPlan
-from headgate.sim.notation import Rate
-from headgate.sim.server import MockServer
+from headgate.mock.api import MockPlan
+from headgate.mock.server import MockServer
+from headgate.units import Rate
 
 KEY = "mock-key-1"
 MESSAGES = [{"role": "user", "content": "How high is the water?"}]
@@ -42,7 +42,7 @@ def test_programs_need_no_key_and_see_no_429(tools, name):
             ):
                 answers = await asyncio.gather(*(create(name, client) for _ in range(12)))
                 pieces = [piece async for piece in await create(name, client, stream=True)]
-                return answers, pieces, dict(server.desks[name].counts), proxy.counts
+                return answers, pieces, dict(server.services[name].counts), proxy.counts
 
     answers, pieces, counts, ours = run(work())
     assert len(answers) == 12

@@ -12,13 +12,13 @@ from headgate.clock import SystemClock
 from headgate.core.decision import CircuitState
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import ProviderError
+from headgate.mock.api import MockPlan
+from headgate.mock.providers.faults import Fault
+from headgate.mock.server import MockServer
 from headgate.providers import PROVIDERS
 from headgate.research import DeepResearch
 from headgate.resilience import ProviderResilienceConfig, ProviderResilienceManager, RateLimiterConfig
-from headgate.sim.api import MockPlan
-from headgate.sim.notation import Rate
-from headgate.sim.providers.faults import Fault
-from headgate.sim.server import MockServer
+from headgate.units import Rate
 
 RECOVERY = 30.0
 PACE = RateLimiterConfig(requests_per_second=500.0, burst_limit=100, strategy="aimd", ceiling=False)
@@ -57,10 +57,10 @@ class World:
         return DeepResearch(made, manager=self.manager, **settings)
 
     def fault(self, name, times=1, **fault):
-        self.server.desks[name].faults.add(Fault(**fault), times)
+        self.server.services[name].faults.add(Fault(**fault), times)
 
     def calls(self, name):
-        return len(self.server.desks[name].asked)
+        return len(self.server.services[name].asked)
 
     async def open_circuit(self, name):
         provider = self.provider(name)
@@ -68,8 +68,8 @@ class World:
         while self.manager.is_provider_available(name):
             with pytest.raises(ProviderError):
                 await provider.search("gates")
-        self.server.desks[name].faults.clear()
-        self.server.desks[name].asked.clear()
+        self.server.services[name].faults.clear()
+        self.server.services[name].asked.clear()
 
     async def half_open_circuit(self, name):
         await self.open_circuit(name)

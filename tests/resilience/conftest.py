@@ -14,6 +14,7 @@ from headgate.core.decision import Outcome
 from headgate.core.signal import Signal
 from headgate.errors import NoCredentialError
 from headgate.events import ResilienceEvent
+from headgate.lab.virtual_time import LoopClock, run
 from headgate.resilience import (
     ProviderResilienceConfig,
     ProviderResilienceManager,
@@ -21,7 +22,6 @@ from headgate.resilience import (
     execute_with_resilience,
     reset_resilience_manager_for_testing,
 )
-from headgate.sim.virtual import LoopClock, run
 
 SEED = 7
 UNPACED = RateLimiterConfig(requests_per_second=1e6, burst_limit=10**6, strategy="fixed")
@@ -166,10 +166,10 @@ class Lab:
         return [event for event in self.events if event.event_type == event_type]
 
     def nothing_is_held(self) -> bool:
-        """No permit out, nobody in line, no probe and no leave to retry taken."""
-        gates = self.manager.limiter._gates.values()
-        return not any(len(gate.flight) or gate.waited_for or gate.breaker.probes for gate in gates) and not any(
-            target._budget.in_flight for target in self.manager._targets.values()
+        """No permit in flight, no waiter, no probe and no share of a retry budget taken."""
+        keys = self.manager.limiter.snapshot(top=10_000).keys
+        return not any(key.in_flight or key.waiters or key.waits_for == "probe_in_flight" for key in keys) and not any(
+            provider._budget.in_flight for provider in self.manager._providers.values()
         )
 
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from headgate.errors import ConfigError
+from headgate import ConfigError, guarded, stream_with_resilience
 from headgate.resilience import (
     GLOBAL_DEFAULTS,
     PROVIDER_CONFIGS,
@@ -15,7 +15,7 @@ from headgate.resilience import (
     RateLimiterConfig,
     execute_with_resilience_sync,
 )
-from headgate.resilience.config import resolve
+from headgate.resilience.config import CallOptions, resolve
 
 
 class TestPrecedence:
@@ -153,3 +153,57 @@ def test_a_provider_must_have_a_name(provider) -> None:
 def test_the_defaults_say_something_about_everything_but_attempts_timeouts() -> None:
     silent = [name for name in ProviderResilienceConfig.__slots__ if getattr(GLOBAL_DEFAULTS, name) is None]
     assert silent == ["attempt_timeout"]
+
+
+WRONG = [
+    ("time_budget", 0),
+    ("time_budget", "3"),
+    ("attempt_timeout", -1),
+    ("max_wait_seconds", -0.1),
+    ("max_attempts", "3"),
+    ("max_attempts", 0),
+    ("max_attempts", True),
+    ("cost", -1),
+    ("cost", {"tokens": float("nan")}),
+    ("credentials", ["sk-one"]),
+    ("when_open", "later"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_wrong_value_is_refused_by_its_name(name, value):
+    with pytest.raises(ConfigError, match=name):
+        CallOptions(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_decoration_with_one_fails_when_the_function_is_decorated(name, value):
+    with pytest.raises(ConfigError, match=name):
+        guarded("api", **{name: value})
+
+
+def test_none_leaves_a_setting_to_the_provider():
+    options = CallOptions(time_budget=None, max_wait_seconds=None, attempt_timeout=None, max_attempts=None)
+    assert (options.time_budget, options.max_attempts, options.cost, options.when_open) == (None, None, 1, "refuse")
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda **options: execute_with_resilience_sync(lambda: 1, "api", **options),
+        lambda **options: stream_with_resilience(lambda: None, "api", **options),
+        lambda **options: guarded("api", **options),
+    ],
+)
+@pytest.mark.parametrize("kind", [ConfigError, TypeError])
+def test_an_option_that_does_not_exist_is_refused_with_a_hint(tell, kind):
+    with pytest.raises(kind, match=r"tiem_budget.*did you mean time_budget"):
+        tell(tiem_budget=3)
+
+
+def test_options_do_not_change():
+    options = CallOptions(max_attempts=3)
+    with pytest.raises(AttributeError):
+        options.max_attempts = 4
+    assert options.replace(max_attempts=4, cost=2).max_attempts == 4
+    assert (options.max_attempts, options.cost) == (3, 1)

@@ -50,7 +50,7 @@ def test_the_permit_is_held_until_the_last_piece_and_the_latency_is_that_of_the_
         async with stream(lab, streams(lab, ["a", "b", "c"], gap=2.0)) as pieces:
             assert [lab.manager.get_provider_status("api").in_flight async for _ in pieces] == [1, 1, 1]
         assert lab.nothing_is_held()
-        assert lab.manager.limiter.look("api").average_latency == pytest.approx(2.0)
+        assert lab.manager.limiter.key_status("api").average_latency == pytest.approx(2.0)
         assert [event.event_type for event in lab.events] == ["request_success"]
 
     play(scenario)

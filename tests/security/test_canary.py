@@ -30,7 +30,7 @@ from headgate import (
     execute_with_resilience,
 )
 from headgate.cli import group
-from headgate.sim.trace import Heading, TraceWriter
+from headgate.lab.traces.trace import Heading, TraceWriter
 
 CANARY = "sk-c4n4ry-9f8e7d6c5b4a39281706f5e4d3c2b1a0"
 STATUSES = (429, 401, 403, 400, 500, 503, 200)
@@ -84,7 +84,7 @@ async def talk(outputs, store_path, key_file):
     quick = ProviderResilienceConfig(
         base_delay=0.001,
         max_delay=0.002,
-        time_budget=2.0,
+        time_budget=0.2,
         rate_limiter=RateLimiterConfig(requests_per_second=500.0, burst_limit=100, strategy="aimd", ceiling=False),
     )
     keys = CredentialCoordinator(

@@ -22,7 +22,7 @@ from headgate import (
     Signal,
     SystemClock,
 )
-from headgate.sim.virtual import LoopClock, VirtualClock, run
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 
 class Steady(Controller):

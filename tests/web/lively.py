@@ -20,16 +20,17 @@ from dataclasses import dataclass, replace
 
 from headgate.observe.snapshot import (
     Action,
+    ActionRefusedError,
     CredentialLine,
     DeadLine,
     EventLine,
     KeyLine,
+    MonitoredRun,
     ProgressLine,
     RunSnapshot,
     Timeline,
     WaitLine,
 )
-from headgate.observe.source import ActionRefusedError, Source
 
 ROWS = 48_000
 CYCLE = 120.0
@@ -39,6 +40,16 @@ GPT, SONNET, CROSSREF = "openai:gpt-5-mini", "anthropic:sonnet", "api.crossref.o
 BEGINS_AT = {GPT: 101.0, SONNET: 85.0, CROSSREF: 70.0}
 """Where in its cycle each key is at the start."""
 LATENCY = {GPT: 0.38, SONNET: 0.9, CROSSREF: 0.12}
+
+
+SLOWLY = 0.02
+"""The share of real time in which a run goes on that several tests look at."""
+
+
+def slow_clock() -> Callable[[], float]:
+    """For a run that is, for all tests of a module, where it began."""
+    began_at = time.time()
+    return lambda: began_at + SLOWLY * (time.time() - began_at)
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ def moment(key: str, elapsed: float) -> Moment:
     return Moment(pace + 0.4 * noise, None, pace + 0.4 * noise, 0, slow, "open", 0, 1, int(3 * abs(noise)))
 
 
-class Lively(Source):
+class Lively(MonitoredRun):
     """``keys`` keys in all, ``events_rate`` events a second. An operator's actions change what it says next."""
 
     def __init__(
@@ -348,10 +359,10 @@ class Lively(Source):
 
 
 class Runs:
-    """Some runs, as ``Sources``."""
+    """Some runs, as ``MonitoredRuns``."""
 
-    def __init__(self, *sources: Source) -> None:
+    def __init__(self, *sources: MonitoredRun) -> None:
         self.sources = list(sources)
 
-    def runs(self) -> Sequence[Source]:
+    def runs(self) -> Sequence[MonitoredRun]:
         return tuple(self.sources)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.observe import snapshot
-from headgate.web import app, asking, bodies, connection, guard, looking, stream
+from headgate.web import app, event_stream, guard, query, server, view_cache
+from headgate.web import guard as bodies
 
 TEXT = (Path(__file__).parents[2] / "docs" / "web.md").read_text(encoding="utf-8")
 TABLES = {
@@ -43,7 +44,7 @@ def test_the_programs_run_as_they_stand(capsys):
     for program in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
         exec(program, known)
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
-    (line,) = known["watched"].snapshot().keys
+    (line,) = known["monitor"].snapshot().keys
     assert (line.key, line.done) == ("api.example.com", 1)
     known["page"].close()
 
@@ -55,11 +56,16 @@ def test_every_way_in_is_described():
 
 
 def test_every_action_is_described():
-    assert [one for one in asking.ACTIONS if f"`{one}`" not in TEXT] == []
+    assert [one for one in query.ACTIONS if f"`{one}`" not in TEXT] == []
 
 
 def test_the_bounds_are_as_described():
     assert (guard.LARGEST_HEAD, bodies.LARGEST_BODY) == (16 * 1024, 4096)
-    assert (connection.HEAD_TIME, bodies.BODY_TIME, stream.WRITE_TIME, stream.HEARTBEAT) == (5.0, 5.0, 5.0, 5.0)
-    assert (connection.MOST_CONNECTIONS, app.MOST_STREAMS) == (100, 32)
-    assert (looking.QUICKEST, looking.MOST_RUNS, asking.MOST_CHOSEN_KEYS, asking.MOST_EVENTS) == (0.5, 20, 20, 200)
+    assert (server.HEAD_TIME, bodies.BODY_TIME, event_stream.WRITE_TIME, event_stream.HEARTBEAT) == (5.0, 5.0, 5.0, 5.0)
+    assert (server.MOST_CONNECTIONS, app.MOST_STREAMS) == (100, 32)
+    assert (view_cache.SHORTEST_INTERVAL, view_cache.MOST_RUNS, query.MOST_CHOSEN_KEYS, query.MOST_EVENTS) == (
+        0.5,
+        20,
+        20,
+        200,
+    )

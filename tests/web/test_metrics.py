@@ -34,7 +34,7 @@ def test_many_scrapes_at_once_are_one_look(open_page):
 
 
 def test_without_the_library_it_says_what_to_install(page, monkeypatch):
-    monkeypatch.setitem(sys.modules, "headgate.observe.prometheus", None)
+    monkeypatch.setitem(sys.modules, "headgate.observe.exporters.prometheus", None)
     answer = page.ask("GET /metrics", page.bearer)
     assert answer.status == 501
     assert b"headgate[metrics]" in answer.body

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.observe.source import ActionRefusedError
-from headgate.web import looking
+from headgate.observe.snapshot import ActionRefusedError
+from headgate.web import view_cache
 
 SAFE = {
     "cache-control": "no-store",
@@ -88,14 +88,14 @@ def test_a_snapshot_has_every_run_whole(open_page, fake_run):
 def test_a_snapshot_of_one_run_has_the_heads_of_the_others(open_page, fake_run):
     page = open_page(fake_run("a"), fake_run("b"))
     a, b = asked(page, "/api/snapshot?run=b")["runs"]
-    assert set(a) == set(looking.HEAD)
+    assert set(a) == set(view_cache.HEAD)
     assert len(b["keys"]) == 3
 
 
 def test_runs_beyond_the_bound_are_counted(open_page, fake_run):
-    page = open_page(*(fake_run(f"run-{n}") for n in range(looking.MOST_RUNS + 3)))
+    page = open_page(*(fake_run(f"run-{n}") for n in range(view_cache.MOST_RUNS + 3)))
     seen = asked(page, "/api/snapshot")
-    assert (len(seen["runs"]), seen["more_runs"]) == (looking.MOST_RUNS, 3)
+    assert (len(seen["runs"]), seen["more_runs"]) == (view_cache.MOST_RUNS, 3)
 
 
 def test_a_run_that_cannot_be_read_hides_no_other(open_page, fake_run, logged):
@@ -123,8 +123,8 @@ def test_runs_that_cannot_even_be_listed_are_not_answering(page, logged):
     page.sources.runs = fail
     for _ in range(3):
         answer = page.ask("GET /api/snapshot", page.bearer)
-        assert (answer.status, json.loads(answer.body)) == (503, {"error": "the run does not answer"})
-        time.sleep(looking.QUICKEST)
+        assert (answer.status, json.loads(answer.body)) == (503, {"error": "The run does not answer"})
+        time.sleep(view_cache.SHORTEST_INTERVAL)
     assert [line for line in logged if "runs" in line] == ["the runs cannot be read: RuntimeError"]
 
 
@@ -138,7 +138,7 @@ def test_without_any_run_the_snapshot_is_empty(page):
 @pytest.mark.parametrize("quickly", [True, False])
 def test_numbers_that_are_not_finite_are_null_and_any_text_can_be_read(open_page, fake_run, monkeypatch, quickly):
     if not quickly:
-        monkeypatch.setattr("headgate.web.encoding._quickly", None)
+        monkeypatch.setattr("headgate.web.json_encoder._quickly", None)
     run = fake_run()
     real = run.snapshot
     run.snapshot = lambda: replace(real(), title="\ud800 \u2028 </script>", counters={"a": float("inf"), "b": -1.5})
@@ -197,7 +197,7 @@ def test_an_action_that_fails_says_nothing_of_the_inside(page, logged):
 
 def test_what_an_operator_does_is_logged_on_one_line(page, logged):
     acted(page, {"kind": "park", "target": "a\nb"})
-    assert [line for line in logged if "operator" in line] == ["an operator: park 'a\\nb' None in run 'run-1'"]
+    assert [line for line in logged if "operator" in line] == ["operator: park 'a\\nb' None in run 'run-1'"]
 
 
 def test_a_page_that_only_shows_does_nothing(open_page):

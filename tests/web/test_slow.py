@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from headgate.web import app, bodies, connection, looking, stream
+from headgate.web import app, event_stream, guard, server, view_cache
 
 SHORT = 0.3
 PATIENCE = 30.0
@@ -16,10 +16,10 @@ PATIENCE = 30.0
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch):
-    for where in (connection, stream):
+    for where in (server, event_stream):
         monkeypatch.setattr(where, "WRITE_TIME", SHORT)
-    monkeypatch.setattr(connection, "HEAD_TIME", SHORT)
-    monkeypatch.setattr(bodies, "BODY_TIME", SHORT)
+    monkeypatch.setattr(server, "HEAD_TIME", SHORT)
+    monkeypatch.setattr(guard, "BODY_TIME", SHORT)
 
 
 def cut_off_after(one, feed=None):
@@ -108,8 +108,8 @@ def wait_until(what):
 
 
 def test_a_listener_that_does_not_read_is_dropped(open_page, fake_run, monkeypatch):
-    monkeypatch.setattr(looking, "QUICKEST", 0.02)  # there is room for a few views on the way
-    monkeypatch.setattr(looking, "SHARE", 1.0)
+    monkeypatch.setattr(view_cache, "SHORTEST_INTERVAL", 0.02)  # there is room for a few views on the way
+    monkeypatch.setattr(view_cache, "SHARE", 1.0)
     page = open_page(fake_run(keys=1_000))
     request = f"GET /api/stream HTTP/1.1\r\nHost: {page.host}\r\n{page.bearer}\r\n\r\n"
     with contextlib.closing(deaf(page, request)):
@@ -129,7 +129,7 @@ def test_one_that_asks_much_and_reads_nothing_is_dropped(open_page, fake_run):
 
 
 def test_one_that_reads_late_gets_everything(open_page, fake_run, monkeypatch):
-    monkeypatch.setattr(connection, "WRITE_TIME", PATIENCE)
+    monkeypatch.setattr(server, "WRITE_TIME", PATIENCE)
     page = open_page(fake_run(keys=1_000))
     request = f"GET /api/snapshot HTTP/1.1\r\nHost: {page.host}\r\n{page.bearer}\r\n\r\n"
     with contextlib.closing(deaf(page, request * 30, room=200_000)) as one:
@@ -146,7 +146,7 @@ def test_one_that_reads_late_gets_everything(open_page, fake_run, monkeypatch):
 def test_closing_does_not_wait_for_one_that_reads_nothing(open_page, fake_run, monkeypatch):
     page = open_page(fake_run(keys=1_000))
     request = f"GET /api/snapshot HTTP/1.1\r\nHost: {page.host}\r\n{page.bearer}\r\n\r\n"
-    monkeypatch.setattr(connection, "WRITE_TIME", 60.0)
+    monkeypatch.setattr(server, "WRITE_TIME", 60.0)
     with contextlib.closing(deaf(page, request * 30)):
         wait_until(lambda: paused(page))
         began = time.monotonic()
@@ -156,8 +156,8 @@ def test_closing_does_not_wait_for_one_that_reads_nothing(open_page, fake_run, m
 
 
 def test_idle_connections_give_way_to_whoever_comes(page, monkeypatch):
-    monkeypatch.setattr(connection, "MOST_CONNECTIONS", 20)
-    monkeypatch.setattr(connection, "HEAD_TIME", 60.0)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(server, "HEAD_TIME", 60.0)
     with contextlib.ExitStack() as idle:
         for _ in range(60):
             idle.enter_context(page.connect())
@@ -166,7 +166,7 @@ def test_idle_connections_give_way_to_whoever_comes(page, monkeypatch):
 
 
 def test_busy_connections_do_not_give_way(page, monkeypatch):
-    monkeypatch.setattr(connection, "MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
     with contextlib.ExitStack() as busy:
         streams = [busy.enter_context(contextlib.closing(page.listen())) for _ in range(5)]
         wait_until(lambda: len(page.served._app._streams) == 5)
@@ -175,7 +175,7 @@ def test_busy_connections_do_not_give_way(page, monkeypatch):
 
 
 def test_a_flood_of_streams_is_bounded_and_the_run_is_not_looked_at_more(page, monkeypatch):
-    monkeypatch.setattr(connection, "MOST_CONNECTIONS", 200)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 200)
     with contextlib.ExitStack() as flood:
         for _ in range(120):
             flood.enter_context(contextlib.closing(page.listen()))

@@ -11,12 +11,12 @@ import openai
 import pytest
 
 from headgate import Outcome
-from headgate.breaker import failure_of
+from headgate.mock.api import MockPlan
+from headgate.mock.providers.faults import Fault
+from headgate.mock.server import MockServer
 from headgate.resilience import classify_error
-from headgate.sim.api import MockPlan
-from headgate.sim.notation import Rate
-from headgate.sim.providers.faults import Fault
-from headgate.sim.server import MockServer
+from headgate.resilience.circuit_breaker import failure_of
+from headgate.units import Rate
 from headgate.wire import read, signal_of
 
 WALL = 1_800_000_000.0
@@ -34,7 +34,7 @@ def cut_off(provider: str, trouble: str, ask: Any) -> Exception:
 
     async def main() -> Exception:
         async with MockServer(PLENTY, providers=(provider,), seed=1) as server:
-            server.desks[provider].faults.add(Fault(trouble=trouble, drop="midway"))
+            server.services[provider].faults.add(Fault(trouble=trouble, drop="midway"))
             client = openai.AsyncOpenAI if provider == "openai" else anthropic.AsyncAnthropic
             async with client(api_key="key-a", base_url=server.base_url(provider), max_retries=0) as caller:
                 try:
@@ -91,7 +91,7 @@ def test_a_body_that_names_no_known_error_says_nothing(body: object) -> None:
 def test_the_text_of_a_failed_response_reads_as_what_it_is(trouble: str, outcome: Outcome) -> None:
     async def main() -> str:
         async with MockServer(PLENTY, providers=("openai",), seed=1) as server:
-            server.desks["openai"].faults.add(Fault(trouble=trouble, drop="midway"))
+            server.services["openai"].faults.add(Fault(trouble=trouble, drop="midway"))
             asked = {"model": "gpt-4o-mini", "input": "What is a headgate?", "stream": True}
             headers = {"Authorization": "Bearer key-a"}
             async with (
@@ -130,7 +130,7 @@ class TestEventsThatEndAStream:
         "body",
         [
             {"type": "response.completed", "response": {"error": None}},
-            {"type": "error", "message": "a line of somebody's log"},
+            {"type": "error", "message": "a line of a caller's log"},
             '{"log": [{"type": "error", "code": "server_error"}]}',
         ],
     )

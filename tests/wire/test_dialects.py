@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 from headgate.core.decision import Outcome
 from headgate.core.signal import SILENT, Limit, Signal
 from headgate.wire import read
+from headgate.wire.dialect import Dialect
+from headgate.wire.dialects import DIALECTS
 
 Read = Callable[..., Signal]
 RESET = 2600.0
@@ -545,3 +549,25 @@ def test_gitlab_reset_is_an_instant(said: Read) -> None:
 def test_rfc_9110(said: Read) -> None:
     assert (said("rfc 9110 seconds").outcome, said("rfc 9110 seconds").retry_after) == (Outcome.OVERLOADED, 120)
     assert said("rfc 9110 date").retry_after == 30
+
+
+def test_dialects_are_loaded_with_the_first_header_and_not_with_headgate() -> None:
+    code = "import sys, headgate; sys.exit('headgate.wire.dialects' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_dialect_has_an_answer_that_is_recognised(said: Read, answers: dict[str, Any]) -> None:
+    by_address_alone = {dialect.name for dialect in DIALECTS if not _gives_itself_away(dialect)}
+    recognised = {said(name).dialect for name in answers}
+    assert {dialect.name for dialect in DIALECTS} - by_address_alone <= recognised, "add one to conftest.py"
+
+
+def _gives_itself_away(dialect: Dialect) -> bool:
+    return bool(dialect.marks or dialect.reads or dialect.owns_budget or dialect.owns_error or dialect.read_error)
+
+
+def test_every_dialect_is_registered_once() -> None:
+    names = [dialect.name for dialect in DIALECTS]
+    hosts = [host for dialect in DIALECTS for host in dialect.hosts]
+    marks = [mark for dialect in DIALECTS for mark in (*dialect.marks, *dialect.reads)]
+    assert all(len(set(each)) == len(each) for each in (names, hosts, marks))

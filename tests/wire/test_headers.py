@@ -13,8 +13,7 @@ from requests.structures import CaseInsensitiveDict
 from headgate.core.decision import Outcome
 from headgate.core.signal import SILENT, Limit
 from headgate.wire import read
-from headgate.wire.headers import LONGEST_VALUE, MOST_HEADERS
-from headgate.wire.names import LONGEST_NAME, NAMES_REMEMBERED, meaning
+from headgate.wire.headers import LONGEST_NAME, LONGEST_VALUE, MOST_HEADERS, NAMES_REMEMBERED, meaning
 
 PAIRS = [("Server", "x"), ("RateLimit-LIMIT", "60"), ("ratelimit-remaining", "42"), ("RateLimit-Reset", "12")]
 
@@ -71,7 +70,7 @@ def test_malformed_parts_are_ignored_one_by_one() -> None:
         ("x-ratelimit-limit-images", "images", None),
     ],
 )
-def test_names_nobody_listed(name: str, dimension: str, window: float | None) -> None:
+def test_names_that_are_not_listed(name: str, dimension: str, window: float | None) -> None:
     (limit,) = read(200, {name: "5"}, wall=0).limits
     assert (limit.limit, limit.dimension, limit.window) == (5, dimension, window)
 

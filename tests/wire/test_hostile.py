@@ -16,11 +16,13 @@ import pytest
 
 from headgate.core.decision import LONGEST_WAIT, Outcome
 from headgate.core.signal import Signal
-from headgate.wire import bodies, complaint, fields, limits, read, retry_after
+from headgate.wire import error_body, ietf_fields, limits, read, retry_after
 from headgate.wire.explain import explain
-from headgate.wire.reading import read_strictly
-from headgate.wire.redaction import redact
+from headgate.wire.parse import read_strictly
+from headgate.wire.redact import redact
 from headgate.wire.urls import group_key, host_key
+
+pytestmark = pytest.mark.no_cover
 
 SEED = 20260921
 PIECES = [
@@ -137,8 +139,8 @@ def assert_in_bounds(signal: Signal) -> None:
         assert len(limit.name) <= 80
         assert len(limit.dimension) <= 80
     assert len(signal.limits) <= limits.MOST_LIMITS
-    assert len(signal.reason) <= 2 * complaint.LONGEST_WORD
-    assert len(signal.scope or "") <= complaint.LONGEST_WORD
+    assert len(signal.reason) <= 2 * error_body.LONGEST_CODE
+    assert len(signal.scope or "") <= error_body.LONGEST_CODE
 
 
 def attack(count: int, seed: int, answers: dict[str, Any], encoded: list[Any]) -> None:
@@ -157,8 +159,8 @@ def attack(count: int, seed: int, answers: dict[str, Any], encoded: list[Any]) -
     assert seen == set(Outcome) - {Outcome.ABANDONED}, "the damage leaves nothing to tell apart"
 
 
-def test_twenty_thousand_damaged_answers(answers: dict[str, Any], encoded: list[Any]) -> None:
-    attack(20_000, SEED, answers, encoded)
+def test_thousands_of_damaged_answers(answers: dict[str, Any], encoded: list[Any]) -> None:
+    attack(6_000, SEED, answers, encoded)
 
 
 @pytest.mark.chaos
@@ -170,7 +172,7 @@ def test_a_million_damaged_answers(seed: int, answers: dict[str, Any], encoded: 
 def test_damaged_text_harms_no_other_reader() -> None:
     rng = random.Random(SEED)
     texts = ["https://u:p@Example.com:8080/x?key=1", "30", "16m17.764s", "Fri, 31 Dec 1999 23:59:59 GMT", *PIECES]
-    for _ in range(5_000):
+    for _ in range(1_500):
         text = damaged_text(rng, damaged_text(rng, rng.choice(texts)))
         wait = retry_after(text, wall=rng.choice((0.0, 1.8e9, float("nan"))), date=rng.choice((None, text, 5, "x")))
         assert wait is None or 0.0 <= wait <= LONGEST_WAIT, repr(text)
@@ -189,18 +191,18 @@ def test_ten_thousand_headers_and_ten_megabytes(wall: float) -> None:
 @pytest.mark.parametrize("text", ["[" * 1_000_000, '{"error":' * 1_000_000, '{"error":{"code":' + "9" * 200_000 + "}}"])
 @pytest.mark.parametrize("status", [200, 429])
 def test_towers_of_brackets_and_endless_numbers(text: str, status: int, wall: float) -> None:
-    for body in (text, text.encode(), text[: bodies.LONGEST_BODY - 8]):
+    for body in (text, text.encode(), text[: error_body.LONGEST_BODY - 8]):
         assert read(status, {}, body, wall=wall).outcome in (Outcome.OK, Outcome.RATE_LIMITED)
 
 
 def test_a_body_beyond_the_bound_is_not_parsed(monkeypatch: pytest.MonkeyPatch, wall: float) -> None:
     parsed: list[int] = []
-    real = bodies._json
-    monkeypatch.setattr(bodies, "_json", lambda text: parsed.append(len(text)) or real(text))  # type: ignore[func-returns-value]
-    huge = '{"error":{"code":"insufficient_quota","x":"' + "z" * bodies.LONGEST_BODY + '"}}'
+    real = error_body._json
+    monkeypatch.setattr(error_body, "_json", lambda text: parsed.append(len(text)) or real(text))  # type: ignore[func-returns-value]
+    huge = '{"error":{"code":"insufficient_quota","x":"' + "z" * error_body.LONGEST_BODY + '"}}'
     assert read(429, {}, huge, wall=wall).outcome is Outcome.RATE_LIMITED
     assert read(429, {}, huge.replace("z", ""), wall=wall).outcome is Outcome.KEY_DEAD
-    assert max(parsed) <= bodies.LOOK
+    assert max(parsed) <= error_body.LOOK
 
 
 def test_lists_inside_a_body_are_read_as_far_as_the_bound(wall: float) -> None:
@@ -214,12 +216,12 @@ def test_lists_inside_a_body_are_read_as_far_as_the_bound(wall: float) -> None:
 
     errors = Counted([{"reason": "unknown"}] * 10_000)
     read(403, {}, {"error": {"errors": errors, "details": errors}}, wall=wall)
-    assert Counted.taken <= 5 * bodies.MOST_ENTRIES
+    assert Counted.taken <= 5 * error_body.MOST_ENTRIES
 
 
 def test_the_full_field_parser_is_given_no_more_than_one_value(monkeypatch: pytest.MonkeyPatch, wall: float) -> None:
     given: list[int] = []
-    monkeypatch.setattr(fields, "_parsed", lambda text: given.append(len(text)) or [])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(ietf_fields, "_parsed", lambda text: given.append(len(text)) or [])  # type: ignore[func-returns-value]
     for size in (100, 4096, 4097, 10_000_000):
         read(200, {"ratelimit": "(" * size}, wall=wall)
     assert given == [100, 4096]

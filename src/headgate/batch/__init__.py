@@ -1,14 +1,24 @@
-"""Batches: push any number of rows through an API, lose none, do none twice."""
+"""Batches: push any number of rows through an API, lose none, do none twice.
 
-from .attempt import ItemContext
-from .config import BatchConfig
-from .item import Result
-from .ledger import Ledger, LedgerError, RowState
-from .memory_ledger import MemoryLedger
-from .report import BatchEvent, BatchReport
-from .runner import BatchRunner
-from .sqlite_ledger import SqliteLedger
-from .standing import LaneStanding
+The names here are what programs use; each is loaded when it is first taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .attempt import ItemContext
+    from .config import BatchConfig
+    from .lanes import LaneStanding
+    from .ledger.memory import MemoryLedger
+    from .ledger.protocol import Ledger, LedgerError, RowState
+    from .ledger.sqlite import SqliteLedger
+    from .report import BatchEvent, BatchReport
+    from .results import Result
+    from .runner import BatchRunner
 
 __all__ = [
     "BatchConfig",
@@ -24,3 +34,18 @@ __all__ = [
     "RowState",
     "SqliteLedger",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "attempt": ("ItemContext",),
+        "config": ("BatchConfig",),
+        "lanes": ("LaneStanding",),
+        "ledger.memory": ("MemoryLedger",),
+        "ledger.protocol": ("Ledger", "LedgerError", "RowState"),
+        "ledger.sqlite": ("SqliteLedger",),
+        "report": ("BatchEvent", "BatchReport"),
+        "results": ("Result",),
+        "runner": ("BatchRunner",),
+    },
+)

@@ -1,6 +1,6 @@
-"""One call of the worker for one row: what it may know, what it says, and what that means.
+"""One call of the worker for one row: what it may know, what it reports, and what that means for the row.
 
-The meaning is that of single calls (``resilience.taxonomy``). What becomes of the row then:
+The meaning is that of single calls (``resilience.classify``). What becomes of the row then:
 
     ok                                    done
     rate_limited                          parked; has a count of its own
@@ -16,29 +16,28 @@ a row; each time it waits longer, so that an outage of five minutes kills none, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from dataclasses import dataclass
+from typing import Any
 
 from ..clock import Clock
 from ..core.backoff import above, delay
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
+from ..core.row_state import FailureReason
 from ..core.signal import SILENT, Signal
-from ..core.words import printable
 from ..credentials import Lease
 from ..errors import Failed, Refused
-from ..limiter.checks import Cost
+from ..formatting import printable
+from ..limiter.arguments import Cost
 from ..limiter.permit import Permit
+from ..resilience.classify import ClassifyError, Verdict, classify_failure, signal_in_result
 from ..resilience.context import CallContext
-from ..resilience.taxonomy import ClassifyError, Verdict, hidden_in, judge
-from ..wire.message import in_words
-from ..wire.redaction import HIDDEN, redact
+from ..wire.redact import HIDDEN, redact
+from ..wire.responses import error_message
 from .config import BatchConfig
 from .item import Item
-from .ledger import RowState
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from .lanes import Lane
+from .lanes import RowLane
+from .ledger.protocol import RowState
 
 LONGEST_REASON = 300
 MOST_SPARED = 20
@@ -82,16 +81,25 @@ class ItemContext(CallContext):
         return f"<ItemContext of row {self.index}, attempt {self.attempt} of {self.max_attempts}>"
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptTerms:
+    """What all attempts of a run have in common."""
+
+    config: BatchConfig
+    clock: Clock
+    classify_error: ClassifyError | None = None
+    run_ends_at: float = UNKNOWN
+
+
 class Attempt:
     """A call on its way."""
 
     __slots__ = (
         "_secret",
+        "_terms",
         "charged",
-        "classify_error",
-        "clock",
-        "config",
         "error",
+        "has_begun",
         "is_probe",
         "item",
         "lane",
@@ -102,32 +110,21 @@ class Attempt:
         "response",
         "sent_at",
         "task",
-        "under_way",
         "value",
         "verdict",
     )
 
-    def __init__(
-        self,
-        item: Item,
-        lane: Lane,
-        permit: Permit,
-        lease: Lease | None,
-        config: BatchConfig,
-        clock: Clock,
-        classify_error: ClassifyError | None,
-    ) -> None:
-        self.item, self.lane, self.permit, self.lease = item, lane, permit, lease
-        self.config, self.clock, self.classify_error = config, clock, classify_error
+    def __init__(self, item: Item, lane: RowLane, permit: Permit, lease: Lease | None, terms: AttemptTerms) -> None:
+        self.item, self.lane, self.permit, self.lease, self._terms = item, lane, permit, lease, terms
         self._secret = "" if lease is None else lease.secret
         gate = permit.gate
         self.sent_at = permit.sent_at
-        held = gate.controller.hold_until
-        self.is_probe = (held != NEVER and lane.last_sent_at < held) or gate.breaker.state is not CircuitState.CLOSED
+        held, last_sent_at = gate.controller.hold_until, lane.route.last_sent_at
+        self.is_probe = (held != NEVER and last_sent_at < held) or gate.breaker.state is not CircuitState.CLOSED
         """The first call after a hold, sent to find out whether it is over."""
         self.task: asyncio.Task[None]
-        self.under_way = False
-        """Whether the worker has begun."""
+        self.has_begun = False
+        """Whether the worker was called."""
         self.reported: Signal | None = None
         self.response: object = None
         self.real_cost: Cost | None = None
@@ -139,52 +136,61 @@ class Attempt:
     # ------------------------------------------------------------------ what the context asks
 
     @property
+    def clock(self) -> Clock:
+        return self._terms.clock
+
+    @property
     def attempt(self) -> int:
         return self.item.attempts + 1
 
     @property
     def max_attempts(self) -> int:
-        return self.config.max_attempts
+        return self._terms.config.max_attempts
 
     @property
     def attempt_timeout(self) -> float:
-        return UNKNOWN if self.config.attempt_timeout is None else self.config.attempt_timeout
+        timeout = self._terms.config.attempt_timeout
+        return UNKNOWN if timeout is None else timeout
 
     @property
     def correlation_id(self) -> str:
         return self.item.name
 
     def time_left(self) -> float:
-        until = min(self.item.deadline_at, self.lane.run.timekeeper.deadline_at)
-        return UNKNOWN if until == UNKNOWN else max(0.0, until - self.clock.now())
+        until = min(self.item.deadline_at, self._terms.run_ends_at)
+        return UNKNOWN if until == UNKNOWN else max(0.0, until - self._terms.clock.now())
 
     # ------------------------------------------------------------------ how it ended
 
-    def answered(self, value: Any) -> None:
+    def complete(self, value: Any) -> None:
         """The worker has returned; what it returned may be an error all the same."""
         self.value = value
         signal = self.reported
         if signal is None:
-            signal, self.response = hidden_in(value, self.clock)
+            signal, self.response = signal_in_result(value, self._terms.clock)
         if signal.outcome is Outcome.OK:
             self.verdict = _OK if signal is _OK.signal else Verdict(signal, False, "")
         else:
-            self.verdict = judge(signal, self.response, None, self.classify_error, 0.0)
+            self.verdict = self._classify(signal, None, 0.0)
 
-    def failed(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """The worker has raised."""
         self.error = error
         known = self.reported if self.reported is not None and self.reported.outcome is not Outcome.OK else None
         if isinstance(error, Refused):  # by another gate, inside of the worker: it may pass
             self.verdict = Verdict(Signal(outcome=Outcome.ABANDONED, retry_after=error.retry_after), True, "refused")
         else:
-            self.verdict = judge(known, self.response, error, self.classify_error, self.clock.wall())
+            self.verdict = self._classify(known, error, self._terms.clock.wall())
 
-    def cancelled(self) -> None:
-        """Somebody has cancelled the worker: what it had reported until then still counts."""
+    def cancel(self) -> None:
+        """The worker was cancelled: what it had reported until then still counts."""
         if self.reported is not None and self.reported.outcome is not Outcome.OK:
-            self.verdict = judge(self.reported, self.response, None, self.classify_error, 0.0)
+            self.verdict = self._classify(self.reported, None, 0.0)
 
-    def give_back(self) -> None:
+    def _classify(self, signal: Signal | None, error: Exception | None, wall: float) -> Verdict:
+        return classify_failure(signal, self.response, error, self._terms.classify_error, wall)
+
+    def report(self) -> None:
         """Tell the gate and the credential how it ended, which frees both."""
         signal, permit, lease = self.verdict.signal, self.permit, self.lease
         if signal.outcome is Outcome.ABANDONED:
@@ -195,17 +201,18 @@ class Attempt:
             if lease is not None:
                 lease.release()
         elif self.verdict is _CANCELLED:
-            self.let_go()
+            self.release()
         else:
             gate = permit.gate
-            cost = None if gate.buckets is None else self.real_cost
-            gate.limiter.end(permit, signal, None, cost, self.error if self.response is None else self.response)
+            cost = self.real_cost if gate.has_quotas else None
+            answer = self.error if self.response is None else self.response
+            permit.report_signal(signal, cost=cost, answer=answer)
             if lease is not None:
                 lease.report(signal=signal)
 
-    def let_go(self) -> None:
-        """Nobody will know how it ended; if it had begun, it may have been sent."""
-        if self.under_way:
+    def release(self) -> None:
+        """Free both without an outcome; if the call had begun, it may have been sent."""
+        if self.has_begun:
             self.permit.release()
         else:
             self.permit.abandon()
@@ -216,7 +223,7 @@ class Attempt:
 
     def next_state(self) -> RowState:
         """Count what happened, and say where the row goes."""
-        item, config, outcome = self.item, self.config, self.verdict.signal.outcome
+        item, config, outcome = self.item, self._terms.config, self.verdict.signal.outcome
         if outcome is Outcome.OK:
             item.attempts += 1
             return RowState.DONE
@@ -250,16 +257,16 @@ class Attempt:
             return False
         if self.verdict is _CANCELLED:
             return False
-        breaker, all_attempts = self.permit.gate.breaker, self.config.max_attempts
+        breaker, all_attempts = self.permit.gate.breaker, self._terms.config.max_attempts
         tripping = breaker.policy.failures_to_trip
         if all_attempts > 1:  # one row alone may have too few of them to trip the circuit
             tripping = min(tripping, all_attempts)
-        return breaker.state is not CircuitState.CLOSED or self.lane.shelf.failures_in_a_row >= tripping
+        return breaker.state is not CircuitState.CLOSED or self.lane.route.group.failures_in_a_row >= tripping
 
     @property
-    def ran_out(self) -> bool:
-        """Whether it ended because the row's time did: that counts against nobody."""
-        return isinstance(self.error, TimeoutError) and self.clock.now() >= self.item.deadline_at
+    def ran_out_of_time(self) -> bool:
+        """Whether it ended because the row's time did: that counts against neither the target nor the credential."""
+        return isinstance(self.error, TimeoutError) and self._terms.clock.now() >= self.item.deadline_at
 
     def spared_wait(self, draw: float) -> float:
         """Seconds before a row goes again that was spared an attempt: probing is for rows that were not yet."""
@@ -268,20 +275,22 @@ class Attempt:
 
     def backoff(self, draw: float, times: int) -> float:
         """Seconds before a row is tried again that was sent back so many times."""
-        floor = self.verdict.signal.retry_after or 0.0
-        base, most = self.config.base_delay, self.config.max_delay
-        return delay(max(1, times), draw, base=base, max_delay=most, floor=floor)
+        config, floor = self._terms.config, self.verdict.signal.retry_after or 0.0
+        return delay(max(1, times), draw, base=config.base_delay, max_delay=config.max_delay, floor=floor)
 
-    def reason(self) -> str:
-        """Why it failed: a category, and a sentence without secrets after it."""
+    def reason(self) -> FailureReason:
+        """Why it failed, without secrets."""
         outcome, error = self.verdict.signal.outcome, self.error
         category = "cancelled" if self.verdict is _CANCELLED else outcome.value
-        said = self.verdict.signal.reason or self.verdict.error_type
         if isinstance(error, Failed):  # ours, and a sentence
             text = str(error)
+        elif error is not None:
+            text = f"{type(error).__name__}: {error}"
         else:
-            text = f"{type(error).__name__}: {error}" if error is not None else in_words(self.response, said)
-        times = f" ({self.item.rate_limited} times)" if self.item.rate_limited > 1 and not outcome.uses_attempt else ""
+            text = error_message(self.response, self.verdict.signal.reason or self.verdict.error_type)
+        if self.item.rate_limited > 1 and not outcome.uses_attempt:
+            text += f" ({self.item.rate_limited} times)"
         if self._secret:
             text = text.replace(self._secret, HIDDEN)
-        return printable(" ".join(redact(f"{category}: {text}{times}")[:LONGEST_REASON].split()))
+        longest = LONGEST_REASON - len(category) - 2
+        return FailureReason(category, printable(" ".join(redact(text)[:longest].split())))

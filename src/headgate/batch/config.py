@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from ..core.decision import LONGEST_WAIT, Outcome
 from ..errors import ConfigError
-from ..recovery import RecoveryRateLimiter
+from ..resilience.recovery import RecoveryRateLimiter
 
 SCOPES = ("credential", "key", "provider")
 DURABILITIES = ("full", "normal")
@@ -17,7 +17,7 @@ MOST_ROWS_IN_MEMORY = 1_000_000
 CATEGORIES = tuple(outcome.value for outcome in Outcome if outcome is not Outcome.OK)
 
 
-class Pausing(Protocol):
+class PausePolicy(Protocol):
     """How long to pause where the server does not say: ``FixedCooldown``, ``ExponentialCooldown`` or your own."""
 
     def pause(self, eras_in_a_row: int) -> float: ...
@@ -37,10 +37,10 @@ class BatchConfig:
     retry_budget: float = 0.2
     """Which share of a key's calls may be retries of failures; three at a time always may."""
 
-    cooldown: Pausing | None = None
+    cooldown: PausePolicy | None = None
     """How long to pause after a 429 that does not say; None leaves that to the strategy of the limiter."""
     cooldown_scope: str = "credential"
-    """Who pauses after a 429: the credential it was seen with (the key, where there are none), the key, or all."""
+    """What pauses after a 429: the credential it was seen with (the key, where there are none), the key, or all."""
     ramp: RecoveryRateLimiter | None = None
     """A slow way back after a pause or an outage, for draining into a server that has just come back."""
 

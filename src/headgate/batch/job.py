@@ -7,40 +7,41 @@
     input ─> rows ─> runner ─> target ─> ledger ─> output
 
 The same job started again goes on where it stopped, and several processes may run it at once. Nothing is sent
-before ledger and output have been opened. A row that is broken is buried before it takes a permit, or stops the run
-before it is written down (``on_broken``), so that its line may be put right.
+before ledger and output have been opened. A row that is invalid is dead before it takes a permit, or stops the run
+before it is claimed (``on_broken``), so that its line may be put right.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
-from ..core.words import span
+from .. import fork_safety
 from ..credentials import Credential, CredentialCoordinator
-from ..errors import Failed
+from ..engine.output_file import STDOUT
+from ..engine.supervisor import Stop, StopReason
+from ..errors import Failed, InputError, OutputError
+from ..formatting import format_seconds
 from ..limiter import AdaptiveRateLimiter
 from .attempt import ItemContext
-from .collecting import seldom as collecting_seldom
 from .config import BatchConfig
-from .formats import InputRow, OutputError, Rows
-from .formats.writing import STDOUT
+from .input import InputRow, Rows
 from .intake import Items
-from .job_report import JobReport, added_up
-from .job_rows import CheckedLedger, RowJudge, RowsOfFile, rows_of_pipe
-from .output import Scribe
-from .prices import Prices
-from .report import BatchReport, Death, Deaths
+from .job_input import FileRows, JobLedger, RowValidator, pipe_rows
+from .lanes import LaneStanding
+from .ledger.queries import Holder, read_status
+from .ledger.schema import SUFFIX
+from .output import OutputWriter
+from .pricing import Prices
+from .report import BatchReport, FailureGroup, FailureSummary, JobReport, added_up
 from .runner import BatchRunner
-from .sqlite_file import SUFFIX
-from .sqlite_reading import Holder, look
-from .standing import LaneStanding
-from .steps import chosen_end
+from .stalls import NoResponseMonitor
 from .target import Target, TargetConfig
-from .watch import Silence
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at rows that other processes have."""
@@ -71,45 +72,56 @@ class Job:
         source: str = "",
         command: str = "",
         around: Callable[[Send], Send] | None = None,
+        on_step: Callable[[str], None] | None = None,
     ) -> None:
         """``output`` may be "-"; ``ledger`` is then needed. ``source`` names the input in the ledger, ``command`` what
-        was typed. ``around`` wraps what sends a row, for whoever wants to see each call. Raises ``ConfigError``."""
+        was typed. ``around`` wraps what sends a row, for callers that want to see each call. ``on_step`` is called with
+        the name of each step before and after something is on disk. Raises ``ConfigError``."""
         if os.path.isdir(output):
             raise OutputError(f"{output}: cannot be written (it is a folder)")
         self.rows, self.output, self.command = rows, output, command
         self.config = BatchConfig() if config is None else config
         self.prices = prices or Prices()
         self.target = Target(to, prices=self.prices)
-        self.judge = RowJudge(
-            self.target, prices=self.prices, has_cap=self.config.max_cost is not None, counts=self._counts_tokens
+        validator = RowValidator(
+            self.target, prices=self.prices, has_cap=self.config.max_cost is not None, counts_tokens=self._counts_tokens
         )
-        self.book = CheckedLedger(ledger or output + SUFFIX, self)
+        self.ledger = JobLedger(
+            ledger or output + SUFFIX,
+            rows,
+            validator,
+            on_invalid=lambda error: self.stop(StopReason.BROKEN, str(error)),
+            is_stopped=lambda: self.report.stop is not None,
+            durability=self.config.durability,
+            on_step=on_step,
+        )
+        self.identity = self._identity(source)
         self.runner = BatchRunner(
             self._send,
             workers=workers,
-            ledger=self.book,
+            ledger=self.ledger,
             limiter=limiter,
             credentials=credentials,
             config=replace(self.config, deadline=None),  # it is for the job, however often its input is gone through
-            key=self.judge.key,
-            cost=self.judge.cost,
+            key=validator.key,
+            cost=validator.cost,
             row_of=Target.row,
             encode=Target.line,
-            identity=self._identity(source),
+            identity=self.identity,
         )
-        self.silence = Silence(self.config, to.timeout, self.runner.clock)
+        self.responses = NoResponseMonitor(self.config, to.timeout, self.runner.clock)
         self.report = JobReport()
         self._added: BatchReport | None = None
         """The runner's report that is in it already."""
-        self.cut_off = ""
+        self._input_stop: Stop | None = None
         """Why the input ends where it does, if that is not its end."""
-        self.began = False
+        self.has_begun = False
         """Whether ledger and output are open, and rows may be sent."""
-        self.waits_for: list[Holder] = []
+        self.holders: list[Holder] = []
         """The processes that have all rows that are left; empty while this one has work of its own."""
         self._around = around
         self._sending: Send = self.target
-        self._scribe = Scribe(self.book, output, chosen_end())
+        self._writer = OutputWriter(self.ledger, output, on_step)
 
     # ------------------------------------------------------------------ running
 
@@ -118,55 +130,57 @@ class Job:
         raises ``LedgerError``, ``OutputError`` or ``InputError``. Cancelling it stops at once; nothing is lost."""
         report, begun = self.report, False
         if (deadline := self.config.deadline) is not None:
-            over = f"deadline: {span(deadline)} are over"
-            timer = asyncio.get_running_loop().call_later(deadline, lambda: self.stop(over, now=True))
+            over = f"{format_seconds(deadline)} are over"
+            timer = asyncio.get_running_loop().call_later(
+                deadline, lambda: self.stop(StopReason.DEADLINE, over, now=True)
+            )
         try:
-            report.counts = await self.book.begin(self.runner.identity)
+            report.counts = await self.ledger.begin(self.identity)
             report.before = report.done + report.dead
-            await self._scribe.take()
+            await self._writer.take_role()
             config = self.target.config
-            run_id = await self.book.settle(RUN_ID, secrets.token_hex(16))
+            run_id = await self.ledger.note_once(RUN_ID, secrets.token_hex(16))
             self.target = Target(config, prices=self.prices, run_id=run_id)
-            await self.book.note(COMMAND, self.command)
-            self.began = begun = True
+            await self.ledger.note(COMMAND, self.command)
+            self.has_begun = begun = True
             writing = asyncio.create_task(self._write())
             watching = asyncio.create_task(self._watch())
             try:
-                with collecting_seldom():
+                with infrequent_gc():
                     async with self.target as target:
                         self._sending = target if self._around is None else self._around(target)
                         await self._work()
             finally:
                 watching.cancel()
-                self._scribe.end()
+                self._writer.end()
                 await asyncio.gather(watching, return_exceptions=True)
                 await asyncio.wait([writing])
                 failure = writing.exception()
             if failure is not None:
                 raise failure
-            report.counts = await self.book.counts()
-            report.failures = await self.book.failures()
+            report.counts = await self.ledger.counts()
+            report.failures = await self.ledger.failures()
             report.written = await self._written()
         finally:
             if deadline is not None:
                 timer.cancel()
-            self.began = False
-            self._scribe.close()
-            await self.book.close(unused=not begun)
+            self.has_begun = False
+            self._writer.close()
+            await self.ledger.close(unused=not begun)
         return report
 
-    def stop(self, reason: str = "stopped", *, now: bool = False) -> None:
+    def stop(self, reason: StopReason = StopReason.STOPPED, detail: str = "", *, now: bool = False) -> None:
         """Start nothing any more and finish what is under way, or give that back too (``now``)."""
-        if not self.report.stopped:
-            self.report.stopped = reason
+        if self.report.stop is None:
+            self.report.stop = Stop(reason, detail)
         self.runner.stop(now=now)
 
     def lanes(self) -> list[LaneStanding]:
         return self.runner.lanes()
 
-    def deaths(self) -> list[Death]:
-        """Why rows have died in this process so far. Safe for threads."""
-        now, all_ = self.runner.report, Deaths()
+    def deaths(self) -> list[FailureGroup]:
+        """Why rows have failed for good in this process so far. Safe for threads."""
+        now, all_ = self.runner.report, FailureSummary()
         all_.take(self.report.run.deaths.all())
         if now is not self._added:
             all_.take(now.deaths.all())
@@ -174,72 +188,75 @@ class Job:
 
     async def _work(self) -> None:
         report = self.report
-        while not report.stopped:
-            self.waits_for = []
+        while report.stop is None:
+            self.holders = []
             items = self._items()
             try:
                 run = await self.runner.run(items)
             finally:
-                if isinstance(items, RowsOfFile):
+                if isinstance(items, FileRows):
                     items.close()
                 report.run, self._added = added_up(report.run, self.runner.report), self.runner.report
-            report.stopped = report.stopped or run.stopped or self.cut_off
-            if report.stopped:
+            report.stop = report.stop or run.stop or self._input_stop
+            if report.stop is not None:
                 return
             report.rows = run.seen
             if not await self._is_more_to_do(run.seen):
                 return
 
     async def _is_more_to_do(self, rows: int) -> bool:
-        """Wait for the rows that other processes have. True if some were left behind, and we can go and get them."""
-        while not self.report.stopped:
-            self.report.counts = counts = await self.book.counts()
-            left = await self.book.abandoned(MOST_LEFT_BEHIND) if counts.open else []
+        """Wait for the rows that other processes have. True if some were left behind and can be read again."""
+        report = self.report
+        while report.stop is None:
+            report.counts = counts = await self.ledger.counts()
+            left = await self.ledger.abandoned(MOST_LEFT_BEHIND) if counts.open else []
             if any(index < rows for index in left):
                 return self._is_file
             if len(left) >= min(counts.open, MOST_LEFT_BEHIND):
                 if left:
-                    self.report.stopped = (
-                        f"shorter: the input has {rows:,} rows, and {len(left):,} open ones of the ledger are not in it"
-                    )
+                    gone = f"the input has {rows:,} rows, and {len(left):,} open ones of the ledger are not in it"
+                    report.stop = Stop(StopReason.SHORTER, gone)
                 return False
-            self.waits_for = [one for one in await self.book.others() if one.rows]
+            self.holders = [one for one in await self.ledger.others() if one.rows]
             await asyncio.sleep(LOOK_EVERY)
         return False
 
     async def _write(self) -> None:
-        """The output must not end the run at once when it fails: what is in flight is still to be written down."""
+        """An output that fails does not end the run at once: what is in flight is still to be recorded."""
         try:
-            await self._scribe.go()
+            await self._writer.run()
         except OutputError as error:
-            self.stop(f"output: {error}")
+            self.stop(StopReason.OUTPUT, str(error))
 
     async def _written(self) -> int:
         """Rows in the output; where another process writes it, it is given a moment to write ours."""
         ours = self.report.done + self.report.dead
         give_up_at = self.runner.clock.now() + LONGEST_WRITER_WAIT
-        while not self._scribe.has_role:
-            standing = await asyncio.to_thread(look, self.book.path)
-            if standing.written >= ours or self.runner.clock.now() > give_up_at:
-                return standing.written
-            if any(one.writes_output and one.alive for one in standing.holders):
+        while not self._writer.has_role:
+            status = await asyncio.to_thread(read_status, self.ledger.path)
+            if status.written >= ours or self.runner.clock.now() > give_up_at:
+                return status.written
+            if any(one.writes_output and one.alive for one in status.holders):
                 await asyncio.sleep(0.1)
             else:
-                await self._write()  # it has gone, and left the rest to us
-        return self._scribe.written
+                await self._write()  # that process has ended, and left the rest to this one
+        return self._writer.written
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            self.report.counts = await self.book.counts()
-            if reason := self.silence.trouble(self.runner.report, is_paused=self.runner.is_paused):
-                self.stop(reason)
+            self.report.counts = await self.ledger.counts()
+            if stop := self.responses.check(self.runner.report, is_paused=self.runner.is_paused):
+                self.stop(stop.reason, stop.detail)
 
     # ------------------------------------------------------------------ rows
 
     def _items(self) -> Items:
-        """A file is read in passing, and again if need be; what may keep us waiting is read by a thread."""
-        return RowsOfFile(self) if self._is_file else rows_of_pipe(self)
+        """A file is read in passing, and again if need be; what may block is read by a thread."""
+        return (FileRows if self._is_file else pipe_rows)(self.rows, self._on_input_error)
+
+    def _on_input_error(self, error: InputError) -> None:
+        self._input_stop = Stop(StopReason.INPUT, str(error))
 
     @property
     def _is_file(self) -> bool:
@@ -249,20 +266,56 @@ class Job:
         try:
             line = await self._sending(row, ctx)
         except Failed as error:
-            self.silence.heard_nothing(str(error))
+            self.responses.on_no_answer(str(error))
             raise
-        self.silence.heard()
+        self.responses.on_answer()
         return line
 
     def _counts_tokens(self, key: str) -> bool:
         """Whether there is a cap or a limit that the tokens of this key's rows must fit."""
         config = self.config
-        return config.max_tokens is not None or config.max_cost is not None or self.runner.has_limits(key)
+        if config.max_tokens is not None or config.max_cost is not None:
+            return True
+        runner = self.runner
+        return any(runner.limiter.has_limits(gate_key) for gate_key in runner.gate_keys(key).values())
 
     def _identity(self, source: str) -> dict[str, str]:
         """Files are named as seen from the ledger, so that all of them may be moved together."""
-        folder = os.path.dirname(self.book.path)
+        folder = os.path.dirname(self.ledger.path)
         if not source:
             source = os.path.relpath(self.rows.name, folder) if self.rows.can_be_read_again else self.rows.name
         output = self.output if self.output == STDOUT else os.path.relpath(self.output, folder)
         return {"input": source, "output": output, **self.rows.identity, **self.target.identity}
+
+
+# ---------------------------------------------------------------------- garbage collection
+
+NEW_OBJECTS = 50_000
+"""Between two collections: a few megabytes of garbage at most."""
+_gc_lock = fork_safety.lock()
+_jobs_running = 0
+_threshold_before = (0, 0, 0)
+
+
+@contextmanager
+def infrequent_gc() -> Iterator[None]:
+    """Collect garbage less often while a job runs.
+
+    Python looks for reference cycles after every 700 new objects. A row makes dozens, nearly all of which are freed
+    without it, while thousands of others are looked at again and again: a fifteenth of a job's time. The setting is the
+    whole process's, so it goes back to what it was with the last job that runs; a higher one is left alone.
+    """
+    global _jobs_running, _threshold_before
+    with _gc_lock:
+        _jobs_running += 1
+        if _jobs_running == 1:
+            _threshold_before = gc.get_threshold()
+            if 0 < _threshold_before[0] < NEW_OBJECTS:
+                gc.set_threshold(NEW_OBJECTS, *_threshold_before[1:])
+    try:
+        yield
+    finally:
+        with _gc_lock:
+            _jobs_running -= 1
+            if _jobs_running == 0:
+                gc.set_threshold(*_threshold_before)

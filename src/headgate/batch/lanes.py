@@ -1,245 +1,238 @@
-"""A lane: the way of one gate key, or of one credential of it, along which rows leave.
+"""The lanes of a batch: one for each gate key, or for each credential of it.
 
-    a row is there? ─> a worker is free? ─> no pause, credential free, within the caps ─> ramp ─> permit ─> the row, go
-          └──────────────── no: sleep until something rings or the time comes ────────────────┘
+    key "api" ── queue ──┬── lane api/key-1 ──> permit of api/key-1, credential key-1
+                         └── lane api/key-2 ──> permit of api/key-2, credential key-2
 
-A lane gets leave first and takes a row then. So one that has to wait holds neither a row nor
-a worker, and what it cannot send goes by another lane of the same key.
+All lanes of a key take rows from the same queue: what one cannot send goes by another.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
-from ..core.decision import NEVER, UNKNOWN
-from ..core.words import span
-from ..credentials import Lease
-from ..errors import CircuitOpenError, Refused
-from ..limiter.permit import Permit
-from .attempt import Attempt
-from .bell import Bell
+from ..clock import Clock
+from ..core.cooldown import Cooldown
+from ..core.decision import NEVER, UNKNOWN, Explanation
+from ..engine.lane import Lane, LaneDriver, LaneWait
+from ..engine.scheduler import KeyQueue, Scheduler
+from ..engine.supervisor import Supervisor
+from ..limiter import AdaptiveRateLimiter
+from ..reason_text import lane_text
+from .cooldowns import Cooldowns
 from .item import Item
-from .window import Shelf
 
-if TYPE_CHECKING:
-    from .run import Run
+IDLE_LANES = 1000
+"""Lanes that may stand idle before some of them are closed."""
 
-LOOK_AGAIN = 5.0
-"""Seconds after which a lane looks whether its credential was freed by somebody else."""
-OF_A_CREDENTIAL = ("credential", "credential_held")
-"""What a lane waits for that its credential alone can end."""
-REFUSED_FOR = 1.0
-"""Seconds to wait after a refusal that does not say for how long."""
+AFTER_AN_ANSWER = frozenset(
+    (
+        LaneWait.RETRY_BUDGET,
+        LaneWait.CAPS,
+        LaneWait.CIRCUIT,
+        LaneWait.CREDENTIAL,
+        LaneWait.CREDENTIAL_HELD,
+        LaneWait.LIMITER,
+    )
+)
+"""What lanes wait for that the end of a call may bring."""
+FOR_ROWS = frozenset((LaneWait.ROWS, LaneWait.RETRY_BUDGET))
+AFTER_FAILURES = (LaneWait.CIRCUIT, LaneWait.COOLDOWN, LaneWait.CREDENTIAL, LaneWait.RETRY_BUDGET)
+"""What a lane waits for because a call has failed."""
+FOR_THE_LIMITER = (LaneWait.PACE, LaneWait.LIMITER)
+LONGEST_SAID = 160
+"""Characters of a server's words that are shown of a lane."""
 
 
-class Lane:
-    def __init__(self, run: Run, shelf: Shelf, label: str | None, gate_key: str) -> None:
-        self.run = run
-        self.shelf = shelf
-        self.label = label
-        self.gate_key = gate_key
-        self.pause = run.pauses.of(shelf.key, self.gate_key)
-        self.bell = Bell(run.clock)
-        self.in_flight = 0
-        self.last_sent_at: float = NEVER
-        self.was_refused = False
-        """Whether its circuit has been open since its last success."""
-        self.last_failure = ""
-        """What its last call that failed was told, in the server's own words, redacted; empty after a success."""
-        self.waits_for = "rows"
-        self.waits_since = run.clock.now()
-        self.opens_at = NEVER
-        """Before this instant nothing can start here, as far as is known; UNKNOWN: never, as it is now."""
-        if self.pause.until > self.waits_since:
-            run.limiter.pause(self.gate_key, self.pause.until - self.waits_since)
+@dataclass(slots=True, eq=False)
+class KeyGroup:
+    """One key: its queue, and the lanes that take from it."""
 
-    async def go(self) -> None:
-        """Send rows along for as long as the run lasts."""
-        run = self.run
-        while not run.stopping:
-            now = run.clock.now()
-            obstacle = self._obstacle(now)
-            if obstacle is None:
-                self.opens_at = NEVER
-                obstacle = await self._send(now)
-            if obstacle is not None:
-                await self._wait(*obstacle)
+    key: str
+    queue: KeyQueue[Item]
+    has_limits: bool
+    """Whether limits are known for this key, so that rows differ in what they ask for."""
+    lanes: list[RowLane] = field(default_factory=list)
+    failures_in_a_row: int = 0
+    """Of all its lanes together: with several credentials each circuit sees only a part of an outage."""
 
-    async def _wait(self, what: str, seconds: float) -> None:
-        run = self.run
-        now = run.clock.now()
-        if what != self.waits_for:
-            self.waits_for, self.waits_since = what, now
-        if what != "workers":
-            run.crew.pass_on()
-        self.opens_at = NEVER
-        if what not in ("rows", "workers"):
-            self.opens_at = now + seconds
-            run.timekeeper.consider_standstill()
-        await self.bell.wait(min(seconds, LOOK_AGAIN) if what in OF_A_CREDENTIAL else seconds)
+    def is_shut(self, until: float) -> bool:
+        """Whether nothing can start by any of its lanes before this instant."""
+        return all(max(lane.opens_at, lane.route.cooldown.until) > until for lane in self.lanes)
 
-    # ------------------------------------------------------------------ may a row go?
+    @property
+    def cooled_down_at(self) -> float:
+        """When the first of its lanes has no cooldown any more."""
+        return min(lane.route.cooldown.until for lane in self.lanes)
 
-    def _obstacle(self, now: float) -> tuple[str, float] | None:
-        """What stands in the way and for how many seconds, as far as can be told without asking the limiter."""
-        run = self.run
-        if run.is_paused:
-            return "paused", UNKNOWN
-        first = self.shelf.first(now)
-        if first is None:
-            if len(self.shelf):
-                run.report.retries_held += 1
-                return "retry_budget", UNKNOWN  # until one of the retries in flight has ended
-            return "rows", UNKNOWN
-        if not run.crew.is_free:
-            run.crew.want(self)
-            return "workers", UNKNOWN
-        if self.pause.until > now:
-            return "cooldown", self.pause.until - now
-        if self.label is not None and run.credentials is not None:
-            back_in = run.credentials.back_in(self.label)
-            if back_in is None or back_in > 0.0:
-                return "credential", UNKNOWN if back_in is None else back_in
-        if run.spending.is_capped and not run.spending.allows(first.cost):
-            run.caps_reached()
-            return "caps", UNKNOWN
-        if run.pauses.ramp is not None:
-            wait = run.pauses.ramp_wait()
-            if wait > 0.0:
-                return "ramp", wait
-        return None
 
-    async def _send(self, now: float) -> tuple[str, float] | None:
-        """Get leave, then let a row go. Returns what came in between, if something did."""
-        run, shelf = self.run, self.shelf
-        chosen = shelf.first(now)
-        assert chosen is not None
-        try:
-            permit = await self._leave_for(chosen, now)
-        except CircuitOpenError as refusal:
-            if not self.was_refused:
-                run.tell("circuit_open", self.gate_key, reason=refusal.reason)
-            self.was_refused = shelf.probing = True
-            return "circuit", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
-        except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
-            return "limiter", REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
-        now = run.clock.now()
-        if not run.crew.is_free or self.pause.until > now or run.is_paused:
-            permit.abandon()
-            return None
-        lease = self._lease()
-        if lease is None and self.label is not None:
-            permit.abandon()
-            return "credential_held", LOOK_AGAIN  # or until a call of this run gives it back
-        attempt = self._attempt_at(permit, lease, now)
-        if attempt is not None:
-            self.waits_for = ""
-            run.crew.start(attempt)
-        return None
+@dataclass(slots=True, eq=False)
+class Route:
+    """Where one lane leads."""
 
-    def next_at_once(self) -> Attempt | None:
-        """For a worker that is free again: the next row, if nothing whatever stands in its way. Never waits.
+    group: KeyGroup
+    label: str | None
+    """Of its credential, if it has one."""
+    gate_key: str
+    cooldown: Cooldown
+    last_sent_at: float = NEVER
+    was_refused: bool = False
+    """Whether its circuit has been open since its last success."""
+    last_failure: str = ""
+    """What the server said to its last call that failed, redacted; empty after a success."""
 
-        It is the way of nearly all rows while a run is in full swing; whatever is less plain is left to ``go``.
-        """
-        run = self.run
-        now = run.clock.now()
-        first = self.shelf.first(now)
-        if first is None or first.size > run.least_cost or self.pause.until > now or run.pauses.ramp is not None:
-            return None
-        if run.is_paused:
-            return None
-        if run.spending.is_capped and not run.spending.allows(first.cost):
-            return None
-        try:
-            permit = run.limiter.try_acquire(self.gate_key, first.asks)
-        except Refused:
-            return None
-        if permit is None:
-            return None
-        lease = self._lease()
-        if lease is None and self.label is not None:
-            permit.abandon()
-            return None
-        return self._attempt_at(permit, lease, now)
 
-    def _lease(self) -> Lease | None:
-        """This lane's credential, if it has one and nobody else holds it."""
-        keys = self.run.credentials
-        return None if self.label is None or keys is None else keys.try_acquire(self.label, only=True)
+RowLane = Lane[Route]
 
-    async def _leave_for(self, first: Item, now: float) -> Permit:
-        """A permit for the first row, or for a smaller one where the first would have to wait.
 
-        It waits in line for as long as a run may stand still. What comes meanwhile and takes longer, such as the end
-        of a day's quota, is told at once, and the run can say when to come back.
-        """
-        run = self.run
-        smaller = self.shelf.smaller(now) if first.size > run.least_cost else None
-        if smaller is not None:
-            permit = run.limiter.try_acquire(self.gate_key, first.asks)
-            if permit is not None:
-                return permit
-            first = smaller
-        run.crew.pass_on()
-        self.waits_for, self.waits_since = "pace", now
-        return await run.limiter.acquire_async(self.gate_key, first.asks, max_wait=run.config.standstill)
+class LaneSet:
+    """Opens the lanes of a key with its first row, and closes idle ones."""
 
-    def _attempt_at(self, permit: Permit, lease: Lease | None, now: float) -> Attempt | None:
-        """Take a row for this permit, and make a call of it; None if there is none any more."""
-        run = self.run
-        item = self.shelf.take(permit.cost, now)
-        if item is None:
-            permit.abandon()
-            if lease is not None:
-                lease.release()
-            return None
-        run.pauses.resumed(self, now)
-        item.place, item.put_aside = "", False
-        self._note_waits(item, permit, now)
-        if item.parked:
-            item.parked = False
-            run.report.rate_limited_items_redistributed += 1
-        attempt = Attempt(item, self, permit, lease, run.config, run.clock, run.classify_error)
-        self.last_sent_at, self.opens_at = now, NEVER
-        self.in_flight += 1
-        run.report.calls += 1
-        run.timekeeper.last_start_at = now
-        if run.spending.is_capped:
-            run.spending.reserve(item.cost)
-        return attempt
+    def __init__(
+        self,
+        scheduler: Scheduler[Item],
+        cooldowns: Cooldowns,
+        limiter: AdaptiveRateLimiter,
+        gate_keys: Callable[[str], Mapping[str | None, str]],
+        clock: Clock,
+        supervisor: Supervisor,
+    ) -> None:
+        """``gate_keys(key)`` gives the limiter's keys by the label of their credential."""
+        self._scheduler, self._cooldowns, self._limiter, self._clock = scheduler, cooldowns, limiter, clock
+        self._gate_keys, self._supervisor = gate_keys, supervisor
+        self.groups: dict[str, KeyGroup] = {}
+        self._tasks: dict[RowLane, asyncio.Task[None]] = {}
+        self._close_idle_at = IDLE_LANES
+        self._driver: LaneDriver[Route]
 
-    def _note_waits(self, item: Item, permit: Permit, now: float) -> None:
-        """Of a row's wait, what its lane waited for a permit is the pace's; the rest is what it waited for before."""
-        waited = now - item.since
-        if waited > 0.0:
-            if permit.waited:
-                pace = min(permit.waited, waited)
-                item.note_wait("pace", pace)
-                waited -= pace
-            item.note_wait(item.why, waited)
+    def start(self, driver: LaneDriver[Route]) -> None:
+        """Lanes that are opened from now on are run by this driver."""
+        self._driver = driver
 
-    # ------------------------------------------------------------------ looking
+    def group(self, key: str) -> KeyGroup:
+        """The lanes of a key, opened if need be."""
+        group = self.groups.get(key)
+        if group is None:
+            if len(self._tasks) >= self._close_idle_at:
+                self._close_idle()
+            group = self.groups[key] = self._open(key)
+        return group
 
-    def why(self, now: float) -> str:
-        """Why nothing leaves here at this moment, in a few words; empty if something does."""
-        if self.waits_for in ("pace", "limiter"):
-            seen = self.run.limiter.look(self.gate_key)
-            return "" if seen is None else seen.reason
-        left = (
-            "" if self.opens_at in (NEVER, UNKNOWN) or self.opens_at <= now else f", {span(self.opens_at - now)} to go"
-        )
-        words = {
-            "": "",
-            "rows": "no rows",
-            "workers": "all workers are busy",
-            "paused": "paused by an operator",
-            "cooldown": "pausing after a rate limit",
-            "credential": "its key is retired" if self.opens_at == UNKNOWN else "its key rests",
-            "credential_held": "its key is in use (at_once)",
-            "circuit": "its circuit is open after failures",
-            "ramp": "coming back slowly",
-            "retry_budget": "the retry budget is spent",
-            "caps": "the cap on tokens or cost is reached",
-        }
-        return words.get(self.waits_for, self.waits_for) + left
+    def all(self) -> list[RowLane]:
+        return list(self._tasks)
+
+    def notify(self, lanes: Iterable[RowLane], waiting_for: Collection[LaneWait]) -> None:
+        """Let those of the lanes look again that wait for one of these."""
+        for lane in lanes:
+            if lane.waits_for in waiting_for:
+                lane.notifier.notify()
+
+    def notify_all(self) -> None:
+        for lane in self._tasks:
+            lane.notifier.notify()
+
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """Send nothing along any more; the tasks that are to end."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def _open(self, key: str) -> KeyGroup:
+        gate_keys = self._gate_keys(key)
+        has_limits = any(self._limiter.has_limits(gate_key) for gate_key in gate_keys.values())
+        group = KeyGroup(key, self._scheduler.queue(key), has_limits)
+        for label, gate_key in gate_keys.items():
+            lane = Lane(Route(group, label, gate_key, self._cooldowns.join(key, gate_key)), self._driver, self._clock)
+            group.lanes.append(lane)
+            self._tasks[lane] = asyncio.create_task(self._supervisor.guarded(lane.run, self._is_over))
+        return group
+
+    def _is_over(self) -> bool:
+        return self._supervisor.stopped is not None
+
+    def _close_idle(self) -> None:
+        for key, group in list(self.groups.items()):
+            if len(group.queue) or any(lane.waits_for is not LaneWait.ROWS or lane.in_flight for lane in group.lanes):
+                continue
+            for lane in group.lanes:
+                self._tasks.pop(lane).cancel()
+                self._cooldowns.leave(lane.route.gate_key, lane.route.cooldown)
+            del self.groups[key], self._scheduler.queues[key]
+        self._close_idle_at = IDLE_LANES + 2 * len(self._tasks)
+
+
+# ---------------------------------------------------------------------- status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStanding:
+    key: str
+    credential: str | None
+    """The label."""
+    rate: float | None
+    """Calls a second, as learned so far."""
+    in_flight: int
+    waiting: int
+    """Rows of the key that wait, for whichever of its lanes."""
+    opens_in: float | None
+    """Seconds for which nothing can start here, where that is known."""
+    reason: str
+    """Why nothing leaves at this moment; empty if something does."""
+    said: str = ""
+    """What the last call here that failed was told, in the server's own words; empty after a success."""
+    gate_key: str = ""
+    """What the limiter knows it by."""
+    waits_for: str = ""
+    """... in a word: rows, workers, paused, cooldown, credential, circuit, ramp, retry_budget, caps, limiter, pace."""
+    explanation: Explanation | None = None
+    """Of a wait for the limiter: what ``reason`` is made of, as data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    in_flight: int = 0
+    held: int = 0
+    """Rows in memory: waiting, in flight, or with a result that was not taken yet."""
+    later: int = 0
+    """Rows that failed and wait for the time to be tried again ..."""
+    next_in: float | None = None
+    """... the first of them in so many seconds."""
+    is_stopping: bool = False
+
+
+def lane_statuses(lanes: LaneSet, limiter: AdaptiveRateLimiter, now: float, most: int) -> list[LaneStanding]:
+    """The busiest lanes first. Safe for threads."""
+    busiest = [lane for group in list(lanes.groups.values()) for lane in group.lanes]
+    busiest.sort(key=lambda lane: -(lane.in_flight + len(lane.route.group.queue)))
+    return [_status(lane, limiter, now) for lane in busiest[:most]]
+
+
+def _status(lane: RowLane, limiter: AdaptiveRateLimiter, now: float) -> LaneStanding:
+    route, seen = lane.route, limiter.key_status(lane.route.gate_key)
+    return LaneStanding(
+        key=route.group.key,
+        credential=route.label,
+        rate=None if seen is None else seen.rate,
+        in_flight=lane.in_flight,
+        waiting=len(route.group.queue),
+        opens_in=_opens_in(lane, now),
+        reason=lane_reason(lane, limiter, now),
+        said=route.last_failure[:LONGEST_SAID] if lane.waits_for in AFTER_FAILURES else "",
+        gate_key=route.gate_key,
+        waits_for=lane.waits_for.value,
+        explanation=seen.explanation if seen is not None and lane.waits_for in FOR_THE_LIMITER else None,
+    )
+
+
+def _opens_in(lane: RowLane, now: float) -> float | None:
+    return lane.opens_at - now if lane.opens_at not in (NEVER, UNKNOWN) and lane.opens_at > now else None
+
+
+def lane_reason(lane: RowLane, limiter: AdaptiveRateLimiter, now: float) -> str:
+    """Why nothing leaves by a lane at this moment, for people; empty if something does."""
+    if lane.waits_for in FOR_THE_LIMITER:
+        seen = limiter.key_status(lane.route.gate_key)
+        return "" if seen is None else seen.reason
+    return lane_text(lane.waits_for.value, lane.opens_at - now)

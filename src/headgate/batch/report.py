@@ -8,35 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ..core.ledger import first_word
-from ..core.words import span
-from .ledger import RowState
+from ..core.row_state import FailureReason
+from ..engine.supervisor import Stop
+from ..events import BatchEvent as BatchEvent
+from ..formatting import format_seconds
+from .ledger.protocol import Counts, RowState
 
 MOST_REASONS = 100
-"""Kinds of waits and of deaths that are told apart."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchEvent:
-    """One thing that happened in a batch."""
-
-    at: float
-    """On the runner's clock."""
-    kind: str
-    """cooldown_started, cooldown_extended, cooldown_ended, item_parked, item_failed, item_done, item_dead, item_lost,
-    ramp_started, circuit_open, caps_reached or stopped."""
-    key: str = ""
-    """The gate key, with the credential's label behind it where there is one."""
-    index: int | None = None
-    reason: str = ""
-    seconds: float | None = None
-    attempts: int = 0
-    rate_limited: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    waited: Mapping[str, float] = field(default_factory=dict)
-    counters: Mapping[str, int] = field(default_factory=dict)
-    """The four counters of rate limits, with events of a cooldown."""
+"""Kinds of waits and of failures that are told apart."""
+OTHER = FailureReason("other")
 
 
 class Remedy(Enum):
@@ -67,11 +47,11 @@ _NOT_THERE = (404, 405, 410, 421)
 
 
 @dataclass(slots=True)
-class Death:
+class FailureGroup:
     """Rows that have failed with the same error."""
 
-    reason: str
-    """Of the first of them: its category, and a sentence without secrets after it."""
+    reason: FailureReason
+    """Of the first of them."""
     example: str
     """... and what it is called."""
     count: int = 1
@@ -80,12 +60,12 @@ class Death:
 
     @property
     def category(self) -> str:
-        return first_word(self.reason)
+        return self.reason.category
 
     @property
     def said(self) -> str:
         """The server's own words, behind the status, or what kept it from answering."""
-        return self.reason.partition(":")[2].strip()
+        return self.reason.detail
 
     @property
     def remedy(self) -> Remedy | None:
@@ -96,46 +76,46 @@ class Death:
         return _REMEDIES.get(self.category)
 
 
-_NUMBERS = re.compile(r"[0-9]+")
+_FIRST_WORD_OR_NUMBER = re.compile(r"^\S+|[0-9]+")
 
 
-class Deaths:
-    """Dead rows by category, status and the server's words; numbers within those make no difference.
+class FailureSummary:
+    """Failed rows, grouped by category, status and the server's words; numbers within those make no difference.
 
     At most ``MOST_REASONS`` are told apart; those that do not fit are counted by category.
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[str, Death] = {}
+        self._groups: dict[FailureReason, FailureGroup] = {}
 
-    def note(self, reason: str, example: str, count: int = 1, status: int | None = None) -> None:
-        head = reason.split(" ", 2)
-        kind = " ".join([*head[:2], *(_NUMBERS.sub("#", rest) for rest in head[2:])])
-        if kind not in self._kinds and len(self._kinds) >= MOST_REASONS:
-            kind = reason = first_word(reason)
-            if kind not in self._kinds and len(self._kinds) >= 2 * MOST_REASONS:
-                kind = reason = "other"
-        found = self._kinds.get(kind)
+    def note(self, reason: FailureReason, example: str, count: int = 1, status: int | None = None) -> None:
+        alike = _FIRST_WORD_OR_NUMBER.sub(lambda found: "#" if found.start() else found[0], reason.detail)
+        group = FailureReason(reason.category, alike)
+        if group not in self._groups and len(self._groups) >= MOST_REASONS:
+            group = reason = FailureReason(reason.category)
+            if group not in self._groups and len(self._groups) >= 2 * MOST_REASONS:
+                group = reason = OTHER
+        found = self._groups.get(group)
         if found is None:
-            self._kinds[kind] = Death(reason, example, count, status)
+            self._groups[group] = FailureGroup(reason, example, count, status)
         else:
             found.count += count
 
-    def take(self, others: Iterable[Death]) -> None:
+    def take(self, others: Iterable[FailureGroup]) -> None:
         for one in others:
             self.note(one.reason, one.example, one.count, one.status)
 
-    def all(self) -> list[Death]:
+    def all(self) -> list[FailureGroup]:
         """The most frequent first. Safe for threads."""
-        return sorted(list(self._kinds.values()), key=lambda one: -one.count)  # noqa: C414 - copied at once
+        return sorted(list(self._groups.values()), key=lambda one: -one.count)  # noqa: C414 - copied at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
     """Why rows of a ledger have failed, grouped by error, the most frequent first."""
 
-    dead: list[Death] = field(default_factory=list)
-    waiting: list[Death] = field(default_factory=list)
+    dead: list[FailureGroup] = field(default_factory=list)
+    waiting: list[FailureGroup] = field(default_factory=list)
     """Of rows that are open, and will be tried again."""
 
 
@@ -153,7 +133,7 @@ class BatchReport:
     """Rows that another process works on."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Dead rows by category."""
-    deaths: Deaths = field(default_factory=Deaths)
+    deaths: FailureSummary = field(default_factory=FailureSummary)
     """... and by what exactly was wrong."""
 
     calls: int = 0
@@ -176,14 +156,19 @@ class BatchReport:
     waits: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds rows have waited, by what for."""
     elapsed: float = 0.0
-    stopped: str = ""
-    """Why the run ended before its input did; empty if it did not."""
+    stop: Stop | None = None
+    """Why the run ended before its input did."""
     come_back_in: float | None = None
     """In how many seconds it is worth going on, where that is known ..."""
     held_by: str = ""
     """... and what nothing could start for, in a word (``LaneStanding.waits_for``) ..."""
     held_why: str = ""
     """... and in a clause."""
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ended before its input did: a word, and a sentence after it; empty if it did not."""
+        return "" if self.stop is None else str(self.stop)
 
     @property
     def open(self) -> int:
@@ -201,17 +186,17 @@ class BatchReport:
         spent = f", {self.tokens:,} tokens" if self.tokens else ""
         spent += f", {self.cost:,.4f} cost" if self.cost else ""
         limited = f", {self.rate_limit_participants:,} rate limited" if self.rate_limit_participants else ""
-        lines += [f"calls: {self.calls:,} in {span(self.elapsed)}{limited}{spent}"]
-        lines += [f"stopped: {self.stopped}"] * bool(self.stopped)
+        lines += [f"calls: {self.calls:,} in {format_seconds(self.elapsed)}{limited}{spent}"]
+        lines += [f"stopped: {self.stop}"] * (self.stop is not None)
         return "\n".join(lines)
 
     @property
     def complete(self) -> bool:
         """Whether the whole input was read and every row is done or dead."""
-        return not self.stopped and not self.open and not self.elsewhere
+        return self.stop is None and not self.open and not self.elsewhere
 
-    def is_hopeless(self, after: int | None) -> bool:
-        """Whether so many rows have died, all of the same, and none was ever done."""
+    def all_failed_alike(self, after: int | None) -> bool:
+        """Whether so many rows are dead, all for the same reason, and none was ever done."""
         return after is not None and self.dead >= after and not self.done + self.skipped and len(self.reasons) == 1
 
     def rate_limits(self) -> dict[str, int]:
@@ -223,14 +208,80 @@ class BatchReport:
         }
 
     def note_final(
-        self, state: RowState, reason: str, waited: Mapping[str, float], name: str, status: int | None = None
+        self, reason: FailureReason | None, waited: Mapping[str, float], name: str = "", status: int | None = None
     ) -> None:
-        if state is RowState.DONE:
+        """A row is done, or dead for a reason."""
+        if reason is None:
             self.done += 1
         else:
             self.dead += 1
             self.deaths.note(reason, name, status=status)
-            category = reason.partition(":")[0]
-            self.reasons[category if len(self.reasons) < MOST_REASONS else "other"] += 1
+            is_known = reason.category in self.reasons or len(self.reasons) < MOST_REASONS
+            self.reasons[reason.category if is_known else OTHER.category] += 1
         for why, seconds in waited.items():
             self.waits[why] += seconds
+
+
+@dataclass(slots=True, kw_only=True)
+class JobReport:
+    """How a job stands. ``counts`` are of the whole ledger, ``run`` is this process's share of it."""
+
+    counts: Counts = field(default_factory=Counts)
+    run: BatchReport = field(default_factory=BatchReport)
+    before: int = 0
+    """Rows that were final when this run began."""
+    written: int = 0
+    """Rows in the output."""
+    rows: int | None = None
+    """Rows of the input, once it has been read to its end."""
+    failures: Failures = field(default_factory=Failures)
+    """Why rows of the whole ledger are dead, or wait: at the end."""
+    stop: Stop | None = None
+    """Why it ended before everything was final."""
+
+    @property
+    def stopped(self) -> str:
+        """Why it ended before everything was final: a word, and a sentence after it; empty if it did not."""
+        return "" if self.stop is None else str(self.stop)
+
+    @property
+    def done(self) -> int:
+        return self.counts.states.get(RowState.DONE, 0)
+
+    @property
+    def dead(self) -> int:
+        return self.counts.states.get(RowState.DEAD, 0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row of the input is done or dead, and in the output."""
+        return self.stop is None and not self.counts.open and self.written >= self.done + self.dead
+
+
+def added_up(first: BatchReport, second: BatchReport) -> BatchReport:
+    """Two runs of one job as one."""
+    both = BatchReport(stop=second.stop, come_back_in=second.come_back_in, elsewhere=second.elsewhere)
+    both.held_by, both.held_why = second.held_by, second.held_why
+    both.seen = max(first.seen, second.seen)
+    both.skipped = second.skipped if not first.seen else first.skipped
+    for name in (
+        "done",
+        "dead",
+        "calls",
+        "attempts",
+        "rate_limited_items_stored",
+        "rate_limited_items_redistributed",
+        "rate_limit_generations",
+        "rate_limit_participants",
+        "retries_held",
+        "tokens",
+        "cost",
+        "elapsed",
+    ):
+        setattr(both, name, getattr(first, name) + getattr(second, name))
+    both.reasons = first.reasons + second.reasons
+    for report in (first, second):
+        both.deaths.take(report.deaths.all())
+        for why, seconds in report.waits.items():
+            both.waits[why] += seconds
+    return both

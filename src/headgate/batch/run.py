@@ -1,258 +1,293 @@
-"""One run of a batch: rows come in, lanes send them off, and what becomes of each is written down before it is told.
+"""One run of a batch: its parts, put together, from the first row to the last.
 
-    intake ─> window ─> lane ─> worker ─> ledger ─> delivery
-                ^                           │ parked, failed
-                └───────────────────────────┘
+    intake ─> scheduler ─> lane ─> worker ─> recorder ─> ledger ─> delivery
+                  ^                              │ parked, failed
+                  └──────────────────────────────┘
 
-A worker is busy only while it works. Writing down takes no worker, and a row counts against the
-window until its result has been handed out, so memory is bounded by the window alone.
+A worker is busy only while it works. Recording takes no worker, and a row counts against the window until its result
+has been handed out, so memory is bounded by the window alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from ..core.decision import UNKNOWN, Outcome
-from ..errors import CostTooLargeError, Failed
-from ..limiter.checks import check_cost
-from ..wire.redaction import for_display
-from .bell import Bell
-from .crew import Crew
-from .delivery import Delivery
-from .fates import Fates
-from .intake import Intake, Items
-from .item import Item
-from .lanes import Lane
-from .ledger import Claim, Row, RowState
-from .pauses import Pauses
-from .recorder import Recorder
+from ..clock import Clock
+from ..core.decision import UNKNOWN
+from ..core.row_state import FailureReason
+from ..credentials import CredentialCoordinator
+from ..engine.notifier import Alarm
+from ..engine.recorder import Recorder
+from ..engine.scheduler import Scheduler
+from ..engine.supervisor import PauseSwitch, Stop, StopReason, Supervisor
+from ..engine.worker_pool import WorkerPool
+from ..events import BatchEvent, EventDispatcher, Listener
+from ..formatting import format_seconds
+from ..limiter import AdaptiveRateLimiter
+from ..resilience.classify import ClassifyError
+from .attempt import Attempt, AttemptTerms
+from .calls import CallLoop, WorkerFunction
+from .config import BatchConfig
+from .cooldowns import NOTE_EVERY, CooldownNotes, Cooldowns
+from .dispatcher import RowDispatcher
+from .intake import Intake, Items, RowFunctions
+from .item import Backlog, Item
+from .lanes import FOR_ROWS, LaneSet, LaneStanding, RunStatus, lane_statuses
+from .ledger.protocol import Change, Ledger
+from .outcomes import Outcomes
+from .pricing import SpendingCaps
 from .report import BatchReport
-from .spending import Spending
-from .telling import Telling
-from .timekeeper import Timekeeper
-from .window import Window
-
-if TYPE_CHECKING:
-    from .runner import BatchRunner
+from .results import Delivery, Encode
+from .stalls import StandstillDetector
 
 GIVEN_BACK_AT_ONCE = 1000
-MANY_LANES = 1000
-"""Lanes that may stand idle before they are looked through for some to close."""
+UNRECORDED_PER_WORKER = 4
+"""Calls for each worker whose outcomes may be unrecorded while it works on; more would be repeated after a crash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What a runner was given, for all of its runs."""
+
+    config: BatchConfig
+    clock: Clock
+    rng: random.Random
+    workers: int
+    limiter: AdaptiveRateLimiter
+    credentials: CredentialCoordinator | None
+    gate_keys: Callable[[str], Mapping[str | None, str]]
+    functions: RowFunctions
+    encode: Encode | None
+    identity: Mapping[str, str]
+    classify_error: ClassifyError | None
+    listener: Callable[[], Listener | None]
+    pause: PauseSwitch
 
 
 class Run:
-    def __init__(self, runner: BatchRunner, items: Items, *, streaming: bool, in_order: bool) -> None:
-        self.runner = runner
-        self.config, self.clock, self.limiter = runner.config, runner.clock, runner.limiter
-        self.credentials, self.ledger, self.row_of = runner.credentials, runner.ledger, runner.row_of
-        self.classify_error = runner.classify_error
+    """Builds the parts of one run, and runs them."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        items: Items,
+        worker: WorkerFunction,
+        ledger: Ledger,
+        *,
+        streaming: bool,
+        in_order: bool,
+    ) -> None:
+        config, clock, limiter = settings.config, settings.clock, settings.limiter
+        self._config, self._clock, self._limiter, self._pause = config, clock, limiter, settings.pause
+        self._ledger, self._identity = ledger, settings.identity
+        self._began_at = clock.now()
+        self._ends_at = UNKNOWN if config.deadline is None else self._began_at + config.deadline
         self.report = BatchReport()
-        self.telling = Telling(self.clock, lambda: runner.on_event)
-        self.tell = self.telling.tell
-        self.spending = Spending(self.config)
-        self.window = Window(self.config.retry_budget)
-        self.pauses = Pauses(self.config, self.limiter, self.clock, runner.rng, self.report, self.all_lanes, self.tell)
-        self.delivery = Delivery(self.clock, in_order, self.handed_out) if streaming else None
-        self.intake = Intake(self, items)
-        self.lanes: dict[str, list[Lane]] = {}
-        self._lane_tasks: dict[Lane, asyncio.Task[None]] = {}
-        self._look_through_at = MANY_LANES
-        self.recorder = Recorder(self)
-        self.crew = Crew(self, runner.workers)
-        self._helpers: list[asyncio.Task[None]] = []
-        """Who reads the input, and who keeps the time."""
-        self.least_cost = UNKNOWN
-        """The smallest cost seen; above it there may be something smaller."""
-        self.held = 0
-        """Rows in memory."""
-        self.leaving = 0
-        """... that are being given back to be read again later."""
-        self.unfinished = 0
-        self.fed = False
-        self.stopping = ""
-        """Why nothing starts any more."""
-        self.failure: BaseException | None = None
-        self.fates = Fates(self)
-        self.news = Bell(self.clock)
-        """Rings when the run may be over."""
-        self.timekeeper = Timekeeper(self)
-
-    # ------------------------------------------------------------------ rows come in
-
-    def take_up(self, row: Row, claim: Claim, value: Any, now: float) -> None:
-        """A row is ours to do."""
-        runner = self.runner
-        item = Item(row, claim, value, now)
-        self.held += 1
-        self.unfinished += 1
-        if self.delivery is not None:
-            self.delivery.expect(item.index)
-        if self.config.item_deadline is not None:
-            item.deadline_at = now + self.config.item_deadline
-            self.window.watch(item)
-        try:
-            item.describe(runner.key_of(value), runner.cost_of(value), runner.priority_of(value))
-            if item.cost != 1:
-                self._weigh(item)
-        except CostTooLargeError as error:
-            return self.fates.bury(item, f"too_large: {error.reason}", error)
-        except Failed as error:  # it knows what it counts as, and says why
-            return self.fates.bury(item, for_display(f"{(error.outcome or Outcome.INVALID).value}: {error}"), error)
-        except Exception as error:
-            return self.fates.bury(item, f"invalid: {type(error).__name__}: its key, cost or priority", error)
-        if item.size < self.least_cost:
-            self.least_cost = item.size
-        if claim.ready_at:
-            item.ready_at = now + max(0.0, claim.ready_at - self.clock.wall())
-        return self.put(item, now)
-
-    def _weigh(self, item: Item) -> None:
-        """See what it asks of the limiter; raises if it fits no lane of its key."""
-        check_cost(item.cost)
-        *others, last = self.lanes_of(item.key)
-        item.ask(last.shelf.has_limits)
-        if not last.shelf.has_limits:
-            return None
-        for lane in others:
-            with contextlib.suppress(CostTooLargeError):
-                return self.limiter.check(lane.gate_key, item.cost)
-        return self.limiter.check(last.gate_key, item.cost)
-
-    def pass_over(self, state: RowState) -> None:
-        """A row is somebody else's, or was done before."""
-        if state.final:
-            self.report.skipped += 1
-        else:
-            self.report.elsewhere += 1
-
-    def put(self, item: Item, now: float) -> None:
-        """Let it wait for its time, or for a lane."""
-        if self.window.put(item, now):
-            for lane in self.lanes_of(item.key):
-                if lane.waits_for in ("rows", "retry_budget"):
-                    lane.bell.ring()
-        else:
-            self.timekeeper.wake_by(item.ready_at)
-
-    def lanes_of(self, key: str) -> list[Lane]:
-        lanes = self.lanes.get(key)
-        if lanes is None:
-            if len(self._lane_tasks) >= self._look_through_at:
-                self._close_idle_lanes()
-            shelf = self.window.shelf(key)
-            gate_keys = self.runner.gate_keys(key)
-            lanes = self.lanes[key] = [Lane(self, shelf, label, gate_key) for label, gate_key in gate_keys.items()]
-            shelf.has_limits = self.runner.has_limits(key)
-            for lane in lanes:
-                self._lane_tasks[lane] = asyncio.create_task(self.guarded(lane.go))
-        return lanes
-
-    def all_lanes(self) -> list[Lane]:
-        return list(self._lane_tasks)
-
-    def _close_idle_lanes(self) -> None:
-        for key, lanes in list(self.lanes.items()):
-            if not len(lanes[0].shelf) and all(lane.waits_for == "rows" and not lane.in_flight for lane in lanes):
-                for lane in lanes:
-                    self._lane_tasks.pop(lane).cancel()
-                del self.lanes[key], self.window.shelves[key]
-        self._look_through_at = MANY_LANES + 2 * len(self._lane_tasks)
-
-    def row_left(self) -> None:
-        """A row is written down for good, given back, or another's."""
-        self.unfinished -= 1
-        if not self.unfinished and self.fed:
-            self.news.ring()
-
-    def handed_out(self) -> None:
-        """A row is out of memory: there is room for another."""
-        self.held -= 1
-        self.intake.room.ring()
+        self._events = EventDispatcher(BatchEvent, clock, settings.listener)
+        self.supervisor = Supervisor(self._on_stop)
+        self._backlog = Backlog(clock)
+        self._alarm = Alarm(clock)
+        self.delivery = Delivery(clock, in_order, self._backlog.free) if streaming else None
+        self._spending = SpendingCaps(config)
+        self._scheduler: Scheduler[Item] = Scheduler(config.retry_budget)
+        self._pool: WorkerPool[Attempt] = WorkerPool(
+            settings.workers, max_open=(1 + UNRECORDED_PER_WORKER) * settings.workers
+        )
+        self._recorder: Recorder[Change] = Recorder(
+            ledger.record_all, self._pool, self.supervisor, patience=ledger.patience, on_written=self._on_written
+        )
+        cooldowns = Cooldowns(
+            config,
+            limiter,
+            clock,
+            settings.rng,
+            self.report,
+            self._events,
+            on_change=lambda: self._alarm.wake_by(self._notes.due_at),
+        )
+        self._notes = CooldownNotes(ledger, cooldowns)
+        self._lanes = LaneSet(self._scheduler, cooldowns, limiter, settings.gate_keys, clock, self.supervisor)
+        self._outcomes = Outcomes(
+            config=config,
+            clock=clock,
+            rng=settings.rng,
+            recorder=self._recorder,
+            scheduler=self._scheduler,
+            requeue=self._requeue,
+            cooldowns=cooldowns,
+            spending=self._spending,
+            report=self.report,
+            events=self._events,
+            backlog=self._backlog,
+            supervisor=self.supervisor,
+            delivery=self.delivery,
+            encode=settings.encode,
+            has_credentials=settings.credentials is not None,
+        )
+        self._standstill = StandstillDetector(
+            config.standstill,
+            clock=clock,
+            lanes=self._lanes,
+            pool=self._pool,
+            limiter=limiter,
+            pause=settings.pause,
+            supervisor=self.supervisor,
+            report=self.report,
+        )
+        calls = CallLoop(
+            worker,
+            pool=self._pool,
+            lanes=self._lanes,
+            outcomes=self._outcomes,
+            spending=self._spending,
+            backlog=self._backlog,
+            supervisor=self.supervisor,
+        )
+        self._dispatcher = RowDispatcher(
+            clock=clock,
+            limiter=limiter,
+            credentials=settings.credentials,
+            pool=self._pool,
+            calls=calls,
+            cooldowns=cooldowns,
+            spending=self._spending,
+            terms=AttemptTerms(config, clock, settings.classify_error, self._ends_at),
+            pause=settings.pause,
+            standstill=self._standstill,
+            supervisor=self.supervisor,
+            report=self.report,
+            events=self._events,
+        )
+        self._lanes.start(self._dispatcher)
+        self._intake = Intake(
+            items,
+            settings.functions,
+            config=config,
+            clock=clock,
+            ledger=ledger,
+            limiter=limiter,
+            pool=self._pool,
+            scheduler=self._scheduler,
+            lanes=self._lanes,
+            requeue=self._requeue,
+            outcomes=self._outcomes,
+            backlog=self._backlog,
+            report=self.report,
+            delivery=self.delivery,
+        )
+        self._reading: asyncio.Task[None] | None = None
+        self._timing: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ from the first row to the last
 
     async def go(self) -> None:
-        """From the first row to the last, or until it is stopped. However it ends, nothing is left held."""
+        """From the first row to the last, or until it is stopped. However it ends, no row stays claimed."""
+        supervisor, backlog = self.supervisor, self._backlog
         try:
-            counts = await self.ledger.begin(self.runner.identity)
-            self.spending.charge(counts.tokens, counts.cost)
-            self.intake.known = counts.seen
-            await self.timekeeper.read_notes()
-            works = (self._feed, self.timekeeper.keep_time)
-            self._helpers = [asyncio.create_task(self.guarded(work)) for work in works]
-            while not (self.stopping and not self.crew.working) and not (self.fed and not self.unfinished):
-                await self.news.wait()
+            counts = await self._ledger.begin(self._identity)
+            self._spending.charge(counts.tokens, counts.cost)
+            await self._notes.read()
+            self._reading = asyncio.create_task(supervisor.guarded(self._read, counts.seen))
+            self._timing = asyncio.create_task(supervisor.guarded(self._keep_time))
+            while not backlog.is_done and (supervisor.stopped is None or self._pool.working):
+                await backlog.progress.wait()
         except asyncio.CancelledError:
-            self.stop("cancelled", now=True)
+            supervisor.stop(StopReason.CANCELLED, now=True)
             raise
         finally:
             await self._close()
-        if self.failure is not None:
-            raise self.failure
+        if supervisor.failure is not None:
+            raise supervisor.failure
 
-    def stop(self, reason: str, *, now: bool = False) -> None:
-        """Start nothing any more; ``now``: and wait for nothing that is under way."""
-        if not self.stopping:
-            self.stopping = self.report.stopped = reason
-            self.tell("stopped", reason=reason)
-        for task in (*self._helpers[:1], *self._lane_tasks.values()):
-            task.cancel()
-        if now:
-            self.crew.cut_short()
-        self.news.ring()
+    async def _read(self, rows_known: int) -> None:
+        await self._intake.read(rows_known)
+        self._backlog.end_of_input()
 
-    @property
-    def is_paused(self) -> bool:
-        return self.runner.is_paused
-
-    def resume(self) -> None:
-        """An operator lets rows start again."""
-        self.timekeeper.last_start_at = self.clock.now()
-        for lane in self.all_lanes():
-            lane.bell.ring()
-
-    def fail(self, error: BaseException) -> None:
-        """Something is wrong that no row is to blame for."""
-        if self.failure is None:
-            self.failure = error
-        self.stop(f"failed: {type(error).__name__}", now=True)
+    async def _keep_time(self) -> None:
+        """See to what is due: rows to be tried again, rows that are late, the end of the run, notes for the next."""
+        scheduler, standstill, notes = self._scheduler, self._standstill, self._notes
+        while True:
+            now = self._clock.now()
+            for item in scheduler.due(now):
+                self._requeue(item, now)
+            for item in scheduler.late(now):
+                late = f"not done within {format_seconds(self._config.item_deadline or 0.0)}"
+                self._outcomes.mark_dead(item, FailureReason("deadline", late))
+            if now >= self._ends_at:
+                over = f"{format_seconds(now - self._began_at)} are over"
+                self.supervisor.stop(StopReason.DEADLINE, over, now=True)
+            standstill.on_time(now, self._backlog.unfinished > 0)
+            await notes.write_if_due(now)
+            until = min(scheduler.next_at(), self._ends_at, standstill.gives_up_at, notes.due_at)
+            await self._alarm.sleep_until(until if until > now else now + NOTE_EVERY)
 
     async def _close(self) -> None:
-        tasks = (*self._helpers, *self._lane_tasks.values())
+        tasks = [task for task in (self._reading, self._timing) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.crew.go_home()
-        if self._helpers and self.failure is None:
-            waiting = [item for item in self.window.clear() if not item.put_aside]
+        await asyncio.gather(*tasks, *self._lanes.cancel(), return_exceptions=True)
+        await self._pool.drain()
+        await self._recorder.drain()
+        if self._reading is not None and self.supervisor.failure is None:
+            waiting = [item for item in self._scheduler.clear() if not item.is_stored]
             for first in range(0, len(waiting), GIVEN_BACK_AT_ONCE):
-                some = waiting[first : first + GIVEN_BACK_AT_ONCE]
-                for item in some:
-                    self.fates.give_back(item)
-                await self.crew.go_home()
-            await self.guarded(self.timekeeper.take_note)
-        self.report.elapsed = self.clock.now() - self.timekeeper.began_at
+                for item in waiting[first : first + GIVEN_BACK_AT_ONCE]:
+                    self._outcomes.return_to_ledger(item)
+                await self._recorder.drain()
+            await self.supervisor.guarded(self._notes.write)
+        self.note_elapsed()
         if self.delivery is not None:
             self.delivery.close()
 
-    # ------------------------------------------------------------------ on the way
+    def _requeue(self, item: Item, now: float) -> None:
+        """Let a row wait for its time, or for a lane."""
+        if item.size < self._dispatcher.least_size:
+            self._dispatcher.least_size = item.size
+        if self._scheduler.put(item, now):
+            self._lanes.notify(self._lanes.group(item.key).lanes, FOR_ROWS)
+        else:
+            self._alarm.wake_by(item.ready_at)
 
-    async def _feed(self) -> None:
-        await self.intake.read()
-        self.fed = True
-        self.news.ring()
+    # ------------------------------------------------------------------ stopping, pausing
 
-    def caps_reached(self) -> None:
-        """The next row could spend more than is allowed; what is in flight may turn out cheaper than expected."""
-        if not self.crew.working:
-            self.stop("caps: the next row could spend more than max_tokens or max_cost allow")
+    def _on_stop(self, stop: Stop, now: bool) -> None:
+        if self.report.stop is None:
+            self.report.stop = stop
+            self._events.dispatch("stopped", reason=stop.reason.value, detail=stop.detail)
+        if self._reading is not None:
+            self._reading.cancel()
+        self._lanes.cancel()
+        if now:
+            self._pool.cancel(lambda attempt: attempt.has_begun)
+        self._backlog.progress.notify()
 
-    async def guarded(self, work: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
-        """What goes wrong in a task of ours ends the run instead of being lost with the task."""
-        try:
-            await work(*arguments)
-        except Exception as error:
-            self.fail(error)
+    def resume(self) -> None:
+        """An operator lets rows start again."""
+        self._standstill.last_start_at = self._clock.now()
+        self._lanes.notify_all()
+
+    def _on_written(self) -> None:
+        self._events.end_batch()
+        if self.supervisor.stopped is not None:
+            self._backlog.progress.notify()
+
+    # ------------------------------------------------------------------ status
+
+    def note_elapsed(self) -> None:
+        self.report.elapsed = self._clock.now() - self._began_at
+
+    def lanes(self, most: int) -> list[LaneStanding]:
+        return lane_statuses(self._lanes, self._limiter, self._clock.now(), most)
+
+    def status(self) -> RunStatus:
+        delayed, next_at = self._scheduler.delayed()
+        return RunStatus(
+            in_flight=len(self._pool.working),
+            held=self._backlog.held,
+            later=delayed,
+            next_in=None if next_at == UNKNOWN else max(0.0, next_at - self._clock.now()),
+            is_stopping=self.supervisor.stopped is not None,
+        )

@@ -7,46 +7,41 @@
     async for result in runner.stream(rows):
         ...
 
-Here is what callers call. One run is ``run.py``; who may start when is ``lanes.py``; who pauses is ``pauses.py``;
-what becomes of a row is ``fates.py``.
+Here is what callers call; one run is ``run.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..core.decision import UNKNOWN
 from ..credentials import Credential, CredentialCoordinator
+from ..engine.supervisor import PauseSwitch, StopReason
 from ..errors import ConfigError
+from ..events import BatchEvent
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.checks import Cost
-from ..limiter.watching import About, around
-from ..resilience.target import pair_key
-from ..resilience.taxonomy import ClassifyError
-from .attempt import Attempt, ItemContext
+from ..limiter.arguments import Cost
+from ..resilience.classify import ClassifyError
+from ..wire.urls import pair_key
+from .calls import Worker, WorkerFunction, is_async
 from .config import BatchConfig
-from .intake import Items
-from .item import Encode, Result, RowOf, as_line, row_of
-from .ledger import Ledger
-from .report import BatchEvent, BatchReport
-from .run import Run
-from .standing import LaneStanding, RunStanding, lanes_of, standing_of
-from .steps import chosen_end
+from .intake import Items, RowFunctions
+from .item import RowOf, row_of
+from .lanes import LaneStanding, RunStatus
+from .ledger.protocol import Ledger
+from .report import BatchReport
+from .results import Encode, Result, as_line
+from .run import Run, RunSettings
 
 AUTO_WORKERS = 1000
-"""Calls at once that nobody has bounded: the limiter finds out how many the other side takes."""
+"""Calls at once without a bound of the caller's: the limiter finds out how many the other side takes."""
 AUTO_THREADS = 64
 MOST_WORKERS = 100_000
-
-Worker = Callable[[Any, ItemContext], Any]
 
 
 class BatchRunner:
@@ -82,64 +77,65 @@ class BatchRunner:
         self.config = BatchConfig() if config is None else config
         self.clock: Clock = clock or (limiter.clock if limiter is not None else SystemClock())
         self.rng = random.Random() if rng is None else rng
-        self._is_async = inspect.iscoroutinefunction(worker) or inspect.iscoroutinefunction(
-            getattr(worker, "__call__", None)  # noqa: B004 - an object whose call is a coroutine function
-        )
-        self.workers = self._checked(workers)
+        self.workers = _checked(workers, is_async(worker))
         self.limiter = AdaptiveRateLimiter(clock=self.clock, rng=self.rng) if limiter is None else limiter
-        self.limiter.warns_of_silence = False  # every permit is reported; a thousand at once are no silence
+        self.limiter.warn_unreported = False  # every permit is reported; a thousand at once are no leak
         if credentials is not None and not isinstance(credentials, CredentialCoordinator):
             credentials = CredentialCoordinator(credentials, clock=self.clock)
         self.credentials = credentials
-        self._given, self._ledger = ledger, ledger if not isinstance(ledger, str) else None
-        self.encode = as_line if encode is None and ledger is not None else encode
-        self.key_of: Callable[[Any], str] = key if callable(key) else lambda _: key
-        self.cost_of: Callable[[Any], Cost] = cost if callable(cost) else lambda _: cost
-        self.has_priorities = priority is not None
-        self.priority_of: Callable[[Any], float] = priority if priority is not None else lambda _: 0
-        self.row_of = row_of
-        self.identity = {} if identity is None else dict(identity)
-        self.classify_error = classify_error
         self.on_event = on_event
-        self._worker = worker
-        self._threads: ThreadPoolExecutor | None = None
-        self._passing = chosen_end()
+        self._worker, self._given_ledger = worker, ledger
+        self._pause = PauseSwitch()
+        self._settings = RunSettings(
+            config=self.config,
+            clock=self.clock,
+            rng=self.rng,
+            workers=self.workers,
+            limiter=self.limiter,
+            credentials=credentials,
+            gate_keys=self.gate_keys,
+            functions=RowFunctions(
+                row_of=row_of,
+                key=key if callable(key) else lambda _: key,
+                cost=cost if callable(cost) else lambda _: cost,
+                priority=priority,
+            ),
+            encode=as_line if encode is None and ledger is not None else encode,
+            identity={} if identity is None else dict(identity),
+            classify_error=classify_error,
+            listener=lambda: self.on_event,
+            pause=self._pause,
+        )
         self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last = BatchReport()
-        self.is_paused = False
-        """Whether an operator lets no row start."""
 
     # ------------------------------------------------------------------ running
 
     async def run(self, items: Items) -> BatchReport:
         """Work through the items and say how it went. Cancelling it stops at once; nothing is lost."""
-        run = await self._begin(items, streaming=False, in_order=False)
-        try:
+        async with self._one_run(items, streaming=False, in_order=False) as run:
             await run.go()
-        finally:
-            await self._end(run)
         return run.report
 
     async def stream(self, items: Items, *, in_order: bool = False) -> AsyncIterator[Result]:
-        """Results as they finish, or in the order of the items, each once it is written down.
+        """Results as they finish, or in the order of the items, each once it is on disk.
 
         Rows that an earlier run of the same ledger has finished are not given again; ``runner.report`` counts them.
         """
-        run = await self._begin(items, streaming=True, in_order=in_order)
-        assert run.delivery is not None
-        going = asyncio.ensure_future(run.go())
-        try:
-            async for result in run.delivery.results():
-                yield result
-            await going
-        finally:
-            if not going.done():
-                run.stop("cancelled", now=True)
-            await asyncio.wait([going])
-            await self._end(run)
-            if not going.cancelled():
-                going.exception()  # raised above, unless the consumer has left
+        async with self._one_run(items, streaming=True, in_order=in_order) as run:
+            assert run.delivery is not None
+            going = asyncio.ensure_future(run.go())
+            try:
+                async for result in run.delivery.results():
+                    yield result
+                await going
+            finally:
+                if not going.done():
+                    run.supervisor.stop(StopReason.CANCELLED, now=True)
+                await asyncio.wait([going])
+                if not going.cancelled():
+                    going.exception()  # raised above, unless the consumer has left
 
     def run_sync(self, items: Items) -> BatchReport:
         """The same as ``run`` for a program without an event loop."""
@@ -150,123 +146,92 @@ class BatchRunner:
 
         May be called from any thread, and from a signal handler.
         """
-        run, loop = self._run, self._loop
-        if run is not None and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(partial(run.stop, "stopped", now=now))
+        if (run := self._run) is not None:
+            self._call_soon(partial(run.supervisor.stop, StopReason.STOPPED, now=now))
 
     def pause(self) -> None:
         """Start no row until ``resume``; what is under way is finished. May be called from any thread."""
-        self.is_paused = True
+        self._pause.is_on = True
 
     def resume(self) -> None:
         """Go on after ``pause``. May be called from any thread."""
-        self.is_paused = False
-        run, loop = self._run, self._loop
-        if run is not None and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(run.resume)
+        self._pause.is_on = False
+        if (run := self._run) is not None:
+            self._call_soon(run.resume)
 
-    # ------------------------------------------------------------------ looking
+    def _call_soon(self, action: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(action)
+
+    # ------------------------------------------------------------------ status
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator lets no row start."""
+        return self._pause.is_on
 
     @property
     def report(self) -> BatchReport:
-        """The present run so far, or the last one."""
-        run = self._run  # whoever asks may live in another thread
-        if run is not None:
-            run.report.elapsed = self.clock.now() - run.timekeeper.began_at
-            return run.report
-        return self._last
+        """The present run so far, or the last one. Safe for threads."""
+        run = self._run
+        if run is None:
+            return self._last
+        run.note_elapsed()
+        return run.report
 
     def lanes(self, most: int = 100) -> list[LaneStanding]:
-        """How each lane stands at this moment, and why it waits."""
+        """How each lane stands at this moment, and why it waits. Safe for threads."""
         run = self._run
-        return [] if run is None else lanes_of(run, most)
+        return [] if run is None else run.lanes(most)
 
-    def standing(self) -> RunStanding:
-        """How the whole run stands at this moment."""
-        return RunStanding() if (run := self._run) is None else standing_of(run)
+    def status(self) -> RunStatus:
+        """How the whole run stands at this moment. Safe for threads."""
+        run = self._run
+        return RunStatus() if run is None else run.status()
 
     # ------------------------------------------------------------------ inside
 
-    @property
-    def ledger(self) -> Ledger:
-        assert self._ledger is not None
-        return self._ledger
-
     def gate_keys(self, key: str) -> dict[str | None, str]:
-        """What this key's lanes ask the limiter for, by the label of their credential."""
+        """The limiter's keys for this key, by the label of their credential."""
         keys = self.credentials
         return {None: key} if keys is None else {label: pair_key(key, keys.paced_by(label)) for label in keys.labels}
 
-    def has_limits(self, key: str) -> bool:
-        """Whether limits are known for any lane of this key."""
-        return any(self.limiter.has_limits(gate_key) for gate_key in self.gate_keys(key).values())
-
-    def call(self, attempt: Attempt, context: ItemContext) -> Awaitable[Any]:
-        """One call of the worker, within its time."""
-        is_bounded = self.config.attempt_timeout is not None or attempt.item.deadline_at != UNKNOWN
-        if self.limiter.tell.around:
-            return self._watched(attempt, context, is_bounded)
-        if is_bounded or self._passing is not None:
-            return self._call(attempt, context, is_bounded)
-        if self._is_async:
-            work: Awaitable[Any] = self._worker(attempt.item.value, context)
-            return work
-        return self._in_thread(attempt, context)
-
-    async def _watched(self, attempt: Attempt, context: ItemContext, is_bounded: bool) -> Any:
-        """The same, with those around it who watch every call."""
-        about = About(attempt.attempt, credential=context.credential_label or "")
-        with around(self.limiter.tell.around, attempt.permit, about):
-            return await self._call(attempt, context, is_bounded)
-
-    async def _call(self, attempt: Attempt, context: ItemContext, is_bounded: bool) -> Any:
-        if self._passing is not None:
-            self._passing("send")
-        work = self._worker(attempt.item.value, context) if self._is_async else self._in_thread(attempt, context)
-        if not is_bounded:
-            value = await work
-        else:
-            async with asyncio.timeout(min(attempt.attempt_timeout, attempt.time_left())):
-                value = await work
-        if self._passing is not None:
-            self._passing("receive")
-        return value
-
-    def _in_thread(self, attempt: Attempt, context: ItemContext) -> asyncio.Future[Any]:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.workers, "headgate-batch")
-        loop = asyncio.get_running_loop()
-        if self.limiter.tell.around:  # what they put around the call is to be seen in the thread too
-            return loop.run_in_executor(self._threads, copy_context().run, self._worker, attempt.item.value, context)
-        return loop.run_in_executor(self._threads, self._worker, attempt.item.value, context)
-
-    async def _begin(self, items: Items, *, streaming: bool, in_order: bool) -> Run:
+    @asynccontextmanager
+    async def _one_run(self, items: Items, *, streaming: bool, in_order: bool) -> AsyncIterator[Run]:
+        """A run, with all that is made for it alone."""
         if self._run is not None:
             raise RuntimeError("this runner is running already; use one runner for each batch at a time")
-        if self._given is None:
-            from .memory_ledger import MemoryLedger
-
-            self._ledger = MemoryLedger(wall=self.clock.wall)
-        elif isinstance(self._given, str):
-            from .sqlite_ledger import SqliteLedger
-
-            self._ledger = SqliteLedger(self._given, durability=self.config.durability, wall=self.clock.wall)
+        ledger = self._ledger()
+        worker = WorkerFunction(
+            self._worker, self.limiter, threads=self.workers, attempt_timeout=self.config.attempt_timeout
+        )
         self._loop = asyncio.get_running_loop()
-        self._run = Run(self, items, streaming=streaming, in_order=in_order)
-        return self._run
+        self._run = run = Run(self._settings, items, worker, ledger, streaming=streaming, in_order=in_order)
+        try:
+            yield run
+        finally:
+            self._run, self._last = None, run.report
+            worker.close()
+            if ledger is not self._given_ledger:
+                await ledger.close()
 
-    async def _end(self, run: Run) -> None:
-        """Let go of what was made for this run."""
-        self._run, self._last = None, run.report
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._threads = None
-        if self._given is None or isinstance(self._given, str):
-            await self.ledger.close()
+    def _ledger(self) -> Ledger:
+        given = self._given_ledger
+        if given is None:
+            from .ledger.memory import MemoryLedger
 
-    def _checked(self, workers: int | str) -> int:
-        if workers == "auto":
-            return AUTO_WORKERS if self._is_async else AUTO_THREADS
-        if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
-            raise ConfigError(f"workers={workers!r} must be a whole number from 1 to {MOST_WORKERS:,}, or 'auto'")
-        return workers
+            return MemoryLedger(wall=self.clock.wall)
+        if isinstance(given, str):
+            from .ledger.sqlite import SqliteLedger
+
+            return SqliteLedger(given, durability=self.config.durability, wall=self.clock.wall)
+        return given
+
+
+def _checked(workers: int | str, is_async: bool) -> int:
+    if workers == "auto":
+        return AUTO_WORKERS if is_async else AUTO_THREADS
+    if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
+        raise ConfigError(f"workers={workers!r} must be a whole number from 1 to {MOST_WORKERS:,}, or 'auto'")
+    return workers

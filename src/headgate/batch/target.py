@@ -8,15 +8,17 @@ decide, by what was reported. Only what is no answer at all is raised.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from ..core.decision import Outcome
+from ..core.row_state import FailureReason
 from ..errors import AuthenticationError, ConfigError
 from ..exchange import (
     Answer,
@@ -27,19 +29,22 @@ from ..exchange import (
     new_session,
     why_no_answer,
 )
-from .addresses import UnfitPathError, address_of
-from .formats import BrokenRowError, InputRow, answer_line, dead_line, row_id
-from .formats.glancing import glance
-from .item import Result
-from .ledger import Row
-from .prices import Prices
-from .time_limits import TimeLimits
-from .tokens import Usage, is_silent, usage_of
+from ..wire.token_usage import Usage, is_silent, usage_of
+from .endpoints import InvalidPathError, endpoint_of
+from .input.errors import BrokenRowError
+from .input.partial_json import parse_json
+from .input.rows import InputRow
+from .ledger.protocol import Row
+from .output import answer_line, dead_line, row_id
+from .pricing import Prices
+from .results import Result
 
 if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
+
+T = TypeVar("T")
 LARGEST_ANSWER = 64 << 20
 """Bytes, unpacked."""
 LONGEST_TIMEOUT = 86_400.0
@@ -99,32 +104,32 @@ class Target:
         """``run_id`` is the same whenever this batch goes on: with a row's place and content it makes the key by
         which a server can tell that it has done this row before."""
         self.config = config
-        self.address = address_of(config.to)
+        self.endpoint = endpoint_of(config.to)
         self._prices = prices or Prices()
         self._salt = blake2b(run_id.encode()).digest()
-        if self.address.key_header.lower() in map(str.lower, config.headers):
-            raise ConfigError(f"target headers: {self.address.key_header!r} is set from the credentials")
-        self._fixed = {**dict(self.address.headers), **config.headers}
+        if self.endpoint.key_header.lower() in map(str.lower, config.headers):
+            raise ConfigError(f"target headers: {self.endpoint.key_header!r} is set from the credentials")
+        self._fixed = {**dict(self.endpoint.headers), **config.headers}
         self._with_body = {**self._fixed, "Content-Type": "application/json"}
-        self._is_silent = is_silent(config.path or self.address.path)
+        self._is_silent = is_silent(config.path or self.endpoint.path)
         self._session: aiohttp.ClientSession | None = None
-        self._time_limits = TimeLimits()
+        self._timeout = SharedTimeout()
         self._urls: dict[str, URL] = {}
         """Of the paths that rows have asked for; most ask for the same."""
         try:
             self._url("")
-        except UnfitPathError as error:
+        except InvalidPathError as error:
             raise ConfigError(f"target path={config.path[:80]!r}: {error}") from None
 
     @property
     def identity(self) -> dict[str, str]:
         """What must stay the same from run to run for the results to belong together."""
-        return {"target": self.address.url(self.config.path)}
+        return {"target": self.endpoint.url(self.config.path)}
 
     @staticmethod
     def row(index: int, row: InputRow) -> Row:
-        """The row as the ledger knows it: it has all that a ``Row`` has, and its key costs only whoever asks for it."""
-        return cast(Row, row)
+        """The row as the ledger knows it: it has all that a ``Row`` has, and its key is read when it is asked for."""
+        return cast("Row", row)
 
     @staticmethod
     def line(result: Result) -> bytes:
@@ -132,7 +137,7 @@ class Target:
         if isinstance(result.value, bytes) and result.error is None:
             return result.value
         row: InputRow = result.item
-        return dead_line(row_id(row.index, row.digest), result.name, result.reason)
+        return dead_line(row_id(row.index, row.digest), result.name, FailureReason.parse(result.reason))
 
     def cost(self, row: InputRow) -> dict[str, float]:
         """What the row is likely to take: requests, tokens and money. Of a broken one, nothing is known."""
@@ -150,17 +155,17 @@ class Target:
         """One line of output. Raises what is no answer, every one a ``Failed``."""
         if self._session is None:
             raise RuntimeError("this target is not open: use it as 'async with Target(...) as target'")
-        request, name = row.request(), self.address.name
+        request, name = row.request(), self.endpoint.name
         try:
             url = self._urls.get(request.path) or self._url(request.path)
-        except UnfitPathError as error:
-            raise row.broken(str(error)) from None
+        except InvalidPathError as error:
+            raise row.reject(str(error)) from None
         secret, remaining = ctx.credential or "", ctx.remaining
         headers = self._fixed.copy() if request.body is None else self._with_body.copy()
         if secret:
             if not _is_header("x", secret):
                 raise AuthenticationError(name, "the credential has characters that no header can hold")
-            headers[self.address.key_header] = self.address.key_prefix + secret
+            headers[self.endpoint.key_header] = self.endpoint.key_prefix + secret
         if request.method in _WITH_EFFECT:
             headers["Idempotency-Key"] = self.idempotency_key(row)
         within = self.config.timeout if remaining is None else max(0.001, min(self.config.timeout, remaining))
@@ -176,7 +181,7 @@ class Target:
             secret=secret,
         )
         try:
-            answer = await self._time_limits.hold(sending, within)
+            answer = await self._timeout.run(sending, within)
         except TimeoutError as error:
             if isinstance(error, NoAnswerError):
                 raise
@@ -194,14 +199,14 @@ class Target:
 
         if len(self._urls) >= MOST_URLS:
             self._urls.clear()
-        found = self._urls[path] = URL(self.address.url(path or self.config.path), encoded=True)
+        found = self._urls[path] = URL(self.endpoint.url(path or self.config.path), encoded=True)
         return found
 
     def _report(self, ctx: RowContext, answer: Answer, read: Any, row: InputRow) -> None:
         """What the answer means and what it took; where it does not say, that is what was expected."""
         if 300 <= answer.status_code < 400:
             raise UnfitAnswerError(
-                self.address.name,
+                self.endpoint.name,
                 f"answered {answer.status_code} and points elsewhere, which is not followed; check its address",
             )
         usage = usage_of(read)
@@ -228,12 +233,61 @@ class Target:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session, self._session = self._session, None
-        self._time_limits.close()
+        self._timeout.close()
         if session is not None:
             await session.close()
 
     def __repr__(self) -> str:
-        return f"<Target {self.address.base_url}>"
+        return f"<Target {self.endpoint.base_url}>"
+
+
+class SharedTimeout:
+    """Bounds the time of many calls with one timer, for the tasks of one event loop that each make one call at a time.
+
+    A timer for each call, as HTTP libraries have it, costs a tenth of the whole exchange and hardly ever fires. Here
+    calls are only noted; when the first of them would be late, the one timer looks which really are. It works as
+    ``asyncio.timeout`` does: the task is cancelled from outside, and that is taken back on the way out.
+    """
+
+    def __init__(self) -> None:
+        self._due_at: dict[asyncio.Task[object], float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires_at = inf
+
+    async def run(self, call: Awaitable[T], seconds: float) -> T:
+        """Await the call; ``TimeoutError`` if it takes longer."""
+        task = asyncio.current_task()
+        assert task is not None
+        loop, cancelling = task.get_loop(), task.cancelling()
+        due_at = self._due_at[task] = loop.time() + seconds
+        if due_at < self._fires_at:
+            self._set(loop, due_at)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if task in self._due_at or task.cancelling() > cancelling + 1:  # it is to end for another reason
+                raise
+        finally:
+            if self._due_at.pop(task, None) is None:  # it was late
+                task.uncancel()
+        raise TimeoutError
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._fires_at = None, inf
+
+    def _set(self, loop: asyncio.AbstractEventLoop, instant: float) -> None:
+        self.close()
+        self._timer, self._fires_at = loop.call_at(instant, self._fire, loop), instant
+
+    def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
+        now, self._timer, self._fires_at = loop.time(), None, inf
+        for task in [task for task, due_at in self._due_at.items() if due_at <= now]:
+            del self._due_at[task]
+            task.cancel()
+        if self._due_at:
+            self._set(loop, min(self._due_at.values()))
 
 
 def _json_of(answer: Answer, name: str) -> tuple[bytes, Any]:
@@ -242,7 +296,7 @@ def _json_of(answer: Answer, name: str) -> tuple[bytes, Any]:
     if not content:
         return b"null", None
     try:
-        return content, glance(content)
+        return content, parse_json(content)
     except (ValueError, RecursionError):
         pass
     if answer.status_code < 300:

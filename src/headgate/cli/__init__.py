@@ -1,15 +1,15 @@
 """The ``headgate`` command: a table of commands, each imported only when it is run.
 
 ``headgate --help`` must be quick, so this file imports click and nothing heavier.
-A new command is one file ``cli/<name>.py`` with a click command called ``command``,
-and one row in ``COMMANDS``.
+A new command is one file ``cli/commands/<name>.py`` with a click command called ``command``,
+and one row in ``COMMANDS``. What commands share is in ``cli/ui``.
 
 | exit code | means                                                   |
 |-----------|---------------------------------------------------------|
 | 0         | done                                                    |
 | 2         | the command line was wrong                              |
 | 3         | some of it failed                                       |
-| 4         | stopped before the end (Ctrl-C); run it again to go on  |
+| 4         | stopped before the end (Ctrl-C); re-run to resume       |
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import NamedTuple, cast
 
 import click
 
-from headgate._version import __version__
+from .._version import __version__
+from .ui.terminal import DONE, FAILED, STOPPED, USAGE, complain
 
-DONE, USAGE, FAILED, STOPPED = 0, 2, 3, 4
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What goes wrong when the output goes to a file that cannot grow."""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of an output file that cannot grow."""
 
 
 class Entry(NamedTuple):
@@ -39,19 +39,19 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "demo": Entry("See it work", "Find a hidden, changing quota, live in the terminal."),
-    "mock": Entry("See it work", "Serve a rate-limited API to practise on."),
+    "mock": Entry("See it work", "Serve a rate-limited mock API."),
     "simulate": Entry("See it work", "Try strategies on simulated servers, in virtual time."),
-    "limits": Entry("Ask a real API", "Ask once and explain what the answer says of its limits."),
-    "research": Entry("Ask a real API", "Ask several search APIs at once, and read one page."),
-    "crawl": Entry("Crawl a site", "Visit a site's pages politely, and go on where it stopped."),
-    "run": Entry("Run a batch", "Send a file of requests, and go on where it stopped."),
-    "retry": Entry("Run a batch", "Give dead rows of a batch another chance."),
-    "proxy": Entry("Serve any language", "Put the gate before any program, by its base URL."),
-    "watch": Entry("Look after a run", "See live what runs do and why they wait, in the terminal."),
-    "web": Entry("Look after a run", "See the same in a browser."),
-    "status": Entry("Look after a run", "Show how far a batch is, or who shares which quota."),
-    "verify": Entry("Look after a run", "Prove that a batch has lost no row and has none twice."),
-    "keys": Entry("Look after a run", "Show how credentials stand; park, free or retire one."),
+    "limits": Entry("Query a real API", "Send one request and explain the limits in its response."),
+    "research": Entry("Query a real API", "Query several search APIs at once, merged into one page."),
+    "crawl": Entry("Crawl a site", "Crawl a site politely; re-run to resume."),
+    "run": Entry("Run a batch", "Send a file of requests; re-run to resume."),
+    "retry": Entry("Run a batch", "Retry the dead rows of a batch."),
+    "proxy": Entry("Any language", "Put the gate in front of any program, by its base URL."),
+    "watch": Entry("Monitor and manage", "Watch runs live in the terminal, and why they wait."),
+    "web": Entry("Monitor and manage", "Watch runs in a browser."),
+    "status": Entry("Monitor and manage", "Show the progress of a batch, or which processes share a quota."),
+    "verify": Entry("Monitor and manage", "Verify that a batch has no row lost and none twice."),
+    "keys": Entry("Monitor and manage", "Show credentials; park, free or retire one."),
 }
 
 START_HERE = [
@@ -61,14 +61,8 @@ START_HERE = [
 ]
 
 
-class CommandFailed(click.ClickException):
-    """The command was right but could not be done: one sentence for a person, exit code 3."""
-
-    exit_code = FAILED
-
-
 class LazyGroup(click.Group):
-    """Knows its commands by name and summary; their modules are imported when they are run."""
+    """Commands by name and summary; a command's module is imported when it is run."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -76,7 +70,7 @@ class LazyGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        return cast(click.Command, import_module(f".{name}", __name__).command)
+        return cast("click.Command", import_module(f".commands.{name}", __name__).command)
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -84,7 +78,7 @@ class LazyGroup(click.Group):
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(COMMANDS)}"
+            hint = f'did you mean "{near[0]}"?' if near else f"the commands are {', '.join(COMMANDS)}"
             raise click.UsageError(f'there is no command "{name}"; {hint}')
         return super().resolve_command(context, args)
 
@@ -114,21 +108,22 @@ def group(context: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with its code; whatever goes wrong is told in one sentence on stderr."""
+    """Run the command line and exit with its code; an error is one sentence on stderr."""
     sys.exit(execute(arguments))
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
-    log, sentences = logging.getLogger("headgate"), Sentences(logging.WARNING)
-    log.addHandler(sentences)
+    """Run the command line and return its exit code."""
+    log, handler = logging.getLogger("headgate"), MessageHandler(logging.WARNING)
+    log.addHandler(handler)
     try:
         return run_command(arguments)
     finally:
-        log.removeHandler(sentences)
+        log.removeHandler(handler)
 
 
-class Sentences(logging.Handler):
-    """What the library would log is told as everything else is; events are a command's own to show."""
+class MessageHandler(logging.Handler):
+    """Prints what the library logs like every other message; events are shown by the commands themselves."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not hasattr(record, "event"):
@@ -140,7 +135,7 @@ def run_command(arguments: Sequence[str] | None) -> int:
         code = group.main(arguments, prog_name="headgate", standalone_mode=False)
         return code if isinstance(code, int) else DONE
     except click.UsageError as error:
-        complain(f"{as_sentence(error.format_message())} {where_to_look(error.ctx)}")
+        complain(f"{as_sentence(error.format_message())} {help_hint(error.ctx)}")
         return USAGE
     except click.ClickException as error:
         complain(error.format_message())
@@ -148,18 +143,18 @@ def run_command(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         complain("stopped.")
         return STOPPED
-    except SystemExit:  # click's word for a reader who has gone (`headgate ... | head`): nothing is left to say
+    except SystemExit:  # click raises it where the reader of a pipe has gone (`headgate ... | head`)
         return DONE
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
             complain(f"cannot write the output ({os.strerror(error.errno)}).")
             return FAILED
         if os.environ.get("HEADGATE_DEBUG"):
             raise
-        from headgate.wire.redaction import redact
+        from ..wire.redact import redact
 
-        told = redact(f"{type(error).__name__}: {error}")
-        complain(f"this should not have happened ({told}); please report it. HEADGATE_DEBUG=1 shows where it was.")
+        message = redact(f"{type(error).__name__}: {error}")
+        complain(f"internal error ({message}); please report it. HEADGATE_DEBUG=1 shows the traceback.")
         return FAILED
 
 
@@ -167,19 +162,5 @@ def as_sentence(text: str) -> str:
     return text if text.endswith((".", "?", "?)")) else f"{text}."
 
 
-def where_to_look(context: click.Context | None) -> str:
+def help_hint(context: click.Context | None) -> str:
     return f'See "{context.command_path if context else "headgate"} --help".'
-
-
-def say(text: str, *, err: bool = False) -> None:
-    """Print lines for people. Control codes that a name or a server's words bring along are shown, not obeyed."""
-    from headgate.core.words import printable
-
-    from .live_display import echo
-
-    echo("\n".join(map(printable, text.split("\n"))), err=err)
-
-
-def complain(sentence: str) -> None:
-    """One line on stderr, without control codes."""
-    say(f"headgate: {' '.join(sentence.split())}", err=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from .decision import LONGEST_WAIT
 
 FLOOR_JITTER = 0.1
-"""By what share a floor may be overstayed, so that all who were told the same do not come back at once."""
+"""By what share a floor may be overstayed, so that all callers that were told the same do not come back at once."""
 
 MOST_FLOOR_JITTER = 5.0
 """And by how many seconds at most: an hour's rest does not need six minutes of spreading."""

@@ -2,7 +2,7 @@
 
 A ``Deadline`` bounds one call: waiting, attempts and backoff all come out of it. A
 ``RetryBudget`` bounds all retries of failures together, because retries that each
-look reasonable make an outage worse when everybody makes them. Sending again after
+look reasonable make an outage worse when every client makes them. Sending again after
 a 429 is paced by the gate and stands outside this budget.
 """
 

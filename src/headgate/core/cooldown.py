@@ -1,7 +1,7 @@
-"""One pause for everybody who shares a limit, however many 429s announce it.
+"""One pause for all callers that share a limit, however many 429s announce it.
 
 When twenty workers are refused in one burst, that is one event: the first 429 starts
-an *era* with its pause, and the rest, which were sent before anyone could know, join.
+an *era* with its pause, and the rest, which were sent before that was known, join.
 
     429, sent after the era's pause     429, sent before its end
     --------------------------------    ------------------------
@@ -16,9 +16,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import TYPE_CHECKING, Any
 
+from ..checks import check, number
 from .backoff import above
-from .decision import LONGEST_WAIT, NEVER
+from .decision import INSTANT, LONGEST_WAIT, NEVER, Outcome, Wait, WaitReason
+from .policy import Demand, Limits
+
+if TYPE_CHECKING:
+    from .pacer import Pacer
+    from .signal import Signal
+    from .ticket import Ticket
 
 MOST_ESCALATIONS = 64
 """Refused eras in a row are counted up to here; every growing pause has met its maximum by then."""
@@ -31,8 +39,7 @@ class FixedCooldown:
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.seconds <= LONGEST_WAIT:
-            raise ValueError(f"seconds={self.seconds!r} must be within (0, {LONGEST_WAIT:.0f}]")
+        check("seconds", self.seconds, 0.0 < number(self.seconds) <= LONGEST_WAIT, f"within (0, {LONGEST_WAIT:.0f}]")
 
     def pause(self, eras_in_a_row: int) -> float:
         return self.seconds
@@ -47,15 +54,16 @@ class ExponentialCooldown:
     max: float = 300.0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.base <= LONGEST_WAIT:
-            raise ValueError(f"base={self.base!r} must be within (0, {LONGEST_WAIT:.0f}]")
-        if not 1.0 <= self.factor <= 100.0:
-            raise ValueError(f"factor={self.factor!r} must be within [1, 100]")
-        if not self.base <= self.max <= LONGEST_WAIT:
-            raise ValueError(f"max={self.max!r} must be within [base={self.base!r}, {LONGEST_WAIT:.0f}]")
+        check("base", self.base, 0.0 < number(self.base) <= LONGEST_WAIT, f"within (0, {LONGEST_WAIT:.0f}]")
+        check("factor", self.factor, 1.0 <= number(self.factor) <= 100.0, "within [1, 100]")
+        longest = f"within [base={self.base!r}, {LONGEST_WAIT:.0f}]"
+        check("max", self.max, self.base <= number(self.max) <= LONGEST_WAIT, longest)
 
     def pause(self, eras_in_a_row: int) -> float:
         return min(self.max, self.base * self.factor ** (eras_in_a_row - 1))
+
+
+CooldownSettings = FixedCooldown | ExponentialCooldown
 
 
 @dataclass(slots=True, eq=False)
@@ -128,3 +136,89 @@ class Cooldown:
     def _before_the_end(self, sent_at: float) -> bool:
         """Sent before this era's pause was over (or known), so it says nothing about what comes after."""
         return sent_at < self.until or sent_at <= self.era_started_at
+
+
+RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
+"""Outcomes whose Retry-After is for every call of a key; that of a failure in passing is for its own call alone."""
+
+
+class HoldPolicy:
+    """Start nothing while a pause lasts: the server's, our own cooldown's, an operator's or the controller's."""
+
+    __slots__ = ("cooldown", "learns_from_success", "limits", "pacer", "settings")
+
+    def __init__(self, limits: Limits, settings: CooldownSettings | None, pacer: Pacer) -> None:
+        self.limits = limits
+        self.settings = settings
+        self.pacer = pacer
+        """Resumes gently when the pause is over."""
+        self.cooldown: Cooldown | None = None
+        """The pause that was asked for; made when one first is."""
+        self.learns_from_success = False
+        """A success proves a pause long enough, once there was one."""
+
+    @property
+    def asked_until(self) -> float:
+        """The end of the last pause that was asked for, by the server or by an operator."""
+        return NEVER if self.cooldown is None else self.cooldown.until
+
+    @property
+    def opens_at(self) -> float:
+        """Before this instant nothing starts, whatever asked for it."""
+        hold_until, cooldown = self.limits.hold_until, self.cooldown
+        return hold_until if cooldown is None or cooldown.until <= hold_until else cooldown.until
+
+    @property
+    def reason(self) -> WaitReason:
+        """What ends last: the pause that was asked for, or the controller's hold."""
+        asked = self.cooldown is not None and self.cooldown.until >= self.limits.hold_until
+        return WaitReason.FLOOR if asked else WaitReason.HOLD
+
+    def check(self, now: float, demand: Demand) -> Wait | None:
+        opens_at = self.opens_at
+        return None if opens_at <= now + INSTANT else Wait(self.reason, opens_at)
+
+    def record(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
+        """A success ends the escalation; a refusal that asks for a pause, or has one of ours, begins or joins one."""
+        outcome = signal.outcome
+        if outcome is Outcome.OK:
+            if self.cooldown is not None:
+                self.cooldown.cleared(ticket.sent_at)
+            return
+        has_own = self.settings is not None and outcome is Outcome.RATE_LIMITED
+        if outcome not in RESTING or (signal.retry_after is None and not has_own):
+            return
+        cooldown = self._cooldown()
+        before = cooldown.until
+        cooldown.report(ticket.sent_at, now, signal.retry_after or 0.0, draw)
+        if cooldown.until > max(before, now):
+            self.pacer.resume_after_pause(cooldown.until - now, cooldown.until)
+
+    def pause(self, seconds: float, now: float) -> bool:
+        """Start nothing for so long, by another word than an answer's; False if a longer pause holds already."""
+        cooldown, until = self._cooldown(), now + seconds
+        if until <= max(cooldown.until, now):
+            return False
+        cooldown.until = until
+        self.pacer.resume_after_pause(seconds, until)
+        return True
+
+    def keep_until(self, until: float) -> None:
+        """Take over a pause that holds already; no ramp follows it."""
+        self._cooldown().until = until
+
+    def _cooldown(self) -> Cooldown:
+        if self.cooldown is None:
+            self.cooldown, self.learns_from_success = Cooldown(self.settings), True
+        return self.cooldown
+
+    def idle_from(self, now: float) -> float:
+        return self.opens_at
+
+    def to_state(self) -> tuple[Any, ...] | None:
+        one = self.cooldown
+        return None if one is None else (one.until, one.era, one.era_started_at, one.eras_in_a_row, one.participants)
+
+    def load_state(self, state: tuple[Any, ...] | None) -> None:
+        if state is not None:
+            self.cooldown, self.learns_from_success = Cooldown(self.settings, *state), True

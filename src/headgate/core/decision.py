@@ -1,19 +1,18 @@
-"""The words every decision is made of: outcomes, states, and the three answers.
+"""Outcomes, circuit states, and the two answers that are not an admission.
 
-A question to the core gets one of three answers: a ticket (go), a ``Wait`` (not
-yet; ask again at ``until``) or a ``Refuse`` (do not wait for this). A refusal carries
-its reason. A wait carries what decides, for every call in a line gets one and hardly anybody asks
-why; the gate that gave it says it in one sentence (``Gate.reason``).
+A question to the core gets one of three answers: nothing (the call may start), a ``Wait`` (not yet; ask again at
+``until``) or a ``Refuse`` (do not wait for this). Both carry their reason as data. ``Gate.explain`` adds the numbers
+that a person needs to understand it, and ``headgate.reason_text`` makes the sentence.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from .bucket import Quota
+    from .quota import Quota
 
 LONGEST_WAIT = 31 * 86400.0
 """The one bound on any wait, told from outside or read from a store: 31 days."""
@@ -21,10 +20,11 @@ LONGEST_WAIT = 31 * 86400.0
 NEVER = float("-inf")
 """An instant before every other: what has not happened yet."""
 
-_CIRCUIT = ("circuit_open", "probe_in_flight")
-
 UNKNOWN = float("inf")
 """More than any number: no ceiling, no end."""
+
+INSTANT = 1e-6
+"""Waits below a microsecond are not worth a timer, and may be rounding."""
 
 
 class Outcome(Enum):
@@ -70,15 +70,51 @@ class CircuitState(Enum):
     HALF_OPEN = "half_open"
 
 
+class WaitReason(StrEnum):
+    """What a call waits for."""
+
+    NONE = ""
+    FLOOR = "floor"
+    """The server, or the cooldown after its refusal, asked for a pause."""
+    HOLD = "hold"
+    """The controller lets nothing start after a refusal."""
+    DEPTH = "depth"
+    """Too many calls in flight."""
+    QUOTA = "quota"
+    """A known limit; ``Wait.subject`` says which."""
+    PACE = "pace"
+    SHARE = "share"
+    """A share of a quota that several processes have in common."""
+    CEILING = "ceiling"
+    """An operator's limit."""
+    PAUSED = "paused"
+    """An operator has paused the limiter."""
+    CIRCUIT_OPEN = "circuit_open"
+    PROBE_IN_FLIGHT = "probe_in_flight"
+
+
+class RefuseReason(StrEnum):
+    """Why a call is refused instead of made to wait."""
+
+    CIRCUIT_OPEN = "circuit_open"
+    PROBE_IN_FLIGHT = "probe_in_flight"
+    QUEUE_FULL = "line_full"
+    STORE_LOST = "store_down"
+
+
+_CIRCUIT = (WaitReason.CIRCUIT_OPEN, WaitReason.PROBE_IN_FLIGHT)
+_UNFORESEEABLE = (WaitReason.DEPTH, WaitReason.PAUSED, WaitReason.PROBE_IN_FLIGHT)
+"""What ends with an answer or an operator's word."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Not yet: ask again at ``until``."""
 
+    reason: WaitReason
     until: float
-    code: str
-    """What decides: floor, hold, pace, depth, paused, circuit_open, probe_in_flight, or a limit's dimension."""
-    quota: Quota | None = None
-    """The known limit that decides, if it is one."""
+    subject: Quota | str | None = None
+    """Of ``QUOTA``: the known limit that decides, or its dimension."""
     known_until: float = UNKNOWN
     """Before this instant the turn cannot come, by what is known alone, where that is sooner than ``until``."""
 
@@ -89,7 +125,7 @@ class Wait:
         A wait for depth or a probe ends with an answer, a pause with an operator's word, and a pace that was only
         guessed may grow at any moment: by these alone no caller is turned away.
         """
-        return NEVER if self.code in ("depth", "paused", "probe_in_flight") else min(self.until, self.known_until)
+        return NEVER if self.reason in _UNFORESEEABLE else min(self.until, self.known_until)
 
     @property
     def is_forecast(self) -> bool:
@@ -99,20 +135,106 @@ class Wait:
     @property
     def is_circuit(self) -> bool:
         """Whether it is a circuit that does not let the call through."""
-        return self.code in _CIRCUIT
+        return self.reason in _CIRCUIT
+
+    @property
+    def code(self) -> str:
+        """The reason in one word; of a known limit, its dimension."""
+        if self.reason is WaitReason.QUOTA and self.subject is not None:
+            return self.subject if isinstance(self.subject, str) else self.subject.dimension
+        return self.reason.value
+
+    def known_from(self, instant: float) -> Wait:
+        """The same, where another objection is known to last until ``instant``."""
+        return self if self.known_until >= instant else replace(self, known_until=instant)
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """No: waiting is pointless or not worth it. ``retry_at`` says when it may be, if that is known."""
+    """No: waiting is pointless or not worth it."""
 
-    code: str
-    reason: str
+    reason: RefuseReason
     retry_at: float | None = None
-    look_at: float | None = None
+    """When it may be worth asking again, if that is known."""
+    check_again_at: float | None = None
     """When to ask again at the latest, for a caller that waits although ``retry_at`` is not known."""
+    subject: str = ""
+    """The store that is lost, or how many callers fill the queue."""
 
-    def waited_for(self) -> Wait | None:
+    @property
+    def code(self) -> str:
+        return self.reason.value
+
+    def as_wait(self) -> Wait | None:
         """The same for a caller that waits until the circuit lets it through; None if it is no circuit that refuses."""
-        until = self.look_at if self.retry_at is None else self.retry_at
-        return Wait(until, self.code) if self.code in _CIRCUIT and until is not None else None
+        until = self.check_again_at if self.retry_at is None else self.retry_at
+        if until is None or self.reason not in (RefuseReason.CIRCUIT_OPEN, RefuseReason.PROBE_IN_FLIGHT):
+            return None
+        return Wait(WaitReason(self.reason.value), until)
+
+
+class PaceReason(StrEnum):
+    """What a controller goes by."""
+
+    OWN_STRATEGY = "own_strategy"
+    OWN_CAP = "own_cap"
+    FIXED = "fixed"
+    AIMD = "aimd"
+    GRADIENT = "gradient"
+    OBSERVED_RATE = "observed_rate"
+    """Failures came with a crowd: about as many calls as were made before them."""
+    SEARCHING = "searching"
+    BLOCKED = "blocked"
+    WINDOW = "window"
+    """Blocked until a window turns."""
+    HEADERS = "headers"
+    CONCURRENCY = "concurrency"
+    """More calls at once were refused; the number is how many may be in flight."""
+    SLOW_ANSWERS = "slow_answers"
+    """More calls at once only took longer; the number as above."""
+    SHARED = "shared"
+    """Others take from the quota too; the number is what was measured, in calls a second."""
+    PROBING = "probing"
+    """Above the quota that was measured, which is the number."""
+    HOLDING = "holding"
+    """At the quota that was measured, which is the number."""
+
+
+class ControllerNote(NamedTuple):
+    """What a controller says of itself."""
+
+    reason: PaceReason
+    number: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a call does not start, with the numbers needed to say so; ``reason_text`` words it."""
+
+    reason: WaitReason | RefuseReason
+    seconds_left: float | None = None
+    """How long it takes, where that is known and worth telling."""
+    subject: str = ""
+    """Of a known limit: which; of a lost store: where; of a full queue: how many wait."""
+    rate: float = 0.0
+    """Of a pace or a share: calls a second."""
+    is_ramping: bool = False
+    """Whether the pace is on the way back from a pause."""
+    in_flight: int = 0
+    """Of depth: calls in flight."""
+    members: int = 0
+    """Processes that share the quota; 0 where it is not shared."""
+    ceiling: float | None = None
+    """The operator's limit, where that is what paces."""
+    controller_note: ControllerNote | str = ""
+    """What the controller says of itself; words where it is a strategy of the user's own."""
+    lost_store: str = ""
+    """The store that cannot be reached, while the gate decides without it."""
+
+    dimension: str = ""
+    """Of a known limit: what it counts."""
+
+    @property
+    def code(self) -> str:
+        """The reason in one word; of a known limit, its dimension."""
+        return self.dimension or self.reason.value

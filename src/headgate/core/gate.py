@@ -1,184 +1,397 @@
-"""The gate of ONE key: what is asked of it (``asking.py``), and what it learns when a call has ended.
+"""The gate of ONE key: a controller, and the policies that enforce what it concludes.
 
-    ask ──> a ticket, a wait or a refusal
-    report(ticket, signal) ──> statistics, circuit, controller, floor ──> the next ask
+    check ──> circuit ── hold ── concurrency ── quotas ── pacer ──> nothing objects: admit(ticket)
+               refuse     wait    wait           wait      wait
 
-A gate is pure: it takes ``now`` and a random draw.
+    record(ticket, signal) ──> statistics, policies, controller ──> the next check
+
+A gate is pure: it takes ``now`` and a random draw, and answers with data. The limiter does the waiting. A wait is one
+wait, the longest of all that object, never their sum; one for depth counts only where nothing else objects.
+
+Most calls pass by ``try_fast_admit``: the gate keeps the instant from which nothing but the pace can object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self, cast
 
-from .asking import FIRST_CHECK, Asking
-from .comeback import Comeback, after_pause, gentler
-from .cooldown import Cooldown
-from .costs import costs_of, requests_of
-from .decision import CircuitState, Outcome
+from .circuit_breaker import Breaker
+from .concurrency import InFlight
+from .controller import Controller
+from .cooldown import RESTING
+from .decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait, WaitReason
+from .gate_config import GateConfig, local_policies
 from .latency import Latency
-from .pace import INSTANT
+from .policy import NOTHING, Cost, Demand, GateStatus, Hooks, PolicyList, QueueDemand
+from .quota import Quota, QuotaPolicy, never_fits
+from .resume_ramp import NO_RAMP
 from .signal import Signal
-from .ticket import Ticket
+from .ticket import LongTicket, Ticket
 
-USUAL_LATENCY = 0.2
-"""What answers take, as long as nothing is known."""
-MEASURED_WITHIN = 0.05
-"""By how many seconds, and by which share of it, a latency may differ from what we would have measured."""
+FIRST_CHECK = 20
+CHECK_EVERY = 8192
+"""After so many calls the gate's owner should call ``drop_lost``."""
 OK = Outcome.OK
-_RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
-"""Whose Retry-After is for everybody under this key; that of a failure in passing is for its own call alone."""
 
 
-class Gate(Asking):
-    __slots__ = ()
+class Gate:
+    __slots__ = (
+        "_cap",
+        "_hold_until",
+        "_on_success",
+        "_only_pace_from",
+        "_rate",
+        "_try_take",
+        "answers",
+        "breaker",
+        "ceiling",
+        "check_at",
+        "circuit",
+        "config",
+        "controller",
+        "fast_path_from",
+        "has_waiters",
+        "hold",
+        "in_flight",
+        "last_sent_at",
+        "latency",
+        "on_change",
+        "pacer",
+        "policies",
+        "queue",
+        "seq",
+        "swapped_at_seq",
+        "watches_sends",
+    )
+
+    def __init__(self, config: GateConfig, controller: Controller, policies: PolicyList, in_flight: InFlight) -> None:
+        self.in_flight = in_flight
+        self.latency = Latency()
+        self.seq = 0
+        """Calls let through so far; the ordinal of the last one."""
+        self.last_sent_at = NEVER
+        self.answers = 0
+        """Calls whose outcome was reported."""
+        self.check_at = FIRST_CHECK
+        self.has_waiters = False
+        self.queue: QueueDemand | None = None
+        self.ceiling: float | None = None
+        """Calls a second that an operator allows at most."""
+        self.on_change: Callable[[float], None] = _ignore
+        """Called with ``now`` when the circuit has changed or a hold has ended."""
+        self.fast_path_from = NEVER
+        """From this instant on nothing but the pace can object, and no caller waits: ``try_fast_admit`` is enough."""
+        self.swapped_at_seq = 0
+        """Calls up to this one were admitted by policies that have been swapped since; nothing is refunded for them."""
+        self._use(config, controller, policies)
+        self.apply_limits(NEVER)
+
+    @classmethod
+    def local(cls, config: GateConfig) -> Self:
+        """A gate that decides by itself."""
+        controller, in_flight = config.controller(), InFlight()
+        return cls(
+            config, controller, local_policies(config, controller, Breaker(config.breaker), in_flight), in_flight
+        )
+
+    def swap(self, config: GateConfig, controller: Controller, policies: PolicyList) -> None:
+        """Decide by another controller and other policies. Waiters keep their places, calls in flight count on.
+
+        Call ``apply_limits`` once the new policies know all that they should.
+        """
+        before = self.pacer
+        self._use(config, controller, policies)
+        self.pacer.has_waiters, self.pacer.late_until = before.has_waiters, before.late_until
+        for policy in policies.with_ceiling:
+            policy.set_ceiling(self.ceiling)
+        self.swapped_at_seq = self.seq
+
+    def _use(self, config: GateConfig, controller: Controller, policies: PolicyList) -> None:
+        self.config = config
+        self.controller = controller
+        self.watches_sends = controller.watches_sends
+        self.policies = policies
+        self.circuit, self.hold, self.pacer = policies.circuit, policies.hold, policies.pacer
+        self.breaker = policies.circuit.breaker
+        self._try_take = policies.pacer.try_take
+        self._rate = self._hold_until = self._cap = NEVER
+        self._only_pace_from = UNKNOWN
+        self._choose_listeners()
+
+    # ------------------------------------------------------------------ admission
+
+    def try_fast_admit(self, ticket: Ticket, now: float) -> bool:
+        """The short way for a call of cost 1 where no caller waits; False says to ``check`` and ``admit``."""
+        seq = self.seq + 1
+        if now < self.fast_path_from or seq >= self.check_at or not self._try_take(now):
+            return False
+        self.seq = seq
+        self.last_sent_at = now
+        ticket.gate = self
+        ticket.seq = seq
+        ticket.sent_at = now
+        in_flight = self.in_flight
+        if self.watches_sends:
+            ticket.depth = len(in_flight.pending) + len(in_flight.stale)
+            controller = self.controller
+            controller.on_send(ticket, now)
+            if (
+                controller.rate != self._rate
+                or controller.hold_until != self._hold_until
+                or controller.cap != self._cap
+            ):
+                self.apply_limits(now)
+        in_flight.pending[seq] = now
+        return True
+
+    def check(
+        self, now: float, cost: Cost = 1, requests_ahead: float = 0.0, costs_ahead: Mapping[str, float] = NOTHING
+    ) -> Wait | Refuse | None:
+        """What speaks against a call now, or None. With others ahead in the queue: when its turn would come."""
+        pacer = self.pacer
+        if now >= self._only_pace_from:
+            return pacer.check(now, Demand(cost, requests_ahead, costs_ahead, False, self.last_sent_at))
+        demand = Demand(cost, requests_ahead, costs_ahead, pacer.is_late(now), self.last_sent_at)
+        longest: Wait | None = None
+        for policy in self.policies.in_order:
+            if policy is pacer and pacer.ramp is not NO_RAMP:
+                self.apply_limits(now)
+            found = policy.check(now, demand)
+            if found is None:
+                continue
+            if isinstance(found, Refuse):
+                return found
+            if longest is None:
+                if found.reason is WaitReason.DEPTH:
+                    return found
+                longest = found
+            elif found.until > longest.until and found.reason is not WaitReason.DEPTH:
+                longest = found.known_from(longest.until)
+        return longest
+
+    def ask(self, now: float, cost: Cost = 1, asked_at: float | None = None) -> Ticket | Wait | Refuse:
+        """Check, and admit or tell the controller of the wait: for callers without a queue of their own."""
+        found = self.check(now, cost)
+        if found is not None:
+            self.on_wait(found, now)
+            return found
+        waited = 0.0 if asked_at is None else now - asked_at
+        plain = cost == 1 and waited == 0.0
+        ticket = Ticket(self, 0, now, 0) if plain else LongTicket(self, 0, now, 0, cost, waited)
+        self.admit(ticket, now)
+        return ticket
+
+    def has_room(self, calls: int) -> bool:
+        """Whether one more may start beside so many that are about to; probes of a half-open circuit start alone."""
+        room = max(1.0, self.controller.cap) - len(self.in_flight)
+        return calls < room and self.breaker.state is CircuitState.CLOSED
+
+    def admit(self, ticket: Ticket, now: float) -> None:
+        """Let a call through that nothing objects to. ``ticket`` says its cost and how long it waited."""
+        circuit = self.breaker.state
+        self.seq += 1
+        self.last_sent_at = now
+        ticket.gate, ticket.seq, ticket.sent_at, ticket.depth = self, self.seq, now, len(self.in_flight)
+        for policy in self.policies.admitting:
+            policy.admit(ticket, now)
+        if self.watches_sends:
+            self.controller.on_send(ticket, now)
+        self.in_flight.pending[ticket.seq] = now
+        if self.breaker.state is not circuit:
+            self.on_change(now)
+        self.apply_limits(now)
+
+    def on_wait(self, wait: Wait | Refuse, now: float) -> None:
+        """A caller waits for this: a controller may want to know that its pace is what holds callers back."""
+        for policy in self.policies.on_wait:
+            policy.on_wait(wait, now)
+        if wait.reason is WaitReason.PACE and self.watches_sends and not self.pacer.is_at_ceiling:
+            self.controller.on_wait(now)
+
+    def set_queue(self, queue: QueueDemand | None, now: float) -> None:
+        """Callers begin to wait in this queue; None: the last of them was served."""
+        self.queue, self.has_waiters = queue, queue is not None
+        for policy in self.policies.on_queue:
+            policy.on_queue(queue, now)
+        self.apply_limits(now)
+
+    def mark_waiting(self) -> None:
+        """A caller waits without a queue that could be looked at; it holds from the next change on."""
+        self.has_waiters = self.pacer.has_waiters = True
+        self._rate = NEVER
+
+    def drop_lost(self, now: float) -> None:
+        """From time to time: do not count for ever what will never end."""
+        self.in_flight.let_go(now, self.seq)
+        self.check_at = self.seq + CHECK_EVERY
 
     # ------------------------------------------------------------------ ending
 
-    def report(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> bool:
-        """Take how the call ended and learn from it; False if the ticket had ended already."""
-        if not self.flight.land(ticket.seq):
+    def record(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> bool:
+        """Learn how the call ended; False if the ticket had ended already."""
+        if not self.in_flight.complete(ticket.seq):
             return False
-        self._learn(ticket, signal, latency, now, draw)
+        self.learn(ticket, signal, latency, now, draw)
         return True
 
-    def teach(self, signal: Signal, latency: float, now: float, draw: float) -> None:
-        """Learn from an answer that belongs to the oldest call it can belong to, or to none of ours.
-
-        Nothing but probes leaves a half-open circuit, so what was sent since is a probe's answer; and so is what was
-        sent when the probe was asked for: a latency may include the wait in line. Any other answer may be an old
-        call's; it counts as the probe's if the probe ends, or is lost, without one.
-        """
-        sent_at = now - latency
-        probe = self.probe_out()
-        if probe is not None:
-            left_at = self.flight.out.get(probe, now)
-            if sent_at + INSTANT >= left_at or abs(sent_at - self.probe_asked_at) <= MEASURED_WITHIN * (1.0 + latency):
-                self.report(self.ticket(self, probe, left_at, 0), signal, latency, now, draw)
-                return
-            self.unclaimed = signal, latency, now
-        oldest = self.flight.oldest()
-        if oldest is not None and oldest[1] <= sent_at + INSTANT:
-            self.report(self.ticket(self, *oldest, 0), signal, latency, now, draw)
-            return
-        if not latency > 0.0:  # not told when it was sent: about as long ago as answers usually take
-            sent_at = now - (self.latency.ewma or USUAL_LATENCY)
-        if sent_at > self.last_sent_at + INSTANT:
-            self.seq += 1  # a call of somebody else's: the newest we know of
-            self.last_sent_at = now
-        closed = self.breaker.state is CircuitState.CLOSED
-        seq = self.seq if closed else self.breaker.era_after  # the newest may be a probe, and this is not its answer
-        self._learn(self.ticket(self, seq, sent_at, 0), signal, latency, now, draw)
-
-    def probe_out(self) -> int | None:
-        """A probe of a half-open circuit that is out, if there is one."""
-        return next(iter(self.breaker.probes), None)
-
-    def release(self, ticket: Ticket) -> bool:
-        """The call was sent and nobody will say how it ended: what it took stays taken, nothing is learned."""
-        if not self.flight.land(ticket.seq):
+    def release(self, ticket: Ticket, now: float) -> bool:
+        """The call was sent and its outcome is unknown: what it took stays taken, nothing is learned."""
+        if not self.in_flight.complete(ticket.seq):
             return False
-        if self.unclaimed is None or ticket.seq not in self.breaker.probes:
-            self.breaker.give_back(ticket.seq)
+        self._end_without_answer(ticket, False, now)
+        return True
+
+    def cancel(self, ticket: Ticket, now: float) -> bool:
+        """Nothing was sent: everything is refunded, unless the policies that it was taken from are gone."""
+        if not self.in_flight.complete(ticket.seq):
+            return False
+        self._end_without_answer(ticket, ticket.seq > self.swapped_at_seq, now)
+        return True
+
+    def _end_without_answer(self, ticket: Ticket, refund: bool, now: float) -> None:
+        circuit = self.breaker.state
+        if refund:
+            for policy in self.policies.cancelling:
+                policy.cancel(ticket, now)
         else:
-            self.claim(ticket.seq)
-        return True
-
-    def abandon(self, ticket: Ticket) -> bool:
-        """Nothing was sent: everything goes back."""
-        if ticket.seq in self.breaker.probes:
-            self.unclaimed = None
-        if not self.release(ticket):
-            return False
-        self.give_back(requests_of(ticket.cost))
-        if self.buckets is not None:
-            self.buckets.refund(costs_of(ticket.cost), ticket.sent_at)
-        return True
+            for policy in self.policies.releasing:
+                policy.release(ticket, now)
+        if self.breaker.state is not circuit:
+            self.on_change(now)
 
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         """Charge what the call really cost instead of what was reserved for it."""
-        if self.buckets is not None:
-            self.buckets.settle(costs_of(ticket.cost), real, ticket.sent_at)
+        if ticket.seq > self.swapped_at_seq:
+            for policy in self.policies.settling:
+                policy.settle(ticket, real)
 
-    def _learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
-        outcome = signal.outcome
+    def learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
+        """Learn from an answer, whether its call is in flight or not."""
+        circuit = self.breaker.state
         self.answers += 1
-        if outcome is OK:
+        if signal.outcome is OK:
             self.latency.add(latency)
-            if self.cooldown is not None:
-                self.cooldown.cleared(ticket.sent_at)
-        if self.breaker.record(ticket.seq, outcome, now, self.seq):
-            self.circuit_changed(now)
-        if outcome is not OK:
-            if outcome in _RESTING:
-                self._pause(ticket, signal, now, draw)
-            elif signal.retry_after is not None:
+            for policy in self._on_success:
+                policy.record(ticket, signal, latency, now, draw)
+        else:
+            if signal.retry_after is not None and signal.outcome not in RESTING:
                 signal = replace(signal, retry_after=None)
-        skip = self.controller.on_answer(ticket, signal, latency, now)
+            for policy in self.policies.recording:
+                policy.record(ticket, signal, latency, now, draw)
+            self._choose_listeners()
+            self._rate = NEVER  # to be applied
+        if self.breaker.state is not circuit:
+            self.on_change(now)
+            self._rate = NEVER
+        controller = self.controller
+        skip = controller.on_answer(ticket, signal, latency, now)
         if skip:
-            self.let_pass(skip, now)
-        self.follow(now)
+            self.skip(skip, now)
+        if controller.rate != self._rate or controller.hold_until != self._hold_until or controller.cap != self._cap:
+            self.apply_limits(now)
 
-    def let_pass(self, slots: float, now: float) -> None:
+    def skip(self, slots: float, now: float) -> None:
         """Start nothing for so many slots."""
-        self.tokens = min(self.level(now), 1.0 - slots)
+        self.pacer.skip(slots, now)
 
-    def _pause(self, ticket: Ticket, signal: Signal, now: float, draw: float) -> None:
-        """Start nothing for as long as the server, or our own cooldown after a 429, asks."""
-        ours = self.policy.cooldown if signal.outcome is Outcome.RATE_LIMITED else None
-        if ours is None and signal.retry_after is None:
-            return
-        if self.cooldown is None:
-            self.cooldown = Cooldown(self.policy.cooldown)
-        before = self.cooldown.until
-        self.cooldown.report(ticket.sent_at, now, signal.retry_after or 0.0, draw)
-        until = self.cooldown.until
-        if until > max(before, now):
-            self.comeback = gentler(self.comeback, after_pause(until - now, until))
+    def _choose_listeners(self) -> None:
+        """Policies with nothing to learn from a success are not called for one."""
+        self._on_success = [policy for policy in self.policies.recording if policy.learns_from_success]
 
-    def rest(self, seconds: float, now: float) -> None:
-        """Start nothing for so long, by somebody else's word than an answer's, and come back by the same ramp."""
-        if self.cooldown is None:
-            self.cooldown = Cooldown(self.policy.cooldown)
-        until = now + seconds
-        if until > max(self.cooldown.until, now):
-            self.cooldown.until = until
-            self.comeback = gentler(self.comeback, after_pause(seconds, until))
-            self.follow(now)
+    # ------------------------------------------------------------------ limits
+
+    def apply_limits(self, now: float) -> None:
+        """Bring the pace in line with what the controller, the hold and the ramp say now."""
+        controller, pacer = self.controller, self.pacer
+        was_held = pacer.held
+        opens_at = self.hold.opens_at
+        pacer.apply(opens_at, now)
+        if was_held and not pacer.held:
+            self.on_change(now)
+        if pacer.held or pacer.ramp is not NO_RAMP:  # time alone changes something: apply again at the next occasion
+            self._rate = NEVER
+        else:
+            self._rate, self._hold_until, self._cap = controller.rate, controller.hold_until, controller.cap
+        needs_check = self.breaker.state is not CircuitState.CLOSED or pacer.ramp is not NO_RAMP
+        for policy in self.policies.bounding:
+            needs_check = needs_check or policy.may_object()
+        self._only_pace_from = UNKNOWN if needs_check else opens_at
+        self.fast_path_from = UNKNOWN if self.has_waiters else self._only_pace_from
+
+    def pause(self, seconds: float, now: float) -> None:
+        """Start nothing for so long, by another word than an answer's, and resume by the same ramp."""
+        if self.hold.pause(seconds, now):
+            self.apply_limits(now)
+
+    def set_ceiling(self, ceiling: float | None, now: float) -> None:
+        """Let no more than so many calls a second start; None lifts that."""
+        self.ceiling = ceiling
+        for policy in self.policies.with_ceiling:
+            policy.set_ceiling(ceiling)
+        self.apply_limits(now)
+
+    def replace_breaker(self, breaker: Breaker) -> None:
+        """Go on with the circuit of another gate; ``apply_limits`` must follow."""
+        self.breaker = self.circuit.breaker = breaker
+
+    # ------------------------------------------------------------------ for observers
+
+    def status(self) -> GateStatus:
+        return GateStatus(self.pacer.learned_rate, self.breaker.state, self.hold.opens_at)
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether limits are known: where none are, a call's cost is its number of requests alone."""
+        return bool(self.config.quotas)
+
+    def never_fits(self, costs: Mapping[str, float]) -> Quota | None:
+        """The known limit under which this cost could not pass in any window, if there is one."""
+        return never_fits(self.config.quotas, costs)
 
     # ------------------------------------------------------------------ putting away
 
+    def idle_from(self, now: float) -> float:
+        """From when on forgetting this gate would change nothing but what it has learned."""
+        return max(policy.idle_from(now) for policy in self.policies.idling)
+
     def to_state(self) -> tuple[Any, ...] | None:
-        """All that is known of a key but its permits that are out, as plain values; None if it cannot be put away."""
-        learned = self.controller.to_state()
-        if learned is None:
+        """All that is known but the calls in flight, as plain values; None if it cannot be put away."""
+        learned, paced = self.controller.to_state(), self.pacer.to_state()
+        if learned is None or paced is None:
             return None
-        pause = self.cooldown
+        circuit, hold, quotas = self._stored()
+        bucket, ramp = paced
         return (
-            (self.tokens, self.filled_at, self.rate, self.shut, self.seq, self.last_sent_at, self.answers),
-            None
-            if pause is None
-            else (pause.until, pause.era, pause.era_started_at, pause.eras_in_a_row, pause.participants),
-            (self.comeback.starts_at, self.comeback.lasts, self.comeback.least),
+            (*bucket, self.seq, self.last_sent_at, self.answers),
+            hold.to_state(),
+            ramp,
             self.latency.to_state(),
-            self.breaker.to_state(),
-            None if self.buckets is None else self.buckets.to_state(),
+            circuit.to_state(),
+            None if quotas is None else quotas.to_state(),
             learned,
         )
 
+    def _stored(self) -> tuple[Hooks, Hooks, QuotaPolicy | None]:
+        return cast("Hooks", self.circuit), cast("Hooks", self.hold), self.policies.quotas
+
     def load_state(self, state: tuple[Any, ...], now: float) -> None:
-        """Go on from ``to_state()`` under the same policy."""
-        own, pause, comeback, latency, breaker, buckets, learned = state
-        self.tokens, self.filled_at, self.rate, self.shut, self.seq, self.last_sent_at, self.answers = own
+        """Go on from ``to_state()`` under the same config."""
+        own, pause, ramp, latency, breaker, spent, learned = state
+        *bucket, self.seq, self.last_sent_at, self.answers = own
         self.check_at = max(FIRST_CHECK, self.seq + 1)
-        if pause is not None:
-            self.cooldown = Cooldown(self.policy.cooldown, *pause)
-        if comeback[1]:
-            self.comeback = Comeback(*comeback)
+        circuit, hold, quotas = self._stored()
+        circuit.load_state(breaker)
+        hold.load_state(pause)
+        if quotas is not None:
+            quotas.load_state(spent)
+        cast("Hooks", self.pacer).load_state((tuple(bucket), ramp))
         self.latency = Latency.from_state(latency)
-        self.breaker.load_state(breaker)
-        if self.buckets is not None:
-            self.buckets.load_state(buckets)
         self.controller.load_state(learned)
-        self.follow(now)
+        self._choose_listeners()
+        self.apply_limits(now)
+
+
+def _ignore(_: float) -> None:
+    """The default of ``Gate.on_change``."""

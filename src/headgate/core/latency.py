@@ -3,7 +3,7 @@
 Two views of the same answers: a moving average that follows, and the 95th percentile
 of the latest ``MOST_SAMPLES``, which shows the slow ones that an average hides. Samples
 are kept as 4-byte floats in a ring that grows only as answers come in; sorting waits
-until somebody asks.
+until it is read.
 """
 
 from __future__ import annotations

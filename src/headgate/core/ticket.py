@@ -1,7 +1,7 @@
 """Leave to make one call: what a gate hands out and takes back.
 
 A ticket says when the call was sent, as which call of its gate and beside how many
-others. The answer brings it back, so whoever judges an answer can judge it by what was
+others. The answer brings it back, so an answer can be judged by what was
 true when the call was *sent*.
 """
 

@@ -1,8 +1,20 @@
 """A polite crawler on the same gate."""
 
-from .config import CrawlConfig
-from .crawler import Crawler, HostLook
-from .output import Page
-from .report import CrawlEvent, CrawlReport
+from typing import Any
 
-__all__ = ["CrawlConfig", "CrawlEvent", "CrawlReport", "Crawler", "HostLook", "Page"]
+from .config import CrawlConfig
+from .crawler import Crawler
+from .output.page import Page
+from .report import CrawlEvent, CrawlReport
+from .status import HostStatus
+
+__all__ = ["CrawlConfig", "CrawlEvent", "CrawlReport", "Crawler", "HostStatus", "Page"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "HostLook":
+        import warnings
+
+        warnings.warn("HostLook is called HostStatus now", DeprecationWarning, stacklevel=2)
+        return HostStatus
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

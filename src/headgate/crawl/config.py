@@ -12,7 +12,7 @@ from ..checks import is_whole, number
 from ..config import RateLimitConfig
 from ..core.decision import LONGEST_WAIT
 from ..errors import ConfigError
-from .fetch import PAGES
+from .fetch.http import PAGES
 
 AGENT = f"headgate/{__version__} (+https://pypi.org/project/headgate/)"
 FIRST_RATE = 2.0
@@ -20,7 +20,7 @@ FIRST_RATE = 2.0
 LOOK_AGAIN = 15.0
 """Seconds after which a host that has been failing is tried again."""
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 60.0
-"""Seconds before an address is fetched again, where neither the crawl nor its limiter is given others."""
+"""Seconds before a URL is fetched again, where neither the crawl nor its limiter is given others."""
 MOST_WORKERS = 10_000
 MOST_KEYS = 200_000
 """Hosts whose pace is remembered."""
@@ -35,7 +35,7 @@ class CrawlConfig:
     subdomains: bool = False
     """Whether subdomains of those hosts belong to them."""
     include: tuple[str, ...] = ()
-    """Only addresses that fit one of these patterns: globs, or regular expressions written ``re:...``."""
+    """Only URLs that fit one of these patterns: globs, or regular expressions written ``re:...``."""
     exclude: tuple[str, ...] = ()
     """... and none that fits one of these."""
     max_depth: int | None = None
@@ -44,13 +44,13 @@ class CrawlConfig:
     """Stop once so many pages are written."""
     max_per_host: int | None = None
     max_per_shape: int = 10_000
-    """Addresses of one host that differ in nothing but numbers: bounds calendars that never end. The report names what
+    """URLs of one host that differ in nothing but numbers: bounds calendars that never end. The report names what
     was not followed because of it."""
     sitemaps: bool = True
     """Whether to read the sitemaps that robots.txt names."""
 
     agent: str = AGENT
-    """The User-Agent header: who asks, and where to complain."""
+    """The User-Agent header: which program asks, and where to complain."""
     robots_agent: str = "headgate"
     """The name robots.txt is read for."""
     rate: float | None = 8.0
@@ -80,10 +80,10 @@ class CrawlConfig:
     """Hosts that may have such addresses all the same."""
 
     max_attempts: int | None = None
-    """Fetches of one address in all; being rate limited does not count. None leaves this and the delays to the limiter
+    """Fetches of one URL in all; being rate limited does not count. None leaves this and the delays to the limiter
     (``retry_max_attempts``, ``retry_base_delay`` and ``retry_max_delay`` of each host's ``RateLimitConfig``)."""
     max_rate_limit_retries: int = 20
-    """How often one address may be told to come back later."""
+    """How often one URL may be told to come back later."""
     base_delay: float | None = None
     max_delay: float | None = None
     """The ceiling of the backoff after a failure; only what the server asks for is longer."""

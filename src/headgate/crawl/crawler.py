@@ -4,8 +4,8 @@
     async for page in crawler:
         print(page.url, page.title)
 
-Here is what callers call. One crawl is ``crawling.py``; the way of one address through the gate is ``visit.py``; who
-may start when is ``lanes.py``; what is on disk is ``frontier.py``.
+The public face. One run is ``run.py``; the way of one call through the gate is ``fetch/gated_fetcher.py``; which fetch
+may start when is ``host_driver.py``; what is on disk is ``frontier/``.
 """
 
 from __future__ import annotations
@@ -15,55 +15,36 @@ import os
 import random
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..batch.formats.writing import STDOUT
 from ..clock import Clock, SystemClock
+from ..engine.output_file import STDOUT
+from ..engine.supervisor import PauseSwitch, StopReason
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
 from .config import CrawlConfig
-from .crawling import Crawl
-from .frontier import Bounds, Frontier, LostAddress
-from .frontier_file import SUFFIX
-from .frontier_reading import look, read_hosts, read_lost
-from .given import headers_by_origin, identity_of, scope_of, seeds_of
-from .keys import Given, keys_by_origin
-from .output import JsonlOutput, Output, Page
-from .output_warc import WarcOutput
-from .processing import Extract, Follow
+from .fetch.credentials import Given, keys_by_origin
+from .fetch.gated_fetcher import Fetch
+from .frontier.queries import look, read_hosts, read_lost
+from .frontier.records import LostUrl
+from .frontier.schema import SUFFIX
+from .output.page import JsonlOutput, Output, Page
+from .output.warc import WarcOutput
+from .page.processor import Extract, Follow
 from .report import CrawlEvent, CrawlReport
-from .visit import Fetch
+from .run import CrawlRun
+from .setup import CrawlSetup, headers_by_origin, scope_of, seeds_of
+from .status import HostStatus
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
 NOT_TAKEN = 64
-"""Pages that are written and wait for whoever iterates; then the crawl waits."""
-PARTS = ("protego", "selectolax")
-"""Packages that read robots.txt and pages; who does not crawl does without."""
-STOCK = 2
-"""For each fetch that a host may have at once, so many of its addresses are in memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostLook:
-    """One host at one moment."""
-
-    host: str
-    rate: float | None
-    """Calls a second, as learned so far."""
-    in_flight: int
-    waiting: int
-    """Its addresses in memory."""
-    opens_in: float | None
-    """Seconds for which nothing starts here, where that is known."""
-    reason: str
-    """Why nothing leaves at this moment; empty if something does."""
-    waits_for: str = ""
-    """... in a word: shut, paused, pace, crawl_delay, answers, workers, robots or retry_budget."""
+"""Pages that are written and wait to be iterated over; then the crawl waits."""
+PARTS = ("protego", "selectolax", "trafilatura", "lxml_html_clean")
+"""Packages that read robots.txt and pages; only a crawl needs them. trafilatura does not name the last one itself."""
 
 
 class Crawler:
@@ -88,8 +69,8 @@ class Crawler:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """``output`` is a file of JSON lines, or "-"; ``warc`` a web archive; without either, pages go to whoever
-        iterates. ``frontier`` is where the addresses are kept: by default beside the output, without one nowhere.
+        """``output`` is a file of JSON lines, or "-"; ``warc`` a web archive; without either, pages are only
+        iterated over. ``frontier`` is where the URLs are kept: by default beside the output, without one nowhere.
 
         ``follow(page, link)`` says which links to follow, ``extract(page, fetched)`` what else to keep of a page.
         ``headers`` are sent to their origin (``https://host``) alone. So are ``credentials``, which are handed out as
@@ -97,31 +78,43 @@ class Crawler:
         ``Authorization: Bearer {secret}``. ``resolver`` and ``fetch`` take the place of the system's own.
         """
         _check_parts()
-        self.config = CrawlConfig() if config is None else config
-        self.seeds = seeds_of((seeds,) if isinstance(seeds, str) else seeds)
-        self.scope = scope_of(self.config, self.seeds)
-        self.clock: Clock = clock or (limiter.clock if limiter is not None else SystemClock())
-        self.rng = random.Random() if rng is None else rng
+        config = CrawlConfig() if config is None else config
+        urls = seeds_of((seeds,) if isinstance(seeds, str) else seeds)
+        clock = clock or (limiter.clock if limiter is not None else SystemClock())
+        rng = random.Random() if rng is None else rng
         if limiter is None:
-            limiter = AdaptiveRateLimiter(self.config.pace(), clock=self.clock, rng=self.rng)
-        self.limiter = limiter
-        self.limiter.warns_of_silence = False  # every permit is reported; a few slow hosts at first are no silence
-        self.outputs: tuple[Output, ...] = (
+            limiter = AdaptiveRateLimiter(config.pace(), clock=clock, rng=rng)
+        limiter.warn_unreported = False  # every permit is reported; a few slow hosts at first are no silence
+        outputs: tuple[Output, ...] = (
             *(() if output is None else (JsonlOutput(output),)),
-            *(() if warc is None else (WarcOutput(warc, description=f"crawl of {self.seeds[0]}"),)),
+            *(() if warc is None else (WarcOutput(warc, description=f"crawl of {urls[0]}"),)),
         )
-        if len({one.path for one in self.outputs}) < len(self.outputs):
+        if len({one.path for one in outputs}) < len(outputs):
             raise ConfigError("warc: it is the same file as the output; each needs one of its own")
-        self.follow, self.extract = follow, extract
-        self.credentials = keys_by_origin(credentials or {})
-        self.headers = headers_by_origin(headers or {}, self.credentials)
-        self.on_event, self.resolver, self.fetch = on_event, resolver, fetch
+        by_origin = keys_by_origin(credentials or {})
+        self._setup = CrawlSetup(
+            config=config,
+            seeds=urls,
+            scope=scope_of(config, urls),
+            limiter=limiter,
+            clock=clock,
+            rng=rng,
+            outputs=outputs,
+            follow=follow,
+            extract=extract,
+            headers=headers_by_origin(headers or {}, by_origin),
+            credentials=by_origin,
+            resolver=resolver,
+            fetch=fetch,
+        )
+        self.config, self.seeds, self.limiter, self.clock = config, urls, limiter, clock
+        self.outputs, self.credentials = outputs, by_origin
+        self.on_event = on_event
         self._frontier = None if frontier is None else os.fspath(frontier)
-        self._crawl: Crawl | None = None
+        self._run: CrawlRun | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last = CrawlReport()
-        self.is_paused = False
-        """Whether an operator lets no fetch start."""
+        self._pause = PauseSwitch()
 
     # ------------------------------------------------------------------ crawling
 
@@ -152,30 +145,41 @@ class Crawler:
         return asyncio.run(self.run())
 
     def stop(self, reason: str = "stopped", *, now: bool = False) -> None:
-        """Start nothing any more and finish what is under way, or leave that too (``now``). Addresses stay.
+        """Start nothing any more and finish what is under way, or leave that too (``now``). URLs stay.
 
         May be called from any thread, and from a signal handler.
         """
-        crawl, loop = self._crawl, self._loop
-        if crawl is not None and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(partial(crawl.stop, reason, now=now))
+        run = self._run
+        if run is not None:
+            detail = "" if reason == StopReason.STOPPED.value else reason
+            self._call_soon(partial(run.stop, StopReason.STOPPED, detail, now=now))
 
     def pause(self) -> None:
         """Start no fetch until ``resume``; what is under way is finished. May be called from any thread."""
-        self.is_paused = True
+        self._pause.is_on = True
 
     def resume(self) -> None:
         """Go on after ``pause``. May be called from any thread."""
-        self.is_paused = False
-        crawl, loop = self._crawl, self._loop
-        if crawl is not None and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(crawl.discovery.ring)
+        self._pause.is_on = False
+        run = self._run
+        if run is not None:
+            self._call_soon(run.scheduler.wake)
 
-    # ------------------------------------------------------------------ looking
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator lets no fetch start."""
+        return self._pause.is_on
+
+    def _call_soon(self, work: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(work)
+
+    # ------------------------------------------------------------------ status
 
     @property
     def frontier(self) -> str | None:
-        """Where the addresses are kept; None if nowhere."""
+        """Where the URLs are kept; None if nowhere."""
         if self._frontier is not None:
             return self._frontier
         paths = [output.path for output in self.outputs if output.path != STDOUT]
@@ -183,84 +187,62 @@ class Crawler:
 
     def report(self) -> CrawlReport:
         """The present crawl so far, or the last one."""
-        crawl = self._crawl  # whoever asks may live in another thread
-        if crawl is not None:
-            report = crawl.report
-            report.elapsed = self.clock.now() - crawl.began_at
-            report.hosts = max(report.hosts, len(crawl.discovery.lanes))
-            return report
-        return self._last
+        run = self._run  # the caller may live in another thread
+        if run is None:
+            return self._last
+        report = run.report
+        report.elapsed = self.clock.now() - run.began_at
+        report.hosts = max(report.hosts, run.status.host_count)
+        return report
 
-    def hosts(self, most: int = 100) -> list[HostLook]:
+    def hosts(self, most: int = 100) -> list[HostStatus]:
         """How the busiest hosts stand at this moment, and some that are shut, and why they wait."""
-        crawl = self._crawl
-        if crawl is None:
-            return []
-        now, lanes = self.clock.now(), list(crawl.discovery.lanes.values())
-        shut = [lane for lane in lanes if lane.opens_at > now and lane.is_idle][: most // 3]
-        busy = sorted(
-            (lane for lane in lanes if not lane.is_idle), key=lambda lane: -(lane.in_flight + len(lane.stock))
-        )
-        lanes = busy[: most - len(shut)] + shut
-        return [
-            HostLook(
-                host=lane.host,
-                rate=sum(seen.rate for seen in looks) if (looks := crawl.visiting.looks(lane.host)) else None,
-                in_flight=lane.in_flight,
-                waiting=len(lane.stock),
-                opens_in=lane.opens_at - now if lane.opens_at > now else None,
-                reason=lane.why(now),
-                waits_for="shut" if lane.opens_at > now else lane.waits_for,
-            )
-            for lane in lanes
-        ]
+        run = self._run
+        return [] if run is None else run.status.hosts(most)
 
     @property
     def in_flight(self) -> int:
         """Fetches under way."""
-        crawl = self._crawl
-        return 0 if crawl is None else crawl.crew.working
+        run = self._run
+        return 0 if run is None else run.in_flight
 
     def open_by_host(self, most: int = 100) -> dict[str, int]:
-        """How many addresses are still to be visited of the hosts with the most of them. Reads the frontier; blocks."""
-        crawl = self._crawl
-        if crawl is None:
+        """How many URLs are still to be visited of the hosts with the most of them. Reads the frontier; blocks."""
+        run = self._run
+        if run is None:
             return {}
-        found = look(crawl.frontier.path, lambda connection: read_hosts(connection, most))
+        found = look(run.frontier.path, lambda connection: read_hosts(connection, most))
         return {one.host: one.waiting + one.taken + one.put_off for one in found}
 
     def waits(self) -> dict[str, int]:
         """Hosts by what they wait for."""
-        crawl = self._crawl
-        return {} if crawl is None else crawl.discovery.waits()
+        run = self._run
+        return {} if run is None else run.status.waits()
 
-    def lost(self, after: int = 0, limit: int = 1_000) -> list[LostAddress]:
-        """Addresses that failed or were refused, with their reasons; go on behind the last one's number."""
+    def lost(self, after: int = 0, limit: int = 1_000) -> list[LostUrl]:
+        """URLs that failed or were refused, with their reasons; go on behind the last one's number."""
         path = self.frontier
         return [] if path is None else look(path, lambda connection: read_lost(connection, after, limit))
 
     # ------------------------------------------------------------------ inside
 
     async def _go(self, delivery: asyncio.Queue[Page | None] | None) -> CrawlReport:
-        if self._crawl is not None:
+        if self._run is not None:
             raise ConfigError("this crawler is under way already; a second one needs an output of its own")
         with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
-            frontier = Frontier(
+            self._run = run = CrawlRun(
+                self._setup,
                 self.frontier or os.path.join(folder, "frontier"),
-                identity=identity_of(self.config, self.seeds, {*self.headers, *self.credentials}),
-                outputs=self.outputs,
-                per_host=STOCK * self.config.per_host,
-                bounds=Bounds(per_host=self.config.max_per_host, per_shape=self.config.max_per_shape),
-                left_out=lambda found, why: crawl.leave_out(found, why),
-                clock=self.clock,
+                listener=lambda: self.on_event,
+                is_paused=lambda: self._pause.is_on,
+                deliver=delivery,
             )
-            self._crawl = crawl = Crawl(self, frontier, delivery)
             self._loop = asyncio.get_running_loop()
             try:
-                await crawl.go()
+                await run.run()
             finally:
-                self._crawl, self._last = None, crawl.report
-        return crawl.report
+                self._run, self._last = None, run.report
+        return run.report
 
 
 def _check_parts() -> None:

@@ -1,6 +1,6 @@
 """What a crawl has done so far, in numbers: for people, for events and for the last line of a command.
 
-Every stage tells how long pages waited in front of it and how long it worked on them, so that the wait for a
+Every stage records how long pages waited in front of it and how long it worked on them, so that the wait for a
 permit, which is politeness, is never mistaken for a slow server.
 
     stage        waits for                     works on
@@ -13,39 +13,17 @@ permit, which is politeness, is never mistaken for a slow server.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..core.words import span
+from ..engine.supervisor import Stop, StopReason
+from ..events import CrawlEvent as CrawlEvent
+from ..formatting import format_seconds
 
 STAGES = ("extraction", "processing", "output")
 MOST_REASONS = 100
-"""Kinds of ends that are told apart."""
+"""Categories of failures that are counted apart."""
 MOST_NAMED = 100
 """Sitemaps with problems, and kinds of which there are too many, that are named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrawlEvent:
-    """One thing that happened in a crawl."""
-
-    at: float
-    """On the crawler's clock."""
-    kind: str
-    """call, page, failed, refused, put_off, sent_on, robots, sitemap, capped, host_shut or stopped."""
-    host: str = ""
-    url: str = ""
-    status: int | None = None
-    reason: str = ""
-    seconds: float | None = None
-    """For how long it is put off, or the host is shut; of a call, what the server asked for (Retry-After)."""
-    attempts: int = 0
-    waited: Mapping[str, float] = field(default_factory=dict)
-    """Seconds it has waited in front of a stage ..."""
-    worked: Mapping[str, float] = field(default_factory=dict)
-    """... and been worked on there; of the extraction that is the fetch."""
-    credential: str = ""
-    """Of a call: the label of the one it was made with."""
 
 
 @dataclass(slots=True)
@@ -67,9 +45,9 @@ class CrawlReport:
     """A crawl, now or at its end. What this run did; ``before`` is what earlier runs of the same frontier did."""
 
     pages: int = 0
-    """Addresses that answered and are written down."""
+    """URLs that answered and are written down."""
     failed: int = 0
-    """Addresses given up, each written down with its reason."""
+    """URLs given up, each written down with its reason."""
     refused: int = 0
     """Addresses not visited: robots.txt forbids it, they lie outside, their address is private."""
     sent_on: int = 0
@@ -78,40 +56,40 @@ class CrawlReport:
     sitemap_problems: dict[str, str] = field(default_factory=dict)
     """Sitemaps that could not be read in whole, and why; the first of them."""
     capped: dict[str, str] = field(default_factory=dict)
-    """Of which kinds (host and shape) more addresses were found than ``max_per_shape`` or ``max_per_host`` let in, and
+    """Of which kinds (host and shape) more URLs were found than ``max_per_shape`` or ``max_per_host`` let in, and
     the first that was not followed; the first of those kinds."""
     put_off: int = 0
-    """Times an address was put off."""
+    """Times a URL was put off."""
     before: int = 0
     """Pages that earlier runs have written ..."""
     failed_before: int = 0
-    """... and addresses they have given up."""
+    """... and URLs they have given up."""
     open: int = 0
-    """Addresses that are known and not visited yet."""
+    """URLs that are known and not visited yet."""
     hosts: int = 0
     """Hosts that are known."""
 
     fetches: int = 0
     """Requests, those for robots.txt included."""
     retries: int = 0
-    """Requests for an address that had failed before."""
+    """Requests for a URL that had failed before."""
     rate_limited: int = 0
     """Requests that were answered with 429 or alike."""
     bytes: int = 0
     """... of answers, unpacked."""
     statuses: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    """Why addresses failed, by category."""
+    """Why URLs failed, by category."""
     stages: dict[str, StageTimes] = field(default_factory=lambda: {name: StageTimes() for name in STAGES})
 
     elapsed: float = 0.0
-    stopped: str = ""
-    """Why it ended before the frontier was empty; empty if it did not."""
+    stop: Stop | None = None
+    """Why it ended before the frontier was empty; None if it did not."""
     come_back_in: float | None = None
     """In how many seconds it is worth going on, where that is known."""
 
     def __str__(self) -> str:
-        """For ``print``: what became of the addresses, why some failed, and what it took."""
+        """For ``print``: what became of the URLs, why some failed, and what it took."""
         counts = {"written": self.pages, "failed": self.failed, "refused": self.refused, "open": self.open}
         counts |= {"redirects": self.sent_on, "written before": self.before}
         pages = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what == "written")
@@ -119,21 +97,28 @@ class CrawlReport:
         failed = ", ".join(f"{count:,} {why}" for why, count in self.reasons.most_common(5))
         lines += [f"failed: {failed}"] * bool(self.failed)
         limited = f", {self.rate_limited:,} rate limited" if self.rate_limited else ""
-        lines += [f"fetches: {self.fetches:,} from {self.hosts:,} hosts in {span(self.elapsed)}{limited}"]
+        lines += [f"fetches: {self.fetches:,} from {self.hosts:,} hosts in {format_seconds(self.elapsed)}{limited}"]
         lines += [f"stopped: {self.stopped}"] * bool(self.stopped)
         return "\n".join(lines)
 
     @property
+    def stopped(self) -> str:
+        """The same as a text: its reason and a detail, or a caller's own words; empty if it was not stopped."""
+        if self.stop is None:
+            return ""
+        is_worded = self.stop.reason is StopReason.STOPPED and self.stop.detail
+        return self.stop.detail if is_worded else str(self.stop)
+
+    @property
     def complete(self) -> bool:
-        return not self.stopped and not self.open
+        return self.stop is None and not self.open
 
     @property
     def pages_per_second(self) -> float:
         return self.pages / self.elapsed if self.elapsed > 0 else 0.0
 
-    def note_failed(self, reason: str) -> None:
+    def note_failed(self, category: str) -> None:
         self.failed += 1
-        category = reason.partition(":")[0]
         self.reasons[category if category in self.reasons or len(self.reasons) < MOST_REASONS else "other"] += 1
 
     def note_sitemap(self, url: str, problem: str) -> None:

@@ -1,16 +1,16 @@
-"""What a host's robots.txt asks of us, by RFC 9309, however badly it is written.
+"""What a host's robots.txt asks of a crawler, by RFC 9309, however badly it is written.
 
     answer                      means                                 asked again
     --------------------------  ------------------------------------  ------------
     2xx                         what it says                          after a day
     3xx that leads nowhere,     there is none: all is allowed         after a day
     4xx but 429
-    429, 5xx, no answer         nobody knows: nothing for now, and    in minutes
+    429, 5xx, no answer         not known: nothing for now, and       in minutes
                                 nothing is dropped because of it
 
-Which lines are meant for us is decided here, and only those are handed to protego, which knows how patterns match.
-For a file can list ten thousand agents and then ten thousand rules for all of them, and whoever keeps the rules of
-each agent keeps a hundred million. Where a bound cuts a rule short it forbids more than was asked, never less.
+Which lines are meant for this agent is decided here; only those are given to protego, which knows how patterns match.
+A file can list ten thousand agents and then ten thousand rules for all of them; keeping the rules of each agent would
+be a hundred million. Where a bound cuts a rule short it forbids more than was asked, never less.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .charset import decode
+from .page.charset import decode
 
 if TYPE_CHECKING:
     from protego import Protego
@@ -29,15 +29,15 @@ LARGEST = 512 * 1024
 """Bytes that are read; the rest of a larger file does not count (RFC 9309 asks for 500 KiB at least)."""
 LONGEST_PATTERN = 4_096
 MOST_WILDCARDS = 1_000
-"""Rules with * or $, each of which is tried for every address; plain beginnings are looked up all at once."""
+"""Rules with * or $, each of which is tried for every URL; plain beginnings are looked up all at once."""
 MOST_SITEMAPS = 1_000
 LONGEST_SITEMAP = 2_048
 LONGEST_DELAY = 300.0
-"""Seconds between two calls; who asks for more gets this."""
+"""Seconds between two calls; a host that asks for more gets this."""
 LIFE = 86_400.0
 """Seconds for which an answer counts."""
 LIFE_UNKNOWN = 300.0
-"""... and for which nobody asks again when there was none."""
+"""... and for which it is not asked again when there was none."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _LINE = re.compile(
@@ -56,7 +56,7 @@ class Rules:
     """What one host allows one agent. Made once, asked often; safe to share between threads."""
 
     known: bool = True
-    """False while nobody could be asked: addresses are put off, not refused."""
+    """False while there was no answer: URLs are deferred, not refused."""
     delay: float | None = None
     """Seconds between two calls at least, from Crawl-delay or Request-rate; 0 to ``LONGEST_DELAY``."""
     sitemaps: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Rules:
 
     @classmethod
     def parse(cls, body: bytes, agent: str) -> Rules:
-        """The lines for this agent, or else those for everybody. Never raises; ``problem`` names what was wrong."""
+        """The lines for this agent, or else those for all agents. Never raises; ``problem`` names what was wrong."""
         problems: list[str] = []
         reading = _Reading(agent)
         reading.read(_lines(body, problems))
@@ -86,7 +86,7 @@ class Rules:
         return cls(known=False, problem=problem, life=life)
 
     def allows(self, url: str) -> bool:
-        """Whether this address may be asked for. Of an address that cannot be read: no."""
+        """Whether this URL may be asked for. Of a URL that cannot be read: no."""
         if not self.known:
             return False
         if self._protego is None:
@@ -132,20 +132,20 @@ def _lines(body: bytes, problems: list[str]) -> Iterable[str]:
 
 
 class _Reading:
-    """One pass over the lines, keeping those of two groups: ours and everybody's."""
+    """One pass over the lines, keeping those of two groups: this agent's and those for all."""
 
     def __init__(self, agent: str) -> None:
         found = _PRODUCT.match(agent)
         self._agent = found[0].lower() if found else agent.lower()
         self._ours: list[tuple[str, str]] | None = None
-        self._everybodys: list[tuple[str, str]] = []
+        self._for_all: list[tuple[str, str]] = []
         self._sitemaps: dict[str, None] = {}
         self._too_many_sitemaps = False
         self._strange = self._orphans = self._shortened = self._odd_values = 0
 
     def read(self, lines: Iterable[str]) -> None:
         groups: list[list[tuple[str, str]]] = []
-        """Where rules go now; rules before the first agent are taken as everybody's."""
+        """Where rules go now; rules before the first agent are taken as rules for all."""
         named, in_rules = False, False
         for kind, value in self._fields(lines):
             if kind == "agent":
@@ -157,7 +157,7 @@ class _Reading:
             in_rules = True
             if not named:
                 self._orphans += 1
-                self._everybodys.append((kind, value))
+                self._for_all.append((kind, value))
             for group in groups:
                 group.append((kind, value))
 
@@ -186,7 +186,7 @@ class _Reading:
         """An agent's line opens its group for what follows; all groups of one agent are one."""
         token = _PRODUCT.match(value)
         if value == "*":
-            group = self._everybodys
+            group = self._for_all
         elif token is not None and token[0].lower() == self._agent:
             if self._ours is None:
                 self._ours = []
@@ -198,16 +198,16 @@ class _Reading:
 
     def problems(self) -> Iterator[str]:
         if self._orphans:
-            yield f"has {self._orphans:,} rules before the first User-agent; they are taken as everybody's"
+            yield f"has {self._orphans:,} rules before the first User-agent; they are taken to hold for every agent"
         if self._strange:
             yield f"has {self._strange:,} lines that are no rules or lack their colon"
         if self._too_many_sitemaps:
             yield f"names more than {MOST_SITEMAPS:,} sitemaps; the first count"
 
     def rules(self, problems: list[str]) -> Rules:
-        from protego import Protego  # an extra; whoever reads no robots.txt does without
+        from protego import Protego  # an extra, loaded when the first robots.txt has come
 
-        chosen = self._everybodys if self._ours is None else self._ours
+        chosen = self._for_all if self._ours is None else self._ours
         written = list(dict.fromkeys(self._written(chosen)))
         delay = None
         protego = None
@@ -246,12 +246,12 @@ class _Reading:
 
 
 def _delay(protego: Protego, problems: list[str]) -> float | None:
-    told = [seconds for seconds in (protego.crawl_delay("*"),) if seconds is not None]
+    asked = [seconds for seconds in (protego.crawl_delay("*"),) if seconds is not None]
     rate = protego.request_rate("*")
     if rate is not None:
-        told.append(rate.seconds / rate.requests)
-    if not told:
+        asked.append(rate.seconds / rate.requests)
+    if not asked:
         return None
-    if max(told) > LONGEST_DELAY:
-        problems.append(f"asks for {max(told):,.0f} s between calls; {LONGEST_DELAY:.0f} s are kept")
-    return min(max(told), LONGEST_DELAY)
+    if max(asked) > LONGEST_DELAY:
+        problems.append(f"asks for {max(asked):,.0f} s between calls; {LONGEST_DELAY:.0f} s are kept")
+    return min(max(asked), LONGEST_DELAY)

@@ -1,10 +1,10 @@
-"""Which addresses belong to a crawl.
+"""Which URLs belong to a crawl.
 
-The answer is a sentence, so that whoever wonders why a page is missing can be told. How many addresses of a kind there
+A refusal is a clause for people, so that a page that is missing can be explained. How many URLs of a kind there
 may be is bounded by the frontier, which has every one on disk.
 
-Patterns are globs, over the whole address or, if they begin with a slash, over path and query: ``*`` is any
-text, ``?`` any one character. ``re:`` before one makes it a regular expression that is searched for in the address.
+Patterns are globs, over the whole URL or, if they begin with a slash, over path and query: ``*`` is any
+text, ``?`` any one character. ``re:`` before one makes it a regular expression that is searched for in the URL.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fnmatch import translate
 
 from ..checks import check, is_whole
 from ..errors import ConfigError
-from .address import host_of, origin_of
+from .url import host_of, origin_of
 
 DEEPEST_PATH = 20
 """Segments; real sites stay far below, folders that link to themselves do not."""
@@ -31,14 +31,14 @@ _CYCLE = re.compile(r"((?:/[^/]+){1,5}?)\1\1(?=/|$)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Hosts, patterns and bounds. Whatever it ``refuses`` is not asked for."""
+    """Hosts, patterns and bounds. Whatever it ``refuses`` is not fetched."""
 
     hosts: frozenset[str] | None = None
     """``host`` or ``host:port``; with and without ``www.`` they are one. None: every host."""
     subdomains: bool = False
     """Whether hosts below these count too."""
     include: tuple[str, ...] = ()
-    """Where there are any, an address must match one; seeds (depth 0) need not."""
+    """Where there are any, a URL must match one; seeds (depth 0) need not."""
     exclude: tuple[str, ...] = ()
     max_depth: int | None = None
     """Links from a seed."""
@@ -55,7 +55,7 @@ class Scope:
         object.__setattr__(self, "_unwanted", _compiled("exclude", self.exclude))
 
     def refuses(self, url: str, depth: int) -> str | None:
-        """Why this canonical address is left out, in a clause about it, or None. Of a sitemap the depth is below 0."""
+        """Why this canonical URL is left out, in a clause about it, or None. Of a sitemap the depth is below 0."""
         if not self._has(host_of(url)):
             return "is on another host"
         if self.max_depth is not None and depth > self.max_depth:

@@ -3,7 +3,7 @@
     <urlset>        pages: each <url> with its <loc> and <lastmod>
     <sitemapindex>  further sitemaps: each <sitemap> with its <loc>
     <rss>, <feed>   pages: each <item> or <entry> with its link
-    plain lines     pages: one address to a line
+    plain lines     pages: one URL to a line
 
 A sitemap comes from outside and may be fifty megabytes, so it is read as a stream and never held as a tree. A document
 type is refused as soon as it is met: it is the door for entities that unfold to billions. What is broken in the middle
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from itertools import chain
 from xml.parsers import expat
 
-from .address import LONGEST_ADDRESS, canonical
-from .unpack import Unpacker, UnpackError
+from .fetch.decompress import DecompressError, Decompressor
+from .url import LONGEST_URL, canonical
 
 LARGEST = 50 * 1024 * 1024
 """Bytes, unpacked: the protocol's own bound, as is the next."""
-MOST_ADDRESSES = 50_000
+MOST_URLS = 50_000
 DEEPEST = 32
 """Elements in elements; honest ones have five."""
 MOST_ELEMENTS = 1_000_000
@@ -32,7 +32,7 @@ LONGEST_TOKEN = 1 << 20
 """Bytes of a single tag or comment."""
 
 LONGEST_LOC = 8_192
-"""Bytes of an address as it is written, with all that may stand around it."""
+"""Bytes of a URL as it is written, with all that may stand around it."""
 
 _STEP = 1 << 16
 _LOC = re.compile(rb"(?i)<(?!image:|video:)(?:\w{1,20}:)?loc\s*>\s*(?:<!\[CDATA\[)?([^<>\]]{1,4096})")
@@ -61,7 +61,7 @@ class Sitemap:
 
 
 def read_sitemap(body: bytes, url: str) -> Sitemap:
-    """What the sitemap at ``url`` lists, each address once and in canonical form. Never raises."""
+    """What the sitemap at ``url`` lists, each URL once and in canonical form. Never raises."""
     problems: list[str] = []
     found = _Found(url)
     pieces = _unpacked(body, problems)
@@ -76,9 +76,9 @@ def read_sitemap(body: bytes, url: str) -> Sitemap:
     else:
         _read_lines(chain((start,), pieces), found)
     if found.strange:
-        problems.append(f"has {found.strange:,} entries that are no addresses")
+        problems.append(f"has {found.strange:,} entries that are no URLs")
     if found.full:
-        problems.append(f"lists more than {MOST_ADDRESSES:,} addresses; the rest was not read")
+        problems.append(f"lists more than {MOST_URLS:,} URLs; the rest was not read")
     pages = tuple(SitemapEntry(page, lastmod) for page, lastmod in found.pages.items())
     return Sitemap(pages, tuple(found.sitemaps), f"sitemap {', '.join(problems)}" if problems else "")
 
@@ -93,15 +93,15 @@ class _Found:
         self.strange = self._read = 0
         self.full = False
 
-    def add(self, address: str, lastmod: str = "", *, is_sitemap: bool = False) -> None:
-        address = address.strip()
-        if not address:
+    def add(self, written: str, lastmod: str = "", *, is_sitemap: bool = False) -> None:
+        written = written.strip()
+        if not written:
             return
-        if self._read == MOST_ADDRESSES:
+        if self._read == MOST_URLS:
             self.full = True
             raise _StopError
         self._read += 1
-        url = canonical(address, self._base) if len(address) <= LONGEST_ADDRESS else None
+        url = canonical(written, self._base) if len(written) <= LONGEST_URL else None
         if url is None:
             self.strange += 1
         elif is_sitemap:
@@ -118,7 +118,7 @@ class _StopError(Exception):
 def _unpacked(body: bytes, problems: list[str]) -> Iterator[bytes]:
     """The sitemap piece by piece, as far as it counts; what came packed is never unpacked as a whole."""
     is_packed = body.startswith(b"\x1f\x8b")
-    unpacker, came = Unpacker("gzip"), 0
+    unpacker, came = Decompressor("gzip"), 0
     pieces = unpacker.feed(body) if is_packed else (body[at : at + _STEP] for at in range(0, len(body), _STEP))
     try:
         for piece in pieces:
@@ -130,7 +130,7 @@ def _unpacked(body: bytes, problems: list[str]) -> Iterator[bytes]:
                 )
                 return
         unpacker.finish()
-    except UnpackError:
+    except DecompressError:
         problems.append("cannot be unpacked to its end")
 
 
@@ -182,7 +182,7 @@ def _read_lines(pieces: Iterable[bytes], found: _Found) -> None:
                 elif line.strip():
                     found.strange += 1
             if len(rest) > LONGEST_LOC:
-                rest = b"..."  # no address is as long as that
+                rest = b"..."  # no URL is as long as that
     except _StopError:
         pass
 
@@ -227,7 +227,7 @@ class _XmlReader:
                 self._address = self._address or attributes.get("href", "")
 
     def _characters_came(self, text: str) -> None:
-        if self._inside and self._characters <= LONGEST_ADDRESS:
+        if self._inside and self._characters <= LONGEST_URL:
             self._characters += len(text)
             self._text.append(text)
 

@@ -6,7 +6,7 @@ from .credential import Credential, CredentialState
 from .lease import Lease
 from .record import CredentialStore, Record
 from .sources import credentials_from
-from .store import FileStore, StoreError
+from .stores import FileStore, StoreError
 
 __all__ = [
     "Credential",

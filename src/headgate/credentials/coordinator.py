@@ -1,33 +1,42 @@
-"""``CredentialCoordinator``: several API keys used as one, none of them while it is told to rest.
+"""``CredentialCoordinator``: several API keys used as one, none of them while it must rest.
 
-Here is what callers call. Who gets which credential is ``handing.py``, the rules of
-resting are ``core.quarantine``, what is told and kept of it is ``following.py``.
+    coordinator ──> lease_queue ──> core.credential_pool      which credential a caller gets, and when
+         ├──> store_sync ──> store_records ──> a store        over a restart, and with other processes
+         └──> events                                          logs and listeners
+
+Each decision is made in the queue, under its lock; what follows from it (events, writes to the store) is done here,
+without the lock.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from math import nan
 
 from ..checks import WHOLE, check, is_whole, number
-from ..clock import Clock
+from ..clock import Clock, SystemClock
 from ..core.cooldown import ExponentialCooldown, FixedCooldown
-from ..core.decision import NEVER, UNKNOWN
-from ..core.quarantine import SILENT_REST
+from ..core.credential_pool import SILENT_REST, Pool
+from ..core.decision import LONGEST_WAIT, NEVER, UNKNOWN
+from ..core.signal import Signal
 from ..errors import ConfigError
 from ..events import ResilienceEvent
 from ..identity import Identities
+from ..waiters import TaskWaiter, ThreadWaiter
 from .credential import BySecret, Credential, CredentialState, Key, labelled
-from .following import Following
+from .events import Change, ChangeKind, CredentialEvents
 from .lease import Lease
-from .opening import open_credential_store
-from .record import ANY_PROVIDER, LONGEST_PROVIDER, PARKED, RETIRED, CredentialStore
-from .telling import Telling
+from .lease_queue import LeaseQueue, LeaseRequest
+from .record import ANY_PROVIDER, LONGEST_PROVIDER, PARKED, RETIRED, CredentialStore, FarCredentialStore
+from .store_records import StoreRecords
+from .store_sync import StoreSync, SyncThread
+from .stores import open_credential_store
 
 log = logging.getLogger("headgate")
 
 
-class CredentialCoordinator(Following):
+class CredentialCoordinator:
     """Hands out credentials, never one that rests.
 
     Leases share a credential, unless ``at_once`` bounds how many hold it at the same time; ``get_credential`` lends it
@@ -63,12 +72,22 @@ class CredentialCoordinator(Following):
         check("provider", provider, fine and provider != ANY_PROVIDER, range_)
         known = isinstance(cooldown, FixedCooldown | ExponentialCooldown)
         check("cooldown", cooldown, known, "a FixedCooldown or an ExponentialCooldown")
-        super().__init__(labelled(credentials), at_once, provider or "credentials", clock, cooldown)
         self.provider = provider
+        self.name = provider or "credentials"
+        self.clock: Clock = SystemClock() if clock is None else clock
+        names = Identities.of_user() if identities is None else identities
+        self._pool = Pool([Key(credential) for credential in labelled(credentials)], at_once, cooldown)
         self._by_secret = BySecret((key.credential.secret, key) for key in self._pool.slots)
-        self._telling = Telling(self.name, provider, self.clock, on_event, identities)
+        self._queue = LeaseQueue(self._pool, self.clock, self.name)
+        self._events = CredentialEvents(self.name, provider, self.clock, on_event, names)
+        self._sync: StoreSync | None = None
         if store is not None:
-            self._keep_in(open_credential_store(store, self.clock), provider)
+            opened = open_credential_store(store, self.clock)
+            records = StoreRecords(opened, provider, self._pool.slots, self._events, names)
+            thread = SyncThread(self) if isinstance(opened, FarCredentialStore) else None
+            self._sync = StoreSync(records, self._queue, thread)
+            self._sync.check_patiently()
+            self._after()
 
     # ------------------------------------------------------------------ leases
 
@@ -97,44 +116,114 @@ class CredentialCoordinator(Following):
         return lease
 
     def try_acquire(self, prefer: str | None = None, *, only: bool = False) -> Lease | None:
-        """A lease if a credential is free this instant and nobody waits for it, else None.
+        """A lease if a credential is free this instant and no caller waits for it, else None.
 
         ``only`` the preferred one will do.
         """
         lease = Lease(self)
-        return lease if self.try_take(lease, prefer, only=only) else None
+        return lease if self._try_take(lease, prefer, only=only) else None
+
+    def take(self, lease: Lease, timeout: float | None, prefer: str | None = None) -> None:
+        """Wait, in this thread, until the lease has a credential."""
+        if self._try_take(lease, prefer):
+            return
+        waiter = ThreadWaiter(self.clock)
+        request = LeaseRequest(waiter, lease, prefer)
+        try:
+            self._queue.join(request, timeout)
+            self._after()
+            while not waiter.settled:
+                waiter.sleep()
+                self._tick(request)
+        except BaseException:
+            self._queue.leave(request)
+            raise
+        if request.refusal is not None:
+            raise request.refusal
+
+    async def take_async(  # the timeout refuses what could never come in time; cancelling cannot
+        self,
+        lease: Lease,
+        timeout: float | None,  # noqa: ASYNC109
+        prefer: str | None = None,
+    ) -> None:
+        """Wait, in this task, until the lease has a credential. Cancelling the wait takes nothing."""
+        if self._try_take(lease, prefer):
+            return
+        waiter = TaskWaiter(self.clock)
+        request = LeaseRequest(waiter, lease, prefer)
+        try:
+            self._queue.join(request, timeout)
+            self._after()
+            while not waiter.settled:
+                await waiter.future
+                if not waiter.settled:
+                    self._tick(request)
+        except BaseException:
+            self._queue.leave(request)
+            raise
+        finally:
+            waiter.disarm()
+        if request.refusal is not None:
+            raise request.refusal
+
+    def _try_take(self, lease: Lease, prefer: str | None = None, *, only: bool = False) -> bool:
+        if self._sync is not None:
+            self._sync.check_if_due()
+        is_taken = self._queue.try_take(lease, prefer, only=only)
+        if self._queue.has_news:
+            self._after()
+        return is_taken
+
+    def _tick(self, request: LeaseRequest) -> None:
+        self._queue.tick(request)
+        self._after()
+        self._check_if_due()
+
+    def end(self, lease: Lease, signal: Signal | None) -> None:
+        """Take a lease back, with what the answer said, if there was one. Called by the lease."""
+        self._queue.end(lease, signal)
+        if self._queue.has_news:
+            self._after()
+
+    def end_later(self, key: Key, generation: int) -> None:
+        """A lease was garbage-collected."""
+        self._queue.end_later(key, generation)
+
+    @property
+    def generation(self) -> int:
+        """Grows in a forked child: leases of the parent mean nothing there."""
+        return self._queue.generation
+
+    # ------------------------------------------------------------------ labels
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(key.label for key in self._pool.slots)
 
     def paced_by(self, label: str) -> str:
-        """What its pace is learned under: its group, whose members share one budget, or itself."""
+        """The name its pace is learned under: its group, whose members share one budget, or its label."""
         return self._labelled(label).credential.group or label
 
     def shared_names(self, identities: Identities) -> dict[str, str]:
-        """What others know each pace by, by what ``paced_by`` calls it here: a credential by its keyed hash, which does
-        not depend on its label, and a group by its name."""
+        """The names that processes share, by what ``paced_by`` returns: for a credential its keyed hash, which does not
+        depend on its label, for a group its name."""
         return {key.group or key.label: key.group or identities.of(key.credential.secret) for key in self._pool.slots}
 
     def back_in(self, label: str) -> float | None:
         """In how many seconds this one has rested; 0 if it does not rest, None if it is retired."""
-        if self._look_at != UNKNOWN:
-            self._look_if_due()
+        self._check_if_due()
         key = self._labelled(label)
-        return None if key.retired else max(0.0, key.until - self._now()) if key.until != NEVER else 0.0
+        return None if key.retired else max(0.0, key.until - self.clock.now()) if key.until != NEVER else 0.0
 
     # ------------------------------------------------------------------ bare strings
 
     def get_credential(self) -> str | None:
         """A credential that has no holder, or None; lent to this caller alone until ``release_credential``."""
-        if self._look_at != UNKNOWN:
-            self._look_if_due()
-        with self._lock:
-            self._begin()
-            key = None if self._line else self._pool.pick(exclusive=True)
-            self._torn = False
-        if self._told or self._left:
+        if self._sync is not None:
+            self._sync.check_if_due()
+        key = self._queue.try_take_exclusive()
+        if self._queue.has_news:
             self._after()
         return None if key is None else key.credential.secret
 
@@ -151,24 +240,15 @@ class CredentialCoordinator(Following):
         key = self._by_secret.get(credential) if isinstance(credential, str) else None
         if key is None:
             raise ConfigError(f"{self.name}: a credential was released that is not one of these; nothing was changed")
-        seconds = number(backoff_seconds) if rate_limited else 0.0
-        rests = not seconds <= 0
-        with self._lock:
-            now = self._begin()
-            changed = self._pool.limit(key, seconds, now, now) if rests else []
-            was_lent = key.exclusive
-            if was_lent:
-                key.holders -= 1
-                self._pool.file(key)
-            if changed or self._line:
-                self._follow(changed, now)
-            self._torn = False
-        if not was_lent and not rests:
+        is_number = isinstance(backoff_seconds, int | float) and not isinstance(backoff_seconds, bool)
+        seconds = min(backoff_seconds or 0.0, LONGEST_WAIT) if is_number else nan
+        rests = seconds if rate_limited and not seconds <= 0 else None
+        was_lent = self._queue.end_exclusive(key, rests)
+        if not was_lent and rests is None:
             log.warning("%s: %s was released but is not lent; nothing was changed", self.name, key.label)
-        if self._told or self._left:
+        if self._queue.has_news:
             self._after()
         if rate_limited and backoff_seconds is not None:
-            is_number = isinstance(backoff_seconds, int | float) and not isinstance(backoff_seconds, bool)
             check("backoff_seconds", backoff_seconds, is_number, "a number of seconds, or None if it is not known")
 
     def get_available_count(self) -> int:
@@ -179,10 +259,10 @@ class CredentialCoordinator(Following):
         """How many rest."""
         return self._count(lambda: len(self._pool.resting))
 
-    # ------------------------------------------------------------------ an operator's words
+    # ------------------------------------------------------------------ what an operator may do
 
     def retire(self, credential: str | Credential) -> None:
-        """Use this one, named by its label or itself, no more."""
+        """Stop using this one, given by its label or itself."""
         self._change(self._find(credential), lambda key, _: self._pool.retire(key, RETIRED))
 
     def park(self, label: str, seconds: float) -> None:
@@ -195,32 +275,32 @@ class CredentialCoordinator(Following):
 
         def bring_back(key: Key, now: float) -> list[Key]:
             if self._pool.bring_back(key):
-                self._told.append(("credential_back", key, 0.0, "freed by hand"))
+                self._queue.changes.append(Change(ChangeKind.BACK, key, 0.0, "freed by hand"))
             return []
 
         self._change(self._find(label), bring_back)
 
     @property
     def on_event(self) -> Callable[[ResilienceEvent], None] | None:
-        """Who is told what happens; may be changed at any time."""
-        return self._telling.listener
+        """The listener for events; may be changed at any time."""
+        return self._events.listener
 
     @on_event.setter
     def on_event(self, listener: Callable[[ResilienceEvent], None] | None) -> None:
-        self._telling.listener = listener
+        self._events.listener = listener
 
     @property
     def waiting(self) -> int:
         """How many callers wait for one."""
-        return len(self._line)
+        return len(self._queue)
 
     def states(self) -> list[CredentialState]:
-        """How each of them stands."""
-        self._look_if_due()
-        shown = {key: self._telling.shown(key) for key in self._pool.slots}
-        with self._lock:
-            now = self._begin()
-            states = [
+        """The state of each."""
+        self._check_if_due()
+        shown = {key: self._events.shown(key) for key in self._pool.slots}
+
+        def read(now: float) -> list[CredentialState]:
+            return [
                 CredentialState(
                     label=key.label,
                     shown=shown[key],
@@ -232,30 +312,70 @@ class CredentialCoordinator(Following):
                 )
                 for key in self._pool.slots
             ]
-            self._torn = False
+
+        states = self._queue.decide(read)
         self._after()
         return states
 
     def __repr__(self) -> str:
         return f"<CredentialCoordinator {self.name!r} of {len(self._pool.slots)}>"
 
+    # ------------------------------------------------------------------ the store
+
+    @property
+    def store_failures(self) -> int:
+        """How often the store could not be used."""
+        return 0 if self._sync is None else self._sync.failures
+
+    def check_store(self, wait: float = 0.0) -> None:
+        """Apply what other processes and operators have written to the store, now; write what they do not know.
+
+        ``wait``: for how long, while another thread is at it.
+        """
+        if self._sync is not None:
+            self._sync.check(wait)
+            self._after()
+
+    def flush_store(self, wait: float) -> None:
+        """Write what is not in the store yet; called when the program ends."""
+        if self._sync is not None:
+            self._sync.flush(wait)
+            self._after()
+
+    def _check_if_due(self) -> None:
+        if self._sync is not None:
+            self._sync.check_if_due()
+            self._after()
+
     # ------------------------------------------------------------------ inside
 
+    def _after(self) -> None:
+        """Do what follows from decisions and must not be done under the lock."""
+        queue = self._queue
+        queue.catch_up()
+        changes: list[Change] = []
+        while queue.changes:
+            try:
+                change = queue.changes.popleft()
+            except IndexError:  # another thread was faster
+                break
+            changes.append(change)
+            self._events.dispatch(change)
+        if changes and self._sync is not None:
+            self._sync.note(changes)
+
     def _count(self, count: Callable[[], int]) -> int:
-        self._look_if_due()
-        with self._lock:
-            self._begin()
-            number = count()
-            self._torn = False
+        self._check_if_due()
+        found = self._queue.decide(lambda _: count())
         self._after()
-        return number
+        return found
 
     def _labelled(self, label: str) -> Key:
         key = self._pool.by_label.get(label)
         return self._find(label) if key is None else key
 
     def _find(self, credential: str | Credential) -> Key:
-        """By its label, by its secret, or itself. What was asked for is not repeated: it may be a secret."""
+        """By its label, by its secret, or itself. The argument is not repeated in the error: it may be a secret."""
         for key in self._pool.slots:
             if credential in (key.label, key.credential.secret, key.credential):
                 return key
@@ -263,10 +383,7 @@ class CredentialCoordinator(Following):
         raise ConfigError(f"{self.name}: there is no such credential; there are {known}")
 
     def _change(self, key: Key, change: Callable[[Key, float], list[Key]]) -> None:
-        with self._lock:
-            now = self._begin()
-            self._follow(change(key, now), now)
-            self._torn = False
+        self._queue.decide(lambda now: self._queue.apply(change(key, now), now))
         self._after()
 
 

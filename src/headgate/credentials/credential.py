@@ -1,4 +1,4 @@
-"""A credential has two faces: the secret, which only the caller who holds it sees, and the label, for all others.
+"""A credential has two faces: the secret, which only the caller that holds it sees, and the label, for all others.
 
 Nothing here prints, formats or raises a secret, not even a part of one. An argument that may
 hold a secret by mistake (label and secret in the wrong order) is not repeated in the error.
@@ -6,16 +6,18 @@ hold a secret by mistake (label and secret in the wrong order) is not repeated i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import combinations, islice, product
+from itertools import combinations, islice
 from string import ascii_lowercase
 from typing import NoReturn
 
-from ..core.slot import Slot
+from ..core.credential_pool import PoolEntry
 from ..errors import ConfigError
 
 MOST_CREDENTIALS = 10_000
+MOST_NUMBERS = 2 * MOST_CREDENTIALS
+"""Up to which labels are numbered."""
 LONGEST_SECRET = 65_536
 LONGEST_LABEL = 64
 SHORTEST_TELLTALE = 4
@@ -26,7 +28,7 @@ class Credential:
     """A secret, what people call it, and with whom it shares a rate limit. It cannot be changed.
 
     It is no dataclass and cannot be pickled: ``asdict``, a log of a process pool's arguments or a cache on disk would
-    have the secret in it without anybody having asked for that.
+    have the secret in it without being asked to.
     """
 
     __slots__ = ("group", "label", "secret")
@@ -77,7 +79,7 @@ class Credential:
         raise TypeError("a credential is not pickled, for its secret would go with it; read it anew over there")
 
 
-class Key(Slot):
+class Key(PoolEntry):
     """A credential's place in the pool."""
 
     __slots__ = ("credential",)
@@ -125,10 +127,11 @@ def labelled(credentials: Iterable[str | Credential]) -> list[Credential]:
     parts = [(one.secret, one.label, one.group) if isinstance(one, Credential) else (one, "", None) for one in given]
     secrets = {secret for secret, _, _ in parts if isinstance(secret, str)}
     taken = {name for _, *names in parts for name in names if name}
+    free_labels = _FreeLabels(secrets, taken)
     named: dict[str, Credential] = {}
     label_of: dict[str, str] = {}
     for number, (secret, label, group) in enumerate(parts, 1):
-        one = Credential(label or _made_up_label(number, secrets, taken), secret, group)
+        one = Credential(label or free_labels.take(number), secret, group)
         if one.label in named:
             raise ConfigError(f"credentials: two of them are labelled {one.label!r}; each needs a label of its own")
         if secret in label_of:
@@ -149,11 +152,27 @@ def gives_away(text: str, secrets: Collection[str]) -> bool:
     return any(end - start >= SHORTEST_TELLTALE and text[start:end] in secrets for start, end in cuts)
 
 
-def _made_up_label(number: int, secrets: Collection[str], taken: Collection[str]) -> str:
-    """key-1, key-2, ... or, where that is or holds a secret, the first of others that does not."""
-    spelled = "".join(chr(ord("a") + int(digit)) for digit in str(number))  # a number may be a secret too
-    for name, counted in product(("key", "credential", *ascii_lowercase), (str(number), spelled)):
-        label = f"{name}-{counted}"
-        if label not in taken and not gives_away(label, secrets):
-            return label
-    raise ConfigError(f"credentials: number {number} needs a label; give it one with Credential(label, secret)")
+class _FreeLabels:
+    """Makes up labels: key-1, key-2, ... by position, or the next free number where that is or holds a secret."""
+
+    def __init__(self, secrets: Collection[str], taken: Collection[str]) -> None:
+        self._secrets = secrets
+        self._taken = set(taken)
+        names = ("key", "credential", *ascii_lowercase)
+        self._next = {name: 1 for name in names if not gives_away(f"{name}-", secrets)}
+        """The first number of each name that was not tried yet."""
+
+    def take(self, number: int) -> str:
+        for label in self._candidates(number):
+            if label not in self._taken and not gives_away(label, self._secrets):
+                self._taken.add(label)
+                return label
+        raise ConfigError(f"credentials: number {number} needs a label; give it one with Credential(label, secret)")
+
+    def _candidates(self, number: int) -> Iterator[str]:
+        for name, tried in self._next.items():
+            for counted in range(max(number, tried), MOST_NUMBERS + 1):
+                self._next[name] = counted + 1
+                yield f"{name}-{counted}"
+            spelled = "".join(chr(ord("a") + int(digit)) for digit in str(number))  # numbers may be secrets too
+            yield f"{name}-{spelled}"

@@ -1,7 +1,7 @@
 """A lease: one credential for one call, which goes back exactly once.
 
-    report(answer)   the answer itself says what becomes of the credential: free, resting or retired
-    release()        nothing is known of an answer: free, unless it rests already
+    report(answer)   the answer decides what becomes of the credential: free, resting or retired
+    release()        the outcome is not known: free, unless it rests already
 
 Leaving its block without either of these releases it; an exception that leaves the block is
 reported. Ending twice is harmless, and a lease that is simply forgotten goes back when it is collected.
@@ -10,7 +10,7 @@ reported. Ending twice is harmless, and a lease that is simply forgotten goes ba
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from .. import wire
 from ..core.decision import Outcome
@@ -18,33 +18,50 @@ from ..core.signal import Signal
 from ..errors import Refused
 
 if TYPE_CHECKING:
+    from ..clock import Clock
     from .credential import Key
-    from .handing import Handing
+
+
+class LeaseSource(Protocol):
+    """What a lease needs of the coordinator it comes from."""
+
+    clock: Clock
+
+    @property
+    def generation(self) -> int: ...
+
+    def take(self, lease: Lease, timeout: float | None) -> None: ...
+
+    async def take_async(self, lease: Lease, timeout: float | None) -> None: ...  # noqa: ASYNC109
+
+    def end(self, lease: Lease, signal: Signal | None) -> None: ...
+
+    def end_later(self, key: Key, generation: int) -> None: ...
 
 
 class Lease:
     """What a caller holds. Its text shows the label, never the secret."""
 
-    __slots__ = ("_handing", "_timeout", "ended", "generation", "key", "since", "use", "waited")
+    __slots__ = ("_source", "_timeout", "ended", "generation", "key", "since", "use", "waited")
 
-    def __init__(self, handing: Handing, timeout: float | None = None) -> None:
+    def __init__(self, source: LeaseSource, timeout: float | None = None) -> None:
         self.key: Key | None = None
         self.ended = False
         self.since = 0.0
         """When it began, on the coordinator's clock ..."""
         self.waited = 0.0
-        """... after so many seconds in line."""
+        """... after so many seconds in the queue."""
         self.use = 0
-        """As which use of the pool it began: an operator's word makes void what is heard of earlier ones."""
-        self.generation = handing.generation
-        self._handing = handing
+        """The number of this use of the pool; once an operator frees a credential, answers to earlier uses are void."""
+        self.generation = source.generation
+        self._source = source
         self._timeout = timeout
 
     @property
     def secret(self) -> str:
         """The credential itself, for as long as the lease lasts."""
         if self.ended:
-            raise RuntimeError("this lease is over: its secret may be in somebody else's hands")
+            raise RuntimeError("this lease is over: another caller may have its secret")
         return self._taken().credential.secret
 
     @property
@@ -53,13 +70,13 @@ class Lease:
 
     @property
     def group(self) -> str | None:
-        """With whom it shares its limits, if with anybody."""
+        """The credentials that share its limits, if any do."""
         return self._taken().group
 
     @property
     def is_void(self) -> bool:
-        """Whether others have heard meanwhile that it must rest, or is of no use: start nothing with it."""
-        return self.key is not None and self.key.state(self._handing.clock.now()) in ("resting", "retired")
+        """Whether it must rest since it was taken, or is retired: start nothing with it."""
+        return self.key is not None and self.key.state(self._source.clock.now()) in ("resting", "retired")
 
     def report(self, answer: object = None, *, signal: Signal | None = None) -> Outcome:
         """Say how the call ended, which ends the lease. Returns what it counts as.
@@ -69,13 +86,15 @@ class Lease:
         a credential that is not accepted is retired.
         """
         if signal is None:
-            signal = wire.signal_of(answer, None, None, None, None, self._handing.clock.wall())
-        self._handing.end(self, signal)
+            signal = wire.signal_of(answer, None, None, None, None, self._source.clock.wall())
+        if not self.ended:
+            self._source.end(self, signal)
         return signal.outcome
 
     def release(self) -> None:
-        """Give it back without a word. A rest that began meanwhile goes on."""
-        self._handing.end(self, None)
+        """Give it back, its outcome unknown. A rest that began meanwhile goes on."""
+        if not self.ended:
+            self._source.end(self, None)
 
     def _taken(self) -> Key:
         if self.key is None:
@@ -86,22 +105,24 @@ class Lease:
         if self.ended:
             raise RuntimeError("this lease is over; each block needs one of its own")
         if self.key is None:
-            self.generation = self._handing.generation
+            self.generation = self._source.generation
         return self.key is None
 
     def __enter__(self) -> Self:
         if self._check_new():
-            self._handing.take(self, self._timeout)
+            self._source.take(self, self._timeout)
         return self
 
     async def __aenter__(self) -> Self:
         if self._check_new():
-            await self._handing.take_async(self, self._timeout)
+            await self._source.take_async(self, self._timeout)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.ended:
+            return
         if not isinstance(error, Exception) or isinstance(error, Refused):
             self.release()
             return
@@ -119,7 +140,7 @@ class Lease:
         key = getattr(self, "key", None)  # an interrupted __init__ has not come so far
         if key is not None and not self.ended:
             self.ended = True  # collected with others, of which one may bring it back to life and end it
-            self._handing.end_later(key, self.generation)
+            self._source.end_later(key, self.generation)
 
     def __repr__(self) -> str:
         name = "not begun" if self.key is None else repr(self.key.label)

@@ -1,8 +1,8 @@
-"""What must be known of a credential after a restart, and whoever keeps it.
+"""What must be known of a credential after a restart, and where it is kept.
 
 A record holds no secret: a keyed hash says whose it is (``identity``). It belongs to one origin (``provider``): a key
 that is refused at one address may well be accepted at another. Times in it are wall times,
-the only ones that mean something to another process; who reads them clamps them, so that
+the only ones that mean something to another process; a reader clamps them, so that
 a clock that was moved can neither lengthen a rest nor make one of more than 31 days.
 
 Several processes and an operator may write about the same credential. What they say is
@@ -79,7 +79,7 @@ class CredentialStore(Protocol):
         """Merge these into what is there."""
 
     def stamp(self) -> object:
-        """Something that is another once anybody has saved; asked for often, so it must be cheap."""
+        """A value that differs once any process has saved; asked for often, so it must be cheap."""
 
 
 @runtime_checkable
@@ -108,7 +108,7 @@ _NUMBERS = ("written_at", "until", "budget_until", "era")
 
 
 def _record(row: Any) -> Record | None:
-    """A record as it was written; None for what cannot be one, whoever put it there."""
+    """A record as it was written; None for what cannot be one."""
     try:
         record = Record(**{name: row[name] for name in _NAMES & set(row)})
         texts = (record.label, record.reason, record.group or "")

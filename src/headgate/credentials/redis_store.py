@@ -1,4 +1,4 @@
-"""Records of credentials in a Redis or Valkey, for all who share them across machines.
+"""Records of credentials in a Redis or Valkey, for all processes that share them across machines.
 
     headgate:credentials:1     by identity and origin, with a version that changes whenever one of them does
 
@@ -18,10 +18,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
+from ..distributed.backends.adaptive_timeout import TIMEOUT
+from ..distributed.backends.redis import RedisStore
+from ..distributed.backends.redis_scripts import Request, Script
 from ..identity import Identities
-from ..stores.patience import TIMEOUT
-from ..stores.redis import RedisStore
-from ..stores.redis_scripts import Request, Script
 from .record import Record, by_name
 
 CREDENTIALS = "headgate:credentials:1"
@@ -55,7 +55,7 @@ class RedisCredentialStore(RedisStore):
             self._named = salt, Identities(salt + b"credentials")
         return self._named[1]
 
-    def desk_names(self) -> Identities:
+    def key_names(self) -> Identities:
         """What keys are called here."""
         return Identities(self.salt())
 
@@ -97,7 +97,7 @@ def _text(record: Record) -> bytes:
 
 
 def _row(name: bytes, text: bytes) -> dict[str, Any] | None:
-    """None for what nobody of ours has put there."""
+    """None for what no version of ours has put there."""
     try:
         merged, about = (json.loads(part) for part in text.split(b"\n"))
         return {"identity": name.decode().partition("@")[0], **merged, **about}

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from ..errors import ConfigError
-from ..identity import is_open_to_others
+from ..private_files import is_open_to_other_users
 from .credential import LONGEST_LABEL, MOST_CREDENTIALS, Credential, gives_away
 
 log = logging.getLogger("headgate")
@@ -62,6 +62,7 @@ def _from_environment(name: str, _: Callable[[str], object]) -> list[Credential]
                 for label, secret in zip(labels, secrets, strict=True)
             ),
             f"the environment variable {variable}",
+            may_be_empty=True,
         )
     if not found and name in os.environ:
         raise ConfigError(f"env: the environment variable {name} is empty; put the key into it, or name another")
@@ -76,7 +77,7 @@ def _from_environment(name: str, _: Callable[[str], object]) -> list[Credential]
 def _from_file(path: str, warn: Callable[[str], object]) -> list[Credential]:
     path = os.path.expanduser(path)
     try:
-        if is_open_to_others(path):
+        if is_open_to_other_users(path):
             warn(f"{path} can be read by others; keep it to yourself with: chmod 600 {path}")
         with open(path, "rb") as file:
             content = file.read(LARGEST_SOURCE + 1)
@@ -107,7 +108,7 @@ def _from_command(words: str, _: Callable[[str], object]) -> list[Credential]:
     overdue = threading.Event()
 
     def stop() -> None:
-        """End the command and whatever it has started; nobody has waited for it yet, so its number is its own."""
+        """End the command and whatever it has started; it was not waited for yet, so its number is its own."""
         overdue.set()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL) if os.name == "posix" else process.kill()
@@ -162,13 +163,15 @@ def _from_toml(text: str, where: str) -> list[Credential]:
     return _each(((label, one["secret"], one.get("group")) for label, one in entries.items()), where)
 
 
-def _each(entries: Iterable[tuple[str, str, str | None]], where: str) -> list[Credential]:
+def _each(
+    entries: Iterable[tuple[str, str, str | None]], where: str, *, may_be_empty: bool = False
+) -> list[Credential]:
     found = []
     for number, (label, secret, group) in enumerate(entries, 1):
         try:
             found.append(Credential(label, secret, group))
         except ConfigError as error:
             raise ConfigError(f"{where}, entry {number}: {error}") from None
-    if not found and not where.startswith("the environment"):
+    if not found and not may_be_empty:
         raise ConfigError(f"{where} holds no credentials")
     return found

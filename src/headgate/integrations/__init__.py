@@ -1,9 +1,12 @@
-"""The gate inside of the clients people already use: one line in front of each, and nothing else of a program changes.
+"""The gate inside of the clients a program already uses: one line in front of each, and nothing else changes.
 
-passing    what is the same for all of them: one gate, its settings, and the way of a request through it
-outgoing   a request as the gate sees it: whose line it stands in, what it takes, whether it may be sent twice
-binding    which credential goes to which origin, and which headers must not follow a redirect
-reading    what an answer says while it passes by: the tokens it took, an error in the middle of a stream
+client_gate      the settings of one gate, where each request begins, and refusals as the client's own errors
+gated_request    one request on its way: the seam that every client uses
+request          a request as the gate sees it: its key, what it takes of the limits, whether it may be sent twice
+origins          which credential goes to which origin, and which headers must not follow a redirect
+response_reader  what a response says while it is read
+host_manager     all hosts of a gate, and the tokens that their calls take
 
-Each client's own file (``httpx2``, ``httpx``, ``openai``, ...) imports its library when it is imported itself.
+Each client has a file of its own (``httpx2``, ``httpx``, ``aiohttp``, ``urllib3``, ``requests``, ``scrapy``,
+``langchain``; ``openai`` and ``anthropic`` build on ``httpx2``), which imports its library when it is imported itself.
 """

@@ -2,17 +2,18 @@
 
     session = aiohttp.ClientSession(middlewares=[Middleware()])
 
-    session ─ redirects, cookies ─> middleware ─ line, credential, retries ─> connection
-       ^                                                                          │
-       └──────── the body as it comes; at its end the permit goes back ───────────┘
+    session ─ redirects, cookies ─> middleware ─ queue, credential, retries ─> connection
+       ^                                                                           │
+       └──────── the body as it comes; at its end the permit goes back ────────────┘
 
 The session follows redirects above the middleware, so every hop comes through it. ``ClientTimeout(total=)`` bounds
-all of a request, the waiting in line too; the others bound what they always did. What aiohttp would repeat once by
+all of a request, waiting in the queue too; the others bound what they always did. What aiohttp would repeat once by
 itself (a GET on a connection that was closed) is left to the gate.
 """
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -22,30 +23,33 @@ from functools import partial
 from typing import Any
 
 import aiohttp
+from aiohttp.base_protocol import BaseProtocol
 from aiohttp.payload import BytesPayload
 from multidict import CIMultiDict
 
 from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
-from .aiohttp_bodies import hear, hold
-from .answering import in_their_words
-from .binding import is_secret, origin_of
-from .hops import FirstHop, first_hop, strip
-from .outgoing import Outgoing
-from .passing import Passing
+from .client_gate import Passing, as_client_error, refusal_kinds
+from .gated_request import GatedRequest
+from .origins import FirstHop, first_hop, is_secret, origin_of, strip
+from .request import OutgoingRequest
+from .response_reader import LARGEST_ERROR, has_readable_error, unpacked, unpacked_headers
 
 __all__ = ["GateClosedError", "GateRefusedError", "GateTimeoutError", "Middleware", "OutOfTimeError"]
 
+
+NEVER_PAUSES = 1 << 40
+"""Bytes in a buffer that would stop its connection: there is none behind ours, and the one inside stops its own."""
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _given_up: ContextVar[tuple[Any, aiohttp.ClientRequest, Exception] | None] = ContextVar("given_up", default=None)
 """What was raised last in this task, and for which request: aiohttp comes back with another one for the same errand."""
 
-_in_line: ContextVar[aiohttp.ClientRequest | None] = ContextVar("in_line", default=None)
+_beyond: ContextVar[aiohttp.ClientRequest | None] = ContextVar("beyond", default=None)
 """The request that is beyond a gate in this task: it must not come to another."""
 
 
 class GateTimeoutError(WaitTooLongError, aiohttp.ConnectionTimeoutError):
-    """The wait in line would have been longer than ``max_wait``."""
+    """The wait in the queue would have been longer than ``max_wait``."""
 
 
 class OutOfTimeError(TimeBudgetExceededError, aiohttp.ServerTimeoutError):
@@ -60,12 +64,7 @@ class GateRefusedError(Refused, aiohttp.ClientError):
     """Not let through for another reason, such as that no credential can be used."""
 
 
-_REFUSALS: dict[type[Refused], type[Refused]] = {
-    WaitTooLongError: GateTimeoutError,
-    TimeBudgetExceededError: OutOfTimeError,
-    CircuitOpenError: GateClosedError,
-    Refused: GateRefusedError,
-}
+_REFUSALS = refusal_kinds(GateTimeoutError, OutOfTimeError, GateClosedError, GateRefusedError)
 
 
 @dataclass(slots=True)
@@ -94,53 +93,46 @@ class Middleware:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         _raise_again(request)
-        if _in_line.get() is request:
-            raise ConfigError("middlewares: there are two gates among them, and a request would wait in line twice")
+        if _beyond.get() is request:
+            raise ConfigError("middlewares: two gates are among them, and a request would wait in the queue twice")
         self._close_with(request.session.connector)
         journey = self._next_hop(request)
         body = request.body
-        outgoing = Outgoing(
+        outgoing = OutgoingRequest(
             request.method,
             str(request.url),
             {name.lower(): value for name, value in request.headers.items()},
             await body.as_bytes() if isinstance(body, BytesPayload) else None,
             can_repeat_body=not body or isinstance(body, BytesPayload),
         )
-        call = self.passing.call(outgoing, unsent=_UNSENT)
-        last: aiohttp.ClientResponse | None = None
+        gated = self.passing.begin(outgoing, unsent=_UNSENT)
 
-        async def attempt() -> aiohttp.ClientResponse:
-            nonlocal last
-            if last is not None:
-                last.close()
+        async def send() -> aiohttp.ClientResponse:
             try:
-                with _carrying(request.headers, call.headers()), _passing(request):
-                    last = await handler(request)
+                with _carrying(request.headers, gated.headers()), _beyond_gate(request):
+                    return await handler(request)
             except TimeoutError:
                 if _is_up(request):
                     outgoing.can_repeat_body = False  # the time is up for the request, not for this attempt alone
                 raise
-            await hear(last, call, is_unpacked=request.session.auto_decompress)
-            return last
+
+        async def receive(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+            await _receive(response, gated, is_unpacked=request.session.auto_decompress)
+            return response
 
         try:
-            response = await self.passing.send(call, attempt)
-        except BaseException as error:
-            if last is not None:
-                last.close()
-            if isinstance(error, Refused):
-                raise in_their_words(error, _REFUSALS) from error.__cause__
-            if isinstance(error, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError):
-                _given_up.set((request._timer, request, error))
+            response = await gated.send_async(send, receive, _close_response, partial(as_client_error, kinds=_REFUSALS))
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            _given_up.set((request._timer, request, error))
             raise
         if response.status in _REDIRECTS:
             self._remember(journey, response)
         if response.status < 400:
-            hold(response, call)
+            _hold(response, gated)
         return response
 
     def _close_with(self, connector: aiohttp.BaseConnector | None) -> None:
-        """A session does not tell its middlewares of its end; its connector hears of it."""
+        """Closing a session closes its connector, but no middleware."""
         if connector is not None and connector not in self._connectors:
             self._connectors.add(connector)
             connector.close = partial(_close, connector.close, self.passing)  # type: ignore[method-assign]
@@ -188,19 +180,23 @@ def _is_up(request: aiohttp.ClientRequest) -> bool:
     return False
 
 
+async def _close_response(response: aiohttp.ClientResponse) -> None:
+    response.close()
+
+
 def _close(close: Callable[..., Awaitable[None]], passing: Passing, **how: Any) -> Awaitable[None]:
     passing.client_closed()
     return close(**how)
 
 
 @contextmanager
-def _passing(request: aiohttp.ClientRequest) -> Iterator[None]:
+def _beyond_gate(request: aiohttp.ClientRequest) -> Iterator[None]:
     """While a request is beyond the gate."""
-    token = _in_line.set(request)
+    token = _beyond.set(request)
     try:
         yield
     finally:
-        _in_line.reset(token)
+        _beyond.reset(token)
 
 
 @contextmanager
@@ -214,3 +210,89 @@ def _carrying(headers: CIMultiDict[str], added: dict[str, str]) -> Iterator[None
         for name, values in own.items():
             headers.popall(name, None)
             headers.extend((name, value) for value in values)
+
+
+# ---------------------------------------------------------------------- bodies
+
+
+async def _receive(response: aiohttp.ClientResponse, gated: GatedRequest, *, is_unpacked: bool) -> None:
+    """Pass a response on. What is read of an error's body is put back."""
+    headers = response.headers
+    known = unpacked_headers(headers) if is_unpacked else list(headers.items())
+    if not has_readable_error(response.status, headers):
+        gated.on_response(response.status, known)
+        return
+    inside, start = response.content, bytearray()
+    while len(start) < LARGEST_ERROR and (piece := await inside.readany()):
+        start += piece
+    response.content = _Content(inside, bytes(start))
+    encoding = "" if is_unpacked else headers.get("content-encoding", "")
+    gated.on_response(response.status, known, unpacked(bytes(start), encoding))
+
+
+def _hold(response: aiohttp.ClientResponse, gated: GatedRequest) -> None:
+    """Keep the permit until the connection is let go.
+
+    all of the body has come: complete        it broke off: fail        closed, released or thrown away: abandon
+    """
+    if response.status == 101:  # it goes on as a web socket
+        gated.complete()
+        return
+    inside, read = response.content, None
+    if gated.request.for_model:
+        response.content = read = _Content(inside, b"", gated)
+
+    def end() -> None:
+        error = inside.exception()
+        if inside.is_eof():
+            if read is not None:
+                read.take_all()
+            gated.complete()
+        elif isinstance(error, Exception) and type(error) is not aiohttp.ClientConnectionError:
+            _soon(loop, gated.fail, error)
+        else:  # closed, released or thrown away before its end
+            _soon(loop, gated.abandon)
+
+    loop = asyncio.get_running_loop()
+    if response.connection is None:  # all of it is there
+        end()
+    else:
+        response.connection.add_callback(end)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, do: Callable[..., None], *args: Any) -> None:
+    """Not at once: the collector may have found the answer, anywhere, and that is no place to take locks."""
+    try:
+        loop.call_soon_threadsafe(do, *args)
+    except RuntimeError:  # the loop is over
+        do(*args)
+
+
+class _Content(aiohttp.StreamReader):
+    """The body of a response: what was read of it before, then the rest. Each piece is passed on."""
+
+    def __init__(self, inside: aiohttp.StreamReader, start: bytes, gated: GatedRequest | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(BaseProtocol(loop), NEVER_PAUSES, loop=loop)
+        self._inside, self._gated = inside, gated
+        self.feed_data(start)
+
+    def take_all(self) -> None:
+        """The end has come: take what was not read yet."""
+        if not self._eof:
+            self._take(self._inside.read_nowait())
+            self._take(b"")
+
+    async def _wait(self, func_name: str) -> None:
+        """Where every way of reading goes when nothing is there."""
+        piece = await self._inside.readany()
+        if not self._eof:
+            self._take(piece)
+
+    def _take(self, piece: bytes) -> None:
+        if self._gated is not None and piece:
+            self._gated.on_chunk(piece)
+        if piece:
+            self.feed_data(piece)
+        elif self._inside.is_eof():
+            self.feed_eof()

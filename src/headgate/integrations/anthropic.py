@@ -14,9 +14,9 @@ import anthropic
 import httpx2
 
 from ..resilience.context import Credentials
+from .client_gate import Passing
 from .httpx2 import gate
-from .language_models import http_client, model_gate, without_retries
-from .passing import Passing
+from .model_clients import http_client, model_gate, without_retries
 
 USUAL_BASE_URL = "https://api.anthropic.com"
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import httpx2
 
 from ..errors import CircuitOpenError, Refused, TimeBudgetExceededError, WaitTooLongError
-from .httpx_shared import AsyncBody, Body, SharedAsync, SharedSync, check_ungated
-from .passing import Passing
+from .client_gate import Passing, refusal_kinds
+from .httpx_transport import AsyncBody, Body, TransportAdapter, check_ungated, replace_transports
 
 __all__ = [
     "AsyncGatedTransport",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class GateTimeoutError(WaitTooLongError, httpx2.PoolTimeout):
-    """The wait in line would have been longer than ``max_wait``."""
+    """The wait in the queue would have been longer than ``max_wait``."""
 
 
 class OutOfTimeError(TimeBudgetExceededError, httpx2.TimeoutException):
@@ -46,12 +46,7 @@ class GateRefusedError(Refused, httpx2.TransportError):
 
 C = TypeVar("C", bound=httpx2.Client | httpx2.AsyncClient)
 
-_REFUSALS: dict[type[Refused], type[Refused]] = {
-    WaitTooLongError: GateTimeoutError,
-    TimeBudgetExceededError: OutOfTimeError,
-    CircuitOpenError: GateClosedError,
-    Refused: GateRefusedError,
-}
+_REFUSALS = refusal_kinds(GateTimeoutError, OutOfTimeError, GateClosedError, GateRefusedError)
 
 
 class _Body(Body, httpx2.SyncByteStream):
@@ -62,10 +57,11 @@ class _AsyncBody(AsyncBody, httpx2.AsyncByteStream):
     pass
 
 
-class GatedTransport(SharedSync, httpx2.BaseTransport):
-    """``GatedTransport(passing=...)`` shares a gate with others; else it makes one of the settings of ``Passing``."""
+_ADAPTER = TransportAdapter(httpx2, _REFUSALS, _Body, _AsyncBody)
 
-    library, refusals, body_kind = httpx2, _REFUSALS, _Body
+
+class GatedTransport(httpx2.BaseTransport):
+    """``GatedTransport(passing=...)`` shares a gate with others; else it makes one of the settings of ``Passing``."""
 
     def __init__(
         self, transport: httpx2.BaseTransport | None = None, *, passing: Passing | None = None, **settings: Any
@@ -74,11 +70,17 @@ class GatedTransport(SharedSync, httpx2.BaseTransport):
         self.passing = Passing.given(passing, settings)
         self._inside = httpx2.HTTPTransport() if transport is None else transport
 
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        response: httpx2.Response = _ADAPTER.send(self.passing, self._inside, request)
+        return response
 
-class AsyncGatedTransport(SharedAsync, httpx2.AsyncBaseTransport):
+    def close(self) -> None:
+        self._inside.close()
+        self.passing.client_closed()
+
+
+class AsyncGatedTransport(httpx2.AsyncBaseTransport):
     """The same for ``httpx2.AsyncClient``, on asyncio."""
-
-    library, refusals, body_kind = httpx2, _REFUSALS, _AsyncBody
 
     def __init__(
         self, transport: httpx2.AsyncBaseTransport | None = None, *, passing: Passing | None = None, **settings: Any
@@ -87,19 +89,19 @@ class AsyncGatedTransport(SharedAsync, httpx2.AsyncBaseTransport):
         self.passing = Passing.given(passing, settings)
         self._inside = httpx2.AsyncHTTPTransport() if transport is None else transport
 
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response: httpx2.Response = await _ADAPTER.send_async(self.passing, self._inside, request)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inside.aclose()
+        await self.passing.client_closed_async()
+
 
 def gate(client: C, *, passing: Passing | None = None, **settings: Any) -> C:
     """Put the gate into a client as it is: its transport and those of its proxies stay, behind the gate. Returns it."""
     check_ungated("client", (client._transport, *client._mounts.values()))
     passing = Passing.given(passing, settings)
-
-    def gated(transport: Any) -> Any:
-        if isinstance(client, httpx2.AsyncClient):
-            return AsyncGatedTransport(transport, passing=passing)
-        return GatedTransport(transport, passing=passing)
-
-    client._transport = gated(client._transport)
-    client._mounts = {
-        pattern: None if transport is None else gated(transport) for pattern, transport in client._mounts.items()
-    }
+    kind = AsyncGatedTransport if isinstance(client, httpx2.AsyncClient) else GatedTransport
+    replace_transports(client, lambda transport: kind(transport, passing=passing))
     return client

@@ -1,4 +1,4 @@
-"""A rate limiter for LangChain's chat models that learns: it lets calls through, and hears how they ended.
+"""A rate limiter for LangChain's chat models that learns from how their calls end.
 
     limiter = RateLimiter(limits={"requests": "500/min"})
     model = ChatAnything(rate_limiter=limiter, callbacks=[limiter])
@@ -6,7 +6,7 @@
     start (run) ─> acquire: a permit ─> the model ─┬─ end (run): tokens, headers if it has any ──> the permit learns
                                                    └─ error (run): 429, Retry-After, 5xx, ... ───> the permit learns
 
-As ``rate_limiter`` alone it never sees an answer: it keeps the limits that it was told, and learns nothing. As a
+As ``rate_limiter`` alone it never sees an answer: it keeps the limits that are configured, and learns nothing. As a
 callback of the same model too, it does. Calls that are under way at once may be taken for each other, which is all
 the same to a pace. Where a model's own HTTP client can be put behind the gate, that sees more: headers, and each retry.
 """
@@ -24,17 +24,17 @@ from langchain_core.outputs import LLMResult
 from langchain_core.rate_limiters import BaseRateLimiter
 
 from .. import fork_safety
-from ..batch.tokens import USUAL_OUTPUT
 from ..clock import Clock
 from ..config import Limits, RateLimitConfig
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.checks import Cost, WhenOpen, check_when_open
+from ..limiter.arguments import Cost, WhenOpen, check_when_open
 from ..limiter.permit import Permit
-from .passing import LONGEST_WAIT
+from ..wire.token_usage import USUAL_OUTPUT
+from .client_gate import LONGEST_WAIT
 
 if TYPE_CHECKING:
-    from ..stores.contract import Store
+    from ..distributed.store import Store
 
 MOST_RUNS = 10_000
 """Runs under way that are remembered; of more, the oldest is taken for lost."""
@@ -45,7 +45,7 @@ LEARNING = 0.1
 class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
     """For ``rate_limiter=`` of a chat model and, if it shall learn, among its ``callbacks=`` too. Safe for threads.
 
-    ``key`` names the line: models with the same one share a pace. ``limits``, ``config``, ``store`` are the limiter's;
+    ``key``: models with the same one share a pace. ``limits``, ``config``, ``store`` are the limiter's;
     or give ``limiter``, one that others use too. A wait that would be longer than ``max_wait`` raises at once.
     While the model only fails, calls wait for the next probe, within ``max_wait``; with ``when_open="refuse"`` they
     raise at once.
@@ -74,7 +74,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         if limiter is None:
             config = RateLimitConfig(limits=limits or {}) if config is None else config
             limiter = AdaptiveRateLimiter(config, clock=clock, rng=rng, store=store)
-            limiter.warns_of_silence = False
+            limiter.warn_unreported = False
         check_when_open(when_open)
         self.key, self.limiter, self.max_wait, self.when_open = key, limiter, max_wait, when_open
         self._counts_tokens = "tokens" in limiter.config.for_key(key).limits
@@ -137,7 +137,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         with self._lock:
             run_id = next(iter(self._waiting), None)
             if run_id is None:
-                lost = permit  # nobody will say how it ends
+                lost = permit  # its end will not be reported
             else:
                 del self._waiting[run_id]
                 self._open[run_id] = permit, task

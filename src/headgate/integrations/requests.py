@@ -1,6 +1,6 @@
 """requests behind the gate: ``session = gate(requests.Session())``, and nothing else of a program changes.
 
-    session ─ auth, redirects, cookies ─> Adapter ─> gated pool (``urllib3.py``): line, credential, retries ─> network
+    session ─ auth, redirects, cookies ─> Adapter ─> gated pool (``urllib3.py``): queue, credential, retries ─> network
 
 ``gate`` puts every adapter of a session behind one gate, whatever prefix it is mounted for; each stays what it is, with
 its pool and its own ways. The session follows redirects above its adapters, so every hop comes through the gate, as
@@ -18,9 +18,8 @@ from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, HTTPAdapter
 
 from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from . import urllib3 as gated
-from .answering import in_their_words
-from .hops import first_hop, strip
-from .passing import Passing
+from .client_gate import Passing, as_client_error, refusal_kinds
+from .origins import first_hop, strip
 
 __all__ = ["Adapter", "GateClosedError", "GateRefusedError", "GateTimeoutError", "OutOfTimeError", "gate"]
 
@@ -29,7 +28,7 @@ _FIRST_HOP = "headgate.first_hop"
 
 
 class GateTimeoutError(WaitTooLongError, requests.ConnectTimeout):
-    """The wait in line would have been longer than ``max_wait``."""
+    """The wait in the queue would have been longer than ``max_wait``."""
 
 
 class OutOfTimeError(TimeBudgetExceededError, requests.Timeout):
@@ -44,12 +43,7 @@ class GateRefusedError(Refused, requests.RequestException):
     """Not let through for another reason, such as that no credential can be used."""
 
 
-_REFUSALS: dict[type[Refused], type[Refused]] = {
-    WaitTooLongError: GateTimeoutError,
-    TimeBudgetExceededError: OutOfTimeError,
-    CircuitOpenError: GateClosedError,
-    Refused: GateRefusedError,
-}
+_REFUSALS = refusal_kinds(GateTimeoutError, OutOfTimeError, GateClosedError, GateRefusedError)
 S = TypeVar("S", bound=requests.Session)
 
 
@@ -61,7 +55,7 @@ def gate(session: S, *, passing: Passing | None = None, **settings: Any) -> S:
     for prefix, adapter in mounted.items():
         if isinstance(adapter, Adapter):
             raise ConfigError(
-                f"session: its adapter for {prefix} is behind a gate already, and would wait in line twice"
+                f"session: its adapter for {prefix} is behind a gate already, and would wait in the queue twice"
             )
         if not isinstance(adapter, HTTPAdapter):
             kind = type(adapter).__name__
@@ -89,7 +83,7 @@ class Adapter(HTTPAdapter):
 
     @classmethod
     def gate(cls, adapter: HTTPAdapter, passing: Passing) -> None:
-        """Make an adapter of a user's own one of these, and leave it what it is otherwise."""
+        """Make an adapter of a user's own one of these, and keep what it is otherwise."""
         for manager in (adapter.poolmanager, *adapter.proxy_manager.values()):
             gated.gate(manager, passing=passing)
         adapter.__class__ = _gated_kind(type(adapter))
@@ -124,9 +118,9 @@ class Adapter(HTTPAdapter):
         try:
             response = super().send(request, *args, **options)
         except Refused as error:
-            told: Any = in_their_words(error, _REFUSALS)
-            told.request, told.response = request, None
-            raise told from error.__cause__
+            converted: Any = as_client_error(error, _REFUSALS)
+            converted.request, converted.response = request, None
+            raise converted from error.__cause__
         if response.is_redirect:
             hooks[_FIRST_HOP] = hop
             response.request = request.copy()

@@ -1,68 +1,87 @@
-"""The lanes of a Scrapy crawl: leave first, then a request; so a host that must wait holds none of Scrapy's places.
+"""The lanes of a Scrapy crawl: a permit first, then a request; so a host that must wait holds none of Scrapy's places.
 
-    scheduler asks ─> leave at once? ──yes──> a request of this slot goes ─> the middleware takes the leave ─> network
-                          │ no                                                       ^
-                          └─> the lane waits, with empty hands ─> leave ─> wakes ────┘
+    scheduler asks ─> a permit at once? ──yes──> a request of this slot goes ─> the middleware takes it ─> network
+                          │ no                                                        ^
+                          └─> the lane waits, without a request ─> a permit ─> wakes ─┘
 
-A lane is a download slot's way through the gate. It has one leave in hand at most, for a moment, and one request on its
-way with it: pages that are answered from a cache, or that robots.txt forbids, never get there and take nothing.
-An open circuit is waited out. A host that gives no leave for longer than ``max_wait`` is refused, aloud.
+A lane is the way of a download slot through the gate. It holds one permit at most, for a moment, and has one request on
+its way with it: pages that are answered from a cache, or that robots.txt forbids, never get there and take nothing.
+An open circuit is waited out. A host that gives no permit for longer than ``max_wait`` is refused with an error.
+
+A redirect is a copy of the request before it, with another URL. Scrapy takes ``Authorization`` and cookies off it
+itself; it keeps ``X-Api-Key``, and the download slot of the host it came from: what goes on is decided at the end.
+
+All of this is decisions alone, on names and ``meta``, without Scrapy.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
 
 from ..core.budget import RetryBudget
 from ..core.decision import NEVER, Outcome
 from ..core.signal import Signal
 from ..errors import CircuitOpenError, Refused
 from ..limiter import AdaptiveRateLimiter, Permit
+from .origins import FirstHop, is_secret, origin_of, strip
 
-FRESH = 1.0
-"""Seconds that leave is kept for a request; then it goes back."""
-AGAIN = 1.0
-"""Seconds until one looks again, where nothing says when."""
+PERMIT_KEPT = 1.0
+"""Seconds that a permit is kept for a request; then it goes back."""
+ASK_AGAIN = 1.0
+"""Seconds until a lane asks again, where nothing says when."""
 MOST_LANES = 10_000
-"""Those without anything in hand are forgotten when there are more."""
+"""Idle ones are forgotten when there are more."""
+HOP = "headgate_hop"
+"""In ``meta``: the URL of this hop, and the origin that its headers belong to."""
+WAIT = "headgate_wait"
+"""In ``meta``: seconds for which a request that goes again is put off."""
+TURNED_AWAY = "headgate_turned_away"
+"""In ``meta``: how often it was answered with 429."""
+_SLOT = "download_slot"
+_KEPT_BY_SCRAPY = frozenset(("authorization", "cookie", "proxy-authorization"))
+"""Scrapy attaches and removes these itself, by rules of its own that are as strict."""
 
 
 class Lane:
-    __slots__ = ("_expiry", "budget", "on_way", "permit", "refusal", "served_at", "shut_since", "task")
+    """The permit of one download slot, and what it waits for."""
+
+    __slots__ = ("_expiry", "budget", "open_since", "permit", "refusal", "request", "served_at", "task")
 
     def __init__(self) -> None:
         self.budget = RetryBudget()
-        self.on_way: object | None = None
-        """The request that was let go last, until it has taken its leave."""
+        self.request: object | None = None
+        """The request that was sent to the downloader last, until it has taken its permit."""
         self.permit: Permit | None = None
         self.refusal: Refused | None = None
-        """What the next request is told, since there will be no leave in time."""
+        """For the next request, since there will be no permit in time."""
         self.served_at = NEVER
-        self.shut_since: float | None = None
-        """When the circuit was first found open; forgotten with the first good answer."""
+        self.open_since: float | None = None
+        """When the circuit was first found open; reset by the first good answer."""
         self.task: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
-        in_hand = (self.on_way, self.permit, self.refusal, self.shut_since, self.task)
-        return not self.budget.in_flight and all(one is None for one in in_hand)
+        held = (self.request, self.permit, self.refusal, self.open_since, self.task)
+        return not self.budget.in_flight and all(one is None for one in held)
 
     def hold(self, permit: Permit) -> None:
         self.permit = permit
-        self._expiry = asyncio.get_running_loop().call_later(FRESH, self.let_go)
+        self._expiry = asyncio.get_running_loop().call_later(PERMIT_KEPT, self.give_back)
 
     def take(self) -> Permit | None:
-        """The leave in hand, for a request that is sent now."""
+        """The permit, for a request that is sent now."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
         permit, self.permit = self.permit, None
         return permit
 
-    def let_go(self) -> None:
-        """It is not used in time, or what it was given on no longer holds."""
+    def give_back(self) -> None:
+        """The permit was not used in time, or was given on what no longer holds."""
         if (permit := self.take()) is not None:
             permit.abandon()
 
@@ -102,16 +121,16 @@ class Lanes:
             del waiting[slot]
         return None
 
-    def sends(self, slot: str, request: object) -> None:
-        """This request goes with the leave in hand."""
+    def dispatched(self, slot: str, request: object) -> None:
+        """This request goes to the downloader, with the permit of its lane."""
         lane = self.lane(slot)
-        lane.on_way, lane.served_at = request, self.limiter.clock.now()
+        lane.request, lane.served_at = request, self.limiter.clock.now()
 
     def _may_ask(self, slot: str) -> bool:
         lane = self.lane(slot)
-        if lane.on_way is not None and not self._is_under_way(lane.on_way):
-            lane.on_way = None  # answered or dropped before it came to the gate
-        return lane.task is None and lane.on_way is None
+        if lane.request is not None and not self._is_under_way(lane.request):
+            lane.request = None  # answered or dropped before it came to the gate
+        return lane.task is None and lane.request is None
 
     def _opens(self, slot: str) -> bool:
         lane = self.lane(slot)
@@ -119,14 +138,14 @@ class Lanes:
             return True
         permit = self.limiter.try_acquire(slot)
         if permit is None:
-            lane.task = asyncio.get_running_loop().create_task(self._line_up(slot, lane))
+            lane.task = asyncio.get_running_loop().create_task(self._wait_for_permit(slot, lane))
             return False
         lane.hold(permit)
         return True
 
-    async def _line_up(self, slot: str, lane: Lane) -> None:
+    async def _wait_for_permit(self, slot: str, lane: Lane) -> None:
         try:
-            lane.hold(await self.leave(slot))
+            lane.hold(await self.acquire(slot))
         except Refused as refusal:
             lane.refusal = refusal
         finally:
@@ -136,17 +155,17 @@ class Lanes:
     # ------------------------------------------------------------------ for the middleware
 
     def take(self, slot: str, request: object) -> Permit | None:
-        """The leave in hand, or None. Raises a ``Refused`` if there will be none in time."""
+        """The permit of the lane, or None. Raises a ``Refused`` if there will be none in time."""
         lane = self.lane(slot)
-        if lane.on_way is request:
-            lane.on_way = None
+        if lane.request is request:
+            lane.request = None
             self._wake()
         refusal, lane.refusal = lane.refusal, None
         if refusal is not None:
             raise refusal
         return lane.take()
 
-    async def leave(self, slot: str) -> Permit:
+    async def acquire(self, slot: str) -> Permit:
         """Wait until a request may go, also past an open circuit."""
         lane = self.lane(slot)
         while True:
@@ -154,24 +173,52 @@ class Lanes:
                 return await self.limiter.acquire_async(slot, max_wait=self.max_wait)
             except CircuitOpenError as refusal:
                 now = self.limiter.clock.now()
-                lane.shut_since = now if lane.shut_since is None else lane.shut_since
-                wait = refusal.retry_after or AGAIN
-                if now + wait - lane.shut_since > self.max_wait:
+                lane.open_since = now if lane.open_since is None else lane.open_since
+                wait = refusal.retry_after or ASK_AGAIN
+                if now + wait - lane.open_since > self.max_wait:
                     raise
                 await asyncio.sleep(wait)
 
-    def ended(self, slot: str, permit: Permit, signal: Signal, latency: float | None, answer: object) -> None:
-        """How it went. Leave that is in hand while a server complains was given too early."""
+    def report(self, slot: str, permit: Permit, signal: Signal, latency: float | None, answer: object) -> None:
+        """Report how a request ended. A permit that is held while a server complains was given too early."""
         lane = self.lane(slot)
         if not signal.outcome.counts_against_target:
-            lane.shut_since = None
-        self.limiter.end(permit, signal, latency, None, answer)
+            lane.open_since = None
+        permit.report_signal(signal, latency=latency, answer=answer)
         if signal.retry_after is not None or signal.outcome is not Outcome.OK:
-            lane.let_go()
+            lane.give_back()
 
     def close(self) -> None:
         for lane in self._lanes.values():
-            lane.let_go()
+            lane.give_back()
             if lane.task is not None:
                 lane.task.cancel()
         self.limiter.close()
+
+
+# ---------------------------------------------------------------------- redirects
+
+
+def secrets_to_drop(meta: MutableMapping[str, Any], url: str, headers: Iterable[str]) -> list[str]:
+    """Names of headers that hold a credential of another origin; notes in ``meta`` what the next hop must know."""
+    known = meta.get(HOP)
+    first = FirstHop(origin_of(url), frozenset())
+    carried = {name: "" for name in headers if is_secret(name) and name.lower() not in _KEPT_BY_SCRAPY}
+    names = list(carried)
+    if known is not None and known[0] in (url, came_from(meta)):
+        first = strip(FirstHop(known[1], frozenset()), url, carried)
+    meta[HOP] = (url, first.origin)
+    return [name for name in names if name not in carried]
+
+
+def leave_slot_of_other_host(meta: MutableMapping[str, Any], url: str) -> None:
+    """A redirect to another host stands in that host's line. A slot that the spider chose itself stays."""
+    before = urlsplit(came_from(meta)).hostname
+    if before and meta.get(_SLOT) == before != urlsplit(url).hostname:
+        del meta[_SLOT]
+
+
+def came_from(meta: MutableMapping[str, Any]) -> str:
+    """The URL that led to this one; empty if none did."""
+    before = meta.get("redirect_urls")
+    return str(before[-1]) if before else ""

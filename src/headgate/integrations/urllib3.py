@@ -1,8 +1,8 @@
 """urllib3 behind the gate: ``http = gate(urllib3.PoolManager())``, and nothing else of a program changes.
 
-    manager ─ redirects ─> gated pool of a host ─ line, credential, retries ─> the pool's own way to send, once
-       ^                                                                               │
-       └──────────── the body as it comes; at its end the permit goes back ────────────┘
+    manager ─ redirects ─> gated pool of a host ─ queue, credential, retries ─> the pool's own way to send, once
+       ^                                                                                │
+       └──────────── the body as it comes; at its end the permit goes back ─────────────┘
 
 The manager follows redirects above its pools, so every hop comes through the gate. ``Retry`` says how many of them
 it follows and what its errors look like, as ever; what it says about repeating failures is left to the gate.
@@ -10,7 +10,9 @@ it follows and what its errors look like, as ever; what it says about repeating 
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+import io
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -28,23 +30,20 @@ from urllib3.exceptions import (
 from urllib3.exceptions import TimeoutError as TheirTimeoutError
 
 from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
-from .answering import explains_itself, in_their_words, unpacked_headers
-from .dropped import end_dropped
-from .hops import first_hop, strip
-from .outgoing import Outgoing
-from .passing import Passing
-from .reading import LARGEST_ERROR, unpacked
-from .request_call import RequestCall
-from .urllib3_bodies import GatedResponse, read_again
+from .client_gate import Passing, as_client_error, refusal_kinds
+from .gated_request import GatedRequest, leaked_requests
+from .origins import first_hop, strip
+from .request import OutgoingRequest
+from .response_reader import LARGEST_ERROR, has_readable_error, unpacked, unpacked_headers
 
 __all__ = ["GateClosedError", "GateRefusedError", "GateTimeoutError", "GatedPool", "OutOfTimeError", "gate"]
 
 _UNSENT = (NewConnectionError, ConnectTimeoutError)
-_NOT_THEIRS = (EmptyPoolError, ClosedPoolError, HostChangedError, LocationValueError)
+_CLIENT_ERRORS = (EmptyPoolError, ClosedPoolError, HostChangedError, LocationValueError)
 
 
 class GateTimeoutError(WaitTooLongError, TheirTimeoutError):
-    """The wait in line would have been longer than ``max_wait``."""
+    """The wait in the queue would have been longer than ``max_wait``."""
 
 
 class OutOfTimeError(TimeBudgetExceededError, TheirTimeoutError):
@@ -59,12 +58,7 @@ class GateRefusedError(Refused, HTTPError):
     """Not let through for another reason, such as that no credential can be used."""
 
 
-_REFUSALS: dict[type[Refused], type[Refused]] = {
-    WaitTooLongError: GateTimeoutError,
-    TimeBudgetExceededError: OutOfTimeError,
-    CircuitOpenError: GateClosedError,
-    Refused: GateRefusedError,
-}
+_REFUSALS = refusal_kinds(GateTimeoutError, OutOfTimeError, GateClosedError, GateRefusedError)
 M = TypeVar("M", bound=urllib3.PoolManager)
 
 
@@ -72,7 +66,7 @@ def gate(manager: M, *, passing: Passing | None = None, **settings: Any) -> M:
     """Put the gate into a manager, be it of pools or of a proxy. Returns it. Settings are those of ``Passing``."""
     kinds = manager.pool_classes_by_scheme
     if any(issubclass(kind, GatedPool) for kind in kinds.values()):
-        raise ConfigError("manager: it is behind a gate already, and would stand in line twice")
+        raise ConfigError("manager: it is behind a gate already, and would wait in the queue twice")
     passing = Passing.given(passing, settings)
     manager.pool_classes_by_scheme = {
         scheme: type(f"Gated{kind.__name__}", (GatedPool, kind), {"passing": passing}) for scheme, kind in kinds.items()
@@ -106,56 +100,50 @@ class GatedPool(urllib3.HTTPConnectionPool):
         preload_content: bool = True,
         **options: Any,
     ) -> urllib3.BaseHTTPResponse:
-        end_dropped()
         if not isinstance(retries, urllib3.Retry):
             retries = urllib3.Retry.from_int(retries, redirect=redirect, default=self.retries)
         own = self.headers if headers is None else headers
         own = _on_this_hop(retries, self._whole(url), own)
-        outgoing = Outgoing(
+        outgoing = OutgoingRequest(
             method.upper(),
             self._whole(url),
             {name.lower(): value for name, value in own.items()},
             body.encode() if isinstance(body, str) else bytes(body) if isinstance(body, bytes | bytearray) else None,
             can_repeat_body=body is None or isinstance(body, str | bytes | bytearray),
         )
-        call = self.passing.call(outgoing, unsent=_UNSENT, not_theirs=_NOT_THEIRS)
-        last: Any = None
+        gated = self.passing.begin(outgoing, unsent=_UNSENT, client_errors=_CLIENT_ERRORS)
 
-        def attempt() -> Any:
-            nonlocal last
-            if last is not None:
-                last.close()
-            last = super(GatedPool, self).urlopen(
+        def send() -> Any:
+            return super(GatedPool, self).urlopen(
                 method,
                 url,
                 body,
-                _with(own, call.headers()),
-                urllib3.Retry(False),  # sent once, and what goes wrong is told as it is
+                _with(own, gated.headers()),
+                urllib3.Retry(False),  # sent once, and what goes wrong is raised as it is
                 False,
                 assert_same_host,
-                self._within(timeout, call.time_left()),
+                self._within(timeout, gated.time_left()),
                 preload_content=preload_content,
                 **options,
             )
-            last = _heard(last, call, method, is_loaded=preload_content)
-            return last
 
         try:
-            response = self.passing.send_sync(call, attempt)
-        except BaseException as error:
-            if last is not None:
-                last.close()
-            if isinstance(error, Refused):
-                raise in_their_words(error, _REFUSALS) from error.__cause__
-            if isinstance(error, HTTPError) and not isinstance(error, _NOT_THEIRS):
+            response = gated.send_sync(
+                send,
+                lambda response: _received(response, gated, method, is_loaded=preload_content),
+                lambda response: response.close(),
+                partial(as_client_error, kinds=_REFUSALS),
+            )
+        except HTTPError as error:
+            if not isinstance(error, (Refused, *_CLIENT_ERRORS)):
                 _without_repeats(retries).increment(method, url, error=error, _pool=self)
             raise
         response.retries = retries
         if preload_content:
-            call.piece(response.data or b"")
-            call.over()
+            gated.on_chunk(response.data or b"")
+            gated.complete()
         elif response.status < 400:
-            GatedResponse.hold(response, call)
+            GatedResponse.hold(response, gated)
         return response  # type: ignore[no-any-return]
 
     def _whole(self, url: str) -> str:
@@ -176,18 +164,18 @@ class GatedPool(urllib3.HTTPConnectionPool):
         return bounded
 
 
-def _heard(response: Any, call: RequestCall, method: str, *, is_loaded: bool) -> Any:
-    """Tell the call of an answer. Returns it with what was read of its body put back."""
+def _received(response: Any, gated: GatedRequest, method: str, *, is_loaded: bool) -> Any:
+    """Pass a response on. Returns it with what was read of its body put back."""
     status, headers = response.status, response.headers
-    told = unpacked_headers(headers)
+    known = unpacked_headers(headers)
     if is_loaded:
-        call.heard(status, told, response.data if status >= 400 else None)
-    elif explains_itself(status, headers):
+        gated.on_response(status, known, response.data if status >= 400 else None)
+    elif has_readable_error(status, headers):
         start = response.read(LARGEST_ERROR, decode_content=False)
-        call.heard(status, told, unpacked(start, headers.get("content-encoding", "")))
-        return read_again(start, response, method)
+        gated.on_response(status, known, unpacked(start, headers.get("content-encoding", "")))
+        return _read_again(start, response, method)
     else:
-        call.heard(status, told)
+        gated.on_response(status, known)
     return response
 
 
@@ -215,3 +203,143 @@ def _without_repeats(retries: urllib3.Retry) -> urllib3.Retry:
     """What the errors of these look like, without another attempt: ``False`` raises them as they are."""
     counts = {name: False if getattr(retries, name) is False else 0 for name in ("total", "connect", "read", "other")}
     return retries.new(**counts)
+
+
+# ---------------------------------------------------------------------- bodies
+
+
+class GatedResponse(urllib3.HTTPResponse):
+    """A response that holds its permit until its body has ended, or is not read any further.
+
+    read, stream, data ──> on_chunk        the end: complete        an error: fail        close, release: abandon
+    """
+
+    _gated: GatedRequest
+    _is_inside = False
+    _is_over = False
+
+    @classmethod
+    def hold(cls, response: Any, gated: GatedRequest) -> None:
+        """Make a response that urllib3 has begun one of these. Of another kind it is not known when it ends."""
+        if type(response) is urllib3.HTTPResponse:
+            response._gated = gated  # type: ignore[attr-defined]
+            response.__class__ = cls
+            if response.closed:
+                gated.complete()
+        else:
+            gated.complete()
+
+    def read(self, amt: int | None = None, decode_content: bool | None = None, cache_content: bool = False) -> bytes:
+        with self._reading():
+            data = super().read(amt, decode_content, cache_content)
+        self._take(data, is_last=amt is None or amt < 0 or (not data and amt > 0))
+        return data
+
+    def read1(self, amt: int | None = None, decode_content: bool | None = None) -> bytes:
+        with self._reading():
+            data = super().read1(amt, decode_content)
+        self._take(data, is_last=not data and amt != 0)
+        return data
+
+    def stream(self, amt: int | None = 2**16, decode_content: bool | None = None) -> Any:
+        yield from super().stream(amt, decode_content)
+        self._take(b"", is_last=amt != 0)
+
+    def read_chunked(self, amt: int | None = None, decode_content: bool | None = None) -> Any:
+        pieces = super().read_chunked(amt, decode_content)
+        while True:
+            with self._reading():
+                piece = next(pieces, None)
+            if piece is None:
+                break
+            self._take(piece)
+            yield piece
+        self._take(b"", is_last=True)
+
+    def release_conn(self) -> None:
+        has_ended = self.closed
+        super().release_conn()
+        self._end(has_ended)
+
+    def drain_conn(self) -> None:
+        super().drain_conn()
+        self._end(True)
+
+    def close(self) -> None:
+        has_ended = self.closed
+        super().close()
+        self._end(has_ended)
+
+    def __del__(self) -> None:
+        if not self._is_over:
+            leaked_requests.append(self._gated)
+        super().close()
+
+    # ------------------------------------------------------------------ inside
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        outer, self._is_inside = self._is_inside, True
+        try:
+            yield
+        except Exception as error:
+            self._gated.fail(error)
+            raise
+        finally:
+            self._is_inside = outer
+
+    def _take(self, data: bytes, *, is_last: bool = False) -> None:
+        if self._is_inside:  # one way of reading uses another
+            return
+        self._gated.on_chunk(data)
+        if is_last:
+            self._is_over = True
+            self._gated.complete()
+
+    def _end(self, has_ended: bool) -> None:
+        if self._is_inside:  # urllib3 itself is done with the connection; the last piece is still to come
+            return
+        self._is_over = True
+        if has_ended:
+            self._gated.complete()
+        else:
+            self._gated.abandon()
+
+
+class _RestOfBody:
+    """A body of which the start was read: that again, and then what is left."""
+
+    def __init__(self, start: bytes, response: Any) -> None:
+        self._start, self._response = io.BytesIO(start), response
+        self.closed = False
+
+    def read(self, amt: int | None = None) -> bytes:
+        start = self._start.read(amt)
+        if amt is None:
+            return start + bytes(self._response.read(decode_content=False))
+        return start or bytes(self._response.read(amt, decode_content=False))
+
+    read1 = read
+
+    def close(self) -> None:
+        self.closed = True
+        self._response.close()
+        self._response.release_conn()
+
+
+def _read_again(start: bytes, response: Any, method: str) -> urllib3.HTTPResponse:
+    """The same response, as if nothing had been read of it."""
+    rest: Any = _RestOfBody(start, response)
+    return urllib3.HTTPResponse(
+        body=rest,
+        headers=response.headers,
+        status=response.status,
+        version=response.version,
+        version_string=response.version_string,
+        reason=response.reason,
+        preload_content=False,
+        decode_content=response.decode_content,
+        original_response=response._original_response,
+        request_method=method,
+        request_url=response.url,
+    )

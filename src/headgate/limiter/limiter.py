@@ -1,32 +1,48 @@
-"""Many keys, many threads, many loops: the gates of ``core``, and the waiting in front of them.
+"""``AdaptiveRateLimiter``: many keys, many threads, many event loops.
 
-One lock guards all keys and is held only while deciding, never over a call, a listener or a wait.
-Who is let through, and when, is ``serving.py``; whoever must wait stands in the line of its key
-(``line.py``); keys come and go in ``keys.py``; what an operator may say is ``operating.py``; what is learned
-and decided is ``core.asking`` and ``core.gate``.
+    acquire ──> registry: the entry of the key ──> its gate admits the call ──> a permit     (nearly every call)
+                     │ not at once
+                     └──> admission: a place in the wait queue ──> a permit or a refusal
+    permit.report ──> completion: the gate learns, the queue is served ──> events, without the lock
+
+One lock guards all keys and is held only while deciding, never over a call, a listener or a wait. The parts share it
+and know nothing of each other but what they are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from types import TracebackType
+import random
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
+from .. import fork_safety
+from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
-from ..core.decision import LONGEST_WAIT, CircuitState
-from ..errors import ConfigError, WaitTooLongError
-from ..wire import signal_of
-from .checks import Cost, WhenOpen, check_also, check_cost, check_when_open
-from .line import TaskWaiter, ThreadWaiter
-from .operating import Operating
-from .permit import Feedback, Permit
-from .serving import AGAIN
-from .snapshot import LimiterSnapshot, SharingSnapshot
-from .turns import refused_by
-from .watching import About, CallWatcher, around
+from ..core.decision import UNKNOWN, CircuitState
+from ..errors import WaitTooLongError
+from ..events import Event
+from ..waiters import TaskWaiter, ThreadWaiter
+from .admin import Admin
+from .admission import Admission
+from .arguments import Cost, WhenOpen, check_also, check_cost, check_request
+from .call_hooks import CallObserver
+from .completion import Completion
+from .events import LimiterEvents
+from .key_entry import KeyEntry
+from .multi_key import check_fits
+from .permit import Feedback, Permit, PermitContext
+from .registry import KeyRegistry
+from .snapshot import KeySnapshot, LimiterSnapshot, SharingSnapshot, SnapshotReader
+from .wait_queue import QueuedCall
+
+if TYPE_CHECKING:
+    from ..distributed.store import Store
+    from ..distributed.sync_loop import SyncLoop
+
+_blank = object.__new__
 
 
-class AdaptiveRateLimiter(Operating):
+class AdaptiveRateLimiter:
     """Lets calls through as fast as each key's server will really take them.
 
     Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own.
@@ -35,6 +51,52 @@ class AdaptiveRateLimiter(Operating):
         with limiter.permit("api.example.com") as permit:
             permit.report(requests.get(...))
     """
+
+    def __init__(
+        self,
+        config: RateLimitConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        for_key: Callable[[str], RateLimitConfig] | None = None,
+        store: Store | str | None = None,
+    ) -> None:
+        """``store`` shares all keys with every process that uses the same one: "machine", "redis://...", or an object.
+
+        ``for_key`` finds the settings of a key whose owner is not known yet; by default ``config`` does.
+        It is called under the lock and must return the very same object each time.
+        """
+        self.config = RateLimitConfig() if config is None else config
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._now = self.clock.now
+        self._rng = random.Random() if rng is None else rng
+        self._reseeds = rng is None
+        self._lock = fork_safety.lock()
+        self._take_lock, self._free_lock = self._lock.acquire, self._lock.release
+        self.events = events = LimiterEvents(on_event, self.clock)
+        self._admission = Admission(self._lock, self.clock, self._rng.random, events)
+        self._sync = None if store is None else _sync_loop(store, self._admission, self.config)
+        self._registry = KeyRegistry(self.config, for_key or self.config.for_key, events, self._sync)
+        self._find = self._registry.find
+        self._completion = Completion(self.clock, self._rng, self._registry, self._admission, events)
+        self._admin = Admin(self._lock, self.clock, self._registry, self._admission, events)
+        self._reader = SnapshotReader(
+            self._lock, self.clock, self._registry, self._admission, self._completion, self._sync
+        )
+        fork_safety.reset_in_child(self._reset_in_child)
+
+    def _reset_in_child(self) -> None:
+        """In a forked child no call waits and none is in flight; what was learned stays."""
+        if self._reseeds:
+            self._rng.seed()
+        self._admission.reset()
+        self.events.clear()
+        if self._sync is not None:
+            self._sync.start_over()
+        now = self._now()
+        for entry in self._registry.entries.values():
+            entry.reset(now)
 
     # ------------------------------------------------------------------ getting a permit
 
@@ -52,29 +114,31 @@ class AdaptiveRateLimiter(Operating):
         ``max_wait`` and ``deadline_at`` (an instant on the limiter's clock) are promises: if they
         cannot be kept, ``WaitTooLongError`` is raised at once. ``cost`` is a number of requests or what
         the call takes of each known limit. With ``also``, the call is let through under all keys or none.
-        An open circuit raises ``CircuitOpenError`` at once; with ``when_open="wait"`` the call stays in line until the
+        An open circuit raises ``CircuitOpenError`` at once; with ``when_open="wait"`` the call waits until the
         circuit lets it through, as the next probe or after it.
         """
         if cost == 1 and deadline_at is None and not also and (max_wait is None or _is_wait(max_wait)):
+            permit = _blank(Permit)  # filled in by the gate: calling __init__ would cost a tenth of the whole way
             with self._lock:
-                gate = self._find(key)
-                permit = None if gate is None else gate.ask_plainly(self._now())
-            if permit is not None:
-                return permit
-        check_when_open(when_open)
-        waiter = ThreadWaiter(self, cost, when_open)
+                entry = self._find(key)
+                if entry is not None and entry.gate.try_fast_admit(permit, self._now()):
+                    permit.entry = entry
+                    return permit
+        others = check_request(cost, max_wait, deadline_at, also, when_open)
+        waiter = ThreadWaiter(self.clock)
+        call = QueuedCall(waiter, cost, when_open)
         try:
-            self._line_up(waiter, key, max_wait, deadline_at, also)
-            if not waiter.settled and self._sharing is not None and self._sharing.is_this_thread():
+            self._join(call, key, others, max_wait, deadline_at)
+            if not waiter.settled and self._sync is not None and self._sync.is_this_thread():
                 raise WaitTooLongError(key, "a listener must not wait: it would keep the thread that brings permits")
             while not waiter.settled:
                 waiter.sleep()
                 if not waiter.settled:
-                    self.tick(waiter)
+                    self._tick(call)
         except BaseException:
-            self._step_out(waiter)
+            self._leave(call)
             raise
-        return waiter.outcome()
+        return call.outcome()
 
     async def acquire_async(
         self,
@@ -87,52 +151,48 @@ class AdaptiveRateLimiter(Operating):
     ) -> Permit:
         """Wait, in this task, until the call may start. Cancelling the wait takes nothing."""
         if cost == 1 and deadline_at is None and not also and (max_wait is None or _is_wait(max_wait)):
+            permit = _blank(Permit)
             self._take_lock()  # not `with`: no signal handler raises here, and it costs a tenth of the whole way
             try:
-                gate = self._find(key)
-                permit = None if gate is None else gate.ask_plainly(self._now())
+                entry = self._find(key)
+                if entry is not None and entry.gate.try_fast_admit(permit, self._now()):
+                    permit.entry = entry
+                    return permit
             finally:
                 self._free_lock()
-            if permit is not None:
-                return permit
-        check_when_open(when_open)
-        return await self._wait_async(TaskWaiter(self, cost, when_open), key, max_wait, deadline_at, also)
-
-    async def _wait_async(
-        self, waiter: TaskWaiter, key: str, max_wait: float | None, deadline_at: float | None, also: Iterable[str]
-    ) -> Permit:
+        others = check_request(cost, max_wait, deadline_at, also, when_open)
+        waiter = TaskWaiter(self.clock)
+        call = QueuedCall(waiter, cost, when_open)
         try:
-            self._line_up(waiter, key, max_wait, deadline_at, also)
+            self._join(call, key, others, max_wait, deadline_at)
             while not waiter.settled:
                 await waiter.future
                 if not waiter.settled:
-                    self.tick(waiter)
+                    self._tick(call)
         except BaseException:
-            self._step_out(waiter)
+            self._leave(call)
             raise
         finally:
             waiter.disarm()
-        return waiter.outcome()
+        return call.outcome()
 
     def try_acquire(self, key: str, cost: Cost = 1, also: Iterable[str] = ()) -> Permit | None:
-        """A permit if the call may start this instant, else None. Never waits, never overtakes anyone."""
+        """A permit if the call may start this instant, else None. Never waits, never overtakes a call that does."""
         if cost == 1 and not also:
+            permit = _blank(Permit)
             with self._lock:
-                gate = self._find(key)
-                permit = None if gate is None else gate.ask_plainly(self._now())
-            if permit is not None:
-                return permit
+                entry = self._find(key)
+                if entry is not None and entry.gate.try_fast_admit(permit, self._now()):
+                    permit.entry = entry
+                    return permit
         check_cost(cost)
         keys = check_also(also)
         with self._lock:
             now = self._now()
-            gates = self._open(key, keys, cost, now)
-            if any(gate.waited_for for gate in gates):
-                return None
-            _, decision = self._admit(gates, now, now, cost)
-        self._look_after_all(gates, now)
-        self.tell.flush()
-        return decision if isinstance(decision, Permit) else None
+            entries = self._open(key, keys, cost, now)
+            given = self._admission.try_admit(entries, now, cost)
+        self._after(entries, now)
+        return given
 
     def permit(
         self,
@@ -146,33 +206,46 @@ class AdaptiveRateLimiter(Operating):
         """For ``with`` and ``async with``: acquires on entering, ends the permit on leaving."""
         return PermitContext(self, (key, cost, max_wait, deadline_at, also, when_open))
 
-    def watch(self, watcher: CallWatcher) -> None:
-        """Tell this one of every single call from now on."""
+    def _join(
+        self, call: QueuedCall, key: str, also: tuple[str, ...], max_wait: float | None, deadline_at: float | None
+    ) -> None:
         with self._lock:
-            self.tell.watch((*self.tell.watchers, watcher))
+            now = call.asked_at = self._now()
+            if max_wait is not None or deadline_at is not None:
+                wait_until = UNKNOWN if max_wait is None else now + max_wait
+                call.waiter.set_deadline(wait_until if deadline_at is None else min(wait_until, deadline_at))
+            entries = self._open(key, also, call.cost, now)
+            self._admission.join(call, entries, now)
+        self._after(entries, now)
 
-    def unwatch(self, watcher: CallWatcher) -> None:
-        with self._lock:
-            self.tell.watch(tuple(one for one in self.tell.watchers if one is not watcher))
+    def _tick(self, call: QueuedCall) -> None:
+        self._admission.tick(call)
+        self._after(call.entries, self._now())
 
-    # ------------------------------------------------------------------ teaching and looking
+    def _leave(self, call: QueuedCall) -> None:
+        self._admission.leave(call, lambda permit, now: self._completion.give_back(permit, False, now))
+
+    def _open(self, key: str, also: tuple[str, ...], cost: Cost, now: float) -> list[KeyEntry]:
+        """The entries of a call's keys, if the cost can ever fit. Under the lock."""
+        entries = self._registry.open_all(key, also, now) if also else [self._registry.open(key, now)]
+        check_fits(entries, cost)
+        if not isinstance(cost, int | float):
+            self._completion.note_spent(entries, cost)
+        return entries
+
+    def _after(self, entries: list[KeyEntry], now: float) -> None:
+        """What follows a decision, without the lock."""
+        for entry in entries:
+            if entry.gate.seq >= entry.gate.check_at:
+                self._completion.look_after(entry, now)
+        if self.events.is_watched:
+            self.events.flush()
+
+    # ------------------------------------------------------------------ answers without a permit, and circuits
 
     def feedback(self, key: str, feedback: Feedback) -> None:
-        """Teach a key how a call ended: its oldest open permit if that fits, else a call we did not see."""
-        wall = self.clock.wall()
-        signal = signal_of(feedback.err, feedback.status_code, feedback.headers, None, feedback.retry_after, wall)
-        latency = min(feedback.latency, LONGEST_WAIT) if feedback.latency >= 0 else 0.0
-        draw = 0.0 if signal.retry_after is None else self._rng.random()
-        with self._lock:
-            now = self._now()
-            gate = self._keys.open(key, now)
-            before = gate.look()
-            gate.teach(signal, latency, now, draw)
-            gate.note(signal)
-            self._again += signal.outcome in AGAIN
-            self.tell.note_changes(gate, before, gate.look(), now)
-            self.serve(gate, now)
-        self.tell.flush()
+        """Report how a call of this key ended: its oldest open permit if that fits, else a call we did not see."""
+        self._completion.end_unmatched(key, feedback)
 
     def check(self, key: str, cost: Cost) -> None:
         """Raise ``CostTooLargeError`` if a call of this cost could never start under the key's known limits."""
@@ -183,131 +256,143 @@ class AdaptiveRateLimiter(Operating):
     def has_limits(self, key: str) -> bool:
         """Whether limits are known for this key. Where none are, a call's cost is its number of requests alone."""
         with self._lock:
-            return self._keys.open(key, self._now()).buckets is not None
+            return self._registry.open(key, self._now()).gate.has_quotas
 
     def check_circuit(self, key: str) -> None:
         """Raise ``CircuitOpenError`` if this key's circuit would refuse a call now. Takes nothing, not even a probe."""
-        gate = self._gates.get(key)
-        if gate is None or gate.breaker.state is CircuitState.CLOSED:  # a key that is put away has a closed one
+        entry = self._registry.entries.get(key)
+        if entry is None or entry.gate.breaker.state is CircuitState.CLOSED:  # a key that is packed has a closed one
             return
         with self._lock:
-            now = self._now()
-            objection = gate.breaker.refusal(now)
-            if objection is None:
-                return
-            refusal = refused_by(gate, objection, now)
-            self._note_refusal(gate, refusal, now)
-        self.tell.flush()
-        raise refusal
+            refusal = self._admission.refuse_by_circuit(entry)
+        self.events.flush()
+        if refusal is not None:
+            raise refusal
 
     def circuit_opens_in(self, key: str) -> float:
         """Seconds until this key's circuit lets a probe through; 0 unless it is open. Takes nothing, counts nothing."""
-        gate = self._gates.get(key)
-        if gate is None or gate.breaker.state is not CircuitState.OPEN:
-            return 0.0
-        with self._lock:
-            now = self._now()
-            refusal = gate.breaker.refusal(now)
-        return 0.0 if refusal is None or refusal.retry_at is None else max(0.0, refusal.retry_at - now)
+        return self._reader.circuit_opens_in(key)
 
     def circuit_state(self, key: str) -> CircuitState:
-        """This key's circuit as it was last left: of one that is open for long enough the next call is the probe."""
-        gate = self._gates.get(key)
-        return CircuitState.CLOSED if gate is None else gate.breaker.state
+        """This key's circuit as of its last change: once it was open for long enough the next call is the probe."""
+        entry = self._registry.entries.get(key)
+        return CircuitState.CLOSED if entry is None else entry.gate.breaker.state
 
-    def part(self, key: str, pace_key: str, config: RateLimitConfig) -> None:
-        """Leave a key its circuit, under other settings, and give its pace to another key.
+    def held_for(self, key: str) -> float:
+        """Seconds until anything may start under this key, by the server's or the controller's word. Takes nothing."""
+        return self._reader.held_for(key)
 
-        With the pace go those who wait for it, the calls in flight and all that was learned.
-        """
+    # ------------------------------------------------------------------ listeners
+
+    @property
+    def on_event(self) -> Callable[[Event], None] | None:
+        """The listener for events; may be changed at any time."""
+        return self.events.listener
+
+    @on_event.setter
+    def on_event(self, listener: Callable[[Event], None] | None) -> None:
+        self.events.listen(listener)
+
+    def watch(self, observer: CallObserver) -> None:
+        """Add an observer of every single call."""
         with self._lock:
-            self._keys.part(key, pace_key, config, self._now())
+            self.events.observe((*self.events.observers, observer))
+
+    def unwatch(self, observer: CallObserver) -> None:
+        """Remove an observer."""
+        with self._lock:
+            self.events.observe(tuple(one for one in self.events.observers if one is not observer))
+
+    @property
+    def warn_unreported(self) -> bool:
+        """Whether to warn, once, that nothing can be learned because nothing is reported."""
+        return self._completion.warn_unreported
+
+    @warn_unreported.setter
+    def warn_unreported(self, value: bool) -> None:
+        self._completion.warn_unreported = value
+
+    # ------------------------------------------------------------------ operator actions (see ``admin``)
+
+    def pause(self, key: str, seconds: float) -> None:
+        """Start nothing under this key for so long; then calls come back by the ramp. A longer pause stays."""
+        self._admin.pause(key, seconds)
+
+    def pause_all(self) -> None:
+        """Start nothing, whatever the key, until ``resume_all``. Calls in flight go on, new ones wait."""
+        self._admin.pause_all()
+        self._find = self._registry.find
+
+    def resume_all(self) -> None:
+        """Go on after ``pause_all``: each key at its pace, first come, first served."""
+        self._admin.resume_all()
+        self._find = self._registry.find
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether ``pause_all`` holds."""
+        return self._admission.is_paused
+
+    def limit(self, key: str, rps: float | None) -> None:
+        """Let no more than ``rps`` calls a second start under this key from now on; None lifts that.
+
+        What is learned, and what the server says, may hold it further below. Where the key is shared with other
+        processes, it is a limit for this one.
+        """
+        self._admin.limit(key, rps)
+
+    def split_pace(self, key: str, pace_key: str, config: RateLimitConfig) -> None:
+        """Move the pacing state of a key to ``pace_key``; the key keeps its circuit breaker, with these settings.
+
+        With the pace go the calls that wait for it, the calls in flight and all that was learned.
+        """
+        self._admin.split_pace(key, pace_key, config)
+
+    # ------------------------------------------------------------------ status (see ``snapshot``)
+
+    def snapshot(self, top: int = 100) -> LimiterSnapshot:
+        """Totals, and the ``top`` keys used last."""
+        found = self._reader.snapshot(top)
+        self.events.flush()
+        return found
+
+    def totals(self) -> dict[str, int]:
+        """Of all keys so far: calls let through, those of them that waited, calls refused, answers to send again."""
+        return self._reader.totals()
+
+    def recent_keys(self, most: int) -> list[str]:
+        """The names of the keys that were used last, the most recent first."""
+        return self._reader.recent_keys(most)
+
+    def key_statuses(self, keys: Iterable[str]) -> list[KeySnapshot]:
+        """Those of these keys that are in use. Callers are not held up, however many there are."""
+        return self._reader.key_statuses(keys)
+
+    def key_status(self, key: str) -> KeySnapshot | None:
+        """One key at this moment; None if it is not in use. Takes nothing, not even a probe."""
+        found = self._reader.key_statuses((key,))
+        return found[0] if found else None
 
     def look_at_sharing(self) -> SharingSnapshot | None:
-        """How it stands with the store that this limiter shares its keys through; None if it shares nothing."""
-        with self._lock:
-            return self._sharing_seen()
-
-    def _sharing_seen(self) -> SharingSnapshot | None:
-        sharing = self._sharing
-        if sharing is None:
-            return None
-        members = max((gate.members for gate in self._gates.values()), default=1)
-        return SharingSnapshot(
-            where=sharing.store.where, members=max(1, members), is_lost=sharing.is_down, failures=sharing.failures
-        )
+        """The state of the store that this limiter shares its keys through; None if it shares nothing."""
+        return self._reader.sharing()
 
     def close(self) -> None:
         """Give back what is held of a shared quota and leave it; a limiter that shares nothing has nothing to do.
 
         It happens by itself when the program ends.
         """
-        if self._sharing is not None:
-            self._sharing.close()
-
-    def snapshot(self, top: int = 100) -> LimiterSnapshot:
-        """What is going on: totals, and the ``top`` keys that were used last."""
-        if not top >= 0:
-            raise ConfigError(f"top={top!r} must be 0 or more")
-        with self._lock:
-            now = self._now()
-            self._tidy(now, len(self._keys))
-            states = [gate.breaker.state_at(now) for gate in self._gates.values()]
-            snapshot = LimiterSnapshot(
-                total=self._keys.calls(),
-                throttled=self._waited,
-                denied=self._denied,
-                retries=self._again,
-                open_circuits=states.count(CircuitState.OPEN),
-                half_open_circuits=states.count(CircuitState.HALF_OPEN),
-                keys=[self._seen(gate, now) for gate in self._keys.newest(top, now)],
-                sharing=self._sharing_seen(),
-            )
-        self.tell.flush()
-        return snapshot
+        if self._sync is not None:
+            self._sync.close()
 
 
 def _is_wait(value: object) -> bool:
     return isinstance(value, int | float) and value >= 0
 
 
-class PermitContext:
-    """``with limiter.permit(key) as permit`` and ``async with``: one permit for one block."""
+def _sync_loop(store: Store | str, admission: Admission, config: RateLimitConfig) -> SyncLoop:
+    from ..distributed.sync_loop import SyncLoop  # here, because most programs share nothing
+    from ..stores import open_store
 
-    __slots__ = ("_around", "_limiter", "_permit", "_request")
-
-    def __init__(
-        self,
-        limiter: AdaptiveRateLimiter,
-        request: tuple[str, Cost, float | None, float | None, Iterable[str], WhenOpen],
-    ) -> None:
-        self._limiter = limiter
-        self._request = request
-        self._permit: Permit | None = None
-        self._around: AbstractContextManager[object] | None = None
-
-    def __enter__(self) -> Permit:
-        self._permit = permit = self._limiter.acquire(*self._request)
-        return permit if not self._limiter.tell.around else self._watched(permit)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._permit is not None
-        if self._around is not None:
-            self._around.__exit__(kind, error, trace)
-        self._permit.__exit__(kind, error, trace)
-
-    async def __aenter__(self) -> Permit:
-        self._permit = permit = await self._limiter.acquire_async(*self._request)
-        return permit if not self._limiter.tell.around else self._watched(permit)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
-
-    def _watched(self, permit: Permit) -> Permit:
-        self._around = around(self._limiter.tell.around, permit, About())
-        self._around.__enter__()
-        return permit
+    refuses = config.without_store == "refuse"
+    return SyncLoop(open_store(store), admission, refuses=refuses, owns_store=isinstance(store, str))

@@ -1,36 +1,41 @@
-"""A permit: leave to make one call now, which ends exactly once.
+"""A permit: the right to make one call now. It ends exactly once.
 
-    report(...)   the answer came in: teaches
+    report(...)   the answer came in: the limiter learns
     release()     sent, outcome unknown: what it took stays taken, nothing is learned
-    abandon()     nothing was sent: everything goes back
+    abandon()     nothing was sent: everything is refunded
 
-Leaving its ``with`` block without any of these releases it; an exception that leaves the
-block is classified and reported. Ending twice is harmless.
+Leaving its ``with`` block without any of these releases it; an exception that leaves the block is classified and
+reported. Ending it twice is harmless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from .. import wire
 from ..core.decision import Outcome
-from ..core.signal import SILENT
-from ..core.ticket import LongTicket, Ticket
+from ..core.signal import SILENT, Signal
+from ..core.ticket import Ticket
 from ..errors import Refused
 from ..wire import Headers
+from .arguments import Cost, WhenOpen
+from .call_hooks import CallInfo, around
 
 if TYPE_CHECKING:
-    from .key_gate import KeyGate
+    from ..clock import Clock
+    from .key_entry import KeyEntry
+    from .limiter import AdaptiveRateLimiter
 
 _OK = SILENT[Outcome.OK]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """How a call ended, for those who pass it to ``AdaptiveRateLimiter.feedback``."""
+    """How a call ended, for ``AdaptiveRateLimiter.feedback``."""
 
     status_code: int | None = None
     latency: float = 0.0
@@ -40,16 +45,31 @@ class Feedback:
 
 
 class Permit(Ticket):
-    """Leave to make one call now. It ends once: by ``report``, ``release`` or ``abandon``."""
+    """The right to make one call now. It ends once: by ``report``, ``release`` or ``abandon``."""
 
-    __slots__ = ()
-    gate: KeyGate
+    __slots__ = ("entry",)
+    entry: KeyEntry
     others: tuple[Permit, ...] = ()
     """The permits of the other keys this call counts under."""
 
+    def __init__(self, entry: KeyEntry) -> None:
+        """The gate fills in the rest when it admits the call."""
+        self.entry = entry
+
     @property
     def key(self) -> str:
-        return self.gate.key
+        return self.entry.key
+
+    @property
+    def clock(self) -> Clock:
+        """The limiter's clock."""
+        return self.entry.sink.clock
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was reported, released or abandoned, or counts as lost."""
+        in_flight, seq = self.gate.in_flight, self.seq
+        return seq not in in_flight.pending and seq not in in_flight.stale
 
     def report(
         self,
@@ -68,23 +88,41 @@ class Permit(Ticket):
         without one, give ``status_code`` and whatever else is known; a ``cost`` or a ``latency`` alone means
         success. ``latency`` defaults to the time since the permit was given. ``cost`` is what the call really cost.
         """
-        limiter = self.gate.limiter
+        sink = self.entry.sink
         if status_code is None and answer is None and (cost is not None or latency is not None):
-            status_code = 200  # whoever knows what it cost, or how long it took, has had an answer
+            status_code = 200  # a caller that knows its cost or its latency has had an answer
         if status_code == 200 and answer is None and headers is None and body is None and retry_after is None:
             signal = _OK
         else:
-            signal = wire.signal_of(answer, status_code, headers, body, retry_after, limiter.clock.wall())
-        limiter.end(self, signal, latency, cost, status_code if answer is None else answer)
+            signal = wire.signal_of(answer, status_code, headers, body, retry_after, sink.clock.wall())
+        sink.end(self, signal, latency, cost, status_code if answer is None else answer)
         return signal.outcome
+
+    def report_signal(
+        self,
+        signal: Signal,
+        *,
+        latency: float | None = None,
+        cost: Cost | None = None,
+        answer: object = None,
+        is_call: bool = True,
+        draw: float | None = None,
+    ) -> float:
+        """``report`` for an answer that was read already. For observers of calls: ``answer`` is what it was read from,
+        and of two permits for one call only one ``is_call``.
+
+        Returns the random draw by which its Retry-After was lengthened. Two permits of one call wait for the same
+        Retry-After until the same instant: the second is given the ``draw`` of the first.
+        """
+        return self.entry.sink.end(self, signal, latency, cost, answer, is_call, draw)
 
     def release(self) -> None:
         """The call was sent, its outcome is not known and never will be."""
-        self.gate.limiter.drop(self, sent=True)
+        self.entry.sink.drop(self, sent=True)
 
     def abandon(self) -> None:
         """The call was not sent after all."""
-        self.gate.limiter.drop(self, sent=False)
+        self.entry.sink.drop(self, sent=False)
 
     def __enter__(self) -> Self:
         return self
@@ -92,6 +130,8 @@ class Permit(Ticket):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.has_ended:
+            return
         if not isinstance(error, Exception):  # none, or cancelled or interrupted: it may have been sent
             self.release()
         elif isinstance(error, Refused) and not error.sent:
@@ -101,7 +141,7 @@ class Permit(Ticket):
         else:
             try:
                 self.report(error)
-            except Exception:  # an error that cannot even be looked at must not take the place of itself
+            except Exception:  # an error that cannot be read must not take the place of itself
                 self.release()
 
     async def __aenter__(self) -> Self:
@@ -113,16 +153,58 @@ class Permit(Ticket):
         self.__exit__(kind, error, trace)
 
     def __repr__(self) -> str:
-        return f"<Permit {self.seq} of {self.gate.key!r}>"
+        return f"<Permit {self.seq} of {self.entry.key!r}>"
 
 
-class LongPermit(Permit, LongTicket):
+class LongPermit(Permit):
     """A permit that took longer to get: it waited, costs more than one request, or counts under several keys."""
 
-    __slots__ = ("others",)
+    __slots__ = ("cost", "others", "waited")
+
+    def __init__(self, entry: KeyEntry, cost: Cost, waited: float, others: tuple[Permit, ...] = ()) -> None:
+        self.entry = entry
+        self.cost = cost
+        self.waited = waited
+        self.others = others
+
+
+class PermitContext:
+    """``with limiter.permit(key) as permit`` and ``async with``: one permit for one block."""
+
+    __slots__ = ("_around", "_limiter", "_permit", "_request")
 
     def __init__(
-        self, gate: Any, seq: int, sent_at: float, depth: int, cost: float | Mapping[str, float], waited: float
+        self,
+        limiter: AdaptiveRateLimiter,
+        request: tuple[str, Cost, float | None, float | None, Iterable[str], WhenOpen],
     ) -> None:
-        LongTicket.__init__(self, gate, seq, sent_at, depth, cost, waited)
-        self.others = ()
+        self._limiter = limiter
+        self._request = request
+        self._permit: Permit | None = None
+        self._around: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> Permit:
+        self._permit = permit = self._limiter.acquire(*self._request)
+        return permit if not self._limiter.events.around else self._observed(permit)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._permit is not None
+        if self._around is not None:
+            self._around.__exit__(kind, error, trace)
+        self._permit.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Permit:
+        self._permit = permit = await self._limiter.acquire_async(*self._request)
+        return permit if not self._limiter.events.around else self._observed(permit)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def _observed(self, permit: Permit) -> Permit:
+        self._around = around(self._limiter.events.around, permit, CallInfo())
+        self._around.__enter__()
+        return permit

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import TYPE_CHECKING
 
-from ..core.bucket import known_pace
-from ..core.decision import Wait
+from ..clock import Clock
+from ..core import explanation
+from ..core.decision import CircuitState, Explanation, WaitReason
+from ..core.quota import known_pace
 from ..core.signal import Limit
-from .key_gate import KeyGate
+from ..errors import ConfigError
+from ..reason_text import reason_text
+from .admission import Admission
+from .completion import Completion
+from .key_entry import KeyEntry
+from .registry import KeyRegistry
+
+if TYPE_CHECKING:
+    from ..distributed.sync_loop import SyncLoop
+
+PAUSED = Explanation(reason=WaitReason.PAUSED)
+READ_AT_ONCE = 32
+"""Keys that are read while the lock is held; callers get it in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +73,8 @@ class KeySnapshot:
     """All limits that its config has, for people: ``("15 requests per 60 s", "1,500 requests per day")``."""
     told: tuple[Limit, ...] = ()
     """The limits that the last answer with any spoke of."""
+    explanation: Explanation | None = None
+    """What ``reason`` is made of, as data; None where no call would wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,44 +111,142 @@ class LimiterSnapshot:
     """None where nothing is shared."""
 
 
-def key_snapshot(gate: KeyGate, now: float, held: str = "") -> KeySnapshot:
+def key_snapshot(entry: KeyEntry, now: float, held: Explanation | None = None) -> KeySnapshot:
     """``held``: why nothing starts whatever the key."""
-    failures, error_rate = gate.ailment(now)
-    code, words = why(gate, now)
+    gate = entry.gate
+    failures, error_rate = entry.ailment(now)
+    found = held or explain(entry, now)
     return KeySnapshot(
-        key=gate.key,
-        rate=gate.learned_rate,
-        tokens=gate.level(now),
+        key=entry.key,
+        rate=gate.pacer.learned_rate,
+        tokens=gate.pacer.refill(now),
         average_latency=gate.latency.ewma,
         p95_latency=gate.latency.p95(),
         error_rate=error_rate,
         state=gate.breaker.state_at(now).value,
         consecutive_failures=failures,
-        not_before_ms=max(0.0, 1000.0 * (gate.opens_at - now)),
-        waiters=0 if gate.line is None else len(gate.line),
-        in_flight=len(gate.flight),
-        shared_by=gate.members,
-        reason=held or words,
-        waits_for="paused" if held else code,
+        not_before_ms=max(0.0, 1000.0 * (gate.hold.opens_at - now)),
+        waiters=0 if entry.queue is None else len(entry.queue),
+        in_flight=len(gate.in_flight),
+        shared_by=entry.members,
+        reason="" if found is None else reason_text(found),
+        waits_for="" if found is None else found.code,
+        explanation=found,
         sent=gate.seq,
         answers=gate.answers,
-        refused=gate.refused,
-        failed=gate.failed,
-        returning=gate.comeback.share(now),
+        refused=entry.refused,
+        failed=entry.failed,
+        returning=gate.pacer.ramp.share(now),
         limit=gate.ceiling,
-        known=known_pace(gate.policy.quotas),
-        known_limits=tuple(map(str, gate.policy.quotas)),
-        told=gate.heard,
+        known=known_pace(gate.config.quotas),
+        known_limits=tuple(map(str, gate.config.quotas)),
+        told=entry.heard,
     )
 
 
-def why(gate: KeyGate, now: float) -> tuple[str, str]:
-    """Why a call would wait, as a code and in a sentence: for the gate, or for those whose turn has come just now."""
-    words, line = gate.why(now), gate.line
-    if words and (objection := gate.objection(now)) is not None:
-        return gate.cause(objection, now), words
-    head = None if line is None else line.head()
-    if head is None or line is None or len(head.gates) > 1:  # of several keys it may be another one's turn
-        return "", ""
-    turn = Wait(now, line.forecast.code or "pace")
-    return turn.code, gate.reason(turn, now)
+def explain(entry: KeyEntry, now: float) -> Explanation | None:
+    """Why a call would wait: for the gate, or behind calls whose turn has come just now."""
+    found, queue = explanation.blocked_by(entry.gate, now), entry.queue
+    if found is not None:
+        return found
+    head = None if queue is None else queue.head()
+    if head is None or queue is None or len(head.entries) > 1:  # of several keys it may be another one's turn
+        return None
+    return explanation.explain(
+        entry.gate, replace(queue.forecast, reason=queue.forecast.reason or WaitReason.PACE, until=now), now
+    )
+
+
+class SnapshotReader:
+    """Reads the state of a limiter's parts, under their lock."""
+
+    def __init__(
+        self,
+        lock: Lock,
+        clock: Clock,
+        registry: KeyRegistry,
+        admission: Admission,
+        completion: Completion,
+        sync: SyncLoop | None = None,
+    ) -> None:
+        self._lock = lock
+        self._now = clock.now
+        self._registry = registry
+        self._admission = admission
+        self._completion = completion
+        self._sync = sync
+
+    def snapshot(self, top: int) -> LimiterSnapshot:
+        if not top >= 0:
+            raise ConfigError(f"top={top!r} must be 0 or more")
+        registry = self._registry
+        with self._lock:
+            now = self._now()
+            self._completion.tidy(now, len(registry))
+            states = [entry.gate.breaker.state_at(now) for entry in registry.entries.values()]
+            return LimiterSnapshot(
+                total=registry.calls(),
+                throttled=self._admission.throttled,
+                denied=self._admission.denied,
+                retries=self._completion.retries,
+                open_circuits=states.count(CircuitState.OPEN),
+                half_open_circuits=states.count(CircuitState.HALF_OPEN),
+                keys=[self._read(entry, now) for entry in registry.recent(top, now)],
+                sharing=self._read_sharing(),
+            )
+
+    def totals(self) -> dict[str, int]:
+        with self._lock:
+            return {
+                "calls": self._registry.calls(),
+                "throttled": self._admission.throttled,
+                "denied": self._admission.denied,
+                "retries": self._completion.retries,
+                "keys": len(self._registry),
+            }
+
+    def recent_keys(self, most: int) -> list[str]:
+        with self._lock:
+            return self._registry.recent_names(most)
+
+    def key_statuses(self, keys: Iterable[str]) -> list[KeySnapshot]:
+        found: list[KeySnapshot] = []
+        names = list(keys)
+        for first in range(0, len(names), READ_AT_ONCE):
+            with self._lock:
+                now = self._now()
+                entries = (self._registry.peek(name, now) for name in names[first : first + READ_AT_ONCE])
+                found += [self._read(entry, now) for entry in entries if entry is not None]
+        return found
+
+    def circuit_opens_in(self, key: str) -> float:
+        entry = self._registry.entries.get(key)
+        if entry is None or entry.gate.breaker.state is not CircuitState.OPEN:
+            return 0.0
+        with self._lock:
+            now = self._now()
+            found = entry.gate.breaker.check(now)
+        return 0.0 if found is None or found.retry_at is None else max(0.0, found.retry_at - now)
+
+    def held_for(self, key: str) -> float:
+        entry = self._registry.entries.get(key)
+        if entry is None:
+            return 0.0
+        with self._lock:
+            return max(0.0, entry.gate.hold.opens_at - self._now())
+
+    def sharing(self) -> SharingSnapshot | None:
+        with self._lock:
+            return self._read_sharing()
+
+    def _read(self, entry: KeyEntry, now: float) -> KeySnapshot:
+        return key_snapshot(entry, now, PAUSED if self._admission.is_paused else None)
+
+    def _read_sharing(self) -> SharingSnapshot | None:
+        sync = self._sync
+        if sync is None:
+            return None
+        members = max((entry.members for entry in self._registry.entries.values()), default=1)
+        return SharingSnapshot(
+            where=sync.store.where, members=max(1, members), is_lost=sync.is_down, failures=sync.failures
+        )

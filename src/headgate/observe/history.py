@@ -1,5 +1,5 @@
-"""How keys have been going: one instant a second, further apart the longer ago, of the keys with the most going on
-and of those that somebody looks at.
+"""The history of keys: one sample a second, further apart the longer ago, of the busiest keys
+and of those that a client shows.
 
     ├ · · · · · ┼ ·  ·  ·  ┼ · · · · · · · · · · · · · · ┤ now
       minutes      seconds         one a second
@@ -19,15 +19,15 @@ from .. import fork_safety
 from .snapshot import KeyLine, Timeline
 
 EVERY = 1.0
-"""Seconds between two instants."""
+"""Seconds between two samples."""
 MOST_TIMELINES = 50
 MOST_WANTED = 20
 """Keys that keep a place because they are looked at, however little goes on ..."""
 WANTED_FOR = 30.0
 """... for so many seconds after they were last asked for."""
-MOST_INSTANTS = 600
+MOST_SAMPLES = 600
 MOST_SHOWN = 300
-"""Instants of one line that are shown at once."""
+"""Samples of one line that are shown at once."""
 FADES = 0.9
 """What is left of a key's importance from one instant to the next."""
 STATES = ("open", "ramp", "held", "circuit")
@@ -35,7 +35,7 @@ STATES = ("open", "ramp", "held", "circuit")
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class Sample:
     at: float
     rate: float
     said: float | None
@@ -47,10 +47,10 @@ class Instant:
 
 
 @dataclass(slots=True)
-class Going:
+class KeyHistory:
     """One key."""
 
-    instants: list[Instant] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     done: int = 0
     refused: int = 0
     sent: int = 0
@@ -62,16 +62,16 @@ class History:
     """Safe for threads."""
 
     def __init__(self) -> None:
-        self._goings: dict[str, Going] = {}
+        self._histories: dict[str, KeyHistory] = {}
         self._wanted: dict[str, float] = {}
         """When they were asked for, the last one last."""
         self._at = -inf
         self._lock = fork_safety.lock()
 
     def is_due(self, at: float) -> bool:
-        return not self._at <= at < self._at + EVERY  # also where somebody has set the clock back
+        return not self._at <= at < self._at + EVERY  # also where the clock was set back
 
-    def take(self, at: float, keys: Iterable[KeyLine]) -> None:
+    def add(self, at: float, keys: Iterable[KeyLine]) -> None:
         """Remember how these stand at this instant (Unix time), unless the last one is hardly over."""
         with self._lock:
             if not self.is_due(at):
@@ -79,11 +79,11 @@ class History:
             passed = min(max(at - self._at, EVERY), 3600.0)
             self._at = at
             self._wanted = {key: since for key, since in self._wanted.items() if at - since < WANTED_FOR}
-            for going in self._goings.values():
-                going.importance *= FADES
+            for history in self._histories.values():
+                history.importance *= FADES
             others = []
             for line in keys:
-                known = self._goings.get(line.key)
+                known = self._histories.get(line.key)
                 if known is None:
                     others.append(line)
                 else:
@@ -97,33 +97,33 @@ class History:
     def _worth(self, line: KeyLine) -> float:
         return inf if line.key in self._wanted else line.waiting + line.in_flight
 
-    def _begin(self, line: KeyLine) -> Going | None:
+    def _begin(self, line: KeyLine) -> KeyHistory | None:
         """A place for a key that has none, if it is worth more than the last of those that have one."""
-        if len(self._goings) >= MOST_TIMELINES:
-            unwanted = (key for key in self._goings if key not in self._wanted)
-            least = min(unwanted, key=lambda key: self._goings[key].importance)
-            if self._goings[least].importance >= self._worth(line):
+        if len(self._histories) >= MOST_TIMELINES:
+            unwanted = (key for key in self._histories if key not in self._wanted)
+            least = min(unwanted, key=lambda key: self._histories[key].importance)
+            if self._histories[least].importance >= self._worth(line):
                 return None
-            del self._goings[least]
-        going = self._goings[line.key] = Going(done=line.done, refused=line.refused, sent=line.sent)
-        return going
+            del self._histories[least]
+        history = self._histories[line.key] = KeyHistory(done=line.done, refused=line.refused, sent=line.sent)
+        return history
 
-    def _add(self, going: Going, line: KeyLine, at: float, passed: float) -> None:
-        before = going.done, going.refused, going.sent
-        going.done, going.refused, going.sent = line.done, line.refused, line.sent
+    def _add(self, history: KeyHistory, line: KeyLine, at: float, passed: float) -> None:
+        before = history.done, history.refused, history.sent
+        history.done, history.refused, history.sent = line.done, line.refused, line.sent
         done, refused, sent = (
             max(0, now - then if now >= then else now)  # a key that was forgotten counts from 0 again
             for now, then in zip((line.done, line.refused, line.sent), before, strict=True)
         )
-        going.importance += sent + line.waiting + line.in_flight
+        history.importance += sent + line.waiting + line.in_flight
         paces = done / passed, refused / passed
-        going.instants.append(Instant(at, line.rate, line.said, *paces, line.latency, line.waiting, state_of(line)))
-        if len(going.instants) >= MOST_INSTANTS:
-            older, newer = going.instants[: MOST_INSTANTS // 2], going.instants[MOST_INSTANTS // 2 :]
-            going.instants = thinned(older, 2) + newer
+        history.samples.append(Sample(at, line.rate, line.said, *paces, line.latency, line.waiting, state_of(line)))
+        if len(history.samples) >= MOST_SAMPLES:
+            older, newer = history.samples[: MOST_SAMPLES // 2], history.samples[MOST_SAMPLES // 2 :]
+            history.samples = thinned(older, 2) + newer
 
     def want(self, keys: Iterable[str]) -> None:
-        """Somebody looks at these: they have a place from the next instant on."""
+        """Keep these: they have a place from the next instant on."""
         with self._lock:
             for key in keys:
                 self._wanted.pop(key, None)
@@ -134,17 +134,17 @@ class History:
     def keys(self) -> list[str]:
         """The most important first."""
         with self._lock:
-            return sorted(self._goings, key=lambda key: -self._goings[key].importance)
+            return sorted(self._histories, key=lambda key: -self._histories[key].importance)
 
     def timelines(self, keys: Sequence[str], since: float, most: int = MOST_SHOWN) -> list[Timeline]:
         """Those of these keys that have one, with what came after ``since`` (Unix time)."""
         with self._lock:
-            chosen = {key: self._goings[key].instants for key in keys if key in self._goings}
+            chosen = {key: self._histories[key].samples for key in keys if key in self._histories}
             chosen = {
-                key: instants[bisect_right(instants, since, key=lambda instant: instant.at) :]
-                for key, instants in chosen.items()
+                key: samples[bisect_right(samples, since, key=lambda instant: instant.at) :]
+                for key, samples in chosen.items()
             }
-        return [timeline(key, thinned(instants, -(-len(instants) // most))) for key, instants in chosen.items()]
+        return [timeline(key, thinned(samples, -(-len(samples) // most))) for key, samples in chosen.items()]
 
 
 def state_of(line: KeyLine) -> str:
@@ -155,16 +155,16 @@ def state_of(line: KeyLine) -> str:
     return "ramp" if line.returning < 1 else "open"
 
 
-def thinned(instants: list[Instant], by: int) -> list[Instant]:
+def thinned(samples: list[Sample], by: int) -> list[Sample]:
     """Each ``by`` neighbours as one."""
     if by <= 1:
-        return instants
-    return [_one(instants[first : first + by]) for first in range(0, len(instants), by)]
+        return samples
+    return [_one(samples[first : first + by]) for first in range(0, len(samples), by)]
 
 
-def _one(some: list[Instant]) -> Instant:
+def _one(some: list[Sample]) -> Sample:
     count, last = len(some), some[-1]
-    return Instant(
+    return Sample(
         at=last.at,
         rate=sum(one.rate for one in some) / count,
         said=last.said,
@@ -176,15 +176,15 @@ def _one(some: list[Instant]) -> Instant:
     )
 
 
-def timeline(key: str, instants: list[Instant]) -> Timeline:
+def timeline(key: str, samples: list[Sample]) -> Timeline:
     return Timeline(
         key=key,
-        at=tuple(round(one.at, 3) for one in instants),
-        rate=tuple(round(one.rate, 4) for one in instants),
-        said=tuple(one.said for one in instants),
-        done=tuple(round(one.done, 3) for one in instants),
-        refused=tuple(round(one.refused, 3) for one in instants),
-        latency=tuple(round(one.latency, 5) for one in instants),
-        waiting=tuple(one.waiting for one in instants),
-        state=tuple(one.state for one in instants),
+        at=tuple(round(one.at, 3) for one in samples),
+        rate=tuple(round(one.rate, 4) for one in samples),
+        said=tuple(one.said for one in samples),
+        done=tuple(round(one.done, 3) for one in samples),
+        refused=tuple(round(one.refused, 3) for one in samples),
+        latency=tuple(round(one.latency, 5) for one in samples),
+        waiting=tuple(one.waiting for one in samples),
+        state=tuple(one.state for one in samples),
     )

@@ -1,4 +1,4 @@
-"""What a run looks like at one moment: the one shape that pages, terminals, files and ``/api/snapshot`` show.
+"""A run at one moment: the one shape that pages, terminals, files and ``/api/snapshot`` show.
 
 A snapshot is plain data without a secret in it: credentials are labels, keys are what events call them. It is small
 whatever the run's size: every list has a bound, and what did not fit is counted.
@@ -6,9 +6,9 @@ whatever the run's size: every list has a bound, and what did not fit is counted
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, Protocol
 
 SCHEMA = 1
 """Grows when a field changes its meaning or goes; new fields may come at any time."""
@@ -17,7 +17,7 @@ MOST_CREDENTIALS = 1_000
 MOST_WAITS = 20
 MOST_DEAD = 20
 STALE = 15.0
-"""Seconds without a word after which a run that should be going counts as one that does not answer."""
+"""Seconds without a new snapshot after which a run counts as one that does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +104,15 @@ class WaitLine:
     """... for so long, where that is known."""
     key: str = ""
     """The key that it is about, as ``KeyLine`` has it; empty if it is about none, or about the scope itself."""
+    code: str = ""
+    """What it waits for, in a word: pace, share, ceiling, quota, depth, floor, hold, circuit_open, workers, ..."""
+    clause: str = ""
+    """What follows the scope, where the scope begins the sentence: for displays that show the scope beside it."""
+
+    @classmethod
+    def about(cls, scope: str, clause: str, **more: Any) -> WaitLine:
+        """``api.example.com: paced at 5 calls/s``, from its two parts."""
+        return cls(scope=scope, sentence=f"{scope}: {clause}", clause=clause, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +140,10 @@ class RunSnapshot:
     state: str = "running"
     """running, paused, stopping or ended."""
     silent: bool = False
-    """Whether it does not answer: it lives, and has not said for long how it stands. Who reads it finds that out."""
+    """Whether it does not answer: it lives, and has not written a snapshot for long. The reader finds that out."""
     ending: str = ""
-    """How it ended: done, stopped (before its end), failed (by an error), or lost: it went without a last word, which
-    who reads it finds out. Empty while it goes."""
+    """How it ended: done, stopped (before its end), failed (by an error), or lost: its process is gone without having
+    said so, which the reader finds out. Empty while it goes."""
     progress: ProgressLine = field(default_factory=ProgressLine)
     waits: tuple[WaitLine, ...] = ()
     blocked: int = 0
@@ -164,6 +173,9 @@ class EventLine:
     kind: str
     key: str = ""
     reason: str = ""
+    """A sentence."""
+    code: str = ""
+    """... and its reason in a word, where it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,3 +222,36 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
     return value
+
+
+# ---------------------------------------------------------------------- runs in this process, or read from files
+
+
+class ActionRefusedError(Exception):
+    """An action cannot be done; the message tells the operator why."""
+
+
+class MonitoredRun(Protocol):
+    """One run. Safe for threads; every call is cheap enough to be made a few times a second."""
+
+    def snapshot(self) -> RunSnapshot:
+        """How it stands; once it has ended, how it ended."""
+        ...
+
+    def events(self, after: int, most: int = 200) -> Sequence[EventLine]:
+        """The newest events after that number, the oldest of them first; bounded."""
+        ...
+
+    def timelines(self, keys: Sequence[str], since: float) -> Sequence[Timeline]:
+        """The history of these keys since then (Unix time), for a chart; at most a few hundred instants each."""
+        ...
+
+    def act(self, action: Action) -> str:
+        """Do what an operator wants; returns a sentence that says what was done. Raises ``ActionRefusedError``."""
+        ...
+
+
+class MonitoredRuns(Protocol):
+    """All runs that can be seen from here."""
+
+    def runs(self) -> Sequence[MonitoredRun]: ...

@@ -1,10 +1,10 @@
-"""Search APIs behind one contract: real requests and answers, typed results, and every call through the gate.
+"""Search APIs behind one interface: real requests and answers, typed results, every call through the gate.
 
     async with TavilyProvider(api_key) as tavily:
         for found in await tavily.search("rate limits", max_results=5):
             print(found.title, found.url)
 
-A provider of your own is one file: a subclass of ``SearchProvider`` with ``ask`` and ``read``.
+A new provider is one file: a subclass of ``SearchProvider`` with ``ask`` and ``read``.
 """
 
 from .base import Question, SearchProvider
@@ -13,8 +13,7 @@ from .google import GoogleProvider
 from .perplexity import PerplexityProvider
 from .results import Page, SearchResult
 from .semantic_scholar import SemanticScholarProvider
-from .tavily import TavilyProvider
-from .tavily_extract import Extraction, TavilyExtractProvider
+from .tavily import Extraction, TavilyExtractProvider, TavilyProvider
 from .transport import Request
 
 PROVIDERS: dict[str, type[SearchProvider]] = {

@@ -1,13 +1,13 @@
-"""What every provider has in common: a key to lease, pages to ask for, an answer to judge, and the gate around it.
+"""The base of every provider: a leased key, pages of results, checked answers, and the gate around each call.
 
     search ─> pages ─> ask(question) ─> [ the gate: pace, circuit, retries, credential ]
                                               │ each attempt
                                               v
-                      read(answer) <── judge <── send(signed(request, key))
+                      read(answer) <── check <── send(signed(request, key))
 
-A provider says four things: its name, its address, how a question is asked and how an
-answer is read. It raises ``RateLimitError``, ``AuthenticationError`` or ``ProviderError`` for
-calls that were sent, with a key as without, and a ``Refused`` for those that were not.
+A provider defines four things: its name, its address, how a question is asked and how an answer is read. It raises
+``RateLimitError``, ``AuthenticationError`` or ``ProviderError`` for calls that were sent, and a ``Refused`` for those
+that were not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ..resilience import (
 )
 from ..resilience.context import check_credentials
 from .results import Json, Page, SearchResult
-from .transport import Request, complaint_of, json_of, send
+from .transport import Request, json_of, read_error, send
 
 if TYPE_CHECKING:
     import aiohttp
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ..resilience.manager import ProviderResilienceManager
 
 MOST_PAGES = 50
-"""Calls one search may take, whatever a server says of further pages."""
+"""Calls of one search, however many further pages a server announces."""
 LONGEST_QUERY = 100_000
 """Characters."""
 
@@ -68,13 +68,13 @@ _RAISED: dict[Outcome, type[Failed]] = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What one call should bring."""
+    """What one call should return."""
 
     query: str
     wanted: int
     """How many more results are wanted."""
     start: int = 0
-    """How many have gone before, by the provider's own count."""
+    """How many came before, by the provider's own count."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The API's own parameters, as the caller gave them."""
 
@@ -88,11 +88,11 @@ class SearchProvider(ABC):
 
     name: ClassVar[str]
     address: ClassVar[str]
-    """Where the real API is; ``base_url`` takes its place."""
+    """The URL of the real API; ``base_url`` replaces it."""
     most_results: ClassVar[int]
-    """What the API gives for one query at most; asking for more brings as many."""
+    """Most results of one query; a larger request returns this many."""
     key_variable: ClassVar[str] = ""
-    """The environment variable in which people keep this key; nothing here reads it."""
+    """The usual environment variable of the key; nothing here reads it."""
     needs_key: ClassVar[bool] = True
 
     def __init__(
@@ -118,7 +118,7 @@ class SearchProvider(ABC):
         self.base_url = (base_url or self.address).rstrip("/")
         if not self.base_url.startswith(("http://", "https://")) or not {"@", "?", "#"}.isdisjoint(self.base_url):
             raise ConfigError(f"{self.name}: base_url must be http://... or https://..., without credentials or query")
-        self._credentials = self._only(api_key) if api_key else credentials
+        self._credentials = self._single_key(api_key) if api_key else credentials
         self._manager = manager
         self._session = session
         self._own_session: aiohttp.ClientSession | None = None
@@ -126,7 +126,7 @@ class SearchProvider(ABC):
         self._timeout = timeout
         self._config = resilience_config
 
-    # ------------------------------------------------------------------ what a provider says
+    # ------------------------------------------------------------------ what a provider defines
 
     @abstractmethod
     def ask(self, question: Question) -> Request:
@@ -134,27 +134,27 @@ class SearchProvider(ABC):
 
     @abstractmethod
     def read(self, answer: Json, question: Question) -> Page:
-        """What was found; ``next_start`` is the ``start`` of the next question."""
+        """The results; ``next_start`` is the ``start`` of the next question."""
 
     def signed(self, request: Request, key: str) -> Request:
-        """The request with the key where this API wants it."""
+        """The request with the key where this API expects it."""
         return request.with_header("Authorization", f"Bearer {key}")
 
     def classify_error(self, response: object | None, exception: Exception | None) -> ErrorClassification | None:
-        """What an error means: the usual table. Override it where an API means something of its own."""
+        """What an error means: the usual table. Override it where an API differs."""
         return classify_error(response, exception)
 
     @property
     def resilience_config(self) -> ProviderResilienceConfig:
-        """How calls to this provider are paced and retried: what it was given, else what ``PROVIDER_CONFIGS`` has."""
+        """How calls are paced and retried: the given config, else that of ``PROVIDER_CONFIGS``."""
         return self._config or PROVIDER_CONFIGS.get(self.name) or GLOBAL_DEFAULTS
 
     @property
     def credentials(self) -> CredentialCoordinator | None:
-        """Its keys, where a coordinator has them: ``provider.credentials.free("key-1")`` brings back a retired one."""
+        """Its keys, if a coordinator has them: ``provider.credentials.free("key-1")`` frees a retired one."""
         return self._credentials if isinstance(self._credentials, CredentialCoordinator) else None
 
-    # ------------------------------------------------------------------ what callers call
+    # ------------------------------------------------------------------ searching
 
     async def search(self, query: str, max_results: int = 10, **options: Any) -> list[SearchResult]:
         """At most ``max_results``, best first; ``options`` are the API's own parameters."""
@@ -165,7 +165,7 @@ class SearchProvider(ABC):
         return results
 
     async def pages(self, query: str, max_results: int = 10, **options: Any) -> AsyncGenerator[Page]:
-        """The same page by page, for those who want to keep the first ones if a later one fails."""
+        """The same page by page: the first ones stay if a later one fails."""
         if not isinstance(query, str) or not 0 < len(query.strip()) <= LONGEST_QUERY:
             raise ConfigError(f"{self.name}: query must be a text of 1 to {LONGEST_QUERY:,} characters")
         if not (isinstance(max_results, int) and max_results >= 1):
@@ -180,7 +180,7 @@ class SearchProvider(ABC):
                 wanted -= len(found)
                 brought = page.results or page.failed
                 if not (wanted and brought and start < (page.next_start or 0) < self.most_results):
-                    return  # beyond what it gives for one query it answers with an error, though it names a next page
+                    return  # beyond its limit an API answers with an error, though it announces a next page
                 start = page.next_start or 0
 
     async def __aenter__(self) -> Self:
@@ -209,7 +209,7 @@ class SearchProvider(ABC):
             key = context.credential or ""
             signed = self.signed(request, key) if key else request
             answer = await send(session, self.base_url, signed, name=self.name, within=self._timeout, secret=key)
-            self._judge(answer, key)
+            self._check(answer, key)
             return answer
 
         try:
@@ -222,54 +222,54 @@ class SearchProvider(ABC):
                 resilience_config=self.resilience_config,
             )
         except (NoCredentialError, WaitTooLongError, TimeBudgetExceededError) as refusal:
-            failure = self._behind(refusal)
+            failure = self._failure_before(refusal)
             if failure is None:
                 raise
             raise failure from None
         except (NoAnswerError, UnfitAnswerError) as error:
             raise ProviderError(self.name, error.reason) from None
         except TimeoutError:
-            raise ProviderError(self.name, "did not answer in the time an attempt may take") from None
+            raise ProviderError(self.name, "did not answer within the time of an attempt") from None
         body = json_of(answer)
         if body is None:
-            raise ProviderError(self.name, f"answered {answer.status_code} with something that is no JSON object")
+            raise ProviderError(self.name, f"answered {answer.status_code} without a JSON object")
         return body
 
-    def _behind(self, refusal: Refused) -> Failed | None:
-        """What the provider had answered before it was refused to ask it again, if that says more than the refusal."""
+    def _failure_before(self, refusal: Refused) -> Failed | None:
+        """The provider's answer before a retry was refused, if that says more than the refusal."""
         failure = refusal.__cause__
         if not isinstance(failure, RateLimitError | AuthenticationError) or refusal.retry_after is None:
             return failure if isinstance(failure, Failed) and isinstance(refusal, NoCredentialError) else None
-        come_back_in = max(failure.retry_after or 0.0, refusal.retry_after)
-        told = type(failure)(self.name, failure.reason, status_code=failure.status_code, retry_after=come_back_in)
-        told.response = failure.response
-        return told
+        retry_after = max(failure.retry_after or 0.0, refusal.retry_after)
+        again = type(failure)(self.name, failure.reason, status_code=failure.status_code, retry_after=retry_after)
+        again.response = failure.response
+        return again
 
-    def _judge(self, answer: Answer, key: str) -> None:
-        """Raise what the answer amounts to, unless it is a good one; 200 with an error inside is none."""
+    def _check(self, answer: Answer, key: str) -> None:
+        """Raise the error that the answer means, if any; a 200 may have an error inside."""
         status, headers, body = wire.facts_of(answer)
         signal = wire.read(status, headers, body, wall=time.time(), url=self.base_url)
         if signal.outcome is Outcome.OK:
             if status >= 300:
-                what = f"answered {status} and points elsewhere, which is not followed; check base_url"
+                what = f"answered {status}, a redirect, which is not followed; check base_url"
                 raise UnfitAnswerError(self.name, what)
             return
-        said = complaint_of(answer, key) or signal.reason
-        told = f"answered {status} ({signal.outcome.value.replace('_', ' ')})" + (f": {said}" if said else "")
+        said = read_error(answer, key) or signal.reason
+        message = f"answered {status} ({signal.outcome.value.replace('_', ' ')})" + (f": {said}" if said else "")
         kind = _RAISED.get(signal.outcome, ProviderError)
-        failure = kind(self.name, told, status_code=status, retry_after=signal.retry_after)
+        failure = kind(self.name, message, status_code=status, retry_after=signal.retry_after)
         failure.response = answer  # where the gate finds headers and body
         raise failure
 
-    def _only(self, api_key: str) -> Credentials:
-        """A pool of one, so that a key whose quota is used up is not asked again before its time."""
+    def _single_key(self, api_key: str) -> Credentials:
+        """A pool of one, so that a key whose quota is used up rests until it resets."""
         return CredentialCoordinator([api_key], provider=self.name)
 
     @asynccontextmanager
     async def _session_for_search(self) -> AsyncIterator[aiohttp.ClientSession]:
-        lasting = self._session or self._own_session
-        if lasting is not None:
-            yield lasting
+        kept = self._session or self._own_session
+        if kept is not None:
+            yield kept
             return
-        async with new_session() as passing:
-            yield passing
+        async with new_session() as session:
+            yield session

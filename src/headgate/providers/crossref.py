@@ -1,7 +1,7 @@
-"""Crossref: the works to which publishers gave a DOI, for everybody and without a key.
+"""Crossref: the works with a DOI, free and without a key.
 
-It asks callers to say who they are (``mailto``), and serves those who do from a better pool; a key (Metadata Plus) is
-for those who pay. Its 429 says nothing about when to come back.
+It asks clients to identify themselves (``mailto``), and serves those from a better pool; a key (Metadata Plus) is
+a paid service. Its 429 has no Retry-After.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .results import Json, Page, SearchResult, inner, number, objects, text, web
 from .transport import Request
 
 PER_PAGE = 100
-"""It would give 1000; a page of those is megabytes."""
+"""The API allows 1000; a page of those is megabytes."""
 FIELDS = "DOI,URL,title,abstract,author,container-title,issued,is-referenced-by-count,score,type"
 LONGEST_SNIPPET = 300
 
@@ -77,7 +77,7 @@ def _first(value: object) -> Any:
 
 
 def _plain(value: object) -> str:
-    """Titles and abstracts hold tags, and entities in the place of some characters."""
+    """Titles and abstracts have tags, and entities for some characters."""
     return _SPACES.sub(" ", text(html.unescape(_TAGS.sub(" ", text(value)))))
 
 

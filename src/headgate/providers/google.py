@@ -1,7 +1,7 @@
 """Google Programmable Search: ten results a page, a hundred in all, and a daily quota that ends at midnight Pacific.
 
-A used-up day arrives as 403 or as 429, with the same words as a used-up minute; the gate tells
-them apart by the name of the limit and rests the key until the day ends.
+A used-up day arrives as 403 or 429, with the same message as a used-up minute; they differ in the name of the limit,
+and the key rests until the day ends.
 """
 
 from __future__ import annotations

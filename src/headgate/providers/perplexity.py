@@ -1,4 +1,4 @@
-"""Perplexity's search: ranked pages with their text, up to 20 a query. It never says when to come back."""
+"""Perplexity's search: ranked pages with their text, up to 20 a query. It never sends Retry-After."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .results import Json, Page, SearchResult, instant, objects, text, web_addre
 from .transport import Request
 
 LONGEST_SNIPPET = 300
-"""Characters; what Perplexity calls a snippet is most of the page."""
+"""Characters; Perplexity's snippet is most of the page."""
 
 
 class PerplexityProvider(SearchProvider):

@@ -1,7 +1,7 @@
-"""What a search brings back, the same for every provider.
+"""The results of a search, the same for every provider.
 
-Answers come from outside: a field may be missing, of another type or nonsense. Whatever
-cannot be read is left out, and nothing here raises for it.
+Answers come from outside: a field may be missing, of another type or nonsense. What cannot be read is left out, and
+nothing here raises for it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 LONGEST_DATE = 64
-"""Characters; no date that anyone writes comes near it."""
+"""Characters; no real date is that long."""
 
 Json = Mapping[str, Any]
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What could speak to a terminal; tabs and new lines are no harm."""
+"""Control characters; tabs and new lines are harmless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """One thing that was found. What the provider did not say is empty."""
+    """One result. What the provider did not state is empty."""
 
     title: str
     url: str
@@ -35,11 +35,11 @@ class SearchResult:
     content: str | None = None
     """The text itself, where the provider gives it."""
     score: float | None = None
-    """How well it fits, by the provider's own measure; not to be compared across providers."""
+    """The provider's own measure; not comparable across providers."""
     published_at: datetime | None = None
     """In UTC."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What only this provider tells: authors, citations, ..."""
+    """Fields of this provider alone: authors, citations, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Page:
     results: list[SearchResult]
     next_start: int | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
-    """What was asked for by name and could not be had, and why."""
+    """Requested addresses that could not be read, and why."""
 
 
 def objects(value: object) -> Iterator[Json]:
@@ -59,14 +59,14 @@ def objects(value: object) -> Iterator[Json]:
 
 
 def inner(value: object, *names: str) -> Any:
-    """What lies under these names, one inside the other; None where the way ends early."""
+    """The value under these nested names; None if one is missing."""
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 
 def text(value: object) -> str:
-    """The text, fit for a terminal or a page."""
+    """The text without control characters."""
     return _CONTROLS.sub("", value).strip() if isinstance(value, str) else ""
 
 
@@ -85,7 +85,7 @@ def position(value: object) -> int | None:
 
 
 def web_address(value: object) -> str:
-    """The address if it is one that a reader may safely be sent to, else nothing."""
+    """The address if it is http or https, else nothing."""
     address = text(value)
     return address if address.lower().startswith(("http://", "https://")) else ""
 

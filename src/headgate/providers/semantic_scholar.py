@@ -1,4 +1,4 @@
-"""Semantic Scholar: papers, a hundred to a page. Without a key all the world shares one small budget."""
+"""Semantic Scholar: papers, a hundred to a page. Without a key, all clients share one small budget."""
 
 from __future__ import annotations
 

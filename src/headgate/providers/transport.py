@@ -1,4 +1,4 @@
-"""What is sent to a search API and what is read of its answer; ``headgate.exchange`` carries both."""
+"""Requests to a search API and the parts of an answer; ``headgate.exchange`` sends them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from ..exchange import USUAL_HEADERS, Answer, exchange
-from ..wire.redaction import HIDDEN, redact
+from ..wire.redact import HIDDEN, redact
 from .results import Json, inner, text
 
 if TYPE_CHECKING:
     import aiohttp
 
 LARGEST_ANSWER = 8 << 20
-"""Bytes, unpacked; a page of search results is a thousandth of it, extracted pages a tenth."""
-LONGEST_COMPLAINT = 200
-"""Characters of a server's own words that are repeated."""
+"""Bytes, decompressed; a page of search results is a thousandth of it, extracted pages a tenth."""
+LONGEST_MESSAGE = 200
+"""Characters of a server's error message that are repeated."""
 
-_COMPLAINTS = (("detail", "error"), ("error", "message"), ("error",), ("detail",), ("message",))
-"""Where APIs put the sentence for people."""
+_MESSAGE_FIELDS = (("detail", "error"), ("error", "message"), ("error",), ("detail",), ("message",))
+"""Where APIs put the error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +70,10 @@ def json_of(answer: Answer) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def complaint_of(answer: Answer, secret: str) -> str:
-    """The sentence in which the server says what is wrong, short, printable and without the secret."""
+def read_error(answer: Answer, secret: str) -> str:
+    """The server's error message: short, printable and without the secret."""
     body = json_of(answer)
-    said = next((found for names in _COMPLAINTS if (found := text(inner(body, *names)))), "")
-    hidden = said.replace(secret, HIDDEN) if secret else said
-    told = redact("".join(character if character.isprintable() else " " for character in hidden))
-    return told if len(told) <= LONGEST_COMPLAINT else f"{told[: LONGEST_COMPLAINT - 3]}..."
+    message = next((found for names in _MESSAGE_FIELDS if (found := text(inner(body, *names)))), "")
+    hidden = message.replace(secret, HIDDEN) if secret else message
+    shown = redact("".join(character if character.isprintable() else " " for character in hidden))
+    return shown if len(shown) <= LONGEST_MESSAGE else f"{shown[: LONGEST_MESSAGE - 3]}..."

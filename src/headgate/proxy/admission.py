@@ -1,12 +1,12 @@
-"""What may pass: everything is turned away here that is not a plain request of a program for one of the APIs.
+"""Admission: reject everything that is not a plain request of a program to one of the APIs.
 
-    Host is a name of ours                 else 421: a foreign name that points here (DNS rebinding)
-    no Origin, no Sec-Fetch-Site of others else 403: a web page asks through somebody's browser
-    the token, where one is set            else 401
-    no CONNECT, TRACE, websocket           else 405, 501: TRACE would show the caller what the proxy adds
-    a path that stays where it is          else 400: //host, http://host/, .. in any writing, \\
+    Host is one of the proxy's names         else 421: another name that points here (DNS rebinding)
+    no Origin or Sec-Fetch-Site of another   else 403: a web page, through a browser
+    the token, where one is set              else 401
+    no CONNECT, TRACE, websocket             else 405, 501: TRACE would show the client what the proxy adds
+    a path that stays below its root         else 400: //host, http://host/, .. in any encoding, \\
 
-Whoever gets further may use the credentials of the proxy, so a doubt is a no.
+An admitted request may use the credentials of the proxy, so what is doubtful is rejected.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from aiohttp import web
 
 from ..checks import check
 from ..errors import ConfigError
-from .answering import TurnedAwayError
+from ..wire.urls import is_loopback
+from .error_response import RejectedRequestError
 from .mounts import Mount
 
 OWN = "/-/"
-"""What begins so is answered by the proxy itself."""
+"""Paths that the proxy answers itself."""
 TOKEN_HEADER = "X-Headgate-Token"  # noqa: S105  # its name
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LONGEST_TARGET = 8_192
 MOST_DECODED = 3
-"""How often a path may be written in percents within percents before it is no path."""
+"""How often a path may be percent-encoded."""
 MOST_KNOWN_HOSTS = 64
 MOST_TOKENS = 8
-"""Of one request, that are looked at."""
+"""Headers of one request that are compared with the token."""
 _HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::\d{1,5})?")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _REFUSED_METHODS = ("CONNECT", "TRACE")
@@ -45,12 +46,14 @@ _REFUSED_METHODS = ("CONNECT", "TRACE")
 @dataclass(frozen=True, slots=True)
 class Admitted:
     mount: Mount | None
-    """None: the proxy's own."""
+    """None: a path of the proxy itself."""
     target: str
-    """Path and query, without the mount's prefix, as they were written."""
+    """Path and query, without the mount's prefix, as they were sent."""
 
 
 class Admission:
+    """Decides which requests are forwarded, and where."""
+
     def __init__(
         self,
         mounts: Sequence[Mount],
@@ -60,15 +63,10 @@ class Admission:
         allow_hosts: Sequence[str],
         keyed: Collection[str],
     ) -> None:
-        check(
-            "token",
-            "***" if token else token,
-            token is None or _TOKEN.fullmatch(token) is not None,
-            "16 to 200 letters, digits, - and _, or None",
-        )
+        check_token(token)
         if token is None and not is_loopback(host):
-            raise ConfigError("host is not this machine alone: a token is needed too")
-        self._alone = mounts[0] if len(mounts) == 1 and not mounts[0].prefix else None
+            raise ConfigError.of("token", "host is reachable from other machines: a token is needed too")
+        self._only = mounts[0] if len(mounts) == 1 and not mounts[0].prefix else None
         self._by_prefix = {mount.prefix[1:]: mount for mount in mounts}
         self._names = {name.lower() for name in (*LOOPBACK, host, *allow_hosts)}
         self._any_address = not is_loopback(host)
@@ -79,40 +77,40 @@ class Admission:
         self._keyed = keyed
 
     def admit(self, request: web.BaseRequest) -> Admitted:
-        """Where it goes; raises ``TurnedAwayError``."""
+        """Where the request goes; raises ``RejectedRequestError``."""
         headers, raw = request.headers, request.raw_path
         hosts = headers.getall("Host", ())
-        if len(hosts) != 1 or not (hosts[0] in self._known_hosts or self._is_ours(hosts[0])):
-            raise TurnedAwayError(421, "wrong_host", "this is not a name of this proxy; --allow-host adds one")
+        if len(hosts) != 1 or not (hosts[0] in self._known_hosts or self._is_own_name(hosts[0])):
+            raise RejectedRequestError(421, "wrong_host", "Host not allowed; add it with --allow-host")
         if "Origin" in headers or "Sec-Fetch-Site" in headers:
             self._check_site(request, hosts[0])
         if request.method in _REFUSED_METHODS:
-            raise TurnedAwayError(405, "method_not_allowed", f"{request.method} is not passed on")
+            raise RejectedRequestError(405, "method_not_allowed", f"{request.method} is not forwarded")
         if "websocket" in headers.get("Upgrade", "").lower():
-            raise TurnedAwayError(501, "no_websockets", "websockets are not passed on")
+            raise RejectedRequestError(501, "no_websockets", "websockets are not forwarded")
         if "Transfer-Encoding" in headers and "Content-Length" in headers:
-            raise TurnedAwayError(400, "two_lengths", "it has a Content-Length and a Transfer-Encoding")
+            raise RejectedRequestError(400, "two_lengths", "both Content-Length and Transfer-Encoding are set")
         path = checked_path(raw)
         if raw.startswith(OWN):
             return Admitted(None, raw)
-        mount, rest = self._alone, ""
+        mount, rest = self._only, ""
         if mount is None:
             name, _, rest = path[1:].partition("/")
             mount = self._by_prefix.get(name)
         if self._token is not None and not self._has_token(request, mount):
-            raise TurnedAwayError(401, "no_token", f"this proxy wants its token, as the API key or in {TOKEN_HEADER}")
-        if mount is not self._alone or mount is None:
+            raise RejectedRequestError(401, "no_token", f"a token is required, as the API key or in {TOKEN_HEADER}")
+        if mount is not self._only or mount is None:
             if mount is None:
                 known = ", ".join(f"/{one}/" for one in self._by_prefix)
-                raise TurnedAwayError(404, "no_such_target", f"paths here begin with {known}")
+                raise RejectedRequestError(404, "no_such_target", f"Not found: paths begin with {known}")
             path, raw = f"/{rest}", raw[len(mount.prefix) :]
             raw = raw if raw.startswith("/") else f"/{raw}"
             checked_path(raw)
-        if not mount.lets_through(path):
-            raise TurnedAwayError(404, "not_below", f"only what is below {mount.below}/ is passed on")
+        if not mount.allows(path):
+            raise RejectedRequestError(404, "not_below", f"Not found: only paths below {mount.below}/ are forwarded")
         return Admitted(mount, raw)
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_own_name(self, host: str) -> bool:
         found = _HOST.fullmatch(host.lower())
         if found is None:
             return False
@@ -127,53 +125,52 @@ class Admission:
         sites = request.headers.getall("Sec-Fetch-Site", ())
         fine = all(one.lower() in (f"http://{host.lower()}", f"https://{host.lower()}") for one in origins)
         if not fine or not all(one in ("same-origin", "none") for one in sites):
-            raise TurnedAwayError(403, "other_site", "a web page of another site may not ask this")
+            raise RejectedRequestError(403, "other_site", "requests from web pages of other sites are not allowed")
 
     def _has_token(self, request: web.BaseRequest, mount: Mount | None) -> bool:
-        """Where the proxy adds the key, the token may stand in its place: programs know no other setting."""
+        """Where the proxy adds the key, the token may be sent in its place: programs have no other setting for it."""
         names = [TOKEN_HEADER]
         if mount is not None and mount.name in self._keyed:
             names += ["Authorization", mount.address.key_header]
-        said = [value for name in names for value in request.headers.getall(name, ())][:MOST_TOKENS]
-        right = self._token or b""
-        return any(hmac.compare_digest(_digest(one.removeprefix("Bearer ").strip()), right) for one in said)
+        sent = [value for name in names for value in request.headers.getall(name, ())][:MOST_TOKENS]
+        expected = self._token or b""
+        return any(hmac.compare_digest(_digest(one.removeprefix("Bearer ").strip()), expected) for one in sent)
+
+
+def check_token(token: str | None) -> None:
+    """Raises ``ConfigError``, which does not repeat the token."""
+    is_fine = token is None or _TOKEN.fullmatch(token) is not None
+    check("token", "***" if token else token, is_fine, "16 to 200 letters, digits, - and _, or None")
 
 
 def checked_path(raw: str) -> str:
-    """The path of what was asked for; raises ``TurnedAwayError`` if it is anything but a plain path."""
+    """The path of a request target; raises ``RejectedRequestError`` if it is anything but a plain path."""
     if not raw.startswith("/"):
-        raise TurnedAwayError(400, "no_path", "a path is asked for here, such as /v1/models, not another address")
+        raise RejectedRequestError(400, "no_path", "the request target must be a path such as /v1/models")
     path = raw.partition("?")[0]
     plain = len(raw) <= LONGEST_TARGET and raw.isascii() and raw.isprintable() and " " not in raw and "#" not in raw
     if not plain or raw.startswith("//") or "\\" in path:
-        raise TurnedAwayError(400, "no_path", "a plain path is asked for here, such as /v1/models")
+        raise RejectedRequestError(400, "no_path", "the request target must be a plain path such as /v1/models")
     if "/." in path or "%" in path:
         _check_segments(path)
     return path
 
 
 def _check_segments(path: str) -> None:
-    """No way up, in whatever writing: servers differ in how often they decode."""
+    """No ``..`` in any encoding: servers differ in how often they decode."""
     for _ in range(MOST_DECODED + 1):
         segments = path.replace("\\", "/").split("/")
         if any(one.partition(";")[0] in (".", "..") for one in segments) or not path.isprintable():
-            raise TurnedAwayError(400, "path_upwards", "a path must not lead upwards, nor have control characters")
+            raise RejectedRequestError(400, "path_upwards", "the path has .. or control characters")
         decoded = unquote(path, errors="replace")
         if decoded == path:
             return
         path = decoded
-    raise TurnedAwayError(400, "path_upwards", "a path must not be encoded again and again")
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    raise RejectedRequestError(400, "path_upwards", "the path is encoded too many times")
 
 
 def _is_address(name: str) -> bool:
-    """Asked for by an address, no foreign name can be in play."""
+    """A request by address involves no name, so none can be rebound."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -182,5 +179,5 @@ def _is_address(name: str) -> bool:
 
 
 def _digest(text: str) -> bytes:
-    """Compared in its place, so that the length of what was said makes no difference."""
+    """Compared instead of the token, so that its length does not matter."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()

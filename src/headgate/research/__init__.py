@@ -5,13 +5,13 @@
     for finding in found.findings:
         print(finding.title, finding.url, dict(finding.places))
 
-gathering   who is asked, who is left out, and what happens when one fails
-merging     when two results are one work, and which work stands first
-findings    what comes out
+deep_research   queries the providers at once, and handles their failures
+rank_fusion     which results are the same work, and in which order works are ranked
+findings        the result
 """
 
+from .deep_research import DeepResearch
 from .findings import Finding, ProviderReport, ResearchResult
-from .gathering import DeepResearch
-from .merging import merge
+from .rank_fusion import merge
 
 __all__ = ["DeepResearch", "Finding", "ProviderReport", "ResearchResult", "merge"]

@@ -1,4 +1,4 @@
-"""What research brings: works, and what became of each provider that was asked for them."""
+"""The result of research: works, and the outcome of each provider."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Finding:
     """One work, however many providers found it."""
 
     results: tuple[SearchResult, ...]
-    """What was said of it, best place first."""
+    """The results for it, best rank first."""
     places: Mapping[str, int]
-    """Its place, from 1, among the results of each provider that found it."""
+    """Its rank, from 1, among the results of each provider that found it."""
     score: float
-    """The higher, the sooner most providers name it; see ``merging``."""
+    """Higher where more providers rank it early; see ``rank_fusion``."""
 
     @property
     def title(self) -> str:
@@ -45,16 +45,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderReport:
-    """What one provider brought, and why it was not more. Holds no secret."""
+    """What one provider returned, and why it was not more. Has no secret."""
 
     provider: str
     outcome: str
-    """asking (not yet at its end), complete, partial (failed midway), failed, or skipped (its circuit is open)."""
+    """asking (in progress), complete, partial (failed midway), failed, or skipped (its circuit is open)."""
     found: int = 0
     kept: int = 0
-    """How many of the findings it has a part in."""
+    """Findings that it has found ..."""
     alone: int = 0
-    """How many of them no other provider has."""
+    """... and no other provider."""
     pages: int = 0
     seconds: float = 0.0
     breaker_state: str = "closed"
@@ -62,9 +62,9 @@ class ProviderReport:
     error_type: str = ""
     """circuit_open, no_credential, rate_limit, auth, time_budget, ...; empty if nothing went wrong."""
     reason: str = ""
-    """In words."""
+    """A sentence."""
     retry_after: float | None = None
-    """Seconds after which it is worth asking again, where that is known."""
+    """Seconds until a retry makes sense, where that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class ResearchResult:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every provider could say all it had to say."""
+        """Whether every provider returned all its results."""
         return all(report.outcome == "complete" for report in self.providers)
 
     @property

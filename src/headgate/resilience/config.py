@@ -1,29 +1,41 @@
-"""How calls to a provider behave, and who has the last word on it.
+"""How calls to a provider behave, and which setting counts.
 
     argument of the call  >  the provider's resilience_config  >  PROVIDER_CONFIGS  >  GLOBAL_DEFAULTS
 
-The order holds for every setting on its own: ``None`` says nothing and leaves the word to the
-next. Where there shall be no bound at all, say ``math.inf``.
+The order holds for every setting on its own: ``None`` leaves it to the next. Where there shall be no bound at all,
+say ``math.inf``.
+
+``execute_with_resilience``, its sync twin, ``stream_with_resilience`` and ``@guarded`` take the same keyword arguments:
+those of ``CallKeywords``. At the public edge they become one immutable ``CallOptions``, checked once and handed on as a
+whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ..checks import check, check_finite, check_time, check_whole, number
 from ..config import RateLimitConfig, Strategy
-from ..core.control.protocol import Controller
-from .crowd import Crowd
+from ..core.controller import Controller
+from ..errors import ConfigError
+from ..limiter.arguments import Cost, WhenOpen, check_cost, check_when_open
+from .classify import ClassifyError
+from .context import Credentials, check_credentials
+from .observed_rate_cap import ObservedRateCap
+
+if TYPE_CHECKING:
+    from .manager import ProviderResilienceManager
 
 LONGEST_WAIT = 3600.0
-"""Seconds that a call which waits out outages may wait for its turn, unless something else is said: a long line, but
+"""Seconds that a call which waits out outages may wait for its turn, unless something else is set: a long queue, but
 not a day's quota."""
 NEVER_TRIPS = 2**62
-"""Failures in a row that nobody will ever see."""
+"""More failures in a row than there will ever be."""
 REMEMBERED = 3600.0
-"""Seconds for which what was learned about a provider is kept while nobody calls it."""
+"""Seconds for which what was learned about a provider is kept while it is not called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class ProviderResilienceConfig:
     max_attempts: int | None = None
     """Calls in all; being rate limited does not count."""
     max_rate_limit_retries: int | None = None
-    """How often one call may be told to come back later. Going on with another credential is counted apart."""
+    """How often one call may be rate limited. Going on with another credential is counted apart."""
     base_delay: float | None = None
     max_delay: float | None = None
     """The backoff's ceiling; only what the server asks for is longer."""
@@ -118,11 +130,11 @@ PROVIDER_CONFIGS: dict[str, ProviderResilienceConfig] = {
     "semantic_scholar": ProviderResilienceConfig(  # one a second with a key, and a shared pool without
         rate_limiter=RateLimiterConfig(requests_per_second=1.0, burst_limit=1)
     ),
-    "crossref": ProviderResilienceConfig(  # searches of the public pool; three a second for those who say who they are
+    "crossref": ProviderResilienceConfig(  # searches of the public pool; three a second with a mail address
         rate_limiter=RateLimiterConfig(requests_per_second=1.0, burst_limit=1, ceiling=False)
     ),
 }
-"""What is known of some providers, read when a manager first meets one. Those that bill have their documented rate
+"""What is known of some providers, read at the first call to one. Those that bill have their documented rate
 as a ceiling; a config of your own lifts it (``RateLimiterConfig(..., ceiling=False)``, or a higher rate)."""
 
 
@@ -190,7 +202,7 @@ def paced(settings: Settings, *, circuit: bool) -> RateLimitConfig:
 def unpaced(settings: Settings) -> RateLimitConfig:
     """The gate of a provider whose credentials have a pace each: nothing but the circuit, and the way back from it."""
     few = settings.failure_threshold
-    return RateLimitConfig(strategy=lambda _: Crowd(few), domain_state_ttl=REMEMBERED, **_breaker(settings))
+    return RateLimitConfig(strategy=lambda _: ObservedRateCap(few), domain_state_ttl=REMEMBERED, **_breaker(settings))
 
 
 def _breaker(settings: Settings | None) -> dict[str, Any]:
@@ -204,3 +216,103 @@ def _breaker(settings: Settings | None) -> dict[str, Any]:
         "open_state_duration": settings.recovery_timeout,
         "half_open_probes": settings.half_open_probes,
     }
+
+
+# ---------------------------------------------------------------------- what one call may say
+
+
+class CallKeywords(TypedDict, total=False):
+    """The keyword arguments of a call, for type checkers; ``CallOptions`` says what each of them means."""
+
+    time_budget: float | None
+    max_wait_seconds: float | None
+    attempt_timeout: float | None
+    max_attempts: int | None
+    cost: Cost
+    credentials: Credentials | None
+    classify_error: ClassifyError | None
+    manager: ProviderResilienceManager | None
+    resilience_config: ProviderResilienceConfig | None
+    correlation_id: str | None
+    when_open: WhenOpen
+
+
+class UnknownOptionError(ConfigError, TypeError):
+    """There is no option of this name."""
+
+
+def _check_wait(name: str, seconds: object) -> None:
+    check(name, seconds, seconds is None or number(seconds) >= 0, "0 or more seconds")
+
+
+def _check_attempts(name: str, attempts: object) -> None:
+    if attempts is not None:
+        check_whole(name, attempts)
+
+
+def _check_credentials(name: str, credentials: object) -> None:
+    if credentials is not None:
+        check_credentials(credentials)
+
+
+_CHECKS: dict[str, Callable[[str, Any], None] | None] = {
+    "time_budget": check_time,
+    "attempt_timeout": check_time,
+    "max_wait_seconds": _check_wait,
+    "max_attempts": _check_attempts,
+    "cost": lambda _, cost: check_cost(cost),
+    "credentials": _check_credentials,
+    "when_open": lambda _, when_open: check_when_open(when_open),
+    **dict.fromkeys(("classify_error", "manager", "resilience_config", "correlation_id")),
+}
+"""By the name of an option: raises if it cannot have this value; None where any value can be."""
+
+
+class CallOptions:
+    """The options of one call, or of all calls of a function. ``None`` leaves a setting to the provider's."""
+
+    time_budget: float | None = None
+    """Seconds for everything together: waiting, attempts and backoff. ``math.inf`` is no bound."""
+    max_wait_seconds: float | None = None
+    """Seconds that the wait for a permit may take; a longer one is refused at once."""
+    attempt_timeout: float | None = None
+    """Seconds for one attempt; one that takes longer has failed."""
+    max_attempts: int | None = None
+    """Calls in all; being rate limited does not count."""
+    cost: Cost = 1
+    """What the call takes of the known limits: a number of requests, or an amount for each dimension."""
+    credentials: Credentials | None = None
+    """A ``CredentialCoordinator``; the function finds the leased secret in ``ctx.credential``."""
+    classify_error: ClassifyError | None = None
+    """A hook that says what an answer or an exception means."""
+    manager: ProviderResilienceManager | None = None
+    """Instead of the manager that all calls of the process share."""
+    resilience_config: ProviderResilienceConfig | None = None
+    """The provider's settings; those of its gate are taken from its first call."""
+    correlation_id: str | None = None
+    """The same in all events of the call; made up if it is not given."""
+    when_open: WhenOpen = "refuse"
+    """At an open circuit: refuse at once, or wait for the next probe."""
+
+    def __init__(self, **given: Unpack[CallKeywords]) -> None:
+        for name, value in given.items():
+            if name not in _CHECKS:
+                raise _unknown(name)
+            if (check_value := _CHECKS[name]) is not None:
+                check_value(name, value)
+        vars(self).update(given)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name}: options do not change")
+
+    def replace(self, **given: Unpack[CallKeywords]) -> CallOptions:
+        """These options, but for what is given."""
+        return CallOptions(**{**vars(self), **given})
+
+
+def _unknown(name: str) -> UnknownOptionError:
+    from difflib import get_close_matches  # here, because only a mistake needs it
+
+    close = get_close_matches(name, _CHECKS, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(_CHECKS)}"
+    return UnknownOptionError(f"there is no option {name[:100]!r}; {hint}")

@@ -1,14 +1,15 @@
-"""What a function may know about the call it makes, and what the executor asks of credentials."""
+"""What a function may know about the call it makes, and what a call asks of credentials."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..core.decision import UNKNOWN, Outcome
 from ..core.signal import Signal
 from ..errors import ConfigError
-from ..limiter.checks import real_cost
+from ..limiter.arguments import real_cost
 from ..limiter.permit import Permit
 from ..wire import Headers, signal_of
 
@@ -21,7 +22,7 @@ class Lease(Protocol):
     """A credential in use. It ends once: by ``report`` or by ``release``.
 
     It may have ``is_void``: whether it should not be used after all, so that another is asked for; ``group``:
-    those with whom it shares its limits, and so its pace; and ``waited``: seconds in line for it.
+    the credentials that share its limits, and so its pace; and ``waited``: seconds in the queue for it.
     """
 
     @property
@@ -33,7 +34,7 @@ class Lease(Protocol):
 
 
 class Credentials(Protocol):
-    """Whoever hands out credentials, such as a ``CredentialCoordinator``.
+    """A source of credentials, such as a ``CredentialCoordinator``.
 
     It may have ``labels``: a call goes on with another credential as often as there are some.
     """
@@ -51,7 +52,22 @@ def check_credentials(credentials: object) -> None:
         )
 
 
-class Underway(Protocol):
+KEY_HEADER = "Authorization: Bearer {secret}"
+"""What a credential is sent in, where nothing else is said."""
+KEY_GAP = "{secret}"
+
+
+def parse_key_header(number: int, form: str) -> tuple[str, str]:
+    """Name and value of the header that the credentials of origin ``number`` go into; raises ``ConfigError``."""
+    name, colon, value = form.partition(":")
+    if not (colon and name.replace("-", "").isalnum() and form.isascii() and form.isprintable()):
+        raise ConfigError(f"credentials: number {number} needs a header such as {KEY_HEADER!r}")
+    if value.count(KEY_GAP) != 1:
+        raise ConfigError(f"credentials: number {number} needs {KEY_GAP} once in the value of its header")
+    return name, value.strip()
+
+
+class CallInProgress(Protocol):
     """What a context needs to know of the call it belongs to, be it a single one or a row of a batch."""
 
     reported: Signal | None
@@ -80,13 +96,12 @@ class CallContext:
 
     __slots__ = ("_call",)
 
-    def __init__(self, call: Underway) -> None:
+    def __init__(self, call: CallInProgress) -> None:
         self._call = call
 
     @property
     def provider(self) -> str:
-        call = cast("Call", self._call)
-        return call.target.name
+        return cast("Call", self._call).provider.name
 
     @property
     def attempt(self) -> int:
@@ -143,13 +158,18 @@ class CallContext:
         call = self._call
         call.real_cost = None if cost is None else real_cost(cost)
         if answer is None and status_code is None:
-            status_code = 200  # whoever has a body, or knows what it cost, has had an answer
+            status_code = 200  # a body, or a cost, comes with an answer
         call.reported = signal_of(answer, status_code, headers, body, retry_after, call.clock.wall())
         call.response = None if isinstance(answer, BaseException | Signal) else answer
         return call.reported.outcome
 
     def __repr__(self) -> str:
         return f"<CallContext {self.provider!r}, attempt {self.attempt} of {self.max_attempts}>"
+
+
+def with_context(func: Callable[..., Any], call: CallInProgress) -> Callable[[], Any]:
+    """The function with the context of its call, if it takes one."""
+    return partial(func, CallContext(call)) if wants_context(func) else func
 
 
 def wants_context(func: Callable[..., Any]) -> bool:

@@ -18,14 +18,13 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from .. import wire
+from ..clock import Clock
 from ..core.decision import Outcome
 from ..core.signal import SILENT, Signal
 from .call import Call
-from .context import CallContext
-from .executor import drive, drive_sync
-from .story import tell_failure, tell_left, tell_success
-from .taxonomy import judge
-from .terms import CallOptions
+from .config import CallKeywords, CallOptions
+from .context import CallContext, with_context
+from .execute import drive, drive_sync
 
 T = TypeVar("T")
 Opens = (
@@ -40,64 +39,35 @@ TAIL = 4096
 _OK = SILENT[Outcome.OK]
 
 
-class StreamCall(Call):
-    """A call whose outcome is known only when its last piece has come."""
+class ErrorScanner:
+    """Finds the error that the pieces of a stream tell of, also one that was cut in two."""
 
-    _tail = ""
-    _first_after: float | None = None
-    """How long the first piece took: how long a stream lasts says nothing about its server."""
-
-    def answered(self, result: object) -> float | None:
-        """The first pieces are here; if they are fine, everything stays held."""
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._tail = ""
-        for piece in result if isinstance(result, list) else ():
-            self.reported = self._error_in(piece) or self.reported
-        if self.reported is not None and self.reported.outcome is not Outcome.OK:
-            return super().answered(result)
-        self._first_after = self.manager.clock.now() - self.sent_at
-        return None
 
-    def goes_on(self, piece: object) -> None:
-        """Another piece has come."""
-        signal = self._error_in(piece)
-        if signal is not None:
-            self._end(signal, None)
+    def start(self, pieces: list[T]) -> Signal | None:
+        """A new stream has begun with these pieces: what the last error among them says."""
+        self._tail = ""
+        found = None
+        for piece in pieces:
+            found = self.scan(piece) or found
+        return found
 
-    def is_over(self) -> None:
-        """All pieces have come; an error that was cut in two is whole only now."""
-        self._end(self._error_in(self._tail) or self.reported or _OK, None)
-
-    def breaks(self, error: Exception) -> None:
-        """The stream was cut off. That it began well is no longer the point."""
-        self._end(None, error)
-
-    def is_left(self, error: BaseException | None) -> None:
-        """The caller goes, before the end or after it: what is still held goes back, and the last word is said once."""
-        left = self._left
-        self.close()
-        self._left = False
-        if left:
-            tell_left(self, error)
-
-    def _end(self, signal: Signal | None, error: Exception | None) -> None:
-        """Report how it ended, unless that was done before."""
-        if not self._left:
-            return
-        if signal is not None and signal.outcome is Outcome.OK:
-            self._report(signal, self._first_after)
-            tell_success(self)
-            return
-        self.verdict = judge(signal, self.response, error, self.classify_error, self.manager.clock.wall())
-        self._report(self.verdict.signal, self._first_after)
-        tell_failure(self, error)
-
-    def _error_in(self, piece: object) -> Signal | None:
+    def scan(self, piece: object) -> Signal | None:
         text = piece.decode("utf-8", "replace") if isinstance(piece, bytes | bytearray) else piece
-        if isinstance(text, str) and piece is not self._tail:
+        if isinstance(text, str):
             self._tail = (self._tail + text)[-TAIL:]
+        return self._read(text)
+
+    def end(self) -> Signal | None:
+        """All pieces have come; an error that was cut in two is whole only now."""
+        return self._read(self._tail)
+
+    def _read(self, text: object) -> Signal | None:
         if not isinstance(text, str | dict):
             return None
-        signal = wire.read(200, None, text, wall=self.manager.clock.wall())
+        signal = wire.read(200, None, text, wall=self._clock.wall())
         return None if signal.outcome is Outcome.OK else signal
 
 
@@ -109,16 +79,18 @@ class ResilientStream(Generic[T]):
 
     def __init__(self, func: Opens[T], provider: str, options: CallOptions) -> None:
         self._func, self._provider, self._options = func, provider, options
-        self._call: StreamCall | None = None
+        self._call: Call | None = None
+        self._errors: ErrorScanner
         self._pieces: AsyncIterator[T] | None = None
         self._first: list[T] = []
 
     async def __aenter__(self) -> Self:
         if self._call is not None:
             raise RuntimeError("this stream was entered before; each block needs a stream of its own")
-        self._call = call = StreamCall(self._provider, **self._options)
+        self._call = call = Call(self._provider, self._options, holds_answer=True)
+        self._errors = ErrorScanner(call.clock)
         try:
-            self._first = await drive(call, partial(self._begin, call.bind(self._func)))
+            self._first = await drive(call, partial(self._begin, call, with_context(self._func, call)))
         except BaseException:
             await self._close()
             raise
@@ -131,7 +103,7 @@ class ResilientStream(Generic[T]):
             await self._close()
         finally:
             if self._call is not None:
-                self._call.is_left(error)
+                self._call.abandon(error)
 
     async def aclose(self) -> None:
         """Leave it, where there is no block to leave."""
@@ -150,12 +122,13 @@ class ResilientStream(Generic[T]):
         try:
             piece = await anext(self._pieces)
         except StopAsyncIteration:
-            call.is_over()
+            call.complete(self._errors.end() or call.reported or _OK)
             raise
         except Exception as error:
-            call.breaks(error)
+            call.fail(error)
             raise
-        call.goes_on(piece)
+        if (found := self._errors.scan(piece)) is not None:
+            call.complete(found)
         return piece
 
     async def _alone(self) -> AsyncIterator[T]:
@@ -163,7 +136,7 @@ class ResilientStream(Generic[T]):
             async for piece in self:
                 yield piece
 
-    async def _begin(self, opens: Callable[[], Any]) -> list[T]:
+    async def _begin(self, call: Call, opens: Callable[[], Any]) -> list[T]:
         """One attempt: the first pieces, up to one with content."""
         await self._close()
         opened = opens()
@@ -174,6 +147,7 @@ class ResilientStream(Generic[T]):
                 first.append(await anext(self._pieces))
             except StopAsyncIteration:
                 break
+        call.reported = self._errors.start(first) or call.reported
         return first
 
     async def _close(self) -> None:
@@ -182,18 +156,19 @@ class ResilientStream(Generic[T]):
             await pieces.aclose()
 
 
-def stream_with_resilience(func: Opens[T], provider: str, **options: Unpack[CallOptions]) -> ResilientStream[T]:
+def stream_with_resilience(func: Opens[T], provider: str, **options: Unpack[CallKeywords]) -> ResilientStream[T]:
     """A stream from ``func()`` or ``func(ctx)``: an async generator function, or one that returns an async iterator.
 
     Takes what ``execute_with_resilience`` takes; time budget and attempt timeout hold until the first piece.
     """
-    return ResilientStream(func, provider, options)
+    return ResilientStream(func, provider, CallOptions(**options))
 
 
 def stream_sync(func: Callable[..., Iterator[T]], provider: str, options: CallOptions) -> Iterator[T]:
     """The same for a generator function, in a thread: it starts when its first piece is asked for."""
-    call = StreamCall(provider, **options)
-    opens = call.bind(func)
+    call = Call(provider, options, holds_answer=True)
+    errors = ErrorScanner(call.clock)
+    opens = with_context(func, call)
     pieces: Any = None
 
     def begin() -> list[T]:
@@ -206,6 +181,7 @@ def stream_sync(func: Callable[..., Iterator[T]], provider: str, options: CallOp
             first.append(piece)
             if len(first) == MOST_PREAMBLE or not _is_preamble(piece):
                 break
+        call.reported = errors.start(first) or call.reported
         return first
 
     left: BaseException | None = None
@@ -213,18 +189,19 @@ def stream_sync(func: Callable[..., Iterator[T]], provider: str, options: CallOp
     try:
         yield from first
         for piece in pieces:
-            call.goes_on(piece)
+            if (found := errors.scan(piece)) is not None:
+                call.complete(found)
             yield piece
-        call.is_over()
+        call.complete(errors.end() or call.reported or _OK)
     except GeneratorExit as error:
         left = error
         raise
     except Exception as error:
-        call.breaks(error)
+        call.fail(error)
         raise
     finally:
         pieces.close()
-        call.is_left(left)
+        call.abandon(left)
 
 
 def _is_preamble(piece: object) -> bool:

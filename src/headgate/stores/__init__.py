@@ -1,11 +1,17 @@
-"""Where a quota that several share is kept: in this process, on this machine, or in a Redis or Valkey."""
+"""The public names of stores, where a quota that several processes share is kept; ``open_store`` opens one by name.
+
+The stores themselves are in ``headgate.distributed.backends``: this process, a file of this machine, a Redis or Valkey.
+"""
 
 from __future__ import annotations
 
-from ..errors import ConfigError
-from .contract import DeskView, MemberView, Store, StoreDown
+import warnings
+from typing import Any
 
-__all__ = ["DeskView", "MemberView", "Store", "StoreDown", "open_store"]
+from ..distributed.store import FormerStore, MemberView, QuotaView, Store, StoreDown
+from ..errors import ConfigError
+
+__all__ = ["MemberView", "QuotaView", "Store", "StoreDown", "open_store"]
 
 _KNOWN = (
     "'memory', 'machine', 'redis://host:port/db', 'rediss://...', 'redis+sentinel://host:port,host:port/service/db' "
@@ -14,26 +20,35 @@ _KNOWN = (
 
 
 def open_store(where: str | Store, *, timeout: float | None = None) -> Store:
-    """The store of that name, or the one that is given. Nothing is opened or connected before its first visit.
+    """The store of that name, or the one that is given. Nothing is opened or connected before its first use.
 
-    ``timeout``: seconds for which a visit may take at most; by default what suits a store of its kind.
+    ``timeout``: seconds that an exchange may take at most; by default what suits a store of its kind.
     """
     if not isinstance(where, str):
-        if not callable(getattr(where, "visit", None)):
-            raise ConfigError(f"store={type(where).__name__} must be {_KNOWN}, or a store")
-        return where
+        if callable(getattr(where, "sync", None)):
+            return where
+        if callable(getattr(where, "visit", None)):
+            return FormerStore(where)
+        raise ConfigError(f"store={type(where).__name__} must be {_KNOWN}, or a store")
     if where == "memory":
-        from .memory import MemoryStore
+        from ..distributed.backends.memory import MemoryStore
 
         return MemoryStore()
     if where == "machine":
-        from .sqlite import SqliteStore
+        from ..distributed.backends.sqlite import SqliteStore
 
         return SqliteStore() if timeout is None else SqliteStore(timeout=timeout)
     kind, mark, _ = where.partition("://")
     if mark and kind in ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"):
-        from .redis import RedisStore
+        from ..distributed.backends.redis import RedisStore
 
         return RedisStore(where) if timeout is None else RedisStore(where, timeout=timeout)
     said = kind[:32] if kind.replace("+", "").isalpha() else "..."  # anything else may be a password in the wrong place
     raise ConfigError(f"store={said + '://...' if mark else said!r} is not known; it must be {_KNOWN}")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "DeskView":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{__name__}.DeskView has been renamed: use QuotaView", DeprecationWarning, stacklevel=2)
+    return QuotaView

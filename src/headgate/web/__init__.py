@@ -4,7 +4,7 @@
 ``pip install 'headgate[web]'``, and importing this package says so where that is missing.
 """
 
-from headgate.errors import HeadgateError
+from ..errors import HeadgateError
 
 __all__ = ["LOOPBACK", "NotServedError", "Served", "WebApp", "WebMissingError", "create_app", "new_token", "serve"]
 
@@ -18,9 +18,9 @@ class WebMissingError(HeadgateError, ImportError):
 
 try:
     from .app import WebApp, create_app
-    from .coming import LOOPBACK
     from .guard import new_token
-    from .serving import NotServedError, Served, serve
+    from .origin_checks import LOOPBACK
+    from .server import NotServedError, Served, serve
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
         raise

@@ -1,19 +1,23 @@
-"""The page as an ASGI app: what may be asked, and what is answered.
+"""The page as an ASGI app: its routes.
 
     GET  /                the page                 GET  /static/...      its files
     GET  /api/snapshot    all runs, or one         GET  /api/stream      the same as it changes, by server-sent events
-    GET  /api/events      what happened            POST /api/act         what an operator wants done
-    GET  /api/timelines   how keys have been going
-    GET  /metrics         for Prometheus           GET  /healthz         is it there? (needs no token)
+    GET  /api/events      what happened            POST /api/act         do what an operator wants
+    GET  /api/timelines   the history of keys
+    GET  /metrics         for Prometheus           GET  /healthz         does every run answer? (needs no token)
 
-``create_app`` gives one to mount into a service of one's own, at any prefix; ``serving.serve`` runs one by itself.
+``create_app`` returns one to mount into a service of your own, at any prefix; ``server.serve`` runs one by itself.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,45 +26,53 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.observe.source import ActionRefusedError, Source, Sources
-from headgate.observe.watched import Watched
-from headgate.wire.redaction import redact
-
-from .apart import NotAnsweringError
-from .asking import BadRequestError, Query, read_action, read_query
-from .coming import LOOPBACK
-from .encoding import encoded
-from .files import page_files
-from .guard import Guard
-from .looking import Looking, View
-from .refusing import refuse
-from .scraping import Metrics, NoMetricsError, Scraping
-from .stream import EventStream, Place
+from ..errors import HeadgateError
+from ..observe.monitor import RunMonitor
+from ..observe.snapshot import ActionRefusedError, MonitoredRun, MonitoredRuns
+from ..wire.redact import redact
+from .event_stream import EventStream, Place
+from .guard import Guard, refuse
+from .json_encoder import encoded
+from .origin_checks import LOOPBACK
+from .query import BadRequestError, Query, read_action, read_query
+from .view_cache import SHORTEST_INTERVAL, NoAnswerError, View, ViewCache
 
 MOST_STREAMS = 32
 ACT_TIME = 6.0
 """Seconds for a run to do what is wanted; one in another process is asked by way of a file."""
-ANSWERED = (BadRequestError, NotAnsweringError, NoMetricsError, HTTPException, Exception)
 OPEN_PATHS = frozenset({"/healthz"})
 
 log = logging.getLogger("headgate.web")
 
 
+class Metrics(Protocol):
+    """As ``headgate.observe.exporters.prometheus.Prometheus``, which may have been counting for a while."""
+
+    def text(self) -> bytes: ...
+
+
+class NoMetricsError(HeadgateError):
+    """Metrics were asked for where their library is not installed."""
+
+
+HANDLED = (BadRequestError, NoAnswerError, NoMetricsError, HTTPException, Exception)
+
+
 class WebApp:
-    """An ASGI app. ``close`` ends the streams that are open, which a server that shuts down would else wait for, and
-    what was started for the page."""
+    """An ASGI app. ``close`` ends the open streams, which a server would otherwise wait for when it shuts down, and the
+    monitor that was started for the page."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: MonitoredRuns,
         *,
         token: str | None,
         allow_hosts: Sequence[str],
         read_only: bool,
         metrics: Metrics | None,
     ) -> None:
-        self._looking = Looking(sources)
-        self._scraping = Scraping(sources, metrics)
+        self._views = ViewCache(sources)
+        self._metrics_cache = MetricsCache(sources, metrics)
         self._read_only = read_only
         self._files = page_files()
         self._streams: set[EventStream] = set()
@@ -75,11 +87,11 @@ class WebApp:
             Route("/metrics", self._metrics),
             Route("/healthz", self._healthz),
         ]
-        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(ANSWERED, _failed))
-        app.router.redirect_slashes = False  # a redirect would be made of what the request calls us
+        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(HANDLED, _failed))
+        app.router.redirect_slashes = False  # a redirect would be built from the request's Host
         self._guarded: ASGIApp = Guard(app, token=token, allow_hosts=allow_hosts, open_paths=OPEN_PATHS)
-        self._started: Watched | None = None
-        if isinstance(sources, Watched) and not sources.is_started:
+        self._started: RunMonitor | None = None
+        if isinstance(sources, RunMonitor) and not sources.is_started:
             self._started = sources.start()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,84 +131,84 @@ class WebApp:
 
     async def _snapshot(self, request: Request) -> Response:
         asked = read_query(request.scope["query_string"], "run")
-        view = await self._looking.view()
+        view = await self._views.view()
         if asked.run is not None:
             _find(view, asked.run)
         return _json(view.json(whole=asked.run, read_only=self._read_only)[0])
 
     async def _events(self, request: Request) -> Response:
         asked = read_query(request.scope["query_string"], "run", "after", "most")
-        run, source = _find(await self._looking.view(), asked.run)
-        lines = await self._looking.events(source, asked.after, asked.most)
+        run, source = _find(await self._views.view(), asked.run)
+        lines = await self._views.events(source, asked.after, asked.most)
         return _json(b'{"run":%b,"events":%b}' % (encoded(run), lines))
 
     async def _timelines(self, request: Request) -> Response:
         asked = read_query(request.scope["query_string"], "run", "keys", "since")
-        run, source = _find(await self._looking.view(), asked.run)
-        lines = await self._looking.timelines(run, source, asked.keys, asked.since)
+        run, source = _find(await self._views.view(), asked.run)
+        lines = await self._views.timelines(run, source, asked.keys, asked.since)
         return _json(b'{"run":%b,"timelines":%b}' % (encoded(run), lines.json or b"[]"))
 
     async def _stream(self, request: Request) -> ASGIApp:
         if request.method != "GET":
             raise HTTPException(405)
         asked: Query = read_query(request.scope["query_string"], "run", "keys", "after", "since")
-        await self._looking.view()
+        await self._views.view()
         if len(self._streams) >= MOST_STREAMS:
-            return refuse(503, f"{MOST_STREAMS} look already")
+            return refuse(503, f"Too many open streams (limit {MOST_STREAMS})")
         place = Place(run=asked.run, event=asked.after, since=asked.since)
         place.resume(request.headers.get("last-event-id", ""))
         stream = EventStream(
-            self._looking, place=place, keys=asked.keys, read_only=self._read_only, on_end=self._streams.discard
+            self._views, place=place, keys=asked.keys, read_only=self._read_only, on_end=self._streams.discard
         )
         self._streams.add(stream)
         return stream
 
     async def _act(self, request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            return refuse(415, "the body must be application/json")
+            return refuse(415, "Content-Type must be application/json")
         if self._read_only:
-            return refuse(403, "this page only shows")
+            return refuse(403, "Read-only page")
         name, action = read_action(await request.body())
-        run, source = _find(await self._looking.view(), name, only=True)
+        run, source = _find(await self._views.view(), name, only=True)
         try:
-            said = await self._looking.ask(lambda: source.act(action), ACT_TIME)
+            said = await self._views.ask(lambda: source.act(action), ACT_TIME)
         except ActionRefusedError as error:
             return refuse(409, str(error))
-        log.info("an operator: %s '%s' %s in run '%s'", action.kind, redact(action.target), action.value, run)
+        log.info("operator: %s '%s' %s in run '%s'", action.kind, redact(action.target), action.value, run)
         return _json(encoded({"said": said}))
 
     async def _metrics(self, request: Request) -> Response:
-        text, kind = await self._scraping.scrape(self._looking)
+        text, kind = await self._metrics_cache.scrape(self._views)
         return Response(text, media_type=kind)
 
     async def _healthz(self, request: Request) -> Response:
-        view = await self._looking.view()
-        return PlainTextResponse("ok\n") if view.all_answer else refuse(503, "a run does not answer")
+        view = await self._views.view()
+        return PlainTextResponse("ok\n") if view.all_answer else refuse(503, "A run does not answer")
 
 
 def create_app(
-    sources: Sources,
+    sources: MonitoredRuns,
     *,
     token: str | None,
     allow_hosts: Sequence[str] = LOOPBACK,
     read_only: bool = False,
     metrics: Metrics | None = None,
 ) -> WebApp:
-    """The page, to be mounted into a service of one's own: ``Mount("/headgate", create_app(...))``.
+    """The page, to be mounted into a service of your own: ``Mount("/headgate", create_app(...))``.
 
-    ``token=None`` lets in whoever reaches it, so it must be written and is for services that ask who comes
-    themselves. ``allow_hosts`` are the names under which it is asked for: names, addresses, networks, or ``*``.
-    ``metrics`` is what has been counting for Prometheus, if anything has; else ``/metrics`` tells how the runs are.
-    A ``Watched`` that nobody has started is started now, and closed with the page.
+    ``token=None`` lets in every client that reaches it, so it must be written, and is for services that authenticate
+    clients themselves. ``allow_hosts`` are the names it answers to: names, addresses, networks, or ``*``. ``metrics``
+    has been counting for Prometheus, if given; else ``/metrics`` only describes the runs. A ``RunMonitor`` that has not
+    been started is started now, and closed with the page.
     """
     return WebApp(sources, token=token, allow_hosts=allow_hosts, read_only=read_only, metrics=metrics)
 
 
-def _find(view: View, run: str | None, *, only: bool = False) -> tuple[str, Source]:
-    """The run that is meant. Without a name it is the first, or, where that may do harm, the only one."""
+def _find(view: View, run: str | None, *, only: bool = False) -> tuple[str, MonitoredRun]:
+    """The named run. Without a name it is the first, or, where that may do harm, the only one."""
     name = run if run is not None else next(iter(view.runs), "")
     if run is None and only and sum(not one.snapshot.ending for one in view.runs.values()) > 1:
-        raise BadRequestError("say which run")
+        raise BadRequestError("Several runs are under way; name one with run")
     if name not in view.runs:
         raise HTTPException(404)
     return name, view.runs[name].source
@@ -207,14 +219,77 @@ def _json(body: bytes) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """What went wrong, as far as whoever asks may know."""
+    """What went wrong, as far as a client may know."""
     if isinstance(error, BadRequestError):
         return refuse(400, str(error))
-    if isinstance(error, NotAnsweringError):
-        return refuse(503, "the run does not answer")
+    if isinstance(error, NoAnswerError):
+        return refuse(503, "The run does not answer")
     if isinstance(error, NoMetricsError):
         return refuse(501, str(error))
     if isinstance(error, HTTPException):
-        return refuse(error.status_code, "not by this method" if error.status_code == 405 else "there is no such thing")
+        return refuse(error.status_code, "Method not allowed" if error.status_code == 405 else "Not found")
     log.warning("a request failed: %s", type(error).__name__)
-    return refuse(500, "something went wrong here")
+    return refuse(500, "Internal error")
+
+
+# ---------------------------------------------------------------------- metrics
+
+
+class MetricsCache:
+    """The text for Prometheus: made at most as often as a view is read."""
+
+    def __init__(self, sources: MonitoredRuns, metrics: Metrics | None) -> None:
+        self._sources = sources
+        self._metrics = metrics
+        self._kept: tuple[bytes, str] | None = None
+        self._next_at = 0.0
+
+    async def scrape(self, views: ViewCache) -> tuple[bytes, str]:
+        """The text and its kind; raises ``NoMetricsError``."""
+        kept = self._kept
+        if kept is None or time.monotonic() >= self._next_at:
+            kept = self._kept = await views.ask(self._make)
+            self._next_at = time.monotonic() + SHORTEST_INTERVAL
+        return kept
+
+    def _make(self) -> tuple[bytes, str]:
+        try:
+            from ..observe.exporters.prometheus import CONTENT_TYPE, Prometheus
+        except ImportError:
+            raise NoMetricsError("Metrics need prometheus-client: pip install 'headgate[metrics]'.") from None
+        if self._metrics is None:
+            self._metrics = Prometheus(self._sources)
+        return self._metrics.text(), CONTENT_TYPE
+
+
+# ---------------------------------------------------------------------- files
+
+FOLDER = Path(__file__).parent / "static"
+KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
+MOST_FILES = 100
+LARGEST_FILE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    body: bytes
+    kind: str
+
+
+def page_files(folder: Path = FOLDER) -> dict[str, PageFile]:
+    """The page's files, read once and found by their exact names below the folder, so no path leads anywhere else."""
+    found: dict[str, PageFile] = {}
+    for path in sorted(folder.rglob("*"))[:MOST_FILES]:
+        kind = KINDS.get(path.suffix)
+        if kind is not None and path.is_file() and path.stat().st_size <= LARGEST_FILE:
+            found[path.relative_to(folder).as_posix()] = PageFile(path.read_bytes(), kind)
+    return found

@@ -1,6 +1,6 @@
-"""Who may ask the page anything: everything is refused here unless it shows that it comes from the operator.
+"""Which requests may pass: everything is refused here unless it proves that it comes from the operator.
 
-    any way in    Host is a name that is ours         else 421: a foreign name that points here (DNS rebinding)
+    any request   Host is an allowed name             else 421: a foreign name that points here (DNS rebinding)
                   no Origin but our own, and no        else 403: another site's page asks through the operator's
                   Sec-Fetch-Site but our own                     browser
                   the token, in one of three places    else 401
@@ -14,6 +14,7 @@ kept by a browser, framed by a page or read by another origin.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -24,15 +25,73 @@ from contextlib import suppress
 from html import escape
 from urllib.parse import parse_qsl
 
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.checks import check
+from ..checks import check
+from .login_page import NO_TOKEN, STYLE_HASH, WELCOME, WRONG_TOKEN
+from .origin_checks import Fields, Hosts, own_path, same_site
 
-from .bodies import read_body, replay
-from .coming import Fields, Hosts, own_path, same_site
-from .locked import NO_TOKEN, STYLE_HASH, WELCOME, WRONG_TOKEN
-from .refusing import RefusedError, refuse
+
+class RefusedError(Exception):
+    """A status and a message, which repeats nothing of the request."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        self.message = message
+        super().__init__(message)
+
+
+def refuse(status: int, message: str) -> Response:
+    return JSONResponse({"error": message}, status)
+
+
+# ---------------------------------------------------------------------- bodies
+
+LARGEST_BODY = 4_096
+BODY_TIME = 5.0
+"""Seconds that a body may take."""
+
+
+async def read_body(fields: Fields, method: str, receive: Receive) -> bytes:
+    """All of a body, which must be short, announced and there in time; only POST has one. Raises ``RefusedError``."""
+    said = fields.only(b"content-length")
+    if fields.all(b"transfer-encoding") or (method == "POST" and said is None):
+        raise RefusedError(411, "Content-Length required")
+    length = int(said) if said is not None and said.isascii() and said.isdigit() and len(said) < 10 else None
+    if fields.all(b"content-length") and (length is None or length > (LARGEST_BODY if method == "POST" else 0)):
+        raise RefusedError(413, f"Body too large (limit {LARGEST_BODY} bytes)")
+    body = b""
+    if method == "POST":
+        try:
+            async with asyncio.timeout(BODY_TIME):
+                more = True
+                while more and len(body) <= LARGEST_BODY:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusedError(400, "Body incomplete")
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise RefusedError(408, "Body took too long") from None
+        if len(body) != length:
+            raise RefusedError(400, "Body does not match Content-Length")
+    return body
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """For an app that reads it again; then what else comes, such as the end of the connection."""
+    is_replayed = False
+
+    async def again() -> Message:
+        nonlocal is_replayed
+        if is_replayed:
+            return await receive()
+        is_replayed = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
 
 LARGEST_HEAD = 16_384
 """Bytes of all header fields and the address."""
@@ -61,7 +120,7 @@ def new_token() -> str:
 
 
 class Guard:
-    """Stands before the app and lets through what may pass, with its body already read."""
+    """Middleware: lets through what may pass, with its body already read."""
 
     def __init__(
         self, app: ASGIApp, *, token: str | None, allow_hosts: Sequence[str], open_paths: frozenset[str]
@@ -73,7 +132,7 @@ class Guard:
         self._open_paths = open_paths
         self._token = None if token is None else token.encode("ascii")
         made = hmac.new(self._token or b"", b"headgate cookie", hashlib.sha256).hexdigest()
-        self._cookie_name = f"headgate-{made[:8]}"  # its own: the pages of two runs share a jar, whatever their ports
+        self._cookie_name = f"headgate-{made[:8]}"  # its own: browsers share cookies between the ports of a host
         self._cookie = made[8:]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,41 +148,41 @@ class Guard:
 
         try:
             try:
-                answer, body = self._judge(scope), b""
+                answer, body = self._check(scope), b""
                 body = await read_body(Fields(scope), scope["method"], receive)
             except RefusedError as refused:
-                log.debug("refused: %s", refused.sentence)
-                answer = refuse(refused.status, refused.sentence)
+                log.debug("refused: %s", refused.message)
+                answer = refuse(refused.status, refused.message)
             if answer is None:
                 await self._app(scope, replay(body, receive), send_safely)
             else:
                 await answer(scope, receive, send_safely)
         except Exception as error:
-            log.debug("an answer was not finished: %s", type(error).__name__)
+            log.debug("a response was not finished: %s", type(error).__name__)
             if not started:
                 with suppress(Exception):
-                    await refuse(500, "something went wrong here")(scope, receive, send_safely)
+                    await refuse(500, "Internal error")(scope, receive, send_safely)
 
-    def _judge(self, scope: Scope) -> Response | None:
-        """An answer that ends it, or None if it may go on; raises ``RefusedError``."""
+    def _check(self, scope: Scope) -> Response | None:
+        """A response that ends it, or None if it may go on; raises ``RefusedError``."""
         fields, path, method = Fields(scope), own_path(scope), scope["method"]
         if fields.size > LARGEST_HEAD:
-            raise RefusedError(431, "the request's head is too large")
+            raise RefusedError(431, "Request headers too large")
         if not path.isprintable():  # a route may overlook a line end
-            raise RefusedError(400, "the address cannot be read")
+            raise RefusedError(400, "Malformed URL")
         host = fields.only(b"host")
         if host is None or not self._hosts.has(host):
-            raise RefusedError(421, "this is not a name of this server")
+            raise RefusedError(421, "Host not allowed; add it with --allow-host")
         to_page = method == "GET" and path in ("", "/")
         if not same_site(fields, host, to_page=to_page):
-            raise RefusedError(403, "another site may not ask this")
+            raise RefusedError(403, "Cross-site request refused")
         if path in self._open_paths:
             return None
         if to_page and self._token is not None and b"token=" in scope["query_string"]:
             return self._welcome(scope)
         if not self._knows(fields, method):
             if not to_page:
-                raise RefusedError(401, "this needs the token")
+                raise RefusedError(401, "Token required")
             return HTMLResponse(NO_TOKEN, 401)
         return RedirectResponse(_home(scope)) if path == "" else None
 
@@ -166,7 +225,7 @@ class Guard:
 
 
 def _same(said: bytes, right: bytes) -> bool:
-    """Takes as long whatever was said."""
+    """In constant time."""
     return hmac.compare_digest(hashlib.sha256(said).digest(), hashlib.sha256(right).digest())
 
 

@@ -8,18 +8,26 @@ from outside, however hostile, raises or costs more than a bounded amount of wor
     retry_after(value, wall=...)            one Retry-After value in seconds
     outcome_of_status, outcome_of_exception how a call ended
     facts_of, response_of, body_behind      what httpx, aiohttp, requests and the vendors' clients hand over
-    urls, redaction, explain                keys for hosts, secrets out of text, words for people
+    error_message(response, ...)            what a server tells people of an error
+    urls, redact, explain                   keys for hosts, secrets out of text, words for people
 """
 
-from .reading import read
-from .responses import facts_of, response_of
-from .signals import Headers, signal_of
-from .status import body_behind, outcome_of_exception, outcome_of_status, response_behind
-from .times import retry_after
+from .parse import Headers, read, signal_of
+from .responses import (
+    body_behind,
+    error_message,
+    facts_of,
+    outcome_of_exception,
+    outcome_of_status,
+    response_behind,
+    response_of,
+)
+from .retry_after import retry_after
 
 __all__ = [
     "Headers",
     "body_behind",
+    "error_message",
     "facts_of",
     "outcome_of_exception",
     "outcome_of_status",

@@ -14,37 +14,12 @@ from itertools import pairwise
 
 from ..core.decision import Outcome
 from ..core.signal import Limit, Signal
-from .arrival import Arrival
-from .headers import listen
-from .reading import read
-from .redaction import redact
-from .status import outcome_of_status
-
-SPEAKERS = {
-    "openai": "OpenAI",
-    "azure-openai": "Azure OpenAI",
-    "anthropic": "Anthropic",
-    "gemini": "Google Gemini",
-    "google": "Google",
-    "google-search": "Google Programmable Search",
-    "mistral": "Mistral",
-    "groq": "Groq",
-    "openrouter": "OpenRouter",
-    "tavily": "Tavily",
-    "perplexity": "Perplexity",
-    "semantic-scholar": "Semantic Scholar",
-    "github": "GitHub",
-    "gitlab": "GitLab",
-    "reddit": "Reddit",
-    "slack": "Slack",
-    "discord": "Discord",
-    "shopify": "Shopify",
-    "stripe": "Stripe",
-    "cloudflare": "Cloudflare",
-    "ietf": "the IETF's RateLimit fields",
-    "x-ratelimit": "the customary X-RateLimit headers",
-    "rfc9110": "plain HTTP",
-}
+from .dialects import BY_NAME
+from .headers import scan_headers
+from .parse import read
+from .redact import redact
+from .responses import outcome_of_status
+from .retry_after import Arrival
 
 _HAPPENED = {
     Outcome.OK: "the call went through",
@@ -85,7 +60,7 @@ def explain(
     signal = read(status, headers, body, wall=wall, url=url)
     sentences = [_happened(status, signal)]
     if signal.dialect:
-        sentences.append(f"The words are those of {SPEAKERS.get(signal.dialect, signal.dialect)}.")
+        sentences.append(f"The words are those of {BY_NAME[signal.dialect].title}.")
     sentences += [_of_limit(limit) for limit in signal.limits]
     if signal.retry_after is not None:
         sentences.append(_of_pause(signal, signal.retry_after))
@@ -166,11 +141,11 @@ def _of_pause(signal: Signal, seconds: float) -> str:
 def _is_garbled(headers: object, wall: object) -> bool:
     """Whether there are headers about limits that hold nothing readable, not even a pause."""
     try:
-        spoken = listen(headers, idly=True)
+        said = scan_headers(headers, only_limits=True)
     except Exception:  # a mapping that itself raises
         return False
     arrival = Arrival(wall)
-    return spoken.speaks and all(arrival.until(text, milliseconds=is_ms) is None for text, is_ms in spoken.retries)
+    return said.has_limits and all(arrival.until(text, milliseconds=is_ms) is None for text, is_ms in said.retries)
 
 
 def _what_headgate_does(signal: Signal) -> str:

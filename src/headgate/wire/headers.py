@@ -3,15 +3,102 @@
 A plain dict, pairs, httpx's and requests' mappings and aiohttp's multidict all come
 here, whole or hostile. The work is bounded by three names: so many headers are looked
 at, so long may a name be, so long a value; what exceeds them is passed over.
+
+Servers agree on the words and on nothing else::
+
+    x-ratelimit-remaining-tokens          part, then what is counted        OpenAI, Azure, Groq
+    x-ratelimit-limit-req-minute          ... then the window               Mistral, Kong
+    anthropic-ratelimit-tokens-remaining  what is counted, then the part    Anthropic
+    x-ratelimit-reset, RateLimit-Reset    the one budget there is           GitHub, GitLab, ...
+    x-rate-limit-interval                 ... and over which time           Crossref
+    RateLimit, RateLimit-Policy           structured fields                 IETF draft
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-from .names import LONGEST_NAME, Meaning, meaning
+LONGEST_NAME = 80
+"""Characters; longer names mean nothing to us and are not remembered."""
+NAMES_REMEMBERED = 1024
+
+WINDOWS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+
+_PARTS = {
+    "limit": "limit",
+    "remaining": "remaining",
+    "reset": "reset",
+    "used": "used",
+    "renewalperiod": "renewal",
+    "interval": "interval",
+}
+_COUNTED = {
+    "": "requests",
+    "req": "requests",
+    "request": "requests",
+    "requests": "requests",
+    "token": "tokens",
+    "tokens": "tokens",
+    "input-tokens": "input-tokens",
+    "output-tokens": "output-tokens",
+}
+
+
+class Meaning(NamedTuple):
+    """What a header is for: ``part`` of which ``budget``.
+
+    Marks (``part`` empty) tell the vendor, which budget is meant or how old the answer is; ``budget`` is their name.
+    """
+
+    part: str
+    budget: str
+    dimension: str = ""
+    window: float | None = None
+    milliseconds: bool = False
+    family: str = ""
+    """What stands before ``ratelimit-``: ``x-``, ``anthropic-``, or nothing."""
+    is_about_limits: bool = True
+    """Whether this header alone makes an answer worth reading."""
+
+
+@lru_cache(maxsize=NAMES_REMEMBERED)
+def meaning(name: str | bytes) -> Meaning | None:
+    """What the header is for; None for all that have nothing to do with limits. At most ``LONGEST_NAME`` long.
+
+    A program meets the same few dozen names again and again, so the answer is remembered; that is what makes an answer
+    without limits cheap to read.
+    """
+    from .dialects import MARKS  # loaded with the first header, not with ``import headgate``
+
+    text = name.decode("latin-1") if isinstance(name, bytes) else name
+    text = text.strip().lower().replace("rate-limit-", "ratelimit-")
+    if text in MARKS:
+        return Meaning("", text, is_about_limits=MARKS[text])
+    bare, milliseconds = (text[:-3], True) if text.endswith("-ms") else (text, False)
+    if bare in ("retry-after", "x-retry-after", "x-ms-retry-after"):
+        return Meaning("retry", bare, milliseconds=milliseconds)
+    family, found, rest = bare.partition("ratelimit-")
+    return _budget_part(family, rest.split("-"), milliseconds) if found else None
+
+
+def _budget_part(family: str, words: list[str], milliseconds: bool) -> Meaning | None:
+    if words == ["reset", "after"]:
+        return Meaning("reset_after", "", "requests", milliseconds=milliseconds, family=family)
+    if words[0] in _PARTS:
+        part, words = _PARTS[words[0]], words[1:]
+    elif words[-1] in _PARTS:
+        part, words = _PARTS[words[-1]], words[:-1]
+    else:
+        return None
+    budget = "-".join(words)
+    window = WINDOWS.get(words[-1]) if words else None
+    counted = "-".join(words[:-1] if window else words)
+    dimension = _COUNTED.get(counted) or next((word for word in ("tokens", "requests") if word in counted), counted)
+    return Meaning(part, budget, dimension, window, milliseconds, family)
+
 
 MOST_HEADERS = 256
 """Headers looked at; real answers have some twenty."""
@@ -31,20 +118,20 @@ class Budget:
         self.parts: dict[str, str] = {}
 
 
-class Spoken:
-    """The headers that bear on limits: budgets by name, retry hints, and marks that tell who speaks."""
+class RateLimitHeaders:
+    """The headers that bear on limits: budgets by name, retry hints, and marks that tell the vendor."""
 
-    __slots__ = ("budgets", "marks", "retries", "speaks")
+    __slots__ = ("budgets", "has_limits", "marks", "retries")
 
     def __init__(self) -> None:
         self.budgets: dict[str, Budget] = {}
         self.retries: list[tuple[str, bool]] = []
         """Values of Retry-After and its relatives; True where they are milliseconds."""
         self.marks: dict[str, str] = {}
-        self.speaks = False
-        """Whether anything was said about limits, or only who is speaking."""
+        self.has_limits = False
+        """Whether limits are spoken of; else the marks only tell the vendor."""
 
-    def hear(self, known: Meaning, value: str) -> None:
+    def add(self, known: Meaning, value: str) -> None:
         if len(value) > LONGEST_VALUE:
             return
         if "\n" in value:
@@ -56,51 +143,50 @@ class Spoken:
             budget = self.budgets.get(known.budget)
             if budget is None:
                 budget = self.budgets[known.budget] = Budget(known)
-            heard, slot = budget.parts, known.part + "_ms" if known.milliseconds else known.part
+            parts, slot = budget.parts, known.part + "_ms" if known.milliseconds else known.part
         else:
-            heard, slot = self.marks, known.budget
-        before = heard.get(slot)
+            parts, slot = self.marks, known.budget
+        before = parts.get(slot)
         if before is None:
-            heard[slot] = value
+            parts[slot] = value
         elif before != value and len(before) + len(value) < LONGEST_VALUE:
-            heard[slot] = f"{before}, {value}"
+            parts[slot] = f"{before}, {value}"
 
 
-NOTHING = Spoken()
-"""What headers say that have nothing to do with limits. Never added to."""
+NO_HEADERS = RateLimitHeaders()
+"""For headers that have nothing to do with limits. Never added to."""
 
 
-def listen(headers: object, *, idly: bool = False) -> Spoken:
+def scan_headers(headers: object, *, only_limits: bool = False) -> RateLimitHeaders:
     """What the headers say about limits. A pair that is none, a name that is no text: passed over.
 
-    ``idly``: nothing is wrong, so who speaks matters only if limits are spoken of.
+    ``only_limits``: nothing is wrong, so the vendor matters only if limits are spoken of.
     """
     if not headers:
-        return NOTHING
-    heard: list[tuple[Meaning, object]] = []
-    speaks = False
-    for pair in islice(_pairs(headers), MOST_HEADERS):
+        return NO_HEADERS
+    known: list[tuple[Meaning, object]] = []
+    has_limits = False
+    pairs = headers.items() if type(headers) is dict else _pairs(headers)
+    for pair in islice(pairs, MOST_HEADERS):
         try:
             name, value = pair
-            known = meaning(name) if len(name) <= LONGEST_NAME else None
+            what = meaning(name) if len(name) <= LONGEST_NAME else None
         except (TypeError, ValueError, AttributeError):
             continue
-        if known is not None:
-            heard.append((known, value))
-            if known.speaks:
-                speaks = True
-    if not speaks and (idly or not heard):
-        return NOTHING
-    spoken = Spoken()
-    spoken.speaks = speaks
-    for known, value in heard:
-        spoken.hear(known, value if type(value) is str else _text(value))
-    return spoken
+        if what is not None:
+            known.append((what, value))
+            if what.is_about_limits:
+                has_limits = True
+    if not has_limits and (only_limits or not known):
+        return NO_HEADERS
+    found = RateLimitHeaders()
+    found.has_limits = has_limits
+    for what, value in known:
+        found.add(what, value if type(value) is str else _text(value))
+    return found
 
 
 def _pairs(headers: Any) -> Iterable[tuple[str | bytes, object]]:
-    if type(headers) is dict:
-        return headers.items()
     raw = getattr(headers, "raw", None)  # httpx: its other views decode every header at every look
     if type(raw) is list:
         return raw

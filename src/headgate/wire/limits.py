@@ -6,72 +6,58 @@ from dataclasses import replace
 
 from ..core.decision import LONGEST_WAIT
 from ..core.signal import Limit
-from .arrival import Arrival
-from .fields import LARGEST_COUNT, LONGEST_BUDGET_NAME, quotas, structured_limits
-from .headers import Budget, Spoken
-from .speakers import implied_window
-from .times import duration, number
+from .dialect import Dialect
+from .headers import Budget, RateLimitHeaders
+from .ietf_fields import LARGEST_COUNT, LONGEST_BUDGET_NAME, quotas, structured_limits
+from .retry_after import Arrival, duration, number
 
 MOST_LIMITS = 16
 """Budgets one answer may speak of."""
 
-WINDOWS = {
-    # What vendors document and do not say in the headers.
-    ("openai", "requests"): 60.0,
-    ("openai", "tokens"): 60.0,
-    ("groq", "requests"): 86400.0,
-    ("groq", "tokens"): 60.0,
-    ("anthropic", "requests"): 60.0,
-    ("anthropic", "tokens"): 60.0,
-    ("anthropic", "input-tokens"): 60.0,
-    ("anthropic", "output-tokens"): 60.0,
-    ("reddit", ""): 600.0,
-    ("github", ""): 3600.0,
-}
-_GITHUB_MINUTE_RESOURCES = frozenset(("search", "code_search"))
+_MINUTE, _DAY = 60.0, 86400.0
 _NAMES = ("x-ratelimit-bucket", "x-ratelimit-resource", "ratelimit-name")
 
 
-def limits_of(spoken: Spoken, dialect: str, arrival: Arrival) -> list[Limit]:
+def limits_of(headers: RateLimitHeaders, dialect: Dialect, arrival: Arrival) -> list[Limit]:
     """Every budget the headers speak of; none when the answer comes out of a cache, for its numbers are old."""
-    marks = spoken.marks
+    marks = headers.marks
     if "age" in marks and number(marks["age"]):
         return []
     found: list[Limit] = []
-    for budget in spoken.budgets.values():
+    for budget in headers.budgets.values():
         allowed = budget.parts.get("limit", "")
         if "," in allowed or ";" in allowed:
-            found.extend(_listed(budget, spoken, dialect, arrival))
+            found.extend(_listed(budget, headers, dialect, arrival))
         else:
-            limit = _limit(budget, spoken, dialect, arrival)
+            limit = _limit(budget, headers, dialect, arrival)
             if limit is not None:
                 found.append(limit)
         if len(found) >= MOST_LIMITS:
             break
     if "ratelimit" in marks or "ratelimit-policy" in marks:
         found = _joined(found, structured_limits(marks.get("ratelimit"), marks.get("ratelimit-policy")))
-    if "x-shopify-shop-api-call-limit" in marks:
-        found += _used_of_limit(marks["x-shopify-shop-api-call-limit"])
+    if dialect.read_limits is not None:
+        found += dialect.read_limits(marks, arrival)
     return found[:MOST_LIMITS]
 
 
-def _limit(budget: Budget, spoken: Spoken, dialect: str, arrival: Arrival) -> Limit | None:
+def _limit(budget: Budget, headers: RateLimitHeaders, dialect: Dialect, arrival: Arrival) -> Limit | None:
     parts = budget.parts
-    limit = _count(parts.get("limit"))
+    limit = count_of(parts.get("limit"))
     remaining = _lowest(parts.get("remaining"))
     if limit is None and remaining is None:
         return None
     if limit is None and remaining is not None and "used" in parts:
-        used = _count(parts["used"])
+        used = count_of(parts["used"])
         limit = None if used is None else used + remaining
     reset = _reset(parts, arrival)
     return Limit(
         dimension=budget.meaning.dimension,
         limit=limit,
         remaining=remaining,
-        reset=_renewal(budget) if dialect == "azure-openai" and remaining == 0 and not reset else reset,
-        window=_window(budget, spoken, dialect, limit, remaining, reset),
-        name=_name(budget, spoken),
+        reset=_renewal(budget) if dialect.reset_when_free and remaining == 0 and not reset else reset,
+        window=_window(budget, headers, dialect, limit, remaining, reset),
+        name=_name(budget, headers),
     )
 
 
@@ -91,7 +77,7 @@ def _same_budget(policy: Limit, limit: Limit) -> bool:
     return policy.limit == limit.limit and policy.dimension == limit.dimension
 
 
-def _listed(budget: Budget, spoken: Spoken, dialect: str, arrival: Arrival) -> list[Limit]:
+def _listed(budget: Budget, headers: RateLimitHeaders, dialect: Dialect, arrival: Arrival) -> list[Limit]:
     """``100, 100;window=60, 10000;window=86400``: what is left and the reset speak of the first."""
     pairs = quotas(budget.parts["limit"])
     if not pairs:
@@ -99,13 +85,13 @@ def _listed(budget: Budget, spoken: Spoken, dialect: str, arrival: Arrival) -> l
     first, window = pairs[0]
     window = window or next((each for limit, each in pairs if limit == first and each), None)
     others = {(limit, each) for limit, each in pairs if each and (limit, each) != (first, window)}
-    name = _name(budget, spoken)
+    name = _name(budget, headers)
     mine = Limit(
         dimension=budget.meaning.dimension,
         limit=first,
         remaining=_lowest(budget.parts.get("remaining")),
         reset=_reset(budget.parts, arrival),
-        window=window or _window(budget, spoken, dialect, None, None, None),
+        window=window or _window(budget, headers, dialect, None, None, None),
         name=name,
     )
     return [mine] + [
@@ -124,8 +110,8 @@ def _reset(parts: dict[str, str], arrival: Arrival) -> float | None:
 
 def _window(
     budget: Budget,
-    spoken: Spoken,
-    dialect: str,
+    headers: RateLimitHeaders,
+    dialect: Dialect,
     limit: float | None,
     remaining: float | None,
     reset: float | None,
@@ -137,15 +123,30 @@ def _window(
     if "interval" in budget.parts:
         return _interval(budget.parts["interval"])
     what = budget.meaning.budget
-    if what == "requests" and dialect in ("openai", "groq"):
+    if what == "requests" and dialect.implies_window:
         implied = implied_window(limit, remaining, reset)
         if implied is not None:
             return implied
-    if dialect == "github" and spoken.marks.get("x-ratelimit-resource") in _GITHUB_MINUTE_RESOURCES:
-        return 60.0
-    window = WINDOWS.get((dialect, what))
+    if dialect.resource_windows:
+        by_resource = dialect.resource_windows.get(headers.marks.get("x-ratelimit-resource", ""))
+        if by_resource is not None:
+            return by_resource
+    window = dialect.windows.get(what)
     # A budget that takes longer to be whole than its window is counted over something else.
     return None if window is not None and reset is not None and reset > window else window
+
+
+def implied_window(limit: float | None, remaining: float | None, reset: float | None) -> float | None:
+    """The window that a bucket's own numbers imply: ``reset`` is the time in which what was used comes back.
+
+    4,999 of 5,000 left and whole in 12 ms is 5,000 a minute; 14,370 of 14,400 and 2m59s is a day. Vendors that are read
+    this way count calls by the minute or the day and by nothing else: 588 of 600 left and 40 s to go is
+    no hour, but a window that is not a bucket.
+    """
+    if limit is None or remaining is None or not reset or remaining >= limit:
+        return None
+    window = reset * limit / (limit - remaining)
+    return next((span for span in (_MINUTE, _DAY) if span / 2 <= window <= span * 2), None)
 
 
 def _renewal(budget: Budget) -> float | None:
@@ -161,31 +162,23 @@ def _interval(text: str) -> float | None:
     return min(seconds, LONGEST_WAIT) if seconds else None
 
 
-def _name(budget: Budget, spoken: Spoken) -> str:
+def _name(budget: Budget, headers: RateLimitHeaders) -> str:
     """The server's own name, where it is more than what is counted."""
     meaning = budget.meaning
     if meaning.budget == "":
         for mark in _NAMES:
-            if mark in spoken.marks:
-                return spoken.marks[mark][:LONGEST_BUDGET_NAME]
+            if mark in headers.marks:
+                return headers.marks[mark][:LONGEST_BUDGET_NAME]
     return "" if meaning.budget == meaning.dimension else meaning.budget[:LONGEST_BUDGET_NAME]
 
 
-def _used_of_limit(text: str) -> list[Limit]:
-    """Shopify: ``32/40``."""
-    used, _, limit = text.partition("/")
-    spent, whole = _count(used), _count(limit)
-    if spent is None or not whole:
-        return []
-    return [Limit(limit=whole, remaining=max(0.0, whole - spent), name="shop")]
-
-
-def _count(text: str | None) -> float | None:
+def count_of(text: str | None) -> float | None:
+    """A limit or a remainder as headers write it, within bounds."""
     found = number(text) if text else None
     return LARGEST_COUNT if found is not None and found > LARGEST_COUNT else found
 
 
 def _lowest(text: str | None) -> float | None:
     if text is None or "," not in text:
-        return _count(text)
-    return min((count for piece in text.split(",") if (count := _count(piece)) is not None), default=None)
+        return count_of(text)
+    return min((count for piece in text.split(",") if (count := count_of(piece)) is not None), default=None)

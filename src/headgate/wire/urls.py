@@ -9,6 +9,11 @@ openai/gpt-4o, tenant A, Tavily                unchanged: a name, not an address
 from __future__ import annotations
 
 import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from publicsuffixlist import PublicSuffixList
 
 LONGEST_URL = 8192
 """Characters; a longer text is a name of its own and stays as it is."""
@@ -19,10 +24,9 @@ _URL = r"(?ai)(?:[a-z][a-z0-9+.-]{0,31}:)?//([^/?#\\]*)"
 _LOCATION = r"(?ai)(?:([^\s/?#@:\[\]\\]+)|\[([0-9a-f:.]{2,64})(?:%[^\]]{1,32})?\])(?::(\d{0,5}))?"
 _IPV4 = r"(?a)\d{1,3}(?:\.\d{1,3}){3}"
 _TOP_LEVEL = r"[^\W\d_]{2,63}|xn--[a-z0-9-]{1,59}"
-
-_SECOND_LEVELS = frozenset(
-    ("ac", "co", "com", "edu", "go", "gob", "gov", "mil", "ne", "net", "nom", "or", "org", "sch")
-)
+_UNFIT = r"[^\w.-]"
+"""Characters of a label that may not stand in a key."""
+"""What may be in a label but not in a key."""
 
 
 def host_key(text: str) -> str:
@@ -52,19 +56,32 @@ def _host(location: str) -> str | None:
     return f"{host}:{int(port)}" if port and port not in _DEFAULT_PORTS else host
 
 
-def group_key(host: str) -> str:
-    """The domain under which a host's owner registered it: ``a.b.example.com`` is ``example.com``.
+def pair_key(key: str, label: str) -> str:
+    """The key of a credential's own pace: ``api.example.com/label``."""
+    return f"{key}/{re.sub(_UNFIT, _quoted, label)}"
 
-    Two labels, or three where a two-letter country keeps its second level for kinds of owners
-    (``example.co.uk``). A rule of thumb in place of the Public Suffix List: it treats every site
-    under ``github.io`` as one. Addresses of machines, ports and plain names are kept.
+
+def _quoted(unfit: re.Match[str]) -> str:
+    return f"%{ord(unfit[0]):x}"
+
+
+def group_key(host: str) -> str:
+    """The domain under which a host's owner registered it: ``a.b.example.co.uk`` is ``example.co.uk``.
+
+    By the Public Suffix List, its private part included: sites under ``github.io`` have an owner each. Addresses of
+    machines, ports and plain names are kept, and so is a name that is a public suffix itself.
     """
     name, colon, port = host.partition(":")
     if host.startswith("[") or re.fullmatch(_IPV4, name) or not _looks_like_host(name):
         return host
-    labels = name.rstrip(".").split(".")
-    kept = 3 if len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _SECOND_LEVELS else 2
-    return ".".join(labels[-kept:]) + colon + port
+    return (_suffixes().privatesuffix(name) or name) + colon + port
+
+
+@cache
+def _suffixes() -> PublicSuffixList:
+    from publicsuffixlist import PublicSuffixList  # read when the first domain is asked for: it takes a moment
+
+    return PublicSuffixList()
 
 
 def _looks_like_host(name: str) -> bool:
@@ -97,3 +114,13 @@ def _shortest(address: str) -> str:
         return ipaddress.IPv6Address(address).compressed
     except ValueError:
         return address.lower()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this name or address reaches only this machine."""
+    import ipaddress  # here, because few processes listen
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -22,8 +22,8 @@ import urllib3
 from bench.ports import free_port
 
 from headgate.config import RateLimitConfig
-from headgate.integrations.passing import Passing
-from headgate.sim.virtual import VirtualClock
+from headgate.integrations.client_gate import Passing
+from headgate.lab.virtual_time import VirtualClock
 
 SEED = 7
 UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)
@@ -209,7 +209,7 @@ class Lab:
 
     def look(self) -> Any:
         assert self.passing is not None
-        return self.passing.limiter.look(self.host)
+        return self.passing.limiter.key_status(self.host)
 
     # ------------------------------------------------------------------ asking
 

@@ -9,9 +9,10 @@ import threading
 import aiohttp
 import pytest
 from aiohttp import ClientTimeout, CookieJar, web
+from tests.quota_spent import quota_spent
 
 from headgate.integrations.aiohttp import Middleware
-from headgate.integrations.passing import Passing
+from headgate.integrations.client_gate import Passing
 
 SECRET = "s3cret-of-home-0001"
 
@@ -106,8 +107,7 @@ def test_stream_of_a_model_comes_as_it_is_sent(lab):
         assert isinstance(response.content, aiohttp.StreamReader)
 
     run(lab, work)
-    gate = lab.passing.limiter._gates[lab.host]
-    assert sum(slice_[2] for slice_ in gate.buckets.all[0].spent) == 7
+    assert quota_spent(lab.passing.limiter, lab.host) == 7
 
 
 def test_web_socket_holds_no_permit(lab):
@@ -129,7 +129,7 @@ def test_web_socket_holds_no_permit(lab):
         await site.start()
         host = f"127.0.0.1:{runner.addresses[0][1]}"
         async with lab.session() as session, session.ws_connect(f"http://{host}/") as socket:
-            assert lab.passing.limiter.look(host).in_flight == 0
+            assert lab.passing.limiter.key_status(host).in_flight == 0
             await socket.send_str("hello")
             assert await socket.receive_str() == "hello"
         await runner.cleanup()

@@ -35,5 +35,5 @@ def test_clients(lab):
 
 def test_langchain(lab):
     names = run(lab, "LangChain")
-    assert names["limiter"].limiter.look("langchain").sent == 1
+    assert names["limiter"].limiter.key_status("langchain").sent == 1
     names["limiter"].limiter.close()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headgate.config import RateLimitConfig
-from headgate.integrations.passing import Passing
-from headgate.sim.virtual import LoopClock, VirtualClock, VirtualLoop
+from headgate.integrations.client_gate import Passing
+from headgate.lab.virtual_time import LoopClock, VirtualClock, VirtualLoop
 
 SEED = 7
 UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)

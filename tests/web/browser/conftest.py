@@ -6,6 +6,7 @@ Where none can be had, the tests that need it are skipped and say so; on CI that
 import os
 import shutil
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,9 @@ def browser():
         running.close()
 
 
-@pytest.fixture
-def new_page(browser, serve_page):
-    """Opens pages that must not complain: at the end no error was on the console and nobody else was asked.
+@contextmanager
+def opened_pages(browser):
+    """Opens pages that must not complain: at the end no error was on the console and no other host was asked.
 
     ``page.complaints`` may be emptied by a test that provokes some.
     """
@@ -79,6 +80,20 @@ def new_page(browser, serve_page):
 
 
 @pytest.fixture
+def new_page(browser, serve_page):
+    """Opens pages for one test."""
+    with opened_pages(browser) as open_page:
+        yield open_page
+
+
+@pytest.fixture(scope="module")
+def new_shared_page(browser, serve_shared_page):
+    """Opens pages for all tests of a module: a page takes most of a second to load, and many tests only look."""
+    with opened_pages(browser) as open_page:
+        yield open_page
+
+
+@pytest.fixture(scope="session")
 def until():
     """Waits until a script gives what is truly so; Playwright's own way of waiting breaks the page's strict policy."""
 
@@ -93,9 +108,8 @@ def until():
     return wait
 
 
-@pytest.fixture
-def serve_page():
-    """Serves runs, by default one with all kinds of trouble; gives what ``serve`` gives, with the ``runs``."""
+@contextmanager
+def serving():
     served = []
 
     def begin(*sources, **options):
@@ -108,6 +122,19 @@ def serve_page():
     yield begin
     for one in served:
         one.close()
+
+
+@pytest.fixture
+def serve_page():
+    """Serves runs, by default one with all kinds of trouble; gives what ``serve`` gives, with the ``runs``."""
+    with serving() as begin:
+        yield begin
+
+
+@pytest.fixture(scope="module")
+def serve_shared_page():
+    with serving() as begin:
+        yield begin
 
 
 @pytest.fixture

@@ -6,25 +6,50 @@ from tests.web.lively import GPT, Lively
 
 from headgate import AdaptiveRateLimiter, CredentialCoordinator, RateLimitConfig
 from headgate.credentials import Credential
+from headgate.observe.monitor import RunMonitor
 from headgate.observe.snapshot import Action
-from headgate.observe.watched import Watched
 from headgate.web import new_token
 
 
-@pytest.fixture
-def run():
+@pytest.fixture(scope="module")
+def shared_run():
     return Lively()
 
 
-@pytest.fixture
-def page(new_page, serve_page, run):
-    page = new_page(serve_page(run).url)
+@pytest.fixture(scope="module")
+def shared_page(new_shared_page, serve_shared_page, shared_run):
+    page = new_shared_page(serve_shared_page(shared_run).url)
     page.wait_for_selector("#waits-list li")
     return page
 
 
-def said(page):
-    return page.locator(".toast p").last.inner_text()
+@pytest.fixture
+def run(shared_run):
+    shared_run.acted.clear()
+    return shared_run
+
+
+@pytest.fixture
+def page(shared_page, run, until):
+    """The page of the run, which goes on when a test is over."""
+    yield shared_page
+    shared_page.unroute_all()
+    if run.paused_at is not None:
+        shared_page.click("#pause")
+    until(shared_page, "document.querySelector('#state').textContent === 'running'")
+    shared_page.complaints.clear()
+
+
+@pytest.fixture
+def says(until):
+    """Waits until the page has answered with this sentence."""
+
+    def wait(page, sentence):
+        until(
+            page, "(it) => [...document.querySelectorAll('.toast p')].some((one) => one.textContent === it)", sentence
+        )
+
+    return wait
 
 
 def open_key(page, key):
@@ -32,7 +57,7 @@ def open_key(page, key):
     assert page.inner_text("#ask-title") == key
 
 
-def test_pausing_asks_first_and_resuming_does_not(page, run, until, keep_picture):
+def test_pausing_asks_first_and_resuming_does_not(page, run, until, says, keep_picture):
     page.click("#pause")
     assert page.inner_text("#ask-title") == "Pause abstracts.jsonl?"
     keep_picture(page, "question")
@@ -41,7 +66,7 @@ def test_pausing_asks_first_and_resuming_does_not(page, run, until, keep_picture
     page.keyboard.press("p")
     page.keyboard.press("Enter")
     until(page, "document.querySelector('#state').textContent === 'paused'")
-    assert said(page) == "Paused: calls in flight finish, no new one starts."
+    says(page, "Paused: calls in flight finish, no new one starts.")
     assert "Paused by an operator" in page.inner_text("#waits-list")
     assert page.inner_text("#pause") == "Resume"
     page.click("#pause")
@@ -74,25 +99,23 @@ def test_a_credential_is_parked_for_some_minutes_and_freed(page, run, until):
     ]
 
 
-def test_a_refusal_is_shown_as_the_run_words_it(page, until):
+def test_a_refusal_is_shown_as_the_run_words_it(page, says):
     page.click("[aria-label='Free old 9f01c2']")
     assert "401: the key was revoked" in page.inner_text("#ask-text")
     page.click("#ask-choices [value=free]")
-    page.wait_for_selector(".toast[data-tone=bad]")
-    assert said(page) == "old/9f01c2 was revoked by its provider; only a new key can take its place."
+    says(page, "old/9f01c2 was revoked by its provider; only a new key can take its place.")
     assert len(page.complaints) == 1
     assert "409" in page.complaints.pop()
 
 
-def test_a_limit_is_set_checked_and_taken_away(page, run, until):
+def test_a_limit_is_set_checked_and_taken_away(page, run, until, says):
     open_key(page, GPT)
     page.fill("#ask-value", "many")
     page.keyboard.press("Enter")
     assert page.inner_text("#ask-error") == "At most: a number above 0, please."
     page.fill("#ask-value", "12,5")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".toast")
-    assert said(page) == f"{GPT} makes at most 12.5 calls/s from now on."
+    says(page, f"{GPT} makes at most 12.5 calls/s from now on.")
     until(page, "document.querySelector('#charts').innerText.includes('your limit is 12.5/s')")
     open_key(page, GPT)
     assert page.input_value("#ask-value") == "12.5"
@@ -106,7 +129,7 @@ def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_
     limiter.acquire("api.example.com").report(status_code=200)
     keys = CredentialCoordinator([Credential("main", "sk-canary-0123456789")])
     port, token = free_port(), new_token()
-    with Watched(limiter=limiter, credentials=keys, title="a program") as watched:
+    with RunMonitor(limiter=limiter, credentials=keys, title="a program") as watched:
         served = serve_page(watched, port=port, token=token)
         page = new_page(served.url)
         page.click("[aria-label^='Park main']")
@@ -118,7 +141,7 @@ def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_
         page.fill("#ask-value", "7")
         page.keyboard.press("Enter")
         until(page, "document.querySelector('#charts').innerText.includes('your limit is 7.0/s')")
-        assert limiter.look("api.example.com").limit == 7.0
+        assert limiter.key_status("api.example.com").limit == 7.0
         page.keyboard.press("p")
         page.keyboard.press("Enter")
         until(page, "document.querySelector('#state').textContent === 'paused'")
@@ -145,12 +168,11 @@ def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_
     page.complaints.clear()
 
 
-def test_an_answer_that_does_not_come_is_told(page, run):
+def test_an_answer_that_does_not_come_is_told(page, says):
     page.route("**/api/act", lambda route: route.abort())
     page.click("#pause")
     page.click("#ask-choices [value=pause]")
-    page.wait_for_selector(".toast[data-tone=bad]")
-    assert said(page) == "No answer came; whether it was done is seen when the page is live again."
+    says(page, "No answer came; whether it was done is seen when the page is live again.")
     page.complaints.clear()
 
 

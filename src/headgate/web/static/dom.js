@@ -66,7 +66,7 @@ export function listed(parent, items, nameOf, create, update) {
 }
 
 const spoken = byId("spoken");
-/** Say it to those who do not see it. */
+/** Announce it to screen readers. */
 export const speak = (sentence) => write(spoken, sentence);
 
 /** Whether keys that are pressed there are text or an answer. A dialog that was just closed may still have the focus. */

@@ -80,7 +80,7 @@ export class KeyTable {
     this.arrange(false);
   }
 
-  /** The names' column has room for the longest, as far as the window has; it never becomes narrower under somebody's eyes. */
+  /** The names' column has room for the longest, as far as the window has; it never becomes narrower while it is looked at. */
   widen() {
     const longest = this.lines.reduce((most, line) => Math.max(most, line.key.length), this.longest);
     if (longest === this.longest) return;
@@ -88,7 +88,7 @@ export class KeyTable {
     this.table.style.setProperty("--longest", longest);
   }
 
-  /** Choose and sort what is shown; without `now`, rows under somebody's eyes keep their places for a while. */
+  /** Choose and sort what is shown; without `now`, rows that are looked at keep their places for a while. */
   arrange(now) {
     const words = this.filter.value.trim().toLowerCase();
     const fits = (line) => !words || `${line.key} ${stateOf(line).word} ${line.reason}`.toLowerCase().includes(words);

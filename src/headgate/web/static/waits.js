@@ -37,8 +37,8 @@ export function drawWaits(run, passed, live, openKey) {
 }
 
 /** The scope stands below the sentence, so it need not begin it too. */
-function sentenceOf({ scope, sentence, said }) {
-  const words = sentence.startsWith(`${scope}: `) ? sentence.slice(scope.length + 2) : sentence;
+function sentenceOf({ sentence, clause, said }) {
+  const words = clause || sentence;
   return words.charAt(0).toUpperCase() + words.slice(1) + (said ? ` (${said})` : "");
 }
 

@@ -1,0 +1,210 @@
+"""Which row leaves by a lane, and when.
+
+    a row is there? ─> a worker is free? ─> no cooldown, credential free, within the caps ─> ramp ─> permit ─> the row
+          └──────────── no: an obstacle; the lane sleeps until a notification or its time ────────────┘
+
+Nearly all rows of a run in full swing take the short way instead (``following``): a worker that is free again takes
+the next row of its lane, if nothing whatever stands in its way.
+"""
+
+from __future__ import annotations
+
+from ..clock import Clock
+from ..core.decision import NEVER, UNKNOWN
+from ..credentials import CredentialCoordinator, Lease
+from ..engine.lane import LaneWait, Obstacle
+from ..engine.supervisor import PauseSwitch, StopReason, Supervisor
+from ..engine.worker_pool import WorkerPool
+from ..errors import CircuitOpenError, Refused
+from ..events import EventDispatcher
+from ..limiter import AdaptiveRateLimiter
+from ..limiter.permit import Permit
+from .attempt import Attempt, AttemptTerms
+from .calls import CallLoop
+from .cooldowns import Cooldowns
+from .item import Item
+from .lanes import RowLane
+from .pricing import SpendingCaps
+from .report import BatchReport
+from .stalls import StandstillDetector
+
+LOOK_AGAIN = 5.0
+"""Seconds after which a lane looks whether another process or caller has freed its credential."""
+REFUSED_FOR = 1.0
+"""Seconds to wait after a refusal that does not say for how long."""
+OF_A_CREDENTIAL = (LaneWait.CREDENTIAL, LaneWait.CREDENTIAL_HELD)
+"""What a lane waits for that its credential alone can end."""
+_PAUSED, _NO_ROWS = Obstacle(LaneWait.PAUSED), Obstacle(LaneWait.ROWS)
+_NO_WORKER, _NO_BUDGET = Obstacle(LaneWait.WORKERS), Obstacle(LaneWait.RETRY_BUDGET)
+
+
+class RowDispatcher:
+    """The driver of all lanes of a run."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        limiter: AdaptiveRateLimiter,
+        credentials: CredentialCoordinator | None,
+        pool: WorkerPool[Attempt],
+        calls: CallLoop,
+        cooldowns: Cooldowns,
+        spending: SpendingCaps,
+        terms: AttemptTerms,
+        pause: PauseSwitch,
+        standstill: StandstillDetector,
+        supervisor: Supervisor,
+        report: BatchReport,
+        events: EventDispatcher,
+    ) -> None:
+        self._clock, self._limiter, self._credentials = clock, limiter, credentials
+        self._pool, self._calls, self._cooldowns, self._spending = pool, calls, cooldowns, spending
+        self._terms, self._pause, self._standstill, self._supervisor = terms, pause, standstill, supervisor
+        self._report, self._events = report, events
+        self.least_size = UNKNOWN
+        """The smallest row seen; only above it there may be something smaller."""
+
+    # ------------------------------------------------------------------ may a row leave?
+
+    def check(self, lane: RowLane, now: float) -> Obstacle | None:
+        route = lane.route
+        if self._pause.is_on:
+            return _PAUSED
+        queue = route.group.queue
+        first = queue.first(now)
+        if first is None:
+            if len(queue):
+                self._report.retries_held += 1
+                return _NO_BUDGET  # until one of the retries in flight has ended
+            return _NO_ROWS
+        if not self._pool.is_turn_of(lane):
+            return _NO_WORKER
+        if route.cooldown.until > now:
+            return Obstacle(LaneWait.COOLDOWN, route.cooldown.until - now)
+        if route.label is not None and self._credentials is not None:
+            back_in = self._credentials.back_in(route.label)
+            if back_in is None or back_in > 0.0:
+                return Obstacle(LaneWait.CREDENTIAL, UNKNOWN if back_in is None else back_in)
+        if self._spending.is_capped and not self._spending.allows(first.cost):
+            if not self._pool.working:  # what is in flight may turn out cheaper than expected
+                self._supervisor.stop(
+                    StopReason.CAPS, "the next row could spend more than max_tokens or max_cost allow"
+                )
+            return Obstacle(LaneWait.CAPS)
+        if self._cooldowns.ramp is not None:
+            wait = self._cooldowns.ramp_wait()
+            if wait > 0.0:
+                return Obstacle(LaneWait.RAMP, wait)
+        lane.opens_at = NEVER
+        return None
+
+    def on_wait(self, lane: RowLane, obstacle: Obstacle) -> float:
+        wait, seconds = obstacle
+        lane.opens_at = NEVER
+        if wait is LaneWait.WORKERS:
+            return seconds
+        lane.has_turn = False
+        self._pool.dispatch()
+        if wait is not LaneWait.ROWS:
+            lane.opens_at = self._clock.now() + seconds
+            self._standstill.on_wait()
+        return min(seconds, LOOK_AGAIN) if wait in OF_A_CREDENTIAL else seconds
+
+    # ------------------------------------------------------------------ let it leave
+
+    async def send(self, lane: RowLane, now: float) -> Obstacle | None:
+        """Get a permit, then let a row leave."""
+        route = lane.route
+        queue = route.group.queue
+        chosen = queue.first(now)
+        assert chosen is not None
+        try:
+            permit = await self._permit_for(lane, chosen, now)
+        except CircuitOpenError as refusal:
+            if not route.was_refused:
+                self._events.dispatch("circuit_open", route.gate_key, detail=refusal.reason)
+            route.was_refused = queue.is_probing = True
+            return Obstacle(LaneWait.CIRCUIT, REFUSED_FOR if refusal.retry_after is None else refusal.retry_after)
+        except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
+            return Obstacle(LaneWait.LIMITER, REFUSED_FOR if refusal.retry_after is None else refusal.retry_after)
+        now = self._clock.now()
+        if not self._pool.is_free or route.cooldown.until > now or self._pause.is_on:
+            permit.abandon()
+            return None
+        lease = self._lease(route.label)
+        if lease is None and route.label is not None:
+            permit.abandon()
+            return Obstacle(LaneWait.CREDENTIAL_HELD, LOOK_AGAIN)  # or until a call of this run gives it back
+        attempt = self._attempt(lane, permit, lease, now)
+        if attempt is not None:
+            lane.waits_for, lane.has_turn = LaneWait.NOTHING, False
+            self._calls.start(attempt, self.following)
+        return None
+
+    def following(self, lane: RowLane) -> Attempt | None:
+        """The next row of a lane for a worker that is free again, if nothing stands in its way. Never waits."""
+        route, spending = lane.route, self._spending
+        now = self._clock.now()
+        first = route.group.queue.first(now)
+        if first is None or first.size > self.least_size or route.cooldown.until > now or self._pause.is_on:
+            return None
+        if self._cooldowns.ramp is not None or (spending.is_capped and not spending.allows(first.cost)):
+            return None
+        try:
+            permit = self._limiter.try_acquire(route.gate_key, first.asks)
+        except Refused:
+            return None
+        if permit is None:
+            return None
+        lease = self._lease(route.label)
+        if lease is None and route.label is not None:
+            permit.abandon()
+            return None
+        return self._attempt(lane, permit, lease, now)
+
+    def _lease(self, label: str | None) -> Lease | None:
+        """A lane's credential, if it has one and it is not in use."""
+        if label is None or self._credentials is None:
+            return None
+        return self._credentials.try_acquire(label, only=True)
+
+    async def _permit_for(self, lane: RowLane, first: Item, now: float) -> Permit:
+        """A permit for the first row, or for a smaller one where the first would have to wait.
+
+        It waits in the limiter's queue for as long as a run may stand still. What comes meanwhile and takes longer,
+        such as the end of a day's quota, is told at once, and the run can say when to come back.
+        """
+        gate_key = lane.route.gate_key
+        smaller = lane.route.group.queue.smaller(now) if first.size > self.least_size else None
+        if smaller is not None:
+            permit = self._limiter.try_acquire(gate_key, first.asks)
+            if permit is not None:
+                return permit
+            first = smaller
+        self._pool.dispatch()
+        lane.waits_for, lane.waits_since = LaneWait.PACE, now
+        return await self._limiter.acquire_async(gate_key, first.asks, max_wait=self._terms.config.standstill)
+
+    def _attempt(self, lane: RowLane, permit: Permit, lease: Lease | None, now: float) -> Attempt | None:
+        """Take a row for this permit, and make a call of it; None if there is none any more."""
+        route = lane.route
+        item = route.group.queue.take(permit.cost, now)
+        if item is None:
+            permit.abandon()
+            if lease is not None:
+                lease.release()
+            return None
+        self._cooldowns.on_send(route.gate_key, route.cooldown, now)
+        item.leave_queue(permit.waited, now)
+        if item.is_parked:
+            item.is_parked = False
+            self._report.rate_limited_items_redistributed += 1
+        attempt = Attempt(item, lane, permit, lease, self._terms)
+        route.last_sent_at, lane.opens_at = now, NEVER
+        lane.in_flight += 1
+        self._report.calls += 1
+        self._standstill.last_start_at = now
+        if self._spending.is_capped:
+            self._spending.reserve(item.cost)
+        return attempt

@@ -1,0 +1,116 @@
+"""Where rows are sent: a vendor by its name, or any base URL; and how a row's path is joined to it.
+
+A row comes from a file, and the request carries a credential, so a path may not lead anywhere else: no other
+host, no user, no way up. Base URLs are written with their version, as SDKs have them, or without; rows
+made for OpenAI begin with ``/v1``:
+
+    http://localhost:8000             + /v1/chat/completions   http://localhost:8000/v1/chat/completions
+    https://api.openai.com/v1         + /v1/chat/completions   https://api.openai.com/v1/chat/completions
+    https://host/v1beta/openai        + /v1/chat/completions   https://host/v1beta/openai/chat/completions
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from ..errors import ConfigError
+
+LONGEST_PATH = 2_048
+LONGEST_URL = 2_048
+
+_CHAT = "/v1/chat/completions"
+_PATH = re.compile(r"(?a)/(?!/)[\w.~!$&'()*+,;=:@%/-]*(\?[\w.~!$&'()*+,;=:@%/?-]*)?")
+_BASE = re.compile(r"(?ai)(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?((?:/[\w.~-]+)*)/?")
+_VERSION = re.compile(r"v[0-9]+[a-z0-9]*")
+
+
+class InvalidPathError(Exception):
+    """This path may not be asked for; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One API: where it is and how it wants to be spoken to."""
+
+    name: str
+    base_url: str
+    path: str = _CHAT
+    """Where rows go that do not say."""
+    key_header: str = "Authorization"
+    key_prefix: str = "Bearer "
+    headers: tuple[tuple[str, str], ...] = ()
+    key_variable: str = ""
+    """The environment variable in which people keep its key; nothing here reads it."""
+
+    def url(self, path: str = "") -> str:
+        """The whole URL for a row's path. Raises ``InvalidPathError``."""
+        asked = path or self.path
+        if len(asked) > LONGEST_PATH:
+            raise InvalidPathError(f"url has {len(asked):,} characters; at most {LONGEST_PATH:,} can be")
+        if not _PATH.fullmatch(asked):
+            raise InvalidPathError("url must be a plain path on the target's own host, such as /v1/chat/completions")
+        segments = unquote(unquote(asked.partition("?")[0])).replace("\\", "/").split("/")
+        if ".." in segments or "." in segments:
+            raise InvalidPathError("url must not lead upwards with . or ..")
+        if asked.startswith("/v1/") and any(map(_VERSION.fullmatch, self.base_url.split("/")[3:])):
+            asked = asked.removeprefix("/v1")
+        return self.base_url + asked
+
+
+def endpoint_of(to: str) -> Endpoint:
+    """A known name, or a base URL."""
+    if to in KNOWN_ENDPOINTS:
+        return KNOWN_ENDPOINTS[to]
+    found = _BASE.fullmatch(to) if len(to) <= LONGEST_URL else None
+    if found is None or ".." in to or int((found[3] or ":1")[1:]) not in range(1, 65_536):
+        what = "has a user, a query or something else that a base URL may not have" if "://" in to else "is unknown"
+        raise ConfigError(
+            f"target: it {what}; give http(s)://host[:port][/path] or one of {', '.join(KNOWN_ENDPOINTS)}"
+        )
+    scheme, host, port, path = found.groups()
+    name = f"{host.lower()}{port or ''}"
+    base_url = f"{scheme.lower()}://{name}{path}"
+    known = next((one for one in KNOWN_ENDPOINTS.values() if one.base_url.split("/")[2] == host.lower()), None)
+    if known is None or scheme.lower() != "https":
+        return Endpoint(name=name, base_url=base_url)
+    return Endpoint(
+        name=known.name,
+        base_url=base_url,
+        path=known.path,
+        key_header=known.key_header,
+        key_prefix=known.key_prefix,
+        headers=known.headers,
+        key_variable=known.key_variable,
+    )
+
+
+def _alike(name: str, base_url: str) -> Endpoint:
+    """One that speaks as OpenAI does."""
+    return Endpoint(name=name, base_url=base_url, key_variable=f"{name.upper()}_API_KEY")
+
+
+KNOWN_ENDPOINTS = {
+    address.name: address
+    for address in (
+        _alike("openai", "https://api.openai.com/v1"),
+        Endpoint(
+            name="anthropic",
+            base_url="https://api.anthropic.com/v1",
+            path="/v1/messages",
+            key_header="x-api-key",
+            key_prefix="",
+            headers=(("anthropic-version", "2023-06-01"),),
+            key_variable="ANTHROPIC_API_KEY",
+        ),
+        _alike("deepseek", "https://api.deepseek.com/v1"),
+        _alike("fireworks", "https://api.fireworks.ai/inference/v1"),
+        _alike("gemini", "https://generativelanguage.googleapis.com/v1beta/openai"),
+        _alike("groq", "https://api.groq.com/openai/v1"),
+        _alike("mistral", "https://api.mistral.ai/v1"),
+        _alike("openrouter", "https://openrouter.ai/api/v1"),
+        _alike("together", "https://api.together.xyz/v1"),
+        _alike("xai", "https://api.x.ai/v1"),
+    )
+}

@@ -1,0 +1,100 @@
+"""What an input is: by its name, and by as many of its first lines as it takes to be sure.
+
+    .csv, .tsv       CSV, unless its first line is a JSON object
+    otherwise        JSON lines, if one of the first lines is a JSON object: that one shows of which kind
+    none is          CSV, if its first line has the columns that the template asks for
+
+A line that is broken shows nothing, so the next is looked at. A caller that knows better says the format.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from ...errors import ConfigError, InputError
+from .csv_records import csv_shape
+from .shapes import NAME_IN_FRONT, BatchLines, InvalidRowError, PlainLines, Shape, object_in, record
+from .source import Line, Source
+from .template import Template
+
+FORMATS = ("auto", "batch", "jsonl", "csv")
+_CSV = {".csv": ",", ".tsv": "\t"}
+_JSON = (".json", ".jsonl", ".ndjson")
+_DELIMITERS = (",", ";", "\t")
+
+
+def shape_of(
+    source: Source, given: str, template: Template | None, name_field: str | None, delimiter: str | None
+) -> Shape:
+    """Raises ``InputError`` or ``ConfigError``."""
+    suffixes = [suffix.lower() for suffix in PurePath(source.name).suffixes]
+    usual = next((_CSV[suffix] for suffix in suffixes if suffix in _CSV), None)
+    if given == "csv" or (given == "auto" and usual and not any(map(_object_in, source.ahead(lambda _: True)))):
+        return _csv(source, template, name_field, delimiter, usual or ",")
+    first_object: dict[str, Any] | None = None
+
+    def shows(line: Line) -> bool:
+        nonlocal first_object
+        first_object = _object_in(line)
+        return first_object is not None or (given == "auto" and _has_columns(line, template, delimiter) is not None)
+
+    seen = source.ahead(shows)
+    if given == "auto" and seen:
+        if first_object is None and _has_columns(seen[-1], template, delimiter):
+            return _csv(source, template, name_field, delimiter, ",")
+        _check_beginning(
+            source.name, seen, is_json=first_object is not None or any(suffix in _JSON for suffix in suffixes)
+        )
+    if given == "batch" or (given == "auto" and template is None and _is_batch(first_object, seen)):
+        if template is not None:
+            raise ConfigError(f"{source.name}: a template is for plain rows; these are whole requests")
+        return BatchLines()
+    has_name = name_field is None and first_object is not None and "custom_id" in first_object
+    return PlainLines(template, "custom_id" if has_name else name_field)
+
+
+def _csv(source: Source, template: Template | None, name_field: str | None, delimiter: str | None, usual: str) -> Shape:
+    """A delimiter that was not given is the one that yields the columns that are asked for."""
+    if delimiter is None and template is not None and (seen := source.ahead(lambda _: True)):
+        delimiter = _has_columns(seen[0], template, None)
+    return csv_shape(source, template, name_field, delimiter or usual)
+
+
+def _has_columns(line: Line, template: Template | None, delimiter: str | None) -> str | None:
+    """The delimiter with which a header like this one has all columns of the template."""
+    if template is None or not template.names or not isinstance(line, bytes):
+        return None
+    for tried in _DELIMITERS if delimiter is None else (delimiter,):
+        try:
+            if set(template.names) <= set(record(line.rstrip(b"\r"), tried)):
+                return tried
+        except InvalidRowError:
+            continue
+    return None
+
+
+def _object_in(line: Line) -> dict[str, Any] | None:
+    return object_in(line) if isinstance(line, bytes) else None
+
+
+def _check_beginning(name: str, seen: list[Line], *, is_json: bool) -> None:
+    """Raises ``InputError`` for what can be no lines of JSON; ``is_json``: something says that they are."""
+    first, second = (line.strip() if isinstance(line, bytes) else b"{" for line in (seen * 2)[:2])
+    if first == b"[" or first.startswith(b"[{") or (first == b"{" and not second.startswith(b"{")):
+        raise InputError(
+            f"{name}: is JSON written over several lines; each row must be one. jq -c '.[]' makes them of a list, "
+            "jq -c . of objects"
+        )
+    if not is_json and not first.startswith(b"{"):
+        raise InputError(
+            f"{name}: none of its first lines is a JSON object. A CSV needs a template, and the columns that it asks "
+            "for; if lines are broken, say the format: jsonl, batch or csv"
+        )
+
+
+def _is_batch(first_object: dict[str, Any] | None, seen: list[Line]) -> bool:
+    """Whether it was made for a vendor's batch API; of broken lines, some show it still."""
+    if first_object is None:
+        return any(isinstance(line, bytes) and NAME_IN_FRONT.match(line) for line in seen)
+    return "custom_id" in first_object and not {"body", "params", "url"}.isdisjoint(first_object)

@@ -1,0 +1,162 @@
+"""What tokens cost, and what a batch may spend. Prices are the user's: they change too often to be part of a program.
+
+    Prices.of({"gpt-4o-mini*": "0.15/0.60", "claude-*": {"input": 3, "output": 15, "cached": 0.3}})
+
+Amounts are per million tokens, in whichever currency. A name may hold ``*``; of several that fit, the longest counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import isfinite
+from typing import Self
+
+from ..core.decision import UNKNOWN
+from ..errors import ConfigError
+from ..limiter.arguments import Cost
+from ..wire.token_usage import Usage
+from .config import BatchConfig
+
+MILLION = 1_000_000
+MOST_PRICES = 10_000
+HIGHEST_PRICE = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Of a million tokens."""
+
+    input: float
+    output: float = 0.0
+    cached: float | None = None
+    """Of input that came from the vendor's cache; None is the same as other input."""
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached"):
+            amount = getattr(self, name)
+            if amount is None and name == "cached":
+                continue
+            number = isinstance(amount, int | float) and not isinstance(amount, bool)
+            if not number or not isfinite(amount) or not 0 <= amount <= HIGHEST_PRICE:
+                raise ConfigError(f"price {name}={amount!r} must be an amount per million tokens, 0 or more")
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """A price, ``"input/output"``, or a mapping with the fields' names."""
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, str) and re.fullmatch(r"[0-9.]{1,20}(/[0-9.]{1,20}){1,2}", given):
+            try:
+                amounts = [float(amount) for amount in given.split("/")]
+                return cls(**dict(zip(("input", "output", "cached"), amounts, strict=False)))
+            except ValueError:
+                pass
+        if isinstance(given, Mapping) and "input" in given and given.keys() <= {"input", "output", "cached"}:
+            return cls(**given)
+        raise ConfigError(
+            f"price={repr(given)[:80]} must be 'input/output' or input, output and cached by name, per million tokens"
+        )
+
+    def cost(self, usage: Usage) -> float:
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.input - usage.cached
+        return (fresh * self.input + usage.cached * cached + usage.output * self.output) / MILLION
+
+
+class Prices:
+    """Prices by model."""
+
+    __slots__ = ("_by_name", "_found")
+
+    def __init__(self, by_name: Mapping[str, Price] | None = None) -> None:
+        given = dict(by_name or {})
+        if len(given) > MOST_PRICES:
+            raise ConfigError(f"prices: {len(given):,} of them are too many; at most {MOST_PRICES:,}")
+        self._by_name = dict(sorted(given.items(), key=lambda one: (-len(one[0]), one[0])))
+        self._found: dict[str, Price | None] = {}
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> Self:
+        """Prices as a configuration file has them."""
+        prices = {}
+        for name, price in given.items():
+            try:
+                prices[name] = Price.of(price)
+            except ConfigError as error:
+                raise ConfigError(f"prices: {name}: {error}") from None
+        return cls(prices)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
+    def price_of(self, model: str) -> Price | None:
+        """None if it is not known."""
+        if model not in self._found:
+            if len(self._found) >= MOST_PRICES:
+                self._found.clear()
+            self._found[model] = self._by_name.get(model) or next(
+                (price for name, price in self._by_name.items() if fnmatchcase(model, name)), None
+            )
+        return self._found[model]
+
+    def cost(self, model: str, usage: Usage) -> float | None:
+        """None if the model's price is not known: that is not the same as free."""
+        price = self.price_of(model) if self._by_name else None
+        return None if price is None else price.cost(usage)
+
+
+ROUNDING = 1.0 + 1e-9
+"""Sums of small amounts are not exact."""
+
+
+class SpendingCaps:
+    """What a batch may spend, in tokens and in money, and what it has.
+
+    A row reserves what it is expected to take before it starts, and settles what it really took. So a cap is not
+    overrun by what is in flight, as far as the estimates hold.
+    """
+
+    def __init__(self, config: BatchConfig) -> None:
+        self._prices = {"money": 1.0, **config.prices}
+        self._most_tokens = UNKNOWN if config.max_tokens is None else config.max_tokens
+        self._most_money = UNKNOWN if config.max_cost is None else config.max_cost
+        self.is_capped = min(self._most_tokens, self._most_money) < UNKNOWN
+        self.tokens = self.money = 0.0
+        """Spent, earlier runs included."""
+        self._reserved_tokens = self._reserved_money = 0.0
+
+    def allows(self, cost: Cost) -> bool:
+        """Whether a row of this cost would stay within the caps."""
+        tokens, money = self.worth(cost)
+        return (
+            self.tokens + self._reserved_tokens + tokens <= self._most_tokens * ROUNDING
+            and self.money + self._reserved_money + money <= self._most_money * ROUNDING
+        )
+
+    def reserve(self, cost: Cost) -> None:
+        self._hold(cost, 1.0)
+
+    def free(self, cost: Cost) -> None:
+        """What was reserved is not out any more."""
+        self._hold(cost, -1.0)
+
+    def charge(self, tokens: float, money: float) -> None:
+        self.tokens += tokens
+        self.money += money
+
+    def worth(self, cost: Cost) -> tuple[float, float]:
+        """Tokens and money of a cost. A plain number is a number of requests; a dimension called money is just that."""
+        if not isinstance(cost, Mapping):
+            return 0.0, self._prices.get("requests", 0.0) * cost
+        money = sum(self._prices.get(dimension, 0.0) * amount for dimension, amount in cost.items())
+        if "tokens" in cost:
+            return cost["tokens"], money
+        return sum(amount for dimension, amount in cost.items() if dimension.endswith("tokens")), money
+
+    def _hold(self, cost: Cost, sign: float) -> None:
+        tokens, money = self.worth(cost)
+        self._reserved_tokens += sign * tokens
+        self._reserved_money += sign * money

@@ -1,0 +1,399 @@
+"""``headgate run IN -o OUT``: send a file of requests to an API, write the answers to a file. Re-run to resume."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...batch.config import BatchConfig
+from ...batch.endpoints import KNOWN_ENDPOINTS, endpoint_of
+from ...batch.input import Rows, Template
+from ...batch.input.sniff import FORMATS
+from ...batch.job import Job
+from ...batch.ledger.schema import SUFFIX
+from ...batch.pricing import Prices
+from ...batch.runner import AUTO_WORKERS
+from ...batch.target import TargetConfig
+from ...config import RateLimitConfig
+from ...credentials import CredentialCoordinator, CredentialStore
+from ...engine.output_file import STDOUT
+from ...errors import ConfigError, InputError, LedgerError, OutputError
+from ...observe.monitor import RunMonitor
+from ...wire.redact import redact
+from ..ui.display import open_display
+from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
+from ..ui.options import (
+    DURATION,
+    STANDSTILL,
+    Notation,
+    Number,
+    config_option,
+    count_option,
+    deadline_option,
+    json_lines_option,
+    limits_option,
+    quiet_option,
+    trace_option,
+    wait_option,
+)
+from ..ui.session import run_async, run_to_end
+from ..ui.shared_state import MACHINE, SharedState, hide_login, store_option, vendor_coordinator
+from ..ui.summary import Summary
+from ..ui.terminal import DONE, CannotStart, say
+from .run_display import ProgressSampler, RunProgress, summarize, summarize_failure
+
+if TYPE_CHECKING:
+    from ..ui.trace_recorder import TraceRecorder
+
+MOST_WORKERS = 100_000
+ALIKE = 100
+"""Rows that fail with the same error before the run stops: the others would fail too."""
+RETRY_CIRCUIT_AFTER = 5.0
+"""Seconds until an open circuit is probed: no caller waits for a single row, so an early probe costs little, and every
+second after an outage in which nothing is sent is lost."""
+
+
+def read_workers(text: str) -> int | str:
+    if text == "auto":
+        return text
+    try:
+        workers = int(text)
+    except ValueError:
+        workers = 0
+    if not 1 <= workers <= MOST_WORKERS:
+        raise ValueError(f"{text!r} is neither auto nor a whole number from 1 to {MOST_WORKERS:,}")
+    return workers
+
+
+@click.command(
+    cls=ObservedCommand,
+    examples=[
+        ("headgate run rows.jsonl -o answers.jsonl --to openai", "a file made for OpenAI's batch API, as it is"),
+        ("headgate run rows.jsonl -o answers.jsonl --to openai --plan", "rows, tokens, cost, time; nothing is sent"),
+        (
+            "headgate run people.csv -o out.jsonl --template ask.json --to anthropic",
+            'ask.json: {"model": ..., "max_tokens": 100, "messages": [{"role": "user", "content": "Greet {name}"}]}',
+        ),
+        (
+            "headgate run rows.jsonl.gz -o out.jsonl.zst --to http://localhost:8000/v1 --keys file:keys.txt",
+            "packed files, an address of your own, several keys",
+        ),
+        (
+            "headgate run rows.jsonl -o out.jsonl --to openai --max-cost 20 --price 'gpt-4o-mini*=0.15/0.60'",
+            "start nothing that could cost more than 20; prices are per million tokens, in and out",
+        ),
+        ("cat rows.jsonl | headgate run - -o - --to openai --ledger rows.ledger | jq .response.body", "in a pipe"),
+        (
+            "headgate run rows.jsonl -o out.jsonl --to openai --store redis://cache:6379",
+            "on several machines at once: one quota for all of them",
+        ),
+        (
+            "headgate run rows.jsonl -o out.jsonl --to openai --web --report run.html",
+            "watch it in a browser; pictures and numbers in one file at the end",
+        ),
+        ("headgate mock --provider openai --rate 500/min --port 8080", "practise: a mock API, and ..."),
+        ("KEY=x headgate run rows.jsonl -o o.jsonl --to http://127.0.0.1:8080/openai/v1 --keys env:KEY", "... a run"),
+    ],
+)
+@click.argument("source", metavar="IN")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT",
+    help='Where answers go, one line per row as it finishes; "-" is standard output. .gz and .zst are compressed.',
+)
+@click.option(
+    "--to",
+    required=True,
+    metavar="URL|NAME",
+    help=f"A base URL such as http://localhost:8000/v1, or one of {', '.join(KNOWN_ENDPOINTS)}.",
+)
+@click.option("--path", "path", default="", metavar="PATH", help="The path of rows without a url: /v1/embeddings.")
+@click.option(
+    "--keys",
+    "sources",
+    multiple=True,
+    metavar="SOURCE",
+    help="API keys: env:NAME, file:PATH or cmd:WORDS. Repeatable.  [default: the vendor's usual variable]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="auto",
+    show_default=True,
+    help="The format of IN: a vendor's batch file, plain JSON lines (bodies, or values for a template), or CSV. "
+    "auto: by its name and its first lines.",
+)
+@click.option(
+    "--template", metavar="FILE", help="JSON with {column} placeholders, filled from each row. A CSV needs one."
+)
+@click.option("--name-field", metavar="NAME", help="The column or field with each row's id.  [default: custom_id]")
+@click.option(
+    "--delimiter",
+    metavar="CHARACTER",
+    help="The field separator of a CSV.  [default: , ; or tab, by its header]",
+)
+@click.option(
+    "--on-broken",
+    type=click.Choice(("stop", "dead")),
+    default="stop",
+    show_default=True,
+    help="For a row that cannot be sent, or whose custom_id is taken: stop there, or record it as dead and continue.",
+)
+@click.option(
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Estimate rows, tokens, cost and time, and what can never fit; send nothing.",
+)
+@limits_option
+@click.option(
+    "--price", "prices", multiple=True, metavar="MODEL=IN/OUT", help="Per million tokens. Repeatable; * fits all."
+)
+@click.option("--max-cost", type=Number(0, min_open=True), metavar="AMOUNT", help="Start no call that could exceed it.")
+@count_option("--max-tokens", "The same for tokens, in and out.", 1)
+@deadline_option
+@click.option("--timeout", type=DURATION, default="10min", show_default=True, help="Longest time for one answer.")
+@click.option(
+    "--workers",
+    type=Notation("auto|N", read_workers),
+    default="auto",
+    show_default=True,
+    help="Most concurrent calls; auto leaves that to the limiter.",
+)
+@count_option("--max-attempts", "Most calls per row.", 1, 1000, default=5)
+@store_option(MACHINE)
+@click.option("--ledger", metavar="FILE", help=f"The file with the state of every row.  [default: OUT{SUFFIX}]")
+@click.option(
+    "--recover",
+    is_flag=True,
+    help="Where OUT exists and its ledger does not, rebuild the ledger from IN and OUT first: rows in OUT are not sent "
+    "again.",
+)
+@wait_option
+@click.option(
+    "--keep-going",
+    is_flag=True,
+    help=f"Continue although the first {ALIKE} rows have all failed with the same error.  [default: stop]",
+)
+@config_option(tables={"limits": ",", "prices": None})
+@trace_option
+@observe_options
+@json_lines_option
+@quiet_option
+def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: bool, **given: Any) -> int:
+    """Send a file of requests to an API and write the answers to OUT. Run the same command again to resume.
+
+    Lines are those of OpenAI's batch files: custom_id, method, url and body in; custom_id, response and error out.
+    Answers are written in the order in which they finish. The rate is learned from the answers.
+
+    Ctrl-C once starts no more calls and finishes those in flight; twice stops at once. Nothing is lost either way, nor
+    by a crash: the state of every row is in OUT.ledger. Exit code 0: all done; 3: some rows are dead (headgate retry);
+    4: stopped, re-run to resume. A line that cannot be sent, or whose custom_id is taken, stops the run with its line
+    number (--on-broken).
+    """
+    try:
+        with open_rows(source, given) as rows:
+            to = TargetConfig(to=given["to"], path=given["path"], timeout=given["timeout"])
+            if only_plan:
+                return show_plan(rows, to, output, given, as_json=as_json)
+            return start(rows, to, output, given, as_json=as_json, quiet=quiet)
+    except ConfigError as error:
+        raise click.UsageError(redact(f"{error}.")) from None
+    except (InputError, OutputError, LedgerError) as error:
+        raise CannotStart(redact(f"{error}.")) from None
+
+
+def open_rows(source: str, given: dict[str, Any]) -> Rows:
+    template = given["template"]
+    return Rows(
+        source,
+        format=given["form"],
+        template=None if template is None else Template.read(template),
+        name_field=given["name_field"],
+        delimiter=given["delimiter"],
+        on_broken=given["on_broken"],
+    )
+
+
+def ledger_path(output: str, ledger: str | None) -> str | None:
+    """None: standard output without ``--ledger``, whose ledger nothing would find again."""
+    if ledger is not None:
+        if os.path.abspath(ledger) == os.path.abspath(output):
+            raise click.UsageError("--ledger and --output are the same file; each needs its own.")
+        return ledger
+    return None if output == STDOUT else output + SUFFIX
+
+
+def credentials_of(
+    to: TargetConfig, sources: tuple[str, ...], store: CredentialStore | None = None
+) -> CredentialCoordinator | None:
+    endpoint = endpoint_of(to.to)
+    return vendor_coordinator(endpoint.name, endpoint.key_variable, sources, store)
+
+
+def prices_of(given: Iterable[str]) -> Prices:
+    prices: dict[str, object] = {}
+    for one in given:
+        model, equals, price = one.rpartition("=")
+        if not equals or not model:
+            raise click.UsageError(f"--price {one!r} is not MODEL=IN/OUT, such as gpt-4o-mini=0.15/0.60.")
+        prices[model] = price
+    try:
+        return Prices.of(prices)
+    except ConfigError as error:
+        raise click.UsageError(f"--price: {error}.") from None
+
+
+# ---------------------------------------------------------------------- --plan
+
+
+def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, as_json: bool) -> int:
+
+    from .run_plan import plan_line, plan_of, plan_page
+
+    prices, limits = prices_of(given["prices"]), given["limits"] or {}
+    try:
+        credentials = credentials_of(to, given["sources"])
+    except click.UsageError:
+        if given["sources"]:
+            raise
+        credentials = None  # a plan needs no key
+    keys = 1 if credentials is None else len(credentials.labels)
+    plan = plan_of(rows, to, prices, limits, keys, ledger_path(output, given["ledger"]))
+    say(plan_line(plan) if as_json else plan_page(plan, has_prices=bool(prices), stops=rows.stops))
+    return DONE
+
+
+# ---------------------------------------------------------------------- a run
+
+
+def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, as_json: bool, quiet: bool) -> int:
+    options = ObserveOptions.of(given)
+    if options.report is not None and os.path.abspath(options.report) == os.path.abspath(output):
+        raise click.UsageError("--report and --output are the same file; each needs its own.")
+    ledger = ledger_path(output, given["ledger"])
+    shared = SharedState.open(given["store"])
+    credentials = credentials_of(to, given["sources"], shared.credentials)
+    settings = settings_of(given, shared, credentials)
+    recorder = trace_recorder(given, rows, credentials)
+    folder = "" if ledger is not None else tempfile.mkdtemp(prefix="headgate-")
+    path = ledger or os.path.join(folder, f"run{SUFFIX}")
+    typed = ["headgate", *map(hide_login, sys.argv[1:]), *([] if ledger is not None else ["--ledger", path])]
+    resume = redact(shlex.join(typed))
+    job = Job(
+        rows,
+        to,
+        output=output,
+        ledger=path,
+        credentials=credentials,
+        command=resume,
+        around=None if recorder is None else recorder.record_sends,
+        **settings,
+    )
+    if given["recover"]:
+        recover(job, rows, quiet=quiet)
+    sampler = ProgressSampler(job)
+    try:
+        with observed(options, lambda: RunMonitor(job=job, rows=lambda: sampler.rows), quiet=quiet) as run:
+            summary = run_async(
+                execute(job, sampler, recorder, resume="" if ledger else resume, as_json=as_json, quiet=quiet)
+            )
+            run.end(summary.code, summary.headline)
+    finally:
+        settings["limiter"].close()  # returns its share of the quota to the other processes at once
+    if folder and summary.code == DONE:
+        shutil.rmtree(folder, ignore_errors=True)  # a temporary ledger whose rows are all done
+    return run.exit_code(summary.code)
+
+
+def settings_of(
+    given: dict[str, Any], shared: SharedState, credentials: CredentialCoordinator | None
+) -> dict[str, Any]:
+    prices = prices_of(given["prices"])
+    if given["max_cost"] is not None and not prices:
+        raise click.UsageError("--max-cost needs the price of tokens: --price MODEL=IN/OUT.")
+    config = RateLimitConfig(limits=given["limits"] or {}, open_state_duration=RETRY_CIRCUIT_AFTER)
+    shared.warn_if_uncounted(config)
+    return {
+        "limiter": shared.limiter(config, lambda _: credentials),
+        "workers": given["workers"],
+        "prices": prices,
+        "config": BatchConfig(
+            max_attempts=given["max_attempts"],
+            base_delay=1.0,
+            max_delay=60.0,
+            deadline=given["deadline"],
+            standstill=None if given["wait"] else STANDSTILL,
+            max_tokens=given["max_tokens"],
+            max_cost=given["max_cost"],
+            hopeless_after=None if given["keep_going"] else ALIKE,
+        ),
+    }
+
+
+def trace_recorder(
+    given: dict[str, Any], rows: Rows, credentials: CredentialCoordinator | None
+) -> TraceRecorder | None:
+    if given["trace"] is None:
+        return None
+    from ..ui.trace_recorder import TraceRecorder, count_rows
+
+    workers = AUTO_WORKERS if given["workers"] == "auto" else given["workers"]
+    keys = 1 if credentials is None else len(credentials.labels)
+    return TraceRecorder(given["trace"], workers=workers, calls=count_rows(rows), keys=keys)
+
+
+def recover(job: Job, rows: Rows, *, quiet: bool) -> None:
+    """Rebuild the ledger from the output, unless there is one with rows."""
+    from ...batch.ledger.recover import has_rows, recover_ledger
+
+    if job.output == STDOUT or not rows.can_be_read_again:
+        raise click.UsageError("--recover needs an input and an output that are files.")
+    if has_rows(job.ledger.path):
+        return
+    found = recover_ledger(job.ledger.path, job.output, rows, job.identity)
+    if not quiet:
+        torn = "; its last line is incomplete, and its row is sent again" if found.torn else ""
+        counts = f"{found.done:,} done and {found.dead:,} dead rows are in {job.output}{torn}."
+        click.echo(f"Rebuilt {os.path.relpath(job.ledger.path)}: {counts}", err=True)
+
+
+async def execute(
+    job: Job, sampler: ProgressSampler, recorder: TraceRecorder | None, *, resume: str, as_json: bool, quiet: bool
+) -> Summary:
+    """Run the job to its end. Raises what kept it from starting.
+
+    ``resume``: the command that resumes it, where the same command would not find its ledger.
+    """
+    display = open_display(as_json=as_json, quiet=quiet, stdout_is_taken=job.output == STDOUT)
+
+    def look() -> RunProgress | None:
+        if recorder is not None:
+            recorder.record_rates(job.lanes())
+        return sampler.sample() if job.has_begun else None
+
+    try:
+        task = await run_to_end(job.run(), display, look, job.stop)
+    finally:
+        if recorder is not None:
+            recorder.close()
+    try:
+        task.result()
+    except (LedgerError, OutputError, InputError) as error:
+        if not job.report.run.calls:
+            raise
+        summary = summarize_failure(job, error, resume)
+    else:
+        summary = summarize(job, resume)
+    display.end(summary)
+    return summary

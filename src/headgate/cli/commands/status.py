@@ -1,0 +1,213 @@
+"""``headgate status``: the progress of a batch, from its ledger; or the runs of this machine; or a store (``--store``).
+
+A run that is under way is not disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from glob import glob
+from typing import Any
+
+import click
+
+from ...batch.ledger.protocol import LedgerError, RowState
+from ...batch.ledger.queries import Holder, LedgerStatus, failures_of, read_status
+from ...batch.ledger.schema import SUFFIX
+from ...batch.report import Failures
+from ...formatting import format_seconds, printable
+from ...observe.run_registry import machine_runs
+from ...sqlite_file import is_database
+from ..ui.options import ExampleCommand, json_option, shared_store_options
+from ..ui.run_page import ENDLESS, RunsFrame, RunsSampler, fitting_runs
+from ..ui.summary import MOST_GROUPS, MOST_LISTED, RESUME, failure_fields, failure_text, top_counts
+from ..ui.terminal import DONE, CommandFailed, say, table_console
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        ("headgate status results.jsonl", "the progress of the run that writes results.jsonl"),
+        ("headgate status", "the runs under way, and the ledger of this folder if it has only one"),
+        ("headgate status run-4711", "one run: by the beginning of its name, its process, or words of its title"),
+        ("headgate status results.jsonl --json | jq .done", "for programs: one JSON line"),
+        ("headgate status --store machine", "which processes share which quota on this machine"),
+        (
+            "headgate status --store redis://cache:6379 --key openai/gpt-4o-mini",
+            "... across machines; a key's name is shown where you name it",
+        ),
+    ],
+)
+@click.argument("path", required=False, metavar="[OUTPUT|LEDGER|RUN]")
+@shared_store_options
+@json_option("Print one JSON line.")
+def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json: bool) -> int:
+    """Show the progress of a batch: what is done, what is dead and why, what waits, and which processes work on it.
+
+    Name the output of the run or its ledger (OUTPUT.ledger). A run under way is not disturbed. A name without a ledger
+    may be that of a run, as for headgate watch. Without a name, show the runs of this machine, and the ledger of this
+    folder if it has only one.
+
+    With --store, show what is shared instead: for each key its rate, what holds it back, when that was learned, and the
+    processes that use it; and which credentials rest.
+    """
+    if store is not None:
+        if path is not None:
+            raise click.UsageError("name an output or --store, not both.")
+        return show_store(store, keys, as_json=as_json)
+    if keys:
+        raise click.UsageError("--key goes with --store: headgate status --store machine --key NAME.")
+    frame = find_runs(path)
+    fields: dict[str, Any] = {"runs": frame.fields() if frame is not None else []} if path is None or frame else {}
+    if frame is not None and not as_json:
+        console = table_console()
+        console.print(frame.render(console.width, ENDLESS))
+    ledgers = len(glob(f"*{SUFFIX}")) if path is None else 0
+    if ledgers == 1 or (frame is None and (path is not None or ledgers or not as_json)):
+        try:
+            status = read_status(find_ledger(path, f", and no run {path!r} is under way"))
+            failures = failures_of(status.path)
+        except LedgerError as error:
+            raise CommandFailed(f"{error}.") from None
+        fields |= ledger_fields(status) | {"failures": failure_fields(failures)}
+        if not as_json:
+            say(ledger_page(status, failures, time.time()))
+    if as_json:
+        click.echo(json.dumps(fields))
+    return DONE
+
+
+def show_store(where: str, keys: tuple[str, ...], *, as_json: bool) -> int:
+    from ..ui.store_page import StoreUnreachable, store_frame
+
+    content = store_frame(where, keys)
+    if isinstance(content, StoreUnreachable):
+        raise CommandFailed(content.message)
+    if as_json:
+        click.echo(json.dumps(content.content_fields()))
+    elif content.gates or content.records:
+        console = table_console()
+        console.print(content.render(console.width, ENDLESS))
+    else:
+        click.echo(
+            f"Nothing is shared in {content.where}.\n"
+            "Programs share their limits there with AdaptiveRateLimiter(store=...), and headgate run with --store."
+        )
+    return DONE
+
+
+def find_runs(path: str | None) -> RunsFrame | None:
+    """All runs under way, or the one with this name, unless that is a ledger; None if there is none."""
+    if path is not None and os.path.isfile(ledger_of(path)):
+        return None
+    runs = machine_runs()
+    if path is not None and not fitting_runs(runs.runs(), path):
+        return None
+    frame = RunsSampler(runs, path).sample()
+    return frame if frame.views or frame.ended else None
+
+
+# ---------------------------------------------------------------------- a ledger
+
+
+def find_ledger(path: str | None, otherwise: str = "") -> str:
+    """The ledger of this output, or the ledger itself, or the only one in this folder."""
+    if path is None:
+        found = sorted(glob(f"*{SUFFIX}"))
+        if len(found) != 1:
+            none = "this folder has none, and no run is under way on this machine"
+            there_are = f"this folder has {', '.join(found[:5])}" if found else none
+            raise click.UsageError(f"name the output of a run, or its ledger; {there_are}.")
+        return os.path.abspath(found[0])
+    if os.path.isfile(ledger_of(path)):
+        return os.path.abspath(ledger_of(path))
+    if is_database(path):
+        return os.path.abspath(path)
+    raise click.UsageError(f"there is no ledger {ledger_of(path)}{otherwise}.")
+
+
+def ledger_of(path: str) -> str:
+    """The ledger beside this output, or the path itself if it is one."""
+    return path if path.endswith(SUFFIX) else path + SUFFIX
+
+
+def ledger_fields(status: LedgerStatus) -> dict[str, Any]:
+    counts = status.counts
+    return {
+        "ledger": status.path,
+        "rows": counts.seen,
+        **{state.value: counts.states.get(state, 0) for state in RowState},
+        "open": counts.open,
+        "reasons": dict(counts.reasons),
+        "attempts": counts.attempts,
+        "tokens": counts.tokens,
+        "cost": counts.cost,
+        "waited": dict(counts.waited),
+        "written": status.written,
+        "output_bytes": status.offset,
+        "output_file_bytes": status.output_length,
+        "next_at": status.next_at,
+        "processes": [
+            {
+                "pid": one.pid,
+                "host": one.host,
+                "began_at": one.began_at,
+                "alive": one.alive,
+                "rows": one.rows,
+                "writes_output": one.writes_output,
+            }
+            for one in status.holders
+        ],
+    }
+
+
+def ledger_page(status: LedgerStatus, failures: Failures, now: float) -> str:
+    counts = status.counts
+    final = {state: counts.states.get(state, 0) for state in (RowState.DONE, RowState.DEAD)}
+    lines = [
+        f"{printable(os.path.relpath(status.path))}: {final[RowState.DONE]:,} done, {final[RowState.DEAD]:,} dead, "
+        f"{counts.open:,} open of {counts.seen:,} rows read so far"
+    ]
+    waiting = [(state, counts.states.get(state, 0)) for state in RowState if not state.final]
+    spent = [f"{counts.attempts:,} attempts"]
+    spent += [f"{counts.tokens:,} tokens"] if counts.tokens else []
+    spent += [f"cost {counts.cost:,.4g}"] if counts.cost else []
+    rows = {
+        "open": ", ".join(f"{count:,} {state.value}" for state, count in waiting if count),
+        "dead": top_counts(counts.reasons),
+        "spent": ", ".join(spent),
+        "waited": ", ".join(f"{format_seconds(seconds)} {why}" for why, seconds in sorted(counts.waited.items())),
+        "output": f"{status.written:,} rows, {status.offset:,} bytes",
+    }
+    lines += [f"  {name:<8}{text}" for name, text in rows.items() if text]
+    groups = (*failures.dead[:MOST_GROUPS], *failures.waiting[:MOST_GROUPS])
+    lines += [f"  {'why':<8}{failure_text(group)}" for group in groups]
+    holders = status.holders[:MOST_LISTED]
+    lines += [f"  {'at work' if one.alive else 'gone':<8}{holder_text(one, now)}" for one in holders]
+    return "\n".join([*lines, next_step(status, now)])
+
+
+def holder_text(holder: Holder, now: float) -> str:
+    writes = ", writes the output" if holder.writes_output else ""
+    since = format_seconds(max(0.0, now - holder.began_at))
+    return f"process {holder.pid} on {holder.host}, began {since} ago, holds {holder.rows:,} rows{writes}"
+
+
+def next_step(status: LedgerStatus, now: float) -> str:
+    """The last line always says what to do."""
+    dead = status.counts.states.get(RowState.DEAD, 0)
+    if any(one.alive for one in status.holders):
+        wait = (status.next_at or 0.0) - now
+        deferred = f" The first deferred row is due in {format_seconds(wait)}." if wait > 0 else ""
+        return f"A run is under way.{deferred}"
+    more = 0 if status.output_length is None else status.output_length - status.offset
+    if more and not status.is_replaced:
+        differs = f"{abs(more):,} {'more' if more > 0 else 'fewer'}"
+        return f"The output has {differs} bytes than this ledger knows of: headgate verify says what is wrong."
+    if status.counts.open or status.written < status.counts.seen:
+        return f"No process works on it. {RESUME}"
+    if dead:
+        return f"All rows are final, {dead:,} of them dead: headgate retry opens those again."
+    return "All rows are done."

@@ -1,0 +1,46 @@
+"""``headgate web``: the page with all runs of this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import click
+
+from ...observe.run_registry import machine_runs
+from ..ui.observe_options import page
+from ..ui.options import ExampleCommand, allow_host_option, host_option, port_option
+from ..ui.session import access_token, sigterm_interrupts
+from ..ui.terminal import DONE
+
+TOKEN_VARIABLE = "HEADGATE_WEB_TOKEN"  # noqa: S105  # its name, not a token
+A_TOKEN = f"{TOKEN_VARIABLE}=$(openssl rand -hex 24)"
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=[
+        ("headgate web", "all runs of this machine in a browser; Ctrl-C ends the page, not the runs"),
+        ("headgate web --port 8765 --read-only", "always at the same port, and nothing can be changed from it"),
+        (
+            f"{A_TOKEN} headgate web --host 0.0.0.0 --port 8765",
+            "for other machines too: only with a token of your own, and best behind TLS",
+        ),
+    ],
+)
+@port_option(0, "The port to listen on.  [default: a free one]")
+@host_option(TOKEN_VARIABLE)
+@allow_host_option
+@click.option("--read-only", is_flag=True, help="Nothing can be paused, parked or changed from the page.")
+def command(port: int, host: str, names: tuple[str, ...], read_only: bool) -> int:
+    """Show all runs of this machine in a browser: what they do, what they learn, why they wait.
+
+    It prints a link with a random token: anyone with the link may pause and resume runs. Every headgate run, crawl,
+    proxy and demo of yours is there while it runs, and so is a program that announces itself (headgate.observe).
+    """
+    token = access_token(host, TOKEN_VARIABLE)
+    served = page(machine_runs(), port, host=host, token=token, allow_hosts=names, read_only=read_only)
+    with suppress(KeyboardInterrupt), sigterm_interrupts(), served:
+        while True:
+            time.sleep(3600)
+    return DONE

@@ -1,0 +1,198 @@
+"""``--web``, ``--report`` and ``--unseen``: how a run can be seen, while it goes and afterwards.
+
+    run, crawl, demo, proxy ──> RunMonitor ──┬──> <state folder>/runs    headgate watch, web, status   unless --unseen
+                                             ├──> the page               --web [PORT]
+                                             └──> a file at the end      --report FILE
+
+A run never waits for its observers, and none of them can end it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ...errors import HeadgateError
+from ...observe.monitor import RunMonitor
+from ...observe.run_registry import announced
+from .options import HIGHEST_PORT, ExampleCommand, Notation
+from .summary import sentence
+from .terminal import DONE, FAILED, STOPPED, CannotStart, complain
+
+if TYPE_CHECKING:
+    from ...observe.exporters.prometheus import Prometheus
+    from ...observe.report import Notes
+    from ...observe.snapshot import MonitoredRuns
+
+FREE_PORT = 0
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def read_port(text: str) -> int:
+    if not text.isdecimal() or int(text) > HIGHEST_PORT:
+        raise ValueError(f"{text!r} is not a port; write a number up to {HIGHEST_PORT}, or nothing for a free one")
+    return int(text)
+
+
+def read_report_path(path: str) -> str:
+    from ...observe.report import form_of
+
+    form_of(path)
+    return path
+
+
+class ObservedCommand(ExampleCommand):
+    """A command whose ``--web`` may stand alone: only a number after it is its value."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        words: list[str] = []
+        for place, word in enumerate(args):
+            if word == "--":
+                words += args[place:]
+                break
+            alone = word == "--web" and not "".join(args[place + 1 : place + 2]).isdecimal()
+            words.append(f"--web={FREE_PORT}" if alone else word)
+        return super().parse_args(context, words)
+
+
+web_option = click.option(
+    "--web",
+    type=Notation("PORT", read_port),
+    metavar="[PORT]",
+    help="Show it in a browser too; prints the link.  [default: a free port of this machine]",
+)
+
+
+def observe_options(command: F) -> F:
+    """``--web``, ``--report`` and ``--unseen``."""
+    options = (
+        web_option,
+        click.option(
+            "--report",
+            type=Notation("FILE", read_report_path),
+            metavar="FILE.html|FILE.md",
+            help="Write charts and numbers into one file at the end, also if it is stopped.",
+        ),
+        click.option("--unseen", is_flag=True, help="Hide this run from headgate watch, status and web."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveOptions:
+    """The values of these options."""
+
+    web: int | None = None
+    report: str | None = None
+    unseen: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> ObserveOptions:
+        """Raises ``UsageError`` for what is known to fail before anything has begun."""
+        web, report = given["web"], given["report"]
+        if isinstance(web, bool):  # of a configuration file
+            web = FREE_PORT if web else None
+        if report is not None:
+            folder = os.path.dirname(os.path.abspath(report))
+            if not os.path.isdir(folder):
+                raise click.UsageError(f"--report: there is no folder {folder}.")
+        return cls(web=web, report=report, unseen=given["unseen"])
+
+
+@dataclass(slots=True)
+class ObservedRun:
+    """What observers are told at the end of a run."""
+
+    headline: str = ""
+    """For the report."""
+    was_stopped: bool = False
+    report_failed: bool = False
+
+    def end(self, code: int, headline: str) -> None:
+        self.was_stopped = code == STOPPED
+        self.headline = headline + (" It was stopped before its end." if self.was_stopped else "")
+
+    def exit_code(self, code: int) -> int:
+        """A report that could not be written is a failure where there is no other."""
+        return FAILED if self.report_failed and code == DONE else code
+
+
+@contextmanager
+def observed(options: ObserveOptions, make: Callable[[], RunMonitor], *, quiet: bool = False) -> Iterator[ObservedRun]:
+    """Let the observers that were asked for see a run, for the length of a block."""
+    run = ObservedRun()
+    if options == ObserveOptions(unseen=True):
+        yield run
+        return
+    monitor = make()
+    notes = None if options.report is None else notes_of(monitor)
+    steps = () if notes is None else (notes.take,)
+    with ExitStack() as stack:
+        if options.web is not None:
+            stack.enter_context(page(monitor, options.web, metrics=metrics_of(monitor)))
+        is_whole = False
+        try:
+            with monitor.start(*steps) if options.unseen else announced(monitor, *steps):
+                yield run
+                monitor.ending = "stopped" if run.was_stopped else ""
+            is_whole = True
+        finally:
+            monitor.close()
+            # A run that could not even begin must not replace the report of an earlier one.
+            if options.report is not None and notes is not None and (is_whole or notes.has_begun):
+                _write_report(monitor, notes, options.report, run, quiet=quiet)
+
+
+def notes_of(monitor: RunMonitor) -> Notes:
+    from ...observe.report import Notes
+
+    return Notes(monitor)
+
+
+def _write_report(monitor: RunMonitor, notes: Notes, path: str, run: ObservedRun, *, quiet: bool) -> None:
+    from ...observe.report import report_of, write_report
+
+    try:
+        write_report(report_of(monitor, notes, run.headline), path)
+    except OSError as error:
+        run.report_failed = True
+        complain(f"cannot write {path} ({error.strerror}); choose another file with --report.")
+    except Exception as error:  # the outcome of the run matters more
+        run.report_failed = True
+        complain(f"cannot make the report ({type(error).__name__}); the run itself is complete.")
+    else:
+        if not quiet:
+            click.echo(f"The report is in {path}.", err=True)
+
+
+def metrics_of(monitor: RunMonitor) -> Prometheus | None:
+    """Counts every call of a run for ``/metrics``, if its library is there; the page says what to install."""
+    try:
+        from ...observe.exporters.prometheus import Prometheus
+    except ImportError:
+        return None
+    metrics = Prometheus(monitor)
+    metrics.listen_to(monitor)
+    return metrics
+
+
+@contextmanager
+def page(runs: MonitoredRuns, port: int, **settings: Any) -> Iterator[None]:
+    """The page, for the length of a block; its link is printed once."""
+    try:
+        from ...web import serve
+
+        served = serve(runs, port=port, **settings)
+    except HeadgateError as error:
+        raise CannotStart(sentence(str(error))) from None
+    with served:
+        click.echo(f"The page: {served.url}", err=True)
+        yield

@@ -1,0 +1,273 @@
+"""The command class, the value types and the options that several commands share.
+
+A command's help ends in examples; values are written in the short forms of ``units`` (``50/s``, ``40ms``); what cannot
+be understood is answered with the right form, and never repeated where it could be a key in the wrong place.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from ...config import RateLimitConfig
+from ...errors import ConfigError
+from ...units import read_duration, read_whole_number
+
+HIGHEST_PORT = 65_535
+STANDSTILL = 15 * 60.0
+"""Seconds without a call that could start, after which a command without ``--wait`` stops."""
+LARGEST_CONFIG = 1 << 20
+DIMENSIONS = ("requests", "tokens")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ExampleCommand(click.Command):
+    """A command whose help ends in examples: ``(what you type, what it does)``, in the order to try them."""
+
+    def __init__(self, *args: Any, examples: list[tuple[str, str]], **kwargs: Any) -> None:
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        context.allow_extra_args = True
+        try:
+            super().parse_args(context, args)
+            if context.args:  # not repeated: it may be a key in the wrong place
+                count = len(context.args)
+                raise click.UsageError(
+                    f"{count} argument{'s'[: count - 1]} too many; put quotes around what has spaces"
+                )
+            return context.args
+        except click.UsageError as error:
+            error.ctx = error.ctx or context  # click does not say whose option lacks its value
+            raise
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            for typed, does in self.examples:
+                formatter.write_text(f"# {does}")
+                formatter.write(f"{' ' * formatter.current_indent}{typed}\n")
+        super().format_options(context, formatter)
+
+
+# ---------------------------------------------------------------------- value types
+
+
+class Notation(click.ParamType):  # type: ignore[type-arg]
+    """A value read by a function that raises ``ValueError`` with a sentence for a person."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self.read = read
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.read(value)
+        except ValueError as error:
+            self.fail(str(error), parameter, context)
+
+
+WHOLE = Notation("INTEGER", read_whole_number)
+DURATION = Notation("TIME", read_duration)
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within a range."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        return super().convert(WHOLE.convert(value, parameter, context), parameter, context)
+
+
+class Number(click.FloatRange):
+    """A number within a range. "nan" is rejected: it compares with nothing, so it would pass every bound."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", parameter, context)
+        return super().convert(number, parameter, context)
+
+
+def read_limits(text: str) -> dict[str, list[str]]:
+    """``requests=15/min,requests=1500/day,tokens=200000/min``: a dimension may have several limits."""
+    limits: dict[str, list[str]] = {}
+    for part in text.split(","):
+        name, equals, amount = part.strip().partition("=")
+        if not equals or name not in DIMENSIONS:
+            raise ValueError(f"{part!r} is not a limit; write requests=500/min,tokens=200000/min")
+        limits.setdefault(name, []).append(amount.strip())
+    try:
+        RateLimitConfig(limits=limits)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return limits
+
+
+# ---------------------------------------------------------------------- options of several commands
+
+
+def json_option(help: str) -> Callable[[F], F]:  # noqa: A002  # as click calls it
+    return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+json_lines_option = json_option("Print progress and the summary as JSON lines.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the last line.")
+deadline_option = click.option("--deadline", type=DURATION, help="Stop after this long, such as 2h; re-run to resume.")
+wait_option = click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait for however long nothing can start.  [default: stop after 15 minutes]",
+)
+trace_option = click.option("--trace", metavar="FILE", help="Record every call for headgate simulate --trace.")
+limits_option = click.option(
+    "--limits",
+    type=Notation("NAME=N/TIME,...", read_limits),
+    help="Known limits of each key: requests=15/min,requests=1500/day,tokens=200000/min. All of them hold; everything "
+    "else is learned.",
+)
+allow_host_option = click.option(
+    "--allow-host", "names", multiple=True, metavar="NAME", help="Another Host name to accept. Repeatable."
+)
+
+
+def host_option(token_variable: str) -> Callable[[F], F]:
+    return click.option(
+        "--host",
+        default="127.0.0.1",
+        show_default=True,
+        metavar="ADDRESS",
+        help=f"The address to listen on. Anything but loopback needs a token, in {token_variable}.",
+    )
+
+
+def count_option(
+    name: str,
+    help: str,  # noqa: A002  # as click calls it
+    lowest: int,
+    highest: int | None = None,
+    *,
+    default: int | None = None,
+) -> Callable[[F], F]:
+    """``--name N``: a whole number from ``lowest`` to ``highest``."""
+    return click.option(
+        name,
+        type=WholeNumber(lowest, highest),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=help,
+    )
+
+
+def port_option(default: int, help: str) -> Callable[[F], F]:  # noqa: A002  # as click calls it
+    return click.option(
+        "--port",
+        type=WholeNumber(0, HIGHEST_PORT),
+        default=default,
+        show_default=default > 0,
+        metavar="PORT",
+        help=help,
+    )
+
+
+def shared_store_options(command: F) -> F:
+    """``--store`` and ``--key`` of the commands that show what is in a store."""
+    store = click.option(
+        "--store",
+        metavar="machine|URL",
+        help="Show which processes share which quota instead: machine, or redis://host:6379.",
+    )
+    key = click.option(
+        "--key",
+        "keys",
+        multiple=True,
+        metavar="NAME",
+        help="With --store: a key to show by name; the store holds only hashes. Repeatable.",
+    )
+    return store(key(command))
+
+
+# ---------------------------------------------------------------------- a configuration file
+
+
+def config_option(tables: Mapping[str, str | None]) -> Callable[[F], F]:
+    """``--config FILE``: TOML whose values become the defaults of the command's options; what is typed wins.
+
+    ``tables`` names the parameters that a file may write as a table, and what joins their entries on the command line
+    (None: each entry is a value of its own).
+    """
+
+    def read(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+        if path is not None:
+            defaults = _defaults_of(path, context.command, parameter, tables)
+            context.default_map = {**(context.default_map or {}), **defaults}
+
+    return click.option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=read,
+        help='TOML with the names of these options: to = "openai", max-cost = 20. What is typed wins.',
+    )
+
+
+def _defaults_of(
+    path: str, command: click.Command, own: click.Parameter, tables: Mapping[str, str | None]
+) -> dict[str, Any]:
+    parameters = {str(one.name): one for one in command.params if one is not own}
+    by_option = {
+        option.lstrip("-").replace("-", "_"): name for name, one in parameters.items() for option in (*one.opts, name)
+    }
+    defaults: dict[str, Any] = {}
+    for given, value in _read_toml(path).items():
+        name = by_option.get(given.replace("-", "_"))
+        if name is None:
+            known = sorted(option[2:] for one in parameters.values() for option in one.opts if option[:2] == "--")
+            raise click.UsageError(
+                f"--config: {path} has {given!r}, which is not an option; the options are {', '.join(known)}."
+            )
+        defaults[name] = _as_typed(given, value, parameters[name], tables)
+    return defaults
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_CONFIG + 1)
+        if len(content) > LARGEST_CONFIG:
+            raise click.UsageError(f"--config: {path} is longer than {LARGEST_CONFIG:,} bytes.")
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise click.UsageError(f"--config: {path} cannot be read ({error.strerror}).") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"--config: {path} is not valid TOML ({error}).") from None
+
+
+def _as_typed(given: str, value: Any, parameter: click.Parameter, tables: Mapping[str, str | None]) -> Any:
+    """A value of the file as the command line would have it."""
+    if isinstance(value, dict) and parameter.name in tables:
+        entries = [
+            f"{name}={amount}"
+            for name, amounts in value.items()
+            for amount in (amounts if isinstance(amounts, list) else [amounts])
+        ]
+        joint = tables[parameter.name]
+        return entries if joint is None else joint.join(entries)
+    if isinstance(value, bool) or not isinstance(value, dict | list):
+        text = value if isinstance(value, bool) else str(value)
+        return [text] if parameter.multiple or parameter.nargs == -1 else text
+    if isinstance(value, list) and parameter.multiple:
+        return [str(one) for one in value]
+    raise click.UsageError(f"--config: {given} is not a single value; write it as on the command line.")

@@ -1,0 +1,347 @@
+"""Monitored runs as a terminal shows them: several as a list, one in full; and each as one line for a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ...formatting import format_seconds, printable
+from ...observe.event_text import is_routine
+from ...observe.report.tables import NOUNS
+from ...observe.run_registry import MachineRuns, RunFile
+from ...observe.snapshot import (
+    CredentialLine,
+    EventLine,
+    KeyLine,
+    ProgressLine,
+    RunSnapshot,
+    WaitLine,
+    is_silent,
+    plain,
+)
+from ...observe.waits import is_ordinary
+from .display import CIRCUIT_STYLES, Column, fitted_table, progress_row
+from .terminal import CommandFailed
+
+WIDEST = 140
+MOST_LISTED = 50
+MOST_WAITS, MOST_KEYS, MOST_CREDENTIALS, MOST_DEAD, MOST_EVENTS = 6, 15, 8, 5, 8
+LEAST_KEYS, AROUND_KEYS = 3, 4
+MOST_NAMES = 5
+ENDLESS = 1_000
+"""Lines, where there is no screen to fit into."""
+NO_RUNS = "No run is under way on this machine. headgate run, crawl, proxy and demo appear here while they run."
+STATE_STYLES = {"running": "green", "paused": "yellow", "stopping": "yellow", "ended": "dim"}
+ENDINGS = {
+    "stopped": ("stopped", ""),
+    "failed": ("failed", ""),
+    "lost": ("ended without a report", " when last seen"),
+}
+"""How a run that did not end well has ended, and what to say of its numbers."""
+ENDED_FIELDS = ("run", "title", "kind", "at", "ending", "progress")
+"""What ``--json`` has of a run that has ended."""
+
+RUN_COLUMNS = (
+    Column("run", 0),
+    Column("state", 3),
+    Column("done", 1, True),
+    Column("pace", 4, True),
+    Column("to go", 5, True),
+    Column("what, why it waits", 2),
+)
+KEY_COLUMNS = (
+    Column("key", 0),
+    Column("learned", 1, True),
+    Column("server says", 7, True),
+    Column("in flight", 4, True),
+    Column("in line", 5, True),
+    Column("429s", 2, True),
+    Column("latency", 8, True),
+    Column("circuit", 3),
+    Column("why it waits", 6),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run at one moment, and its last events that are worth a line."""
+
+    snapshot: RunSnapshot
+    events: Sequence[EventLine] = ()
+
+
+def done_text(progress: ProgressLine) -> str:
+    of = "" if progress.total is None else f" of {progress.total:,}"
+    return f"{progress.done:,} done{of}"
+
+
+def run_line(seen: RunSnapshot) -> str:
+    """One line for a pipe."""
+    progress = seen.progress
+    parts = [done_text(progress)]
+    parts += [f"{progress.dead:,} dead"] if progress.dead else []
+    parts += [f"{progress.rate:.1f}/s"]
+    parts += [f"{format_seconds(progress.eta)} to go"] if progress.eta else []
+    waits = "; ".join(wait_text(line) for line in seen.waits[:3])
+    return f"{seen.run} {seen.state}: {', '.join(parts)}" + (f"; {waits}" if waits else "")
+
+
+def ended_line(seen: RunSnapshot) -> str:
+    """The last known state of a run that has ended."""
+    progress = seen.progress
+    ended = progress.done + progress.dead
+    of = "" if progress.total is None else f" of {progress.total:,}"
+    dead = f", {progress.dead:,} of them dead" if progress.dead else ""
+    how, last = ENDINGS.get(seen.ending, ("ended", ""))
+    return f"{seen.title}: {how}, {ended:,}{of} {NOUNS.get(seen.kind, 'rows')}{dead}{last} ({seen.run})"
+
+
+def wait_text(line: WaitLine) -> str:
+    message = f" ({line.said})" if line.said else ""
+    return (f"{line.behind:,} wait: " if line.behind else "") + line.sentence + message
+
+
+def page_of(views: Sequence[RunView], width: int, height: int = ENDLESS) -> RenderableType:
+    """One run in full, several as a list."""
+    if not views:
+        return Text(NO_RUNS, "dim")
+    if len(views) == 1:
+        return run_page(views[0].snapshot, views[0].events, min(width, WIDEST), height)
+    return run_list([one.snapshot for one in views], min(width, WIDEST))
+
+
+# ---------------------------------------------------------------------- all runs of this machine, again and again
+
+
+@dataclass(frozen=True, slots=True)
+class RunsFrame:
+    """A ``Frame`` of the runs of this machine, or of one of them."""
+
+    views: Sequence[RunView]
+    new_events: Sequence[Sequence[EventLine]]
+    """Of each view, those that no earlier frame had."""
+    ended: Sequence[RunSnapshot]
+    """The runs that have ended since the last frame."""
+    is_over: bool
+    """Whether the chosen run has ended: no more frames will come."""
+
+    def lines(self) -> list[str]:
+        lines = [run_line(view.snapshot) for view in self.views]
+        return [*self.ended_lines(), *(lines or ([] if self.is_over else [NO_RUNS]))]
+
+    def ended_lines(self) -> list[str]:
+        return [ended_line(one) for one in self.ended]
+
+    def render(self, width: int, height: int) -> RenderableType:
+        return page_of(self.views, width, height)
+
+    def fields(self) -> list[dict[str, Any]]:
+        return [
+            *(
+                {"event": "run", **plain(view.snapshot), "events": plain(list(new))}
+                for view, new in zip(self.views, self.new_events, strict=True)
+            ),
+            *({"event": "ended", **{name: plain(getattr(one, name)) for name in ENDED_FIELDS}} for one in self.ended),
+        ]
+
+
+class RunsSampler:
+    """Samples the runs of this machine, or one of them; remembers which events were shown."""
+
+    def __init__(self, runs: MachineRuns, wanted: str | None = None) -> None:
+        """Raises ``CommandFailed`` if ``wanted`` fits no run or several."""
+        self._runs = runs
+        self._chosen: str | None = None
+        self._shown: dict[str, int] = {}
+        self._running: dict[str, RunFile] = {}
+        """Those that ran at the last sample."""
+        if wanted is not None:
+            run = choose_run(runs.runs(), wanted)
+            self._chosen = run.name
+            self._running[run.name] = run
+
+    def sample(self) -> RunsFrame:
+        found = [run for run in self._runs.runs() if self._chosen in (None, run.name)]
+        seen = [one for one in map(self._view_of, found) if one is not None]
+        running = {view.snapshot.run for view, _ in seen if view.snapshot.state != "ended"}
+        ended = self._ended(found, running)
+        is_over = self._chosen is not None and not self._running
+        return RunsFrame([view for view, _ in seen], [new for _, new in seen], ended, is_over)
+
+    def _ended(self, found: Sequence[RunFile], running: Container[str]) -> list[RunSnapshot]:
+        """The last snapshots of the runs that ran at the last sample and do no more."""
+        ended = [run.snapshot() for name, run in self._running.items() if name not in running]
+        self._running = {run.name: run for run in found if run.name in running}
+        return ended
+
+    def _view_of(self, run: RunFile) -> tuple[RunView, Sequence[EventLine]] | None:
+        try:
+            snapshot = run.snapshot()
+        except LookupError:  # it has only just begun
+            return None
+        new = run.events(self._shown.get(run.name, 0))
+        if new:
+            self._shown[run.name] = new[-1].number
+        notable = [line for line in run.events(0) if not is_routine(line)]
+        return RunView(snapshot, notable[-MOST_EVENTS:]), new
+
+
+def fitting_runs(runs: Sequence[RunFile], wanted: str) -> list[RunFile]:
+    """By the beginning of the name, by the process, or by words of the title."""
+    return [
+        run
+        for run in runs
+        if run.name.startswith(wanted) or wanted == str(run.snapshot().pid) or wanted in run.snapshot().title
+    ]
+
+
+def choose_run(runs: Sequence[RunFile], wanted: str) -> RunFile:
+    fits = fitting_runs(runs, wanted)
+    exact = [run for run in fits if run.name == wanted]
+    if len(fits) == 1 or exact:
+        return (exact or fits)[0]
+    names = ", ".join(run.name for run in (fits or runs)[:MOST_NAMES])
+    if fits:
+        raise CommandFailed(f"{wanted!r} fits several runs: {names}; write more of the name.")
+    running = f"the runs are {names}" if names else "none is under way on this machine"
+    raise CommandFailed(f"there is no run {wanted!r}; {running}.")
+
+
+# ---------------------------------------------------------------------- several
+
+
+def run_list(runs: Sequence[RunSnapshot], width: int) -> RenderableType:
+    rows: list[list[Text]] = []
+    for seen in runs[:MOST_LISTED]:
+        progress = seen.progress
+        share = f" {(progress.done + progress.dead) / progress.total:.0%}" if progress.total else ""
+        about = _text(seen.title)
+        if seen.waits:
+            about.append(f"  {printable(wait_text(seen.waits[0]))}", _wait_style(seen.waits[0]))
+        rows.append(
+            [
+                _text(seen.run),
+                Text(seen.state, STATE_STYLES.get(seen.state, "")),
+                Text(f"{progress.done:,}{share}"),
+                Text(f"{progress.rate:,.1f}/s", "cyan"),
+                Text(format_seconds(progress.eta) if progress.eta else ""),
+                about,
+            ]
+        )
+    parts: list[RenderableType] = [
+        Text(f"{len(runs):,} runs on this machine", "bold"),
+        fitted_table(RUN_COLUMNS, rows, width),
+    ]
+    if len(runs) > MOST_LISTED:
+        parts.append(Text(f"... and {len(runs) - MOST_LISTED:,} more", "dim"))
+    parts.append(Text("headgate watch RUN shows one of them in full", "dim"))
+    return Group(*parts)
+
+
+# ---------------------------------------------------------------------- one
+
+
+def run_page(seen: RunSnapshot, events: Sequence[EventLine], width: int, height: int) -> RenderableType:
+    """In a low terminal, the table of keys is cut first."""
+    parts: list[RenderableType] = [_head(seen), _bar(seen.progress, width), _counts(seen)]
+    if seen.waits:
+        parts += [_title("why it waits")]
+        parts += [_cut(f"  {wait_text(line)}", _wait_style(line)) for line in seen.waits[:MOST_WAITS]]
+    place = len(parts)
+    unusable = [line for line in seen.credentials if line.state in ("resting", "retired")]
+    if unusable:
+        parts += [_title("credentials that cannot be used")]
+        parts += [_cut(f"  {_credential_text(line)}", "yellow") for line in unusable[:MOST_CREDENTIALS]]
+    if seen.dead:
+        parts += [_title("dead")]
+        parts += [_cut(f"  {line.count:,} {line.reason}  {line.example}", "red") for line in seen.dead[:MOST_DEAD]]
+    if events:
+        parts += [_title("last")]
+        for event in reversed(events[-MOST_EVENTS:]):  # what does not fit below is the oldest
+            when = time.strftime("%H:%M:%S", time.localtime(event.at))
+            parts.append(_cut(f"  {when}  {event.kind}  {event.key}  {event.reason}", "dim"))
+    if seen.keys:
+        titles = sum(isinstance(part, Text) and part.plain.startswith("\n") for part in parts)  # take two lines
+        room = height - len(parts) - titles - AROUND_KEYS
+        parts[place:place] = [Text(), _keys(seen, width, min(MOST_KEYS, max(LEAST_KEYS, room)))]
+    return Group(*parts)
+
+
+def _head(seen: RunSnapshot) -> Text:
+    ago = max(0.0, seen.at - seen.started_at)
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(printable(seen.run), "bold")
+    text.append(f"  {seen.state}", STATE_STYLES.get(seen.state, ""))
+    text.append(f"  {printable(seen.title)}")
+    text.append(f"  process {seen.pid}, for {format_seconds(ago)}", "dim")
+    if is_silent(seen, time.time()):
+        text.append(f"  as of {format_seconds(time.time() - seen.at)} ago: it does not respond", "red")
+    return text
+
+
+def _bar(progress: ProgressLine, width: int) -> RenderableType:
+    if not progress.total:
+        return Text(f"  {done_text(progress)}", "green")
+    return progress_row(done_text(progress), progress.done + progress.dead, progress.total, width)
+
+
+def _counts(seen: RunSnapshot) -> Text:
+    progress = seen.progress
+    text = Text(f"  {progress.rate:,.1f}/s", "cyan")
+    rest = [f"about {format_seconds(progress.eta)} to go"] if progress.eta else []
+    rest += [f"{progress.in_flight:,} in flight", f"{progress.open:,} open"]
+    rest += [f"{progress.tokens:,} tokens"] if progress.tokens else []
+    rest += [f"cost {progress.cost:,.4g}"] if progress.cost else []
+    text.append(", " + ", ".join(rest), "default")
+    if progress.dead:
+        text.append(f", {progress.dead:,} dead", "red")
+    if seen.store:
+        text.append(f"  {printable(seen.store)}", "dim")
+    return text
+
+
+def _keys(seen: RunSnapshot, width: int, most: int) -> RenderableType:
+    table = fitted_table(KEY_COLUMNS, [_cells(line) for line in seen.keys[:most]], width)
+    more = len(seen.keys) - most + seen.more_keys
+    return Group(table, Text(f"  ... and {more:,} more keys", "dim")) if more > 0 else table
+
+
+def _cells(line: KeyLine) -> list[Text]:
+    return [
+        _text(line.key),
+        Text(f"{line.rate:,.1f}/s" if line.rate else "", "cyan"),
+        Text("" if line.said is None else f"{line.said:,.1f}/s"),
+        Text(f"{line.in_flight:,}"),
+        Text(f"{line.waiting:,}"),
+        Text(f"{line.refused:,}", "red" if line.refused else "dim"),
+        Text(format_seconds(line.latency) if line.latency else ""),
+        Text(line.circuit.replace("_", "-"), CIRCUIT_STYLES.get(line.circuit, "")),
+        _text(line.reason, "dim"),
+    ]
+
+
+def _credential_text(line: CredentialLine) -> str:
+    rests = f" for {format_seconds(line.rests)}" if line.rests else ""
+    return f"{line.label} ({line.mark}) {line.state}{rests}" + (f": {line.reason}" if line.reason else "")
+
+
+def _title(words: str) -> Text:
+    return Text(f"\n {words}", "bold")
+
+
+def _cut(words: str, style: str) -> Text:
+    return Text(printable(words), style, no_wrap=True, overflow="ellipsis")
+
+
+def _text(words: str, style: str = "") -> Text:
+    """Text of another process; control codes are escaped."""
+    return Text(printable(words), style)
+
+
+def _wait_style(line: WaitLine) -> str:
+    return "dim" if is_ordinary(line) else "yellow"

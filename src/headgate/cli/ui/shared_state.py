@@ -1,0 +1,145 @@
+"""``--store`` and ``--keys``: the state that processes share (quotas, what is learned, credentials) and its sources."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from ...config import RateLimitConfig
+from ...core.quota import LONG_WINDOW
+from ...credentials import (
+    Credential,
+    CredentialCoordinator,
+    CredentialStore,
+    FileStore,
+    StoreError,
+    credentials_from,
+)
+from ...errors import ConfigError
+from ...limiter import AdaptiveRateLimiter
+from ...limiter.snapshot import SharingSnapshot
+from ...resilience.credential_scope import PairedStore
+from ...stores import Store, open_store
+from .terminal import CommandFailed, complain
+
+NONE, MACHINE = "none", "machine"
+VARIABLE = "HEADGATE_STORE"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def store_option(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--store",
+        "store",
+        default=default,
+        envvar=VARIABLE,
+        show_default=True,
+        show_envvar=True,
+        metavar="machine|none|URL",
+        help="Which processes share limits and what is learned of them: machine, your processes on this machine that "
+        "use the same API and key; redis://host:6379, all that use that server; none, only this one.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """The stores that ``--store`` names."""
+
+    quotas: Store | None
+    credentials: CredentialStore
+
+    @classmethod
+    def open(cls, where: str) -> SharedState:
+        """Raises ``ConfigError``, which does not repeat the address: there may be a password in it."""
+        if where == NONE:
+            return cls(None, FileStore())
+        if is_redis(where):
+            from ...credentials.redis_store import RedisCredentialStore
+
+            both = RedisCredentialStore(where)
+            return cls(both, both)
+        return cls(open_store(where), FileStore())
+
+    def warn_if_uncounted(self, config: RateLimitConfig) -> None:
+        """Without a store, only this process knows what was spent of a long window."""
+        if self.quotas is None and any(quota.window >= LONG_WINDOW for quota in config.quotas()):
+            complain(
+                "--limits has a window of an hour or longer, and --store none keeps no count of it: the next run "
+                "starts from zero. Use --store machine to count across runs."
+            )
+
+    def quotas_of(self, coordinator_of: Callable[[str], CredentialCoordinator | None]) -> PairedStore | None:
+        """The store for a limiter; ``coordinator_of``: the credentials that calls under a key are made with."""
+        return None if self.quotas is None else PairedStore(self.quotas, coordinator_of)
+
+    def limiter(
+        self, config: RateLimitConfig, coordinator_of: Callable[[str], CredentialCoordinator | None]
+    ) -> AdaptiveRateLimiter:
+        return AdaptiveRateLimiter(config, store=self.quotas_of(coordinator_of))
+
+
+def is_redis(where: str) -> bool:
+    return where.startswith("redis") and "://" in where
+
+
+def hide_login(argument: str) -> str:
+    """An argument as it may be shown: a URL without the user and password before its host."""
+    scheme, mark, rest = argument.partition("://")
+    _, at, rest = rest.rpartition("@")
+    return f"{scheme}{mark}***@{rest}" if mark and at else argument
+
+
+def sharing_fields(sharing: SharingSnapshot | None) -> dict[str, Any] | None:
+    if sharing is None:
+        return None
+    return {
+        "where": sharing.where,
+        "processes": sharing.members,
+        "lost": sharing.is_lost,
+        "failures": sharing.failures,
+    }
+
+
+# ---------------------------------------------------------------------- credentials
+
+
+def is_key_set(variable: str) -> bool:
+    """Whether this environment variable, or the first of its numbered ones, holds a key."""
+    return bool(variable and (os.environ.get(variable) or os.environ.get(f"{variable}_1")))
+
+
+def read_credentials(sources: Iterable[str], option: str = "--keys") -> list[Credential]:
+    """The keys of all sources (``env:NAME``, ``file:PATH``, ``cmd:WORDS``)."""
+    try:
+        return [one for source in sources for one in credentials_from(source, warn=complain)]
+    except ConfigError as error:
+        raise click.UsageError(f"{option}: {error}.") from None
+
+
+def coordinator_of(
+    credentials: Iterable[Credential], provider: str, store: CredentialStore | None
+) -> CredentialCoordinator:
+    try:
+        return CredentialCoordinator(credentials, provider=provider, store=store)
+    except ConfigError as error:
+        raise click.UsageError(f"--keys: {error}.") from None
+    except StoreError as error:
+        raise CommandFailed(f"{error}; HEADGATE_STATE names another folder.") from None
+
+
+def vendor_coordinator(
+    provider: str, key_variable: str, sources: tuple[str, ...], store: CredentialStore | None = None
+) -> CredentialCoordinator | None:
+    """The keys of ``--keys``, else those of the vendor's usual variable; a URL without either needs none."""
+    if not sources and key_variable:
+        if not is_key_set(key_variable):
+            raise click.UsageError(
+                f"{provider} needs a key: set the environment variable {key_variable}, or pass --keys file:PATH."
+            )
+        sources = (f"env:{key_variable}",)
+    return coordinator_of(read_credentials(sources), provider, store) if sources else None

@@ -1,0 +1,78 @@
+"""Rate controllers by name: how fast the calls of one key may start.
+
+To add one:
+
+1. Write ``controllers/<name>.py``: a subclass of ``core.controller.Controller``, which says what a controller promises,
+   and ``factory(options)``, which returns a function that makes one for a key. ``fixed.py`` is the shortest,
+   ``aimd.py`` the one to start from.
+2. Add its name to ``CONTROLLERS`` below.
+3. Say what it goes by: a ``PaceReason`` in ``core/decision.py`` for its ``why()``, worded in ``reason_text.py``.
+
+``RateLimitConfig(strategy="<name>")``, the command line and the lab (``headgate simulate``) know it from then on, and
+``tests/controllers/test_contract.py`` holds it to what every controller promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from ..core.controller import Controller
+
+
+class Entry(NamedTuple):
+    module: str
+    """The module of this package that makes it; imported when it is first used."""
+    about: str
+    """One line for a list of strategies."""
+
+
+CONTROLLERS = {
+    "adaptive": Entry(
+        "adaptive", "the default: measures the quota between two refusals, or heeds what the server says of it"
+    ),
+    "aimd": Entry("aimd", "additive increase, multiplicative decrease, one cut for a burst of refusals"),
+    "gradient": Entry("gradient", "slows down when answers take longer than they used to"),
+    "fixed": Entry("fixed", "always the configured pace, by default 2/s"),
+    "leaky": Entry("fixed", "always the configured pace, by default 2/s, and nothing at once"),
+}
+
+ControllerFactory = Callable[[], Controller]
+
+
+class ControllerOptions(Protocol):
+    """What a controller may read of the configuration; ``RateLimitConfig`` has all of it."""
+
+    @property
+    def min_rps(self) -> float: ...
+
+    @property
+    def max_rps(self) -> float | None: ...
+
+    @property
+    def aimd_increase(self) -> float: ...
+
+    @property
+    def aimd_decrease(self) -> float: ...
+
+    @property
+    def latency_target(self) -> float: ...
+
+    @property
+    def latency_degrade_factor(self) -> float: ...
+
+    def starting_rate(self) -> float: ...
+
+
+def controller_factory(name: str, options: ControllerOptions) -> ControllerFactory:
+    """What makes the controllers of single keys; ``name`` is one of ``CONTROLLERS``."""
+    module: Any = import_module(f"{__name__}.{CONTROLLERS[name].module}")
+    factory: ControllerFactory = module.factory(options)
+    return factory
+
+
+def rate_bounds(options: ControllerOptions) -> dict[str, float]:
+    """Where to begin, and what the learned rate never leaves: fields of every policy."""
+    most = float("inf") if options.max_rps is None else options.max_rps
+    return {"initial": options.starting_rate(), "least": options.min_rps, "most": most}

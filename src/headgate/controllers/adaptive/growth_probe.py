@@ -1,0 +1,356 @@
+"""When to look for more, and how fast: what the pace does between two refusals.
+
+    nothing known      doubles every quarter of a second, slower when fast, while calls wait for it
+    quota measured     a flat cubic through it for a period, then a quick look well above:
+
+        pace                      +--- the look: is more let through than the quota accrues?
+                                  |         yes: it has grown, search upwards
+             ____..........-----''          no: refused after a call or two, measure, begin again
+           /
+          0 ------------- period ---->  seconds since the cut in which calls waited
+
+    ... of a window    no quick look: the curve creeps above the quota until a window is full
+    ... of few calls   the same: a quick look tells little where next to nothing accrues in advance
+    ... shared         ``SharingDetector``
+
+A look that finds the old quota costs a refusal or two. So the period is what the budget of
+refusals allows, longer where a refusal shuts a whole window or is punished, and short while the
+measurements still move.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from .estimator import QuotaEstimator
+from .history import CallHistory
+from .state import Storable
+
+FEWEST, MOST = 4, 6
+"""Clean measurements to judge by."""
+
+SURELY, STILL = 0.03, 0.01
+"""The middle change between two of them from which on the quota is taken for shared, and as long as it stays so."""
+
+YIELD = 0.2
+"""The share of the pace given up at a refusal."""
+
+GROWTH, SLOW_GROWTH = 0.04, 0.002
+"""Calls a second, each second: times the square root of the pace, so that the small catch up; below about
+9/s, times its square, so that a slow quota is not overrun."""
+
+IMPATIENCE = 8.0
+"""Seconds without a refusal after which growth doubles, and then quickens ..."""
+
+SLOW_SHARE, MOST_GROWTH = 4.0, 0.003
+"""... but below this pace by no more than so large a share with each call: a few calls are no proof of anything."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SharingDetector(Storable):
+    """Notice that others take from the same quota, unseen, and leave them room.
+
+    A quota of our own measures the same number every time. A shared one wanders: what is left for us
+    depends on what the others do. Then the measured share is no property to defend. All clients that yield a
+    fixed part at each refusal and grow by little and alike end up with about the same, without a word.
+    """
+
+    measures: tuple[float, ...] = ()
+    on: bool = False
+
+    def compare(self, measured: float) -> bool:
+        """Another clean measurement. True if that changed our mind."""
+        self.measures = (*self.measures, measured)[-MOST:]
+        if len(self.measures) < FEWEST:
+            return False
+        changes = sorted(abs(later / earlier - 1.0) for earlier, later in pairwise(self.measures))
+        was, self.on = self.on, changes[len(changes) // 2] > (STILL if self.on else SURELY)
+        return was != self.on
+
+    def grown(self, pace: float, dt: float, age: float, window: float) -> float:
+        """The pace ``dt`` seconds later, ``age`` seconds after the last refusal."""
+        growth = min(GROWTH * math.sqrt(pace), SLOW_GROWTH * pace * pace) / max(1.0, window / 10.0)
+        most = MOST_GROWTH * pace * pace * max(1.0, pace / SLOW_SHARE) ** 4
+        return pace + dt * min(growth * (1.0 + (age / IMPATIENCE) ** 2), most)
+
+
+FASTEST = 1e5
+"""Calls a second that no search goes beyond."""
+
+DOUBLING = 0.25
+"""Seconds in which the pace doubles while nothing is known ..."""
+
+FAST = 80.0
+"""... up to this pace; above it, in proportion slower: so many more are out when the first is refused."""
+
+SEEK_DOUBLING = 0.65
+"""Seconds in which it doubles when the quota has grown."""
+
+BUDGET = 0.0032
+"""The share of calls that looking may cost in refusals once measurements agree."""
+
+SLOW = 30.0
+"""Calls a second below which the budget shrinks, to half of it: there the search weighs more in the sum."""
+
+SEARCH_BUDGET = 0.03
+"""The budget while measurements still move."""
+
+SHORTEST_PERIOD, SETTLED_PERIOD, LONGEST_PERIOD = 1.5, 4.5, 1200.0
+
+PENALTY_BUDGET = 0.035
+"""The share of the time that may be lost to penalties for looking."""
+
+SWING, SLOW_SWING = 0.01, 0.03
+"""How far below and above the quota the cubic starts and ends: before a quick look, and without one."""
+
+ROUGH_SWING, ROUGH_WINDOW_SWING = 0.1, 0.05
+"""The same around a guess."""
+
+MOST_EXCESS, LEAST_EXCESS, ROUGH_EXCESS = 0.15, 0.03, 0.2
+"""How far above the quota a look goes."""
+
+AT_RISK = 1.0
+"""Calls above the quota that may be on their way when a look's first refusal comes back."""
+
+TELLING = 2.0
+"""A look that is refused only after so many calls above the quota has told little."""
+
+MOST_SLOW = 16
+"""Periods to go without a quick look, at most, before one is tried again."""
+
+LEAN, SHALLOW_LEAN = 0.2, 0.6
+"""How far to lean from a measurement to the pace that was refused; more where little accrues in advance."""
+
+SAME = 0.15
+"""Two measurements closer than this agree."""
+
+EXACT = 0.02
+"""Two measurements closer than this are the same number: a quota's are, the throughput at a cap wanders."""
+
+GUESSED = 24.0
+"""Calls after which to look whether a guess was too low."""
+
+SLOWEST_QUOTA = 1e-3
+"""Calls a second: a measurement below it is taken for it."""
+
+GOLDEN = 0.6180339887498949
+"""Multiples of it fill an interval evenly."""
+
+
+def search_doubling(pace: float) -> float:
+    """Seconds to double in while nothing is known; not before a call was made at this pace."""
+    return DOUBLING * max(1.0, pace / FAST, 1.0 / (DOUBLING * pace))
+
+
+def doubled(pace: float, dt: float, doubling: float, sent_lately: float, at_least: float) -> float:
+    """The pace ``dt`` seconds later on a search, never above twice what is really being sent.
+
+    ``sent_lately`` are the calls of the last second: a pace that is not used is not tested.
+    """
+    ceiling = min(FASTEST, max(2.0 * sent_lately, at_least))
+    return max(pace, min(ceiling, pace * math.exp2(dt / doubling)))
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class PaceCurve(Storable):
+    age: float = 0.0
+    """Seconds since the cut, counted only while calls wait for the pace."""
+    agreed: int = 0
+    """Measurements in a row that agreed."""
+    cost: float = 1.5
+    """Refusals that a look costs on average."""
+    exact: int = 0
+    """... and that were the same number."""
+    least: float = SLOWEST_QUOTA
+    """A quota below this is taken for it: the pace will not go lower."""
+    looks: int = 0
+    """Measurements so far."""
+    penalty: float = 0.0
+    """Seconds that a refusal shuts us out, where that is known; else 0."""
+    period: float = SHORTEST_PERIOD
+    quota: float = SLOWEST_QUOTA
+    """The last measurement, in calls a second."""
+    refused: int = 0
+    """Refusals since the last measurement."""
+    rough: bool = True
+    """Whether it was a guess rather than a measurement between two refusals."""
+    sharing: SharingDetector = field(default_factory=SharingDetector)
+    slow_for: int = 0
+    """Periods to go without a quick look."""
+    slow_next: int = 2
+    """... and how many the next time."""
+    sought_from: float | None = None
+    """The quota before the search that is going on, if one is."""
+    window: float = 0.0
+    """The length of the server's window, where a long block has shown one; else 0."""
+
+    # -- what is known ----------------------------------------------------------------------------
+
+    def learn(self, quota: float, rough: bool) -> None:
+        """Take a new measurement and decide when to look again."""
+        before = self.sought_from or self.quota
+        self.slow_for = max(0, self.slow_for - 1)
+        self.quota, self.sought_from, self.rough = max(quota, self.least), None, rough
+        moved = abs(quota / before - 1.0)
+        self.exact = self.exact + 1 if moved < EXACT else 0
+        if moved > SAME:
+            self.agreed = 0
+            period = max(self.shortest(), self.period / 4.0)
+        else:
+            self.agreed += 1
+            period = self.period * 1.6
+        period = max(min(period, self._affordable()), self.window, self.penalty / PENALTY_BUDGET)
+        self.period = min(period * self._spread(), max(LONGEST_PERIOD, self.window))
+
+    def guess(self, quota: float) -> None:
+        """Go on from a quota that was not measured between refusals; look again soon."""
+        self.quota, self.rough = max(quota, self.least), True
+        self.period = min(self.shortest(), max(SHORTEST_PERIOD, GUESSED / self.quota), LONGEST_PERIOD)
+
+    def leaned(self, measured: float, refused_pace: float) -> float:
+        """The quota, given a measurement and the pace that was refused.
+
+        Where little accrues in advance (a bucket of a few calls, a window of a second) the time spent below
+        the quota makes the measurement too low. Without such time it is exact.
+        """
+        if self.quota * (1.0 - self.swing) > measured:
+            return measured
+        lean = SHALLOW_LEAN if self.slow_for else LEAN
+        return measured + lean * max(0.0, min(refused_pace, 1.2 * measured) - measured)
+
+    def count_cost(self) -> None:
+        """An episode of refusals is over: remember what it cost."""
+        self.cost += 0.3 * (max(1, self.refused) - self.cost)
+
+    def looked(self, surplus: float) -> None:
+        """A quick look was refused after ``surplus`` calls more than the quota: too many, and it told little."""
+        if surplus > TELLING:
+            self.slow_for = self.slow_next
+            self.slow_next = min(2 * self.slow_next, MOST_SLOW)
+        else:
+            self.slow_next = 2
+
+    # -- when ------------------------------------------------------------------------------------
+
+    def shortest(self) -> float:
+        return max(SHORTEST_PERIOD, self.cost / (SEARCH_BUDGET * max(self.quota, SLOWEST_QUOTA)))
+
+    def _affordable(self) -> float:
+        budget = BUDGET * min(1.0, 0.5 + 0.5 * self.quota / SLOW)
+        return max(self.shortest(), SETTLED_PERIOD, self.cost / (budget * self.quota))
+
+    def _spread(self) -> float:
+        """A factor around 1, another each time: clients that share a quota should not all probe at once."""
+        self.looks += 1
+        return 0.8 + 0.4 * ((self.looks * GOLDEN + self.quota) % 1.0)
+
+    # -- the pace --------------------------------------------------------------------------------
+
+    @property
+    def quick(self) -> bool:
+        """Whether a quick look at the end of the period tells enough; else the curve creeps above the quota."""
+        return not self.window and not self.slow_for and not self.sharing.on
+
+    @property
+    def swing(self) -> float:
+        if self.rough:
+            return ROUGH_WINDOW_SWING if self.window else ROUGH_SWING
+        return SWING if self.quick else SLOW_SWING
+
+    @property
+    def half(self) -> float:
+        """Seconds from the cut until the curve is at the quota."""
+        return self.period / 2.0 if self.quick or self.rough else self.period
+
+    def start(self) -> float:
+        """The pace right after a cut; the period begins."""
+        self.age, self.sought_from = 0.0, None
+        return self.quota * (1.0 - (YIELD if self.sharing.on else self.swing))
+
+    def cruise(self, pace: float, dt: float) -> float:
+        """The pace ``dt`` seconds further on the curve."""
+        self.age += dt
+        if self.sharing.on:
+            return self.sharing.grown(pace, dt, self.age, self.window)
+        way = self.age / self.half - 1.0
+        return self.quota * (1.0 + self.swing * way * way * way)
+
+    def excess(self, trip: float) -> float:
+        """How far above the quota to look: far enough to be quick, not so far that many are refused at once."""
+        most = ROUGH_EXCESS if self.rough else MOST_EXCESS
+        return min(most, max(LEAST_EXCESS, AT_RISK / (self.quota * trip)))
+
+    def seek_doubling(self, sought: float) -> float:
+        """Seconds to double in, ``sought`` seconds into a search upwards: slower where a refusal costs more."""
+        doubling = max(SEEK_DOUBLING, 12.0 / self.quota, min(3.0 * self.penalty, 10.0))
+        if not self.window:
+            return doubling
+        windows = 2.0 if sought < self.window else 1.0 if sought < 2.0 * self.window else 0.5
+        return max(doubling, windows * self.window)
+
+
+PROOF = 3.0
+"""Calls above what the quota accrued that prove it has grown, beside half a percent of error ..."""
+
+ROUGH_PROOF = 0.15
+"""... and so many seconds' worth more where the quota is a guess ..."""
+
+UNKNOWN_DEPTH = 1.0
+"""... or so many where nothing was refused for long, and a bucket may have been full."""
+
+GRACE = 0.02
+"""Seconds added to one and a half trips before a call that was not refused counts as let in."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class GrowthProbe(Storable):
+    """Tell whether the quota has grown, from calls that went through and should not have.
+
+    From one refusal on a quota accrues evenly. If more was let in since than it accrued, unrefused, it
+    is larger than it was measured: that is a proof, and it takes a handful of calls.
+    """
+
+    since_at: float = 0.0
+    """When the look, or the search upwards, began."""
+    since_seq: int = 0
+    """The last call sent before it."""
+
+    def begin(self, seq: int, now: float) -> None:
+        self.since_at, self.since_seq = now, seq
+
+    def surplus(self, curve: PaceCurve, history: CallHistory, seq: int, sent_at: float) -> float:
+        """Calls let in since the look began, up to call ``seq``, above what the quota accrued."""
+        return history.accepted_calls(self.since_seq, seq) - curve.quota * (sent_at - self.since_at)
+
+    def has_proof(
+        self, curve: PaceCurve, estimator: QuotaEstimator, history: CallHistory, trip: float, now: float
+    ) -> bool:
+        """Whether a quick look has shown that the quota has grown."""
+        known_at = now - 1.5 * trip - GRACE
+        if known_at < self.since_at:
+            return False
+        known_seq = history.sends.seq_at(known_at)
+        needed = PROOF + 0.5 * curve.quota * min(estimator.lost, 1.0)
+        if estimator.started:
+            calls = history.accepted_calls(estimator.since_seq, known_seq)
+            surplus = calls - curve.quota * estimator.accrued(known_at)
+            needed += max(PROOF, ROUGH_PROOF * curve.quota) if curve.rough else 0.0
+        else:
+            calls = history.accepted_calls(self.since_seq, known_seq)
+            surplus = calls - curve.quota * (known_at - self.since_at)
+            needed += UNKNOWN_DEPTH * curve.quota
+        return surplus > needed + 0.005 * calls
+
+    def has_slow_proof(self, curve: PaceCurve, estimator: QuotaEstimator, history: CallHistory, now: float) -> bool:
+        """The same without a quick look, for a curve that creeps above its quota."""
+        way = curve.age / curve.half - 1.0
+        if curve.window:
+            if way < 0.5 * curve.window / curve.half:
+                return False
+            full = curve.quota * curve.window * (1.0 + 0.6 * curve.swing)
+            return history.accepted(now - curve.window, now) > full + PROOF
+        surplus = curve.swing * curve.quota * curve.half * (way**4 - 1.0) / 4.0
+        needed = max(2.0 * PROOF, ROUGH_PROOF * curve.quota) + curve.quota * min(estimator.silence, 1.0)
+        return way > 1.2 and (way > 3.0 or surplus > needed)

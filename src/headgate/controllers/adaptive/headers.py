@@ -1,0 +1,227 @@
+"""Follow what the server's headers say is left, as long as they prove right.
+
+    a window   (``reset`` counts down)            spread what is left over the time that is left
+    a bucket   (``reset`` follows the fill level) settle at a third full: faster above, slower below
+    a log      (only what we sent is missing)     its limit over its window, evenly
+    a short window (refills in one jump)          an even pace just below its limit
+
+Which one it is shows in how remaining and reset move. What we sent after the answer that
+carried the header is taken off what it said remains. Budgets of other kinds (tokens), and
+windows too long to spread over, only stop us when they are empty.
+
+Headers that do not describe what refuses us, or are too coarse to steer by, are left alone
+for two minutes. Nothing in a header is believed for longer than a minute without a call
+to confirm it: a header, unlike Retry-After, is no order to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
+
+from ...core.decision import NEVER
+from ...core.signal import Limit
+from ...core.ticket import Ticket
+from .history import SendLog
+from .rate_search import LONG_FLOOR
+from .state import Storable
+
+MUTED = 120.0
+"""Seconds that headers which proved wrong are left alone."""
+
+PATIENCE = 5.0
+"""Refusals under a header's pace before it is wrong; each answer forgives one percent."""
+
+PLENTY = 0.5
+"""With this share of the limit left, a refusal for seconds is not the header's."""
+
+SMALLEST_LIMIT = 20.0
+"""Below this, whole calls are too coarse to steer by."""
+
+LONGEST_SPREAD = 3600.0
+"""Seconds: a longer window (a day's) is not spread over, it only stops us when it is empty."""
+
+LONGEST_BELIEF = 60.0
+"""Seconds to wait for an empty budget before one call asks again."""
+
+SHORT = 5.0
+"""Seconds below which a window cannot be told from a bucket by its reset, which is in whole seconds."""
+
+TARGET = 0.35
+"""The fill level at which to settle in a bucket: high enough for several clients that do not know of each other."""
+
+SURELY_LOG, LOG_LEARNING = 0.8, 2.0
+"""How surely it must be a log, and how much of what a window's calls say about that is remembered."""
+
+EARLY = 0.5
+"""So many calls more than are left are spread over a window, so that the last one is not late for it."""
+
+SLOWEST = 0.02
+"""Calls a second to go on with, so that the next header comes at all."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class HeaderModel(Storable):
+    bucket_gain: float = 1.0
+    counts_down: float = 0.5
+    """How surely this is a window: 0 to 1, undecided at a half."""
+    empty_until: float = NEVER
+    fill_count: int = 0
+    fill_sum: float = 0.0
+    gain_at: float = 0.0
+    heard_at: float = 0.0
+    is_log: float = 0.0
+    """How surely what is left follows what we sent a window ago."""
+    jumps: float = 0.0
+    """How surely a short one refills in one jump."""
+    limit: float = 0.0
+    muted_until: float = NEVER
+    remaining: float = 0.0
+    reset_at: float = 0.0
+    seq: int = 0
+    """The newest call whose answer carried a header; 0 before the first."""
+    steered: bool = False
+    """Whether the pace follows it."""
+    trim: float = 0.95
+    trimmed_at: float = NEVER
+    trip: float = 0.0
+    """Seconds that a refusal takes to come back: what a log's calls may be closer together on arrival."""
+    vague: float = 0.0
+    window: float = 0.0
+    wrong: float = 0.0
+
+    # -- listening ------------------------------------------------------------------------------
+
+    def read(
+        self, limits: Iterable[Limit], ticket: Ticket, log: SendLog, usual_latency: float, trip: float, now: float
+    ) -> bool:
+        """Take an answer's limits. False: they are of no use, and are left alone from now on."""
+        if now < self.muted_until or ticket.seq < self.seq:
+            return True
+        main, self.empty_until = None, NEVER
+        for limit in limits:
+            reset, remaining = limit.reset, limit.remaining
+            if reset is None or remaining is None:
+                continue
+            if limit.dimension != "requests" or max(reset, limit.window or 0.0) > LONGEST_SPREAD or not limit.limit:
+                if remaining <= 0.0:
+                    self.empty_until = max(self.empty_until, now + min(reset, LONGEST_BELIEF))
+            elif main is None or _per_second(limit) < _per_second(main):
+                main = limit
+        return main is None or self._follow(main, ticket, log, usual_latency, trip, now)
+
+    def _follow(self, told: Limit, ticket: Ticket, log: SendLog, usual_latency: float, trip: float, now: float) -> bool:
+        limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
+        first, self.trip = not self.seq, trip
+        reset_at = now - 0.5 * trip + reset
+        if first:
+            self.reset_at, self.window, self.gain_at = now + reset, max(reset, 1.0), now
+        window = self.window = told.window or max(self.window, reset)
+        self.vague += 0.1 * ((told.window is None and reset <= 0.0 and remaining < limit) - self.vague)
+        if SHORT * 2.0 > window < 2.0 * usual_latency or self.vague > 0.5:
+            self.mute(now)
+            return False
+        if window >= SHORT:
+            as_bucket = abs(reset - (limit - remaining) * window / limit) / window
+            moved = reset_at - self.reset_at
+            as_window = 0.0 if abs(moved) < 1.5 else 1.0
+            self.counts_down += 0.1 * ((as_window < min(as_bucket, 0.5)) - self.counts_down)
+        else:
+            self.counts_down = 0.0
+            if not first:
+                refilled = 1.5 * limit / window * (now - self.heard_at)
+                jumped = remaining - self.remaining > 0.4 * limit + refilled
+                self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.01)
+        spent = ticket.seq - log.seq_at(ticket.sent_at - window)
+        if spent > 0.3 * limit:  # a bucket refills meanwhile, a log does not
+            as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
+            self.is_log += min(0.1, LOG_LEARNING / limit) * (as_log - self.is_log)
+        same = reset_at - self.reset_at < 1.5 and now < self.reset_at
+        self.reset_at = min(reset_at, self.reset_at) if same else reset_at
+        self.seq, self.heard_at, self.remaining, self.limit = ticket.seq, now, remaining, max(limit, remaining)
+        self.wrong *= 0.99
+        self._tune_bucket(now, usual_latency)
+        return True
+
+    def _tune_bucket(self, now: float, usual_latency: float) -> None:
+        """A window in whole seconds misstates a bucket's rate: correct it by where the fill level settles."""
+        self.fill_sum += self.remaining / self.limit
+        self.fill_count += 1
+        if self.fill_count >= 4 and now - self.gain_at > max(0.5, usual_latency):
+            fill = self.fill_sum / self.fill_count
+            if fill > 1.2 * TARGET:
+                self.bucket_gain = min(200.0, self.bucket_gain * 1.1)
+            elif fill < 0.6 * TARGET:
+                self.bucket_gain = max(0.05, self.bucket_gain / 1.1)
+            self.fill_sum, self.fill_count, self.gain_at = 0.0, 0, now
+
+    # -- steering -------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """Whether what was heard is of use: a bucket of a few calls, in whole numbers, is too coarse."""
+        return self.seq > 0 and (self.counts_down > (0.3 if self.steered else 0.6) or self.limit >= SMALLEST_LIMIT)
+
+    @property
+    def told_rate(self) -> float:
+        """Calls a second that the headers speak of."""
+        return self._at_least(self.limit / self.window)
+
+    def steers(self, depth: int, now: float) -> bool:
+        """Whether there is a header to go by: one that is fresh, or whose calls are still out."""
+        return self.leads and now - self.heard_at <= max(2.0, 2.0 * self.window) * (2.0 if depth else 1.0)
+
+    def pace(self, seq: int, log: SendLog, now: float) -> tuple[float, float]:
+        """Calls a second, and the instant before which nothing is left. ``seq`` is the last call sent."""
+        self.steered = True
+        limit, window = self.limit, self.window
+        remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
+        if self.is_log > SURELY_LOG:  # it never fills up by waiting: what is left unused is lost
+            self._mend(1.0, now)
+            left = min(max(limit - (seq - log.seq_at(now - window)), remaining, 0.0), 1.0)
+            return self._at_least(left * limit / (window + self.trip) * self.trim), NEVER
+        if self.counts_down > 0.5 or limit < SMALLEST_LIMIT:
+            if left <= 0.0:  # it has turned since: count what we sent in the new one
+                left += ceil((1e-9 - left) / window) * window
+                remaining = limit - (seq - log.seq_at(now + left - window))
+            if remaining < 1.0:
+                return self._at_least(limit / window), now + min(left, LONGEST_BELIEF) + 0.01
+            return self._at_least((remaining + EARLY) / max(left, 0.2)), NEVER
+        if self.jumps >= 2.0:
+            self._mend(0.97, now)
+            return self._at_least(limit / window * self.trim), NEVER
+        refilled = limit / window * max(0.0, now - self.heard_at)
+        left = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq))
+        fill = left / limit
+        return self._at_least(limit / window * self.bucket_gain * min(4.0, (fill / TARGET) ** 2)), NEVER
+
+    def _mend(self, most: float, now: float) -> None:
+        """What a refusal has taken off an even pace comes back slowly."""
+        self.trim = min(most, self.trim + 0.005 * min(max(0.0, now - self.trimmed_at), 1.0))
+        self.trimmed_at = now
+
+    @staticmethod
+    def _at_least(rate: float) -> float:
+        return max(rate, SLOWEST)
+
+    def refused(self, seq: int, floor: float, now: float) -> bool:
+        """A call was refused under these headers, for ``floor`` seconds. False: they are left alone from now on.
+
+        Once too often, or for long while the headers speak of plenty: what refuses is something else.
+        """
+        self.wrong += 1.0
+        self.trim = max(0.05, 0.93 * self.trim)
+        plenty = self.remaining - (seq - self.seq) > PLENTY * self.limit
+        if self.wrong > PATIENCE or (plenty and floor >= LONG_FLOOR):
+            self.mute(now)
+            return False
+        return True
+
+    def mute(self, now: float) -> None:
+        """Forget all that was heard, and listen to nothing for a while."""
+        self.load_state(HeaderModel(muted_until=now + MUTED).to_state())
+
+
+def _per_second(limit: Limit) -> float:
+    return (limit.limit or 0.0) / max(limit.window or limit.reset or 1.0, 1e-3)

@@ -1,0 +1,184 @@
+"""The kinds of limit a server can have, asked in order of what is surest.
+
+headers.py       the server says what is left: follow it while it proves right
+concurrency.py   refused at one depth, or only in a crowd: hold the depth, leave the pace free
+rate_search.py   refused at some pace: measure the quota and hold it
+latency.py       served, but slower and slower: hold less in flight
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from ...core.decision import NEVER, ControllerNote, PaceReason
+from ...core.signal import Limit
+from ...core.ticket import Ticket
+from .concurrency import ConcurrencyCap, Verdict
+from .headers import HeaderModel
+from .latency import LatencyModel
+from .rate_search import STEADY, Phase, RateSearch
+from .state import Storable
+from .trace import Step
+
+CAPPED_HEADROOM = 4.0
+"""At a cap on calls in flight the pace is this many times what gets done, so that it does not limit."""
+
+TURNS = 2.0
+"""After so many times the calls in flight, those of the last cut are gone."""
+
+SHORTEST_REST = 0.1
+"""Seconds of rest after a refusal that the headers had not foreseen."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LimitModels(Storable):
+    concurrency: ConcurrencyCap = field(default_factory=ConcurrencyCap)
+    latency_model: LatencyModel = field(default_factory=LatencyModel)
+    header_model: HeaderModel = field(default_factory=HeaderModel)
+    search: RateSearch = field(default_factory=RateSearch.start)
+
+    def idle(self, seq: int, now: float) -> None:
+        """No call waits for the pace: what is sent meanwhile measures the caller, not the server."""
+        if self.search.phase is not Phase.BLOCK:
+            self.search.estimator.forget()
+            self.search.block.busy_from, self.search.block.busy_after = now, seq
+
+    def rest(self) -> None:
+        """Let go of what matters only in the heat: a sketch of the history stays, a measurement under way does not."""
+        search = self.search
+        search.history.sends.rest()
+        search.history.refusals.rest()
+        search.estimator.forget()
+        search.curve.sharing.measures = ()
+        self.concurrency.rest()
+
+    def advance(self, dt: float, seq: int, depth: int, wanted: bool, now: float) -> None:
+        """``dt`` seconds passed; ``wanted`` says that a call waited for the pace meanwhile."""
+        self.search.history.sends.mark(now, seq)
+        if self.concurrency.on:
+            self.concurrency.grow(dt, depth, seq, self.search.trip)
+        elif wanted:
+            self.search.grow(dt, now, seq)
+
+    def verdict(self, seq: int, depth: int, now: float) -> tuple[float, float, float]:
+        """The pace, the instant before which nothing starts, and the calls in flight at most."""
+        search, headers, concurrency = self.search, self.header_model, self.concurrency
+        hold, cap = max(search.floor_until, search.probe_until), self.latency_model.cap
+        if search.phase is not Phase.BLOCK:
+            hold = max(hold, headers.empty_until)
+            if headers.seq:
+                hold = max(hold, self._follow_headers(seq, depth, now))
+        pace = search.pace
+        if concurrency.on:
+            cap = min(cap, concurrency.cap)
+            pace = max(pace, CAPPED_HEADROOM * self.latency_model.throughput)
+        return pace, hold, cap
+
+    def _follow_headers(self, seq: int, depth: int, now: float) -> float:
+        """Pace by the headers while they lead. Returns the instant before which they leave nothing."""
+        search, headers = self.search, self.header_model
+        if not headers.steers(depth, now):
+            if headers.steered:
+                headers.steered = False
+                self._give_up(Step.HEADERS_STOPPED, seq, now)
+            return NEVER
+        if not headers.steered:
+            search.trace.note(now, Step.FOLLOWING_HEADERS, limit=headers.limit)
+        search.pace, empty_until = headers.pace(seq, search.history.sends, now)
+        return empty_until
+
+    def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], now: float) -> None:
+        headers, search = self.header_model, self.search
+        steered = headers.steered
+        useful = headers.read(limits, ticket, search.history.sends, self.latency_model.mean, search.trip, now)
+        if steered and not (useful and headers.leads):
+            headers.steered = False
+            self._give_up(Step.HEADERS_USELESS, ticket.gate.seq, now)
+
+    def served(self, ticket: Ticket, latency: float, done: int, now: float) -> bool:
+        """A sampled call was served, the ``done``-th. True if that may have changed the verdict."""
+        slowdown, search, latest = self.latency_model, self.search, ticket.gate.seq
+        if search.phase in STEADY and self._turned_over(ticket):
+            self.concurrency.served(self._crowd(ticket))
+        median = slowdown.sample(ticket.seq, latest, latency, done, now)
+        if median is None:
+            return False
+        free = not self.concurrency.on and search.phase is not Phase.BLOCK
+        searching = search.phase not in STEADY and not self.header_model.steered
+        overload = slowdown.judge(median, ticket.depth + 1, done, free, searching, now)
+        slowdown.begin(latest, done, now)
+        if overload is not None:
+            search.go_on_from(overload, latest)
+            search.trace.note(now, Step.SLOWED, cap=slowdown.cap)
+        return True
+
+    def refused(self, ticket: Ticket, latency: float, floor: float, deepest: int, now: float) -> float:
+        """Find the model whose refusal this is. ``floor`` is the Retry-After, or 0. Returns the slots to skip."""
+        latest, search, headers, concurrency = ticket.gate.seq, self.search, self.header_model, self.concurrency
+        is_blocked = search.phase is Phase.BLOCK
+        if headers.seq and not is_blocked:
+            self._follow_headers(latest, ticket.depth, now)
+        search.note(ticket, latency)
+        if is_blocked:
+            search.refused_blocked(ticket, floor, now)
+            return 0.0
+        if headers.leads:
+            if headers.refused(latest, floor, now):
+                search.hold(now + (floor or max(SHORTEST_REST, 2.0 * search.trip)), now)
+                return 0.0
+            self._give_up(Step.HEADERS_WRONG, latest, now)
+        verdict = Verdict.NOT_MINE
+        if concurrency.on:
+            throughput = search.history.lately(search.pace, now)
+            verdict = concurrency.refused(ticket.seq, latest, throughput, search.curve.cost, now)
+            if verdict is Verdict.LET_GO:
+                self._give_up(Step.NOT_A_CAP, latest, now)
+        elif not search.curve.window and ticket.seq > search.cut_seq:
+            if search.phase is Phase.CRUISE and self._turned_over(ticket):
+                concurrency.weigh(self._crowd(ticket), ticket.depth)
+            verdict = concurrency.suspect(
+                ticket.depth, deepest, search.curve.exact, search.phase in STEADY, latest, now
+            )
+            if verdict is Verdict.MINE:
+                search.cruise_from(latest)
+                search.trace.note(now, Step.CAPPED, cap=concurrency.cap)
+        return 0.0 if verdict is Verdict.MINE else search.refused(ticket, floor, now)
+
+    def _turned_over(self, ticket: Ticket) -> bool:
+        """Whether all that was in flight at the last cut, when the pace was another, is gone."""
+        return ticket.seq - self.search.cut_seq > TURNS * ticket.depth
+
+    def _crowd(self, ticket: Ticket) -> float:
+        """How deep it was when the call left, for the pace at which it did."""
+        return (ticket.depth + 0.5) / self.search.pace
+
+    def _give_up(self, why: Step, latest: int, now: float) -> None:
+        """A model that led has proved wrong: go on from what got through lately."""
+        if self.search.phase is not Phase.BLOCK:
+            self.search.go_on_from(self.search.history.lately(self.search.pace, now), latest)
+        self.search.trace.note(now, why, pace=self.search.pace)
+
+    def why_cap(self) -> ControllerNote:
+        """What keeps calls from being in flight."""
+        if self.concurrency.on and self.concurrency.cap <= self.latency_model.cap:
+            return ControllerNote(PaceReason.CONCURRENCY, self.concurrency.cap)
+        return ControllerNote(PaceReason.SLOW_ANSWERS, self.latency_model.cap)
+
+    def why(self) -> ControllerNote:
+        """What the pace goes by."""
+        search = self.search
+        if search.phase is Phase.BLOCK:
+            return ControllerNote(PaceReason.WINDOW if search.curve.window else PaceReason.BLOCKED)
+        if self.header_model.steered:
+            return ControllerNote(PaceReason.HEADERS)
+        if self.concurrency.on:
+            return ControllerNote(PaceReason.CONCURRENCY, self.concurrency.cap)
+        if self.latency_model.cap < inf:
+            return ControllerNote(PaceReason.SLOW_ANSWERS, self.latency_model.cap)
+        if search.phase not in STEADY:
+            return ControllerNote(PaceReason.SEARCHING)
+        quota = search.curve.quota
+        if search.curve.sharing.on:
+            return ControllerNote(PaceReason.SHARED, quota)
+        return ControllerNote(PaceReason.PROBING if search.pace > 1.01 * quota else PaceReason.HOLDING, quota)

@@ -1,0 +1,388 @@
+"""Find a quota that only its refusals show, and hold it.
+
+    START --refused--> BLOCK --let in--> START --refused again: measured--> CRUISE
+    CRUISE --refused: measured again--> CRUISE              around the quota, on the curve of growth_probe.py
+    CRUISE --a period is over--> PROBE                      well above it, for a moment
+    PROBE --refused: it is what it was--> CRUISE
+    PROBE, CRUISE --more let in than it accrues--> CLIMB    it has grown: double, carefully
+    CLIMB --refused--> CRUISE
+    any --three refused in a row (one, in step with a window), or told to wait for seconds--> BLOCK
+    BLOCK --a probe is let in--> CRUISE, or START again     hold and probe; a long block tells a window or a penalty
+
+One episode, one cut: refusals of calls sent before the last cut say nothing new. Every
+refusal is judged by when its call was sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ...core.decision import NEVER
+from ...core.ticket import Ticket
+from .estimator import CRUISED, MOST_CUT, SEARCHED, SOUGHT, Burst, QuotaEstimator
+from .growth_probe import SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
+from .history import CallHistory
+from .state import Storable
+from .trace import Step, Trace
+from .window import PROBE_GRACE, Block
+
+LONG_FLOOR = 2.0
+"""A Retry-After from here on is a block; a shorter one is rounded up from almost nothing."""
+
+LEAST_RESTART = 0.25
+"""The share of the initial pace to start over with when a block has taught nothing."""
+
+HANDFUL, DOUBTS = 8.0, 3
+"""Calls from one block to the next that are too few for a quota as large as was believed, so often in a row."""
+
+IN_A_ROW = 3
+"""Refusals in a row, in the order of sending, that mean nothing gets in."""
+
+ECHOES = 8
+"""Refusals inside one window that are taken for the same news; then it is no echo."""
+
+SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
+"""More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
+
+LATELY = 0.4
+"""Seconds that make "lately" in a search."""
+
+FEW = 12.0
+"""Calls let in between two refusals of a search below which only their average counts."""
+
+SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
+"""Slots to let pass, so that the pipe drains."""
+
+
+class Phase(Enum):
+    """The values are stored."""
+
+    START = "start"
+    CRUISE = "cruise"
+    PROBE = "look"
+    CLIMB = "seek"
+    BLOCK = "block"
+
+
+STEADY = (Phase.CRUISE, Phase.PROBE)
+"""The pace is around a quota that was measured; in the others it moves fast, or nothing starts."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RateSearch(Storable):
+    not_stored = ("trace",)
+
+    block: Block
+    history: CallHistory
+    burst: Burst = field(default_factory=Burst)
+    curve: PaceCurve
+    cut_seq: int = 0
+    """The last call sent before the last cut: answers up to it are old news."""
+    doubling: float = 0.0
+    """Seconds that a search takes to double at least: longer after a long block."""
+    doubts: int = 0
+    """Blocks in a row after a handful of calls."""
+    echoes: int = 0
+    floor_until: float = NEVER
+    initial: float
+    last_refused_at: float = 0.0
+    last_refused_seq: int = 0
+    growth_probe: GrowthProbe = field(default_factory=GrowthProbe)
+    estimator: QuotaEstimator = field(default_factory=QuotaEstimator)
+    pace: float
+    phase: Phase = Phase.START
+    probe_until: float = NEVER
+    resume_as: Phase = Phase.START
+    """What the block that is going on has interrupted."""
+    trip: float = 0.1
+    """Seconds that a refusal takes to come back."""
+    trace: Trace = field(default_factory=Trace)
+
+    @classmethod
+    def start(cls, initial: float = 1.0, pace: float = 1.0, opened_at: float = 0.0, least: float = 0.0) -> RateSearch:
+        """Nothing is known yet; the first call was sent at ``opened_at``."""
+        history, block = CallHistory(), Block(reopened_at=opened_at, busy_from=opened_at)
+        history.sends.mark(opened_at, 0)
+        curve = PaceCurve(quota=initial, least=max(least, SLOWEST_QUOTA))
+        return cls(initial=initial, pace=pace, history=history, curve=curve, block=block)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the pace follows a quota that was measured; a block interrupts that, and ends in it again."""
+        return (self.resume_as if self.phase is Phase.BLOCK else self.phase) in STEADY
+
+    def hold(self, until: float, now: float) -> None:
+        """Nothing starts before ``until``; the estimator must know that it was our own doing."""
+        self.estimator.silence += max(0.0, until - max(now, self.floor_until))
+        self.floor_until = max(self.floor_until, until)
+
+    def cruise_from(self, seq: int) -> None:
+        """Cut: settle just below the quota and let the period begin. Calls up to ``seq`` are old news."""
+        self.phase, self.cut_seq = Phase.CRUISE, seq
+        self.pace = self.curve.start()
+
+    def note(self, ticket: Ticket, latency: float) -> None:
+        """Record a refusal, whichever model it is judged by."""
+        self.history.refusals.add(ticket.seq)
+        self.trip += 0.2 * (max(latency, 0.0) - self.trip)
+        self.curve.refused += 1
+        if ticket.seq > self.last_refused_seq:
+            self.last_refused_seq, self.last_refused_at = ticket.seq, ticket.sent_at
+
+    # -- moving on ------------------------------------------------------------------------------
+
+    def grow(self, dt: float, now: float, seq: int) -> None:
+        """``dt`` seconds passed in which a call waited for the pace."""
+        if self.phase is Phase.CRUISE:
+            self._cruise(dt, now, seq)
+        elif self.phase is Phase.PROBE:
+            if self.growth_probe.has_proof(self.curve, self.estimator, self.history, self.trip, now):
+                self._climb(now)
+        elif self.phase is not Phase.BLOCK:
+            if self.phase is Phase.START:
+                doubling = max(self.doubling, search_doubling(self.pace))
+            else:
+                doubling = self.curve.seek_doubling(now - self.growth_probe.since_at)
+            self.pace = doubled(self.pace, dt, doubling, seq - self.history.sends.seq_at(now - 1.0), self.initial)
+
+    def _cruise(self, dt: float, now: float, seq: int) -> None:
+        curve, estimator = self.curve, self.estimator
+        self.pace = curve.cruise(self.pace, dt)
+        if curve.sharing.on:
+            return
+        if not curve.quick:
+            if self.growth_probe.has_slow_proof(curve, estimator, self.history, now):
+                self.growth_probe.begin(seq, now)
+                self._climb(now)
+            return
+        if estimator.started and not curve.rough:
+            calls = self.history.accepted_calls(estimator.since_seq, self.history.sends.seq_at(now))
+            behind = curve.quota * estimator.accrued(now) - calls - SLACK
+            if behind > 0.0:
+                self.pace += min(CATCH_UP * curve.quota, behind / WITHIN)
+        if curve.age >= curve.period:
+            self.phase = Phase.PROBE
+            self.growth_probe.begin(seq, now)
+            self.pace = curve.quota * (1.0 + min(curve.excess(self.trip), self.burst.look))
+            self.trace.note(now, Step.PROBING, age=curve.age, quota=curve.quota, pace=self.pace)
+
+    def _climb(self, now: float) -> None:
+        self.phase, self.curve.sought_from = Phase.CLIMB, self.curve.quota
+        self.trace.note(now, Step.CLIMBING, quota=self.curve.quota)
+
+    def go_on_from(self, quota: float, seq: int) -> None:
+        """Another rule has let go: cruise at what it reached, and measure anew."""
+        self.curve.guess(quota)
+        self.estimator.forget()
+        self.cruise_from(seq)
+
+    # -- refusals -------------------------------------------------------------------------------
+
+    def refused(self, ticket: Ticket, floor: float, now: float) -> float:
+        """Judge a refusal outside a block. Returns the slots to skip."""
+        news, skip = ticket.seq > self.cut_seq, 0.0
+        in_a_row = 1 if self.block.window_phase.sure and self.curve.window else IN_A_ROW
+        if floor >= LONG_FLOOR or self.history.refusals.streak(ticket.seq) >= in_a_row:
+            sought = self.phase is Phase.CLIMB and self.curve.window > 0.0 and floor >= LONG_FLOOR
+            if news and not sought:  # the end of the block will tell better what the window holds
+                self._measure(ticket, now)
+            if self.phase is not Phase.BLOCK or floor > 0.0:
+                self.enter_block(floor, now)
+            return 0.0
+        if news and self._just_cut(ticket):
+            skip = self._cut_deeper(ticket, now)
+        elif news:
+            skip = self._measure(ticket, now)
+        if floor > 0.0:
+            if not self.curve.window:
+                self.curve.penalty = max(0.2 * floor, floor - self.estimator.depth)
+            self.hold(now + floor, now)
+        return skip
+
+    def _just_cut(self, ticket: Ticket) -> bool:
+        settling = 12.0 + self.pace * 2.0 * self.trip
+        return self.phase in STEADY and not self.curve.window and ticket.gate.seq - self.cut_seq < settling
+
+    def _cut_deeper(self, ticket: Ticket, now: float) -> float:
+        """Refused again right after a cut. Many of them: the quota fell far, cut by their share. Few: nothing."""
+        latest, sent = ticket.gate.seq, ticket.seq - self.cut_seq
+        refused = self.history.refusals.between(self.cut_seq, latest)
+        many = refused >= 4 and refused > 0.15 * sent
+        most = refused >= 2 and sent >= 3 and refused > 0.25 * sent
+        if not (many or most):
+            return 0.0
+        cut = min(MOST_CUT if self.burst.single else 0.9, refused / sent)
+        self.curve.guess(max(self.pace * (1.0 - cut) * 0.97, 0.02))
+        self.estimator.restart(ticket.seq, ticket.sent_at)
+        self.cruise_from(latest)
+        self.trace.note(now, Step.CUT_AGAIN, refused=refused, sent=sent, pace=self.pace)
+        return SKIP_WHEN_FULL
+
+    def _measure(self, ticket: Ticket, now: float) -> float:
+        """A refusal that is news: measure, learn, cut. Returns the slots to skip."""
+        seq, sent_at, latest = ticket.seq, ticket.sent_at, ticket.gate.seq
+        phase, pace, curve, estimator, steady = self.phase, self.pace, self.curve, self.estimator, self.phase in STEADY
+        if curve.window and steady and curve.age < 0.8 * curve.window and self.echoes < ECHOES:
+            self.echoes += 1  # the window that was full is still the same one
+            self.cruise_from(latest)
+            return SKIP_WHEN_FULL
+        self.echoes = 0
+        measured, calls, span = None, 0.0, 1.0
+        if estimator.started:
+            calls, span = self.history.accepted_calls(estimator.since_seq, seq), estimator.span(sent_at)
+            known = curve.quota if steady and not curve.rough and curve.agreed else None
+            measured = estimator.quota(calls, sent_at, known, phase is Phase.PROBE)
+        if measured is None and phase is Phase.START:
+            self._fall_back(ticket, calls / span, now)
+            return 0.0
+        if steady:
+            curve.count_cost()
+            clean = measured is not None and not curve.rough and not estimator.silence
+            if clean and curve.sharing.compare(measured or 0.0):
+                self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
+        if phase is Phase.PROBE:
+            curve.looked(self.growth_probe.surplus(curve, self.history, seq, sent_at))
+        quota, rough = self._judge(measured, calls, span, sent_at)
+        curve.learn(min(quota, pace), rough)
+        if phase is Phase.START:
+            curve.period = max(curve.shortest(), curve.window)
+        curve.refused = 0
+        silence = estimator.silence
+        estimator.restart(seq, sent_at)
+        self.cruise_from(latest)
+        found = {"calls": calls, "span": span, "silence": silence, "measured": measured is not None}
+        made = {"quota": curve.quota, "rough": curve.rough, "shared": curve.sharing.on, "new_pace": self.pace}
+        self.trace.note(now, Step.CUT, pace=pace, **found, **made)
+        return SKIP_AFTER_CUT
+
+    def _fall_back(self, ticket: Ticket, average: float, now: float) -> None:
+        """Refused in a search with nothing to measure by: let the pipe drain, then measure on the way up."""
+        if self.estimator.started:
+            self.pace = max(average, 1.0 / self.estimator.span(ticket.sent_at))
+        else:
+            self.estimator.restart(ticket.seq, ticket.sent_at)
+            self.burst.volley = ticket.gate.seq
+            self.curve.refused = 0
+            self.pace = max(self.pace / 8.0, min(self.pace, self.initial) / 2.0, self.curve.sought_from or 0.0)
+        self.cut_seq = ticket.gate.seq
+        self.trace.note(now, Step.FELL_BACK, pace=self.pace)
+        self.enter_block(0.0, now)
+
+    def _judge(self, measured: float | None, calls: float, span: float, sent_at: float) -> tuple[float, bool]:
+        """What the quota is, and whether that is a rough guess, by what we were doing when refused."""
+        curve, phase, pace = self.curve, self.phase, self.pace
+        before = curve.sought_from or 0.0
+        if phase is Phase.START:
+            self.burst.count(self.history)
+        if self.burst.single and not curve.window and not curve.sharing.on:
+            return self._judge_single(before)
+        if phase is Phase.START:  # between the average since the pipe was empty and the last moments
+            if calls < FEW:
+                return max(calls / span, before), True
+            return max(measured or 0.0, self.burst.rate_lately(self.history, LATELY, pace, sent_at), before), True
+        if phase is Phase.CLIMB:
+            if curve.window:  # growth was slow: the trailing window is full now
+                return max(before, self.history.accepted(sent_at - curve.window, sent_at) / curve.window), False
+            sought = sent_at - self.growth_probe.since_at
+            lately = max(self.burst.rate_lately(self.history, span, pace, sent_at) for span in (LATELY, sought))
+            return max(before, measured or 0.0, lately), True
+        if curve.sharing.on and phase is Phase.CRUISE:
+            return pace, False
+        if measured is None:
+            return (curve.quota if phase is Phase.PROBE else max(0.9 * pace, 0.99 * min(curve.quota, pace))), False
+        return curve.leaned(measured, curve.quota * (1.0 + curve.swing) if phase is Phase.PROBE else pace), False
+
+    def _judge_single(self, before: float) -> tuple[float, bool]:
+        """The same where nothing accrues, so that only the paces tell."""
+        curve, pace = self.curve, self.pace
+        if self.phase is Phase.START:
+            return max(SEARCHED * pace, before), True
+        if self.phase is Phase.CLIMB:
+            self.burst.found()
+            return max(SOUGHT * pace, before), False
+        if self.phase is Phase.PROBE:
+            self.burst.looked(curve.excess(self.trip))
+            return curve.quota, False
+        return CRUISED * min(pace, curve.quota), False
+
+    # -- while nothing gets in -------------------------------------------------------------------
+
+    def enter_block(self, floor: float, now: float) -> None:
+        self._doubt()
+        if self.phase is not Phase.BLOCK:
+            self.resume_as, self.phase = self.phase, Phase.BLOCK
+        block = self.block
+        block.enter(self.last_refused_seq, self.last_refused_at, floor >= LONG_FLOOR, now, self.curve.window)
+        self.hold(now + max(floor, block.hold(now, self.trip, self.curve)), now)
+        self.trace.note(now, Step.BLOCKED, floor=floor, seconds=self.floor_until - now)
+
+    def _doubt(self) -> None:
+        """Blocked again and again after a handful of calls, far below what is known: it was a burst. Search again."""
+        block, curve = self.block, self.curve
+        if self.phase not in STEADY or block.window_phase.sure or not self.last_refused_seq > block.began_seq > 0:
+            return
+        calls = self.history.accepted_calls(block.began_seq, self.last_refused_seq)
+        rate = (calls + 0.5) / max(self.last_refused_at - block.began_at, 1e-3)
+        self.doubts = self.doubts + 1 if calls < HANDFUL and rate < 0.5 * curve.quota else 0
+        if self.doubts >= DOUBTS:
+            self.doubts = 0
+            curve.window = block.last_length = 0.0
+            self.estimator.forget()
+            self.phase, self.pace = Phase.START, max(rate, LEAST_RESTART * self.initial)
+
+    def send_blocked(self, ticket: Ticket, now: float) -> None:
+        """A call leaves in a block: it is the probe, or proof that the probe was let in."""
+        if not self.block.probe_seq:
+            self.block.probe(ticket.seq, now)
+            self.probe_until = now + 3.0 * self.trip + PROBE_GRACE
+        else:
+            self.resume(ticket.seq - 1, now)
+
+    def refused_blocked(self, ticket: Ticket, floor: float, now: float) -> None:
+        """A refusal in a block: of the probe, or of a call from before it."""
+        block = self.block
+        if not 0 < block.probe_seq <= ticket.seq:
+            if floor > 0.0:
+                self.hold(now + floor, now)
+            return
+        block.probe_refused(ticket.sent_at)
+        self.probe_until = NEVER
+        self.hold(now + max(floor, block.hold(now, self.trip, self.curve)), now)
+
+    def resume(self, latest: int, now: float) -> float:
+        """The probe was let in. Returns the slots to skip."""
+        block = self.block
+        self.estimator.silence += SKIP_AFTER_BLOCK / self.pace + max(0.0, now - block.probe_at)
+        self.probe_until = NEVER
+        self.trace.note(now, Step.RESUMED, blocked_for=block.length)
+        if block.is_lesson(self.history.accepted):
+            self._learn_window(latest, now)
+        elif self.resume_as is Phase.START:  # up again from well below, and from a refusal to measure from
+            self.phase, self.cut_seq = Phase.START, latest
+        else:
+            self.cruise_from(latest)
+        block.probe_seq = 0
+        return SKIP_AFTER_BLOCK
+
+    def _learn_window(self, latest: int, now: float) -> None:
+        """A long block is over: the quota is a window, or refusals are punished."""
+        curve, block = self.curve, self.block
+        calls = self.history.accepted_calls(block.reopened_seq, block.probe_seq)
+        quota, first = block.teach(curve, calls, self.history.accepted, self.resume_as is Phase.CLIMB)
+        self.echoes = 0
+        if self.resume_as in STEADY and not first:
+            curve.count_cost()
+        curve.refused = 0
+        self.estimator.forget()
+        if calls < 5.0 or (first and block.told):  # one such block may have any cause: search again, carefully
+            curve.window = 0.0
+            self.phase, self.cut_seq = Phase.START, latest
+            self.pace = max(LEAST_RESTART * self.initial, quota, SLOWEST_QUOTA)
+            self.doubling = block.length / 16.0
+            return
+        doubtful = curve.agreed >= 2 and quota < 0.5 * curve.quota  # never believe a collapse at once
+        curve.learn(max(quota, 0.5 * curve.quota) if doubtful else quota, first or doubtful)
+        self.cruise_from(latest)
+        learned = {"window": curve.window, "penalty": curve.penalty, "quota": curve.quota}
+        self.trace.note(now, Step.LEARNED_WINDOW, blocked_for=block.length, **learned)

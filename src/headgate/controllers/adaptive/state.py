@@ -1,0 +1,56 @@
+"""How what the controller has learned is put into a store and taken out again.
+
+Everything it learns lives in a few small dataclasses. What is stored are their fields, in the order in which they are
+declared: nothing can be remembered that is not also saved, and a stored object is as flat as a row. Names are not
+stored, so a field may be renamed where it stands; adding, dropping or moving one makes stored states unreadable.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any, ClassVar
+
+_array: Any = array
+no_floats: Callable[[], array[float]] = partial(_array, "d")
+no_singles: Callable[[], array[float]] = partial(_array, "f")
+no_integers: Callable[[], array[int]] = partial(_array, "q")
+"""What fields that are arrays begin with."""
+
+
+class Storable:
+    __slots__: tuple[str, ...] = ()
+    not_stored: ClassVar[tuple[str, ...]] = ()
+    stored: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.stored = tuple(name for name in cls.__slots__ if name not in cls.not_stored)
+
+    def to_state(self) -> tuple[Any, ...]:
+        """Every field as plain numbers, strings, bytes and tuples."""
+        return tuple([_plain(getattr(self, name)) for name in self.stored])
+
+    def load_state(self, state: tuple[Any, ...]) -> None:
+        """Go on from ``to_state()``; a state of another shape raises ``ValueError``."""
+        for name, value in zip(self.stored, state, strict=True):
+            field = getattr(self, name)
+            if isinstance(field, Storable):
+                field.load_state(value)
+            elif isinstance(field, array):
+                loaded = array(field.typecode)
+                loaded.frombytes(value)
+                setattr(self, name, loaded)
+            elif isinstance(field, Enum):
+                setattr(self, name, type(field)(value))
+            else:
+                setattr(self, name, value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Storable):
+        return value.to_state()
+    if isinstance(value, array):
+        return value.tobytes()
+    return value.value if isinstance(value, Enum) else value

@@ -1,0 +1,200 @@
+"""Nothing gets in any more: hold still, probe with one call, and learn from how long it lasted.
+
+    refused ----> hold ----> one probe ----> let in, or no refusal in time: go on
+                    ^            |
+                    +-- refused: hold longer
+
+A refusal comes back within a round trip and an answer may take long, so a probe that was
+not refused in time was let in. A short block is an empty bucket. A long one is a window
+that had to turn: what was let in from one turn to the next is its quota, and ``WindowPhase`` keeps
+step with it. Blocks of equal length whose rates differ are no windows, but a penalty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import sqrt
+
+from .growth_probe import PaceCurve
+from .state import Storable
+
+LEAST_DOUBT = 0.03
+"""The share of the spacing by which a turn may always come early or late."""
+
+LONGEST_BLIND = 8.0
+"""Seconds to wait without a probe; if the turn is further away, a good half of the way."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class WindowPhase(Storable):
+    """Keep step with a window that turns at fixed times.
+
+    Each block that ends shows one turn, to within the time between two probes. Turns of a fixed window lie
+    on a lattice; once two distances have agreed, the next turn is known and waited for instead of
+    probed for.
+
+            turn           turn                          turn
+        -----|--------------|--------------|--------------|------>
+                     known spacing     not seen: nothing was refused
+    """
+
+    last_at: float = 0.0
+    """When the last turn that was seen happened."""
+    last_error: float = 0.0
+    """... and by how much that may be wrong."""
+    seen: int = 0
+    spacing: float = 0.0
+    spacing_error: float = 0.0
+    sure: int = 0
+    """Distances in a row that fitted."""
+
+    def saw(self, at: float, error: float) -> None:
+        """A turn was seen."""
+        distance, doubt = at - self.last_at, error + self.last_error
+        self.last_at, self.last_error = at, error
+        self.seen += 1
+        if self.seen < 2:
+            return
+        steps = max(1, round(distance / self.spacing)) if self.spacing else 1
+        spacing, spacing_error = distance / steps, doubt / steps
+        if self.spacing and abs(spacing - self.spacing) <= spacing_error + self.spacing_error and steps < 50:
+            self.sure += 1
+            if spacing_error < self.spacing_error:
+                self.spacing, self.spacing_error = spacing, spacing_error
+        elif distance > 0.0:
+            self.spacing, self.spacing_error, self.sure = distance, doubt, 0
+
+    def hold(self, now: float, shortest: float) -> float:
+        """Seconds to wait for the next turn, or for a probe when it is due at any moment."""
+        steps = int((now - self.last_at) / self.spacing)
+        doubt = max(self.last_error + (steps + 1) * self.spacing_error, LEAST_DOUBT * self.spacing)
+        late = now - self.last_at - steps * self.spacing
+        if steps and late <= doubt:
+            return max(shortest, 0.35 * late)
+        early = self.spacing - late - doubt
+        return max(shortest, min(early, max(LONGEST_BLIND, 0.6 * early)))
+
+
+SHORTEST_HOLD = 0.2
+FIRST_HOLD, FEW_CALLS = 1.0, 8
+"""Refused after less than so many calls in all: this may be slow, hold longer."""
+
+LONGER = 0.6
+"""The next probe waits for this share of the time that has passed since the block began."""
+
+LONGEST_HOLD = 8.0
+"""Seconds between two probes at most, unless the server asks for more."""
+
+PROBE_GRACE = 0.02
+"""Seconds added to three round trips before a silent probe counts as let in."""
+
+PLAIN = 20.0
+"""Calls accepted just before a block that make it worth a lesson, unless it was very long."""
+
+VERY_LONG = 10.0
+
+LATELY, LIKELY_BURST = 1.5, 1.0
+"""Seconds before a block that count as lately, and how many of them may owe what was let in to a burst."""
+
+EQUAL, TOLD_EQUAL = 0.15, 0.03
+"""Blocks are equally long within this share of their length; where the server says how long, more nearly so."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Block(Storable):
+    began_at: float = 0.0
+    """When the last call before the silence was sent, and refused."""
+    began_seq: int = 0
+    busy_after: int = 0
+    busy_from: float = 0.0
+    """When, and after which call, callers last began to wait for the pace: what came before says nothing."""
+    holds: int = 0
+    """Probes refused."""
+    last_length: float = 0.0
+    """The proven length of the last long block; 0 before the first."""
+    last_rate: float = 0.0
+    """Calls a second that were let in from the last one but one to the last."""
+    probe_at: float = 0.0
+    probe_seq: int = 0
+    """The call that probes, 0 while none is out."""
+    refused_at: float = 0.0
+    """When the last refused probe was sent."""
+    reopened_at: float = 0.0
+    """When the last long block ended; before the first, when the key began."""
+    reopened_seq: int = 0
+    told: bool = False
+    """The server itself said how long (a Retry-After of seconds)."""
+    window_phase: WindowPhase = field(default_factory=WindowPhase)
+
+    def enter(self, seq: int, sent_at: float, told: bool, now: float, window: float) -> None:
+        self.probe_seq = self.holds = 0
+        self.told, self.refused_at = told, sent_at
+        if not (self.last_length and now - self.reopened_at < 0.8 * window):
+            self.began_at, self.began_seq = sent_at, seq  # else the old window is not over: the same block goes on
+
+    def probe(self, seq: int, now: float) -> None:
+        self.probe_seq, self.probe_at = seq, now
+
+    def probe_refused(self, sent_at: float) -> None:
+        self.probe_seq, self.refused_at = 0, sent_at
+        self.holds += 1
+
+    def hold(self, now: float, trip: float, curve: PaceCurve) -> float:
+        """Seconds until the next probe, where the server does not ask for more."""
+        if self.window_phase.sure:
+            return self.window_phase.hold(now, max(SHORTEST_HOLD, 2.0 * trip))
+        slow = 2.0 / curve.sought_from if curve.sought_from else 0.0
+        first = FIRST_HOLD if self.began_seq < FEW_CALLS else SHORTEST_HOLD
+        wanted = max(first, 2.0 * trip, LONGER * (now - self.began_at), 0.02 * curve.window, slow)
+        return min(wanted, LONGEST_HOLD)
+
+    @property
+    def length(self) -> float:
+        return self.probe_at - self.began_at
+
+    def is_lesson(self, accepted: Callable[[float, float], float]) -> bool:
+        """Whether the block that just ended was long enough, and its cause plain enough, to teach."""
+        length = self.length
+        proven = (length > 1.0 and (self.holds >= 1 or self.told)) or (length > 0.4 and self.holds >= 2)
+        return proven and (length > VERY_LONG or accepted(self.began_at - 2.0 * length, self.began_at) >= PLAIN)
+
+    def teach(
+        self, curve: PaceCurve, calls: float, accepted: Callable[[float, float], float], sought: bool
+    ) -> tuple[float, bool]:
+        """Learn window and penalty; ``calls`` were accepted since the last lesson. Returns the quota, and if first.
+
+        ``sought``: this has ended a search upwards, so only the window that was full tells.
+        """
+        length, first = self.length, not self.last_length
+        proven = length - 1.0 if self.told else self.refused_at - self.began_at
+        turned_at = self.probe_at - 0.5 if self.told else (self.refused_at + self.probe_at) / 2.0
+        span = max(turned_at - self.reopened_at, 1e-3)
+        self.window_phase.saw(turned_at, 0.5 if self.told else (self.probe_at - self.refused_at) / 2.0)
+        horizon = 3.0 * max(length, self.window_phase.spacing if self.window_phase.sure else curve.window)
+        since = max(self.reopened_at, self.busy_from, turned_at - horizon)
+        if since > self.reopened_at and not first:  # what was long ago, or idle, says nothing
+            short = turned_at - since < max(curve.window, 2.0 * length)
+            known = max(curve.quota if curve.window else 0.0, calls / span)
+            quota = known if short else accepted(since, turned_at) / (turned_at - since)
+        else:
+            quota = calls / span
+        if sought and curve.window:
+            quota = max(quota, accepted(turned_at - curve.window, turned_at) / curve.window)
+        if first and length < 0.5 * span:  # the slow start pulls the average down
+            quota = sqrt(quota * max(quota, accepted(self.began_at - length, self.began_at) / length))
+        punished, curve.penalty = curve.penalty > 0.0, 0.0
+        about = (TOLD_EQUAL if self.told else EQUAL) * length
+        equal = not first and length >= 2.0 and abs(proven - self.last_length) < about
+        agrees, self.last_rate = abs(quota - self.last_rate) < 0.15 * quota, quota
+        if equal and (punished or not agrees) and not self.window_phase.sure:
+            since = self.reopened_at if punished else max(self.began_at - LATELY, self.reopened_at)
+            quota = max(quota, accepted(since, self.began_at) / (self.began_at - since + LIKELY_BURST))
+            curve.penalty, curve.window = length, 0.0
+        elif self.window_phase.sure:
+            curve.window = self.window_phase.spacing
+        else:
+            curve.window = max(0.97 * curve.window, proven, min(span, 1.6 * proven))
+        self.last_length = max(proven, 1e-9)
+        self.reopened_at, self.reopened_seq = turned_at, self.probe_seq
+        return quota, first

@@ -1,0 +1,94 @@
+"""Additive increase, multiplicative decrease: a little faster on every good answer, half on a bad one.
+
+    2xx, faster than the latency target        rate += increase
+    429, 503, or degrade_factor x the target   rate *= decrease, once per era
+
+The target is what answers have taken of late: a moving average that is anchored at ``latency_target``, where it starts
+and which it never falls below. So a host that always takes three seconds is no slow one; and one that answers in
+milliseconds is not cut for taking twice as many, as every second answer might.
+
+An era begins with a cut. Answers to calls that left before the cut say what was true
+before it, so a burst that is refused as one is punished once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.controller import Controller
+from ..core.decision import ControllerNote, Outcome, PaceReason
+from ..core.signal import Signal
+from ..core.ticket import Ticket
+from . import ControllerFactory, ControllerOptions, rate_bounds
+
+AVERAGED = 0.2
+"""What each answer counts for in the moving average."""
+ON_AVERAGE = 1.01
+"""An answer that takes so many times the average of others is no slower than they: of equal ones none is faster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AimdPolicy:
+    initial: float = 2.0
+    least: float = 0.01
+    most: float = float("inf")
+    increase: float = 0.25
+    decrease: float = 0.5
+    latency_target: float = 1.0
+    degrade_factor: float = 2.0
+
+
+class Aimd(Controller):
+    __slots__ = ("cut_seq", "latency_target", "policy", "rate")
+
+    def __init__(self, policy: AimdPolicy) -> None:
+        self.policy = policy
+        self.rate = min(max(policy.initial, policy.least), policy.most)
+        self.cut_seq = 0
+        self.latency_target = policy.latency_target
+
+    @property
+    def is_guess(self) -> bool:
+        return self.cut_seq == 0
+
+    def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
+        policy, outcome, target = self.policy, signal.outcome, self.latency_target
+        anchor = policy.latency_target
+        if outcome is Outcome.OK and (latency > anchor or target > anchor):
+            self.latency_target = max(anchor, target + AVERAGED * (latency - target))
+        if ticket.seq <= self.cut_seq:
+            return 0.0
+        if outcome is Outcome.OK:
+            if latency < (target if target == anchor else ON_AVERAGE * target):
+                rate = self.rate + policy.increase
+                self.rate = rate if rate < policy.most else policy.most
+                return 0.0
+            bad = latency >= policy.degrade_factor * target
+        else:
+            bad = outcome is Outcome.RATE_LIMITED or outcome is Outcome.OVERLOADED
+        if bad:
+            self.cut_seq = ticket.gate.seq
+            self.rate = max(policy.least, self.rate * policy.decrease)
+            return 1.0
+        return 0.0
+
+    def why(self) -> ControllerNote:
+        return ControllerNote(PaceReason.AIMD)
+
+    def to_state(self) -> tuple[Any, ...]:
+        return (self.rate, self.cut_seq, self.latency_target)
+
+    def load_state(self, state: tuple[Any, ...]) -> None:
+        self.rate, self.cut_seq, self.latency_target = state
+
+
+def factory(options: ControllerOptions) -> ControllerFactory:
+    policy = AimdPolicy(
+        **rate_bounds(options),
+        increase=options.aimd_increase,
+        decrease=options.aimd_decrease,
+        latency_target=options.latency_target,
+        degrade_factor=options.latency_degrade_factor,
+    )
+    return lambda: Aimd(policy)

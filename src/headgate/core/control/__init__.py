@@ -1,1 +1,0 @@
-"""Rate controllers: one protocol, and the strategies behind it."""

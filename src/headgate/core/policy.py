@@ -1,0 +1,318 @@
+"""What a gate is made of: policies, each with one question, in a fixed order.
+
+    circuit ── hold ── concurrency ── quotas ── pacer
+     refuse     wait    wait          wait      wait        the longest wait counts, never their sum
+
+A policy is pure: it takes ``now`` and answers. It never waits and knows nothing of the other policies, except that
+circuit and hold tell the pacer to resume gently after a pause. A gate asks them through these methods only, so a list
+of policies can be swapped as a whole (``Gate.swap``): local ones, or ones that go by what a store grants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from .decision import NEVER, ControllerNote, Refuse, Wait
+
+if TYPE_CHECKING:
+    from .circuit_breaker import Breaker
+    from .decision import CircuitState, Explanation, WaitReason
+    from .quota import QuotaPolicy
+    from .resume_ramp import ResumeRamp
+    from .signal import Signal
+    from .ticket import Ticket
+
+Cost = float | Mapping[str, float]
+"""What a call takes: a number of requests, or so much of each dimension of a known limit."""
+NOTHING: Mapping[str, float] = MappingProxyType({})
+_NUMBER = (int, float)
+"""What a cost mostly is; asking for that first spares the slow question whether it is a mapping."""
+
+
+def costs_of(cost: Cost) -> Mapping[str, float]:
+    """What a call takes of each known limit: at least one request."""
+    if isinstance(cost, _NUMBER) or not isinstance(cost, Mapping):
+        return {"requests": cost}
+    return cost if "requests" in cost else {"requests": 1, **cost}
+
+
+def requests_of(cost: Cost) -> float:
+    """How many calls' worth of pace a cost takes."""
+    return cost if isinstance(cost, _NUMBER) or not isinstance(cost, Mapping) else cost.get("requests", 1)
+
+
+class Demand(NamedTuple):
+    """What one call wants, and what the calls ahead of it will take."""
+
+    cost: Cost = 1
+    requests_ahead: float = 0.0
+    costs_ahead: Mapping[str, float] = NOTHING
+    is_late: bool = False
+    """Whether callers wait, or did a moment ago: being served late is made up for."""
+    last_sent_at: float = NEVER
+    """When the gate's last call started."""
+
+
+class Limits(Protocol):
+    """What a controller has concluded; its policies enforce it."""
+
+    @property
+    def rate(self) -> float:
+        """Calls a second that may start."""
+        ...
+
+    @property
+    def hold_until(self) -> float:
+        """Nothing starts before this instant."""
+        ...
+
+    @property
+    def cap(self) -> float:
+        """Calls that may be in flight at once."""
+        ...
+
+    @property
+    def is_told(self) -> bool:
+        """Whether ``rate`` is the server's own word: then it may be below the least that is learned."""
+        ...
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether ``rate`` is only a beginning, neither told nor measured: nothing is refused because of it."""
+        ...
+
+    @property
+    def learned(self) -> float:
+        """Calls a second that the server takes, as far as is known."""
+        ...
+
+    def why(self) -> ControllerNote | str:
+        """What the controller is doing, for people."""
+        ...
+
+
+class QueueDemand(Protocol):
+    """What the waiters of a key will take together; a gate's policies may look at it."""
+
+    @property
+    def requests(self) -> float: ...
+
+    def __len__(self) -> int: ...
+
+    def waiting_costs(self) -> Iterable[Cost]:
+        """The cost of each waiter, in order."""
+        ...
+
+
+class Policy(Protocol):
+    """One of a gate's policies. Beside ``check`` it has those of the ``Hooks`` that it needs."""
+
+    def check(self, now: float, demand: Demand) -> Wait | Refuse | None:
+        """What speaks against a call now, or None. Asking takes nothing."""
+        ...
+
+
+class Hooks(Protocol):
+    """What a policy may have beside ``check``; a gate calls each of these for the policies that have it alone."""
+
+    learns_from_success: bool
+    """Whether ``record`` must be called for a success as things are; it is for every other outcome."""
+
+    def admit(self, ticket: Ticket, now: float) -> None:
+        """Take what a call needs that nothing objected to."""
+
+    def record(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
+        """Learn how a call ended."""
+
+    def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
+        """Charge what the call really took instead of what was reserved for it."""
+
+    def release(self, ticket: Ticket, now: float) -> None:
+        """The call was sent and its outcome is unknown: what it took stays taken."""
+
+    def cancel(self, ticket: Ticket, now: float) -> None:
+        """Nothing was sent: refund what ``admit`` took."""
+
+    def on_wait(self, wait: Wait | Refuse, now: float) -> None:
+        """A caller waits, and for this."""
+
+    def on_queue(self, queue: QueueDemand | None, now: float) -> None:
+        """Callers begin to wait in this queue; None: the last of them was served."""
+
+    def set_ceiling(self, ceiling: float | None) -> None:
+        """An operator's limit in calls a second, for the policy that keeps it; None lifts it."""
+
+    def may_object(self) -> bool:
+        """Whether it can object beside the pace, as things are; a gate knows that of its circuit and hold itself."""
+        ...
+
+    def idle_from(self, now: float) -> float:
+        """From this instant on forgetting it would change nothing but what was learned."""
+        ...
+
+    def to_state(self) -> Any:
+        """All that it knows, as plain values."""
+
+    def load_state(self, state: Any) -> None:
+        """Go on from ``to_state()``."""
+
+
+class CircuitRole(Policy, Protocol):
+    """What a gate needs of its first policy beside the rest."""
+
+    breaker: Breaker
+    probe_asked_at: float
+    """When the last probe was asked for."""
+    unmatched: tuple[Signal, float, float] | None
+    """An answer of no known call, its latency and when it came, while a probe was out that it may belong to."""
+
+    def probe(self) -> int | None:
+        """A probe that is out, if there is one."""
+        ...
+
+
+class HoldRole(Policy, Protocol):
+    """What a gate needs of its second policy beside the rest."""
+
+    @property
+    def opens_at(self) -> float:
+        """Before this instant nothing starts, whatever asked for it."""
+        ...
+
+    @property
+    def asked_until(self) -> float:
+        """The end of the last pause that was asked for, by the server or by an operator."""
+        ...
+
+    @property
+    def reason(self) -> WaitReason:
+        """What ends last: a pause that was asked for, or the controller's hold."""
+        ...
+
+    def pause(self, seconds: float, now: float) -> bool:
+        """Start nothing for so long, by another word than an answer's; False if a longer pause holds already."""
+        ...
+
+
+class PacerRole(Policy, Protocol):
+    """What a gate needs of its last policy beside the rest."""
+
+    rate: float
+    burst: float
+    tokens: float
+    held: bool
+    ramp: ResumeRamp
+    has_waiters: bool
+    late_until: float
+    lost_store: str
+    """The store that cannot be reached, where this pacer stands in for it."""
+
+    @property
+    def learned_rate(self) -> float: ...
+
+    @property
+    def is_at_ceiling(self) -> bool:
+        """Whether an operator's limit, and not the controller's rate, is what paces."""
+        ...
+
+    def try_take(self, now: float) -> bool: ...
+
+    def refill(self, now: float) -> float: ...
+
+    def skip(self, slots: float, now: float) -> None: ...
+
+    def apply(self, opens_at: float, now: float) -> None: ...
+
+    def explain(self, wait: Wait, now: float) -> Explanation:
+        """The numbers behind a wait for the pace or for a share of it."""
+        ...
+
+    def to_state(self) -> Any: ...
+
+    def mark_late(self, is_late: bool, now: float) -> None: ...
+
+    def is_late(self, now: float) -> bool: ...
+
+
+class GateStatus(NamedTuple):
+    """What can change with an answer."""
+
+    rate: float
+    """The pace as it was learned."""
+    circuit: CircuitState
+    opens_at: float
+    """Before this instant nothing starts."""
+
+
+class PolicyList:
+    """A gate's policies, in the order in which they are asked, and those that have each of the hooks."""
+
+    __slots__ = (
+        "admitting",
+        "bounding",
+        "cancelling",
+        "circuit",
+        "hold",
+        "idling",
+        "in_order",
+        "on_queue",
+        "on_wait",
+        "pacer",
+        "quotas",
+        "recording",
+        "releasing",
+        "settling",
+        "with_ceiling",
+    )
+
+    def __init__(
+        self,
+        circuit: CircuitRole,
+        hold: HoldRole,
+        bounds: tuple[Policy, ...],
+        pacer: PacerRole,
+        quotas: QuotaPolicy | None = None,
+    ) -> None:
+        """``bounds``: concurrency and an operator's limit, where there are any; ``quotas``: known limits."""
+        self.circuit, self.hold, self.pacer, self.quotas = circuit, hold, pacer, quotas
+        known = () if quotas is None else (quotas,)
+        in_order: tuple[Policy, ...] = (circuit, hold, *bounds, *known, pacer)
+        self.in_order = in_order
+        (
+            self.admitting,
+            self.recording,
+            self.settling,
+            self.releasing,
+            self.cancelling,
+            self.on_wait,
+            self.on_queue,
+            self.with_ceiling,
+            self.bounding,
+            self.idling,
+        ) = (
+            cast("tuple[Hooks, ...]", tuple([in_order[place] for place in places]))
+            for places in _places_of_hooks(tuple(map(type, in_order)))
+        )
+
+
+HOOKS = (
+    "admit",
+    "record",
+    "settle",
+    "release",
+    "cancel",
+    "on_wait",
+    "on_queue",
+    "set_ceiling",
+    "may_object",
+    "idle_from",
+)
+
+
+@lru_cache(maxsize=64)
+def _places_of_hooks(kinds: tuple[type, ...]) -> list[list[int]]:
+    """For each hook, the places of the policies that have it; the same for every key of a limiter."""
+    return [[place for place, kind in enumerate(kinds) if hasattr(kind, hook)] for hook in HOOKS]

@@ -1,0 +1,286 @@
+"""Every URL of a crawl, on disk: what is known, what waits, what became of each, and what comes next.
+
+Memory holds what is taken and little more, so a million URLs of a hundred thousand hosts cost no more than ten.
+All work goes through one writing thread (``GroupCommitWriter``): what is submitted together is committed together.
+
+What ``finish`` has returned from survives a power cut: the page in the output, the URLs it led to, and that
+it is done, all three or none of them. A process that dies leaves behind at most a piece of output that the frontier
+knows nothing of; the next cuts it off and visits those pages again. So a page is in the output exactly once.
+
+    begin ─> add ─> [ take ─> finish | put_off | fail | refuse | give_back ] ... ─> close
+
+Errors are ``LedgerError`` where the frontier's own file is the matter, and ``OutputError`` where it is the output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Self, TypeVar
+
+from ...checks import check_whole
+from ...clock import Clock, SystemClock
+from ...engine.group_commit import GroupCommitWriter
+from ...errors import LedgerError
+from ..output.page import Output, Result
+from .queries import look, read_counts, read_hosts, read_lost
+from .records import Bounds, FoundUrl, FrontierCounts, HostCounts, LostUrl, Reason, StoredRobots, Visit, VisitState
+from .schema import ledger_error
+from .session import FrontierSession
+from .transaction import FrontierTransaction
+from .url_counts import digest_of
+
+__all__ = [
+    "Bounds",
+    "FoundUrl",
+    "Frontier",
+    "FrontierCounts",
+    "HostCounts",
+    "LostUrl",
+    "Reason",
+    "StoredRobots",
+    "Visit",
+    "VisitState",
+]
+
+T = TypeVar("T")
+
+URLS_AT_ONCE = 5_000
+"""Of those that are added, in one transaction."""
+PACKED_ASIDE = 1 << 16
+"""Bytes of a result above which it is packed in another thread, to keep the event loop free."""
+
+
+class Frontier:
+    """One crawl's file, from ``begin`` to ``close``; of one event loop."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        identity: Mapping[str, str],
+        outputs: Sequence[Output] = (),
+        per_host: int = 8,
+        bounds: Bounds | None = None,
+        left_out: Callable[[FoundUrl, str], None] | None = None,
+        clock: Clock | None = None,
+        on_step: Callable[[str], None] | None = None,
+    ) -> None:
+        """``identity`` says what is crawled (seeds, scope): another crawl's file is not taken up. ``per_host``
+        is how many visits of one host may be taken at a time. ``bounds`` are for what visits lead to; ``left_out``
+        is called with what is beyond them, and why; ``on_step`` with the name of each step that a crash could split."""
+        check_whole("per_host", per_host)
+        self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        self._identity = dict(identity)
+        self._outputs = tuple(outputs)
+        self._per_host = per_host
+        self._bounds, self._left_out = bounds, left_out
+        self._clock = clock or SystemClock()
+        self._on_step = on_step
+        self._wall_ahead = 0.0
+        """Of the clock's own time: read once, so that a wall clock that is set meanwhile moves nothing."""
+        self._taken: dict[int, int] = {}
+        """Each visit that is out, with its host's number."""
+        self._writer: GroupCommitWriter[FrontierTransaction] | None = None
+
+    async def begin(self) -> FrontierCounts:
+        """Make the file, or take up where it was left; the outputs are cut back to what is known to be done."""
+        if self._writer is not None:
+            raise LedgerError(f"{self.path} has been begun already")
+        self._wall_ahead = self._clock.wall() - self._clock.now()
+        hold = self._hold = await asyncio.to_thread(
+            FrontierSession, self.path, self._identity, self._outputs, self.now()
+        )
+        self._book = FrontierTransaction(
+            hold.connection,
+            self.path,
+            wall=self.now,
+            pages=hold.pages,
+            per_host=self._per_host,
+            on_step=self._on_step,
+        )
+        self._writer = GroupCommitWriter(self._book, full_sync=True, on_step=self._on_step, error_of=ledger_error)
+        return await self.counts()
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """What is taken waits again. May be called again, and after a ``begin`` that failed."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            leaving = writer.submit(lambda _: self._book.sign_off())
+            await writer.close()
+            await leaving
+        finally:
+            self._taken.clear()
+            self._hold.let_go()
+
+    def now(self) -> float:
+        """Unix time as the frontier sees it: it never goes back while it is open."""
+        return self._clock.now() + self._wall_ahead
+
+    # ------------------------------------------------------------------ URLs come in and go out
+
+    async def add(self, found: Iterable[FoundUrl]) -> int:
+        """How many of these were not known yet. They must be canonical: each spelling is a URL of its own."""
+        added, left = 0, iter(found)
+        while part := _with_digests(islice(left, URLS_AT_ONCE)):
+            added += await self._submit(partial(self._book.add, part), about=part)
+        return added
+
+    async def take(self, limit: int) -> list[Visit]:
+        """Up to ``limit`` visits that may begin now: of the hosts that have waited longest, one each, then another
+        each, up to ``per_host``; of each host the ones nearest to a seed, then the oldest.
+
+        An empty list means that nothing may begin before ``next_at``, unless a visit ends or something is added.
+        """
+        if limit < 1:
+            return []
+        taking = self._submit(lambda: self._book.take(limit), step="claim", durable=False)
+        try:
+            visits = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(self._untake)  # the caller is gone
+            raise
+        self._taken.update((visit.number, host) for host, visit in visits)
+        return [visit for _, visit in visits]
+
+    async def next_at(self) -> float | None:
+        """Unix time from which ``take`` has something to give if nothing else happens; None if never."""
+        return await self._submit(lambda: self._book.next_at(), durable=False)
+
+    async def finish(
+        self, visit: Visit, result: Result | None, found: Iterable[FoundUrl] = (), reason: str = ""
+    ) -> int:
+        """The visit is done: its page is written and what it led to is added, or neither; how many are new.
+
+        A visit may be done without a page (a redirect), then ``reason`` says why. If the task that waits for this is
+        cancelled, it is done all the same.
+        """
+        part = _with_digests(found)
+        records = None if result is None else await self._packed(result)
+        host = self._end(visit)
+
+        left_out: list[tuple[FoundUrl, str]] = []
+
+        def finish() -> int:
+            self._book.finish(visit.number, host, reason, records)
+            return self._book.add(part, self._bounds, left_out)
+
+        added = await self._ended(visit, host, self._submit(finish, about=part))
+        if self._left_out is not None:
+            for one, why in left_out:
+                self._left_out(one, why)
+        return added
+
+    async def put_off(
+        self, visit: Visit, until: float, reason: str, *, attempts: int = 0, rate_limited: int = 0
+    ) -> None:
+        """Not before this (Unix time). ``attempts`` and ``rate_limited`` are added to the visit's own."""
+        host = self._end(visit)
+        putting = self._submit(
+            lambda: self._book.put_off(visit.number, host, until, reason, attempts, rate_limited), durable=False
+        )
+        await self._ended(visit, host, putting)
+
+    async def fail(self, visit: Visit, reason: Reason, *, attempts: int = 1) -> None:
+        """It will not be tried again. ``attempts`` are added to the visit's own."""
+        await self._lose(visit, VisitState.FAILED, reason, attempts)
+
+    async def refuse(self, visit: Visit, reason: Reason) -> None:
+        """It may not be visited: robots.txt forbids it, its address is private, ..."""
+        await self._lose(visit, VisitState.REFUSED, reason, 0)
+
+    async def give_back(self, visits: Iterable[Visit]) -> None:
+        """Nothing was done about these; they wait as before."""
+        back = [(visit.number, self._end(visit)) for visit in visits]
+        await self._submit(lambda: self._book.give_back(back), durable=False)
+
+    async def rest(self, host: str, until: float, reason: str) -> None:
+        """Nothing is taken from this host before then (Unix time). A rest that ends earlier shortens nothing."""
+        await self._submit(lambda: self._book.rest(host, until, reason), durable=False)
+
+    # ------------------------------------------------------------------ what is known
+
+    async def robots(self, host: str) -> StoredRobots | None:
+        return await self._submit(lambda: self._book.robots(host), durable=False)
+
+    async def keep_robots(self, host: str, robots: StoredRobots) -> None:
+        await self._submit(lambda: self._book.keep_robots(host, robots), durable=False)
+
+    async def counts(self) -> FrontierCounts:
+        return await asyncio.to_thread(look, self.path, read_counts)
+
+    async def hosts(self, top: int) -> list[HostCounts]:
+        """Those with the most that is still to be done."""
+        return await asyncio.to_thread(look, self.path, lambda connection: read_hosts(connection, top))
+
+    async def lost(self, after: int = 0, limit: int = 1_000) -> list[LostUrl]:
+        """Failed and refused URLs with their reasons; go on behind the last one's number."""
+        return await asyncio.to_thread(look, self.path, lambda connection: read_lost(connection, after, limit))
+
+    # ------------------------------------------------------------------ inside
+
+    async def _packed(self, result: Result) -> tuple[bytes, ...]:
+        def pack() -> tuple[bytes, ...]:
+            return tuple(output.record(result) for output in self._outputs)
+
+        return await asyncio.to_thread(pack) if result.size > PACKED_ASIDE else pack()
+
+    async def _lose(self, visit: Visit, state: VisitState, reason: Reason, attempts: int) -> None:
+        host = self._end(visit)
+        losing = self._submit(lambda: self._book.lose(visit.number, host, state, reason, attempts))
+        await self._ended(visit, host, losing)
+
+    def _end(self, visit: Visit) -> int:
+        """Its host's number; from now on no other call can end it."""
+        host = self._taken.pop(visit.number, None)
+        if host is None:
+            raise LedgerError(f"{visit.url} is not taken: its visit has ended already, or belongs to another crawl")
+        return host
+
+    async def _ended(self, visit: Visit, host: int, ending: asyncio.Future[T]) -> T:
+        """... unless it could not be written down: then it is still out."""
+        try:
+            return await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._taken[visit.number] = host
+            raise
+
+    def _untake(self, taking: asyncio.Future[list[tuple[int, Visit]]]) -> None:
+        if taking.cancelled() or taking.exception() or self._writer is None:
+            return
+        back = [(visit.number, host) for host, visit in taking.result()]
+        self._submit(lambda: self._book.give_back(back), durable=False)
+
+    def _submit(
+        self,
+        work: Callable[[], T],
+        *,
+        about: Iterable[tuple[int, FoundUrl]] = (),
+        durable: bool = True,
+        step: str = "commit",
+    ) -> asyncio.Future[T]:
+        if self._writer is None:
+            raise LedgerError(f"{self.path} is not open: begin comes first, and nothing comes after close")
+        digests = [digest for digest, _ in about]
+        return self._writer.submit(lambda _: work(), about=digests, durable=durable, step=step)
+
+    def __repr__(self) -> str:
+        return f"Frontier({self.path!r})"
+
+
+def _with_digests(found: Iterable[FoundUrl]) -> list[tuple[int, FoundUrl]]:
+    return [(digest_of(one.url), one) for one in found]

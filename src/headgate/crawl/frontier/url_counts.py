@@ -1,0 +1,80 @@
+"""How many URLs are known of each host and each shape: what bounds calendars that never end.
+
+The file has every count, and a few of them are remembered. URLs are only ever added, and by one process, so what
+is remembered stays true as long as what is added is added here too. It is decided in the transaction that adds: however
+many pages end in one moment, no bound is passed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import Any
+
+from ..url import trap_shape
+from . import sql as sql
+from .records import Bounds, FoundUrl
+
+MOST_TALLIED = 100_000
+"""Hosts and shapes whose counts are remembered."""
+
+Kind = tuple[str, int | None]
+"""A host and a shape; None is all of the host."""
+
+
+def digest_of(text: str) -> int:
+    """64 bits: of a hundred million URLs two are taken for one with a chance of one in four thousand."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
+
+
+SITEMAPS = digest_of("sitemaps")
+"""No URL has this shape."""
+
+
+def shape_of(one: FoundUrl) -> int:
+    """0 for a URL without numbers: nothing else looks like it. All sitemaps of a host are alike."""
+    if one.is_sitemap:
+        return SITEMAPS
+    shape = trap_shape(one.url)
+    return 0 if one.url.endswith(shape) else digest_of(shape)
+
+
+class UrlCounts:
+    def __init__(self, ask: Callable[..., list[list[Any]]]) -> None:
+        """``ask`` asks the file."""
+        self._ask = ask
+        self._known: dict[Kind, int] = {}
+        self._unwritten: Counter[Kind] = Counter()
+        """How many of those the file does not have yet."""
+
+    def learn(self, kinds: Iterable[tuple[str, int]]) -> None:
+        """What has to be known to judge URLs of these hosts and shapes."""
+        if len(self._known) > MOST_TALLIED:
+            self._known.clear()
+        asked = list({kind for kind in kinds if kind not in self._known})
+        if not asked:
+            return
+        for (host, shape), (of_host, of_shape) in zip(asked, self._ask(sql.TALLY, json.dumps(asked)), strict=True):
+            self._known.setdefault((host, None), of_host + self._unwritten[host, None])
+            self._known[host, shape] = of_shape + self._unwritten[host, shape]
+
+    def refuses(self, one: FoundUrl, host: str, shape: int, bounds: Bounds) -> str | None:
+        """Why there are enough of its kind; ``learn`` comes first, if there is a bound for it."""
+        of_shape = self._known[host, shape] if shape else 0
+        return bounds.refuses(one, self._known.get((host, None), 0), of_shape)
+
+    def add(self, host: str, shape: int) -> None:
+        for kind in ((host, None), (host, shape)):
+            self._unwritten[kind] += 1
+            if kind in self._known:
+                self._known[kind] += 1
+
+    def written(self) -> None:
+        """The file has all of them."""
+        self._unwritten.clear()
+
+    def forget(self) -> None:
+        self._known.clear()
+        self._unwritten.clear()

@@ -1,0 +1,192 @@
+"""What moves the lane of each host: whether a URL may be fetched now, and the permit for it.
+
+    queued? ─> not shut ─> a worker is free ─> crawl-delay ─> permit ─> robots.txt known ─> take a URL, fetch it
+      └──────────────── an obstacle: sleep until a notification or until its time ────────────────┘
+
+A lane gets its permit first and takes a URL then, so a host that has to wait holds neither a worker nor a permit.
+A host that must wait for long (its circuit is open, it asked for an hour's rest, its robots.txt cannot be had) is shut:
+its URLs go back to the frontier with the time to come back, and it costs nothing meanwhile.
+
+A slow host holds workers for as long as its answers take. So a host may have only a share of the workers that are free
+(``SHARE``): the fewer are left, the fewer each may have, down to one. Many slow hosts together never take the last
+workers from the quick ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from ..clock import Clock
+from ..engine.lane import Lane, LaneWait, Obstacle
+from ..engine.worker_pool import WorkerPool
+from .fetch.credentials import FetchPermit
+from .fetch.gated_fetcher import Deferred, FetchFailed, GatedFetcher
+from .frontier.records import Reason, Visit
+from .host import Host, Rejected
+from .outcomes import OutcomeWriter
+from .reporter import CrawlReporter
+from .robots_cache import RobotsCache
+from .url import origin_of
+
+SHARE = 16
+"""A host may have one in so many of the workers that are free."""
+
+HostLane = Lane[Host]
+StartFetch = Callable[[HostLane, Visit, FetchPermit], None]
+
+
+class HostDriver:
+    """The ``LaneDriver`` of a crawl."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        pool: WorkerPool[Visit],
+        fetcher: GatedFetcher,
+        robots: RobotsCache,
+        outcomes: OutcomeWriter,
+        reporter: CrawlReporter,
+        start_fetch: StartFetch,
+        is_paused: Callable[[], bool],
+        per_host: int,
+        delay: float,
+    ) -> None:
+        """``per_host``: fetches of one host at once. ``delay``: seconds between two of its calls at least."""
+        self._clock, self._pool, self._fetcher, self._robots = clock, pool, fetcher, robots
+        self._outcomes, self._reporter, self._start_fetch = outcomes, reporter, start_fetch
+        self._is_paused, self._per_host, self._delay = is_paused, per_host, delay
+
+    # ------------------------------------------------------------------ may a fetch start?
+
+    def check(self, lane: HostLane, now: float) -> Obstacle | None:
+        """What keeps a fetch from starting, as far as can be told without asking the limiter."""
+        host, pool = lane.route, self._pool
+        if lane.opens_at > now:
+            return None  # ``send`` gives the URLs back
+        if self._is_paused():
+            return Obstacle(LaneWait.PAUSED)
+        if host.first(now) is None:
+            return Obstacle(LaneWait.RETRY_BUDGET)  # until one of the retries in flight has ended
+        if lane.in_flight >= max(1, min(self._per_host, pool.free // SHARE)):
+            return Obstacle(LaneWait.ANSWERS)
+        if not pool.is_free or (not lane.has_turn and pool.is_wanted_by_others(lane)):
+            lane.wait_for(LaneWait.WORKERS)
+            pool.want(lane)
+            pool.dispatch()
+            return Obstacle(LaneWait.WORKERS)
+        if host.next_at > now:
+            return Obstacle(LaneWait.CRAWL_DELAY, host.next_at - now)
+        return None
+
+    def on_wait(self, lane: HostLane, obstacle: Obstacle) -> float:
+        if obstacle.wait is not LaneWait.WORKERS:
+            lane.has_turn = False
+            self._pool.dispatch()
+        return obstacle.seconds
+
+    async def send(self, lane: HostLane, now: float) -> Obstacle | None:
+        """Get a permit, then start a fetch. Whatever comes in between is found by the next ``check``."""
+        host, pool = lane.route, self._pool
+        if lane.opens_at > now:
+            self._outcomes.defer_host(host.name, host.take_all(), lane.opens_at - now, host.shut_reason)
+            return None
+        first = host.first(now)
+        if first is None:
+            return None
+        origin = origin_of(first.url)
+        has_rules = host.knows_rules_of(first.url, now)
+        if not has_rules and await self._recall_rules(host, origin):
+            return None
+        lane.wait_for(LaneWait.PACE)
+        pool.dispatch()
+        permit = await self._fetcher.acquire(first.url)
+        if isinstance(permit, Deferred):
+            self._shut(lane, permit.seconds, permit.reason)
+            return None
+        now = self._clock.now()
+        if not pool.is_free or self._is_paused():
+            permit.abandon()
+            return None
+        lane.has_turn = False
+        if not has_rules:
+            await self._read_rules(lane, origin, permit)
+            return None
+        visit = host.take(origin, now)
+        if visit is None:
+            permit.abandon()
+            return None
+        lane.wait_for(LaneWait.NOTHING)
+        self._start_delay(host)
+        self._start_fetch(lane, visit, permit)
+        return None
+
+    def _start_delay(self, host: Host) -> None:
+        host.start_delay(self._clock.now(), max(self._delay, self._fetcher.min_delay(host.name)))
+
+    def _shut(self, lane: HostLane, seconds: float, reason: Reason) -> None:
+        """Nothing of this host starts for so long; its URLs wait on disk."""
+        lane.opens_at = self._clock.now() + seconds
+        lane.route.shut_reason = reason
+        self._reporter.host_shut(lane.route.name, reason, seconds)
+
+    def _reject(self, rejected: Rejected) -> None:
+        for visit, why in rejected:
+            self._outcomes.fail(visit, why)
+
+    # ------------------------------------------------------------------ robots.txt comes before every page
+
+    async def _recall_rules(self, host: Host, origin: str) -> bool:
+        """Take the rules that the frontier remembers, if they are not too old."""
+        known = await self._robots.recall(origin)
+        if known is None:
+            return False
+        self._reject(host.set_rules(origin, *known))
+        self._start_delay(host)  # when the host was asked last is not known
+        return True
+
+    async def _read_rules(self, lane: HostLane, origin: str, permit: FetchPermit) -> None:
+        """Fetch the rules: a call like any other, made by the lane itself and counted as a worker's."""
+        host, pool = lane.route, self._pool
+        lane.wait_for(LaneWait.ROBOTS)
+        lane.in_flight += 1
+        task = asyncio.current_task()
+        assert task is not None
+        visit = pool.working[task] = self._robots.visit_for(host.name, origin)
+        try:
+            read = await self._robots.read(visit, origin, permit, partial(self._next_permit, lane, task))
+        finally:
+            pool.working.pop(task, None)
+            lane.in_flight -= 1
+            pool.dispatch()
+        if isinstance(read, Deferred):
+            self._shut(lane, read.seconds, Reason("robots.txt", str(read.reason)))
+        elif isinstance(read, FetchFailed):
+            self._reject(host.mark_unreachable(origin, read))
+        else:
+            self._reject(host.set_rules(origin, *read))
+        self._start_delay(host)
+
+    async def _next_permit(self, lane: HostLane, task: asyncio.Task[None], visit: Visit) -> FetchPermit | Deferred:
+        """A permit for the next hop to a robots.txt. It may lead to a slow host: no worker waits for that."""
+        pool = self._pool
+        pool.working.pop(task, None)
+        try:
+            if visit.host == lane.route.name and self._delay:
+                pool.dispatch()
+                await self._clock.sleep_async(self._delay)
+            while True:
+                lane.wait_for(LaneWait.ROBOTS)
+                pool.dispatch()
+                permit = await self._fetcher.acquire(visit.url)
+                if isinstance(permit, Deferred) or pool.free > 0:
+                    return permit
+                permit.abandon()
+                lane.wait_for(LaneWait.WORKERS)
+                pool.want(lane)
+                await lane.notifier.wait()
+        finally:
+            pool.working[task] = visit
+            lane.has_turn = False

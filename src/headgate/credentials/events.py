@@ -1,0 +1,107 @@
+"""Changes of credentials, logged and dispatched without the lock: by label and six digits, never by secret."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from ..clock import Clock
+from ..events import EventDispatcher, ResilienceEvent
+from ..formatting import format_seconds
+from ..identity import SHOWN_DIGITS, Identities
+from .credential import Key
+
+log = logging.getLogger("headgate")
+
+IN_USE = (
+    "%s: every key is in use, so calls wait for one. Keys are shared unless at_once= bounds it or get_credential() "
+    "lends one exclusively; raise or drop at_once, use lease(), or add keys."
+)
+
+
+class ChangeKind(StrEnum):
+    """The event types of credentials."""
+
+    RESTED = "credential_rested"
+    BACK = "credential_back"
+    RETIRED = "credential_retired"
+    EXHAUSTED = "credential_pool_exhausted"
+
+
+_PREDICATES = {ChangeKind.RESTED: "rests", ChangeKind.BACK: "is back", ChangeKind.RETIRED: "is retired"}
+
+
+class Change(NamedTuple):
+    """One change of one credential, or of the pool as a whole."""
+
+    kind: ChangeKind
+    key: Key | None
+    seconds: float = 0.0
+    """For how long."""
+    reason: str = ""
+    """A code: an outcome, what an operator did, or for the pool ``held`` or ``resting``."""
+    from_store: bool = False
+    """Whether it was read from the store, and need not be written there."""
+
+
+class CredentialEvents:
+    """Logs changes and dispatches them to a listener."""
+
+    def __init__(
+        self,
+        name: str,
+        provider: str,
+        clock: Clock,
+        listener: Callable[[ResilienceEvent], None] | None,
+        identities: Identities,
+    ) -> None:
+        self._name, self._provider = name, provider
+        self.listener = listener
+        self._events = EventDispatcher(ResilienceEvent, clock, lambda: self.listener)
+        self._identities = identities
+        self._warned_in_use = False
+
+    def shown(self, key: Key) -> str:
+        """The six digits that tell it from others."""
+        return self._identities.of(key.credential.secret)[:SHOWN_DIGITS]
+
+    def dispatch(self, change: Change) -> None:
+        kind, key, seconds, reason, _ = change
+        if key is None:
+            self._log_exhausted(seconds, reason)
+            self._send(kind, reason, None, seconds)
+            return
+        level = logging.WARNING if kind is ChangeKind.RETIRED else logging.INFO
+        if log.isEnabledFor(level):
+            how_long = f" for {format_seconds(seconds)}" if seconds else ""
+            why = f" ({reason})" if reason else ""
+            what = _PREDICATES[kind]
+            log.log(level, "%s: %s [%s] %s%s%s", self._name, key.label, self.shown(key), what, how_long, why)
+        self._send(kind, reason, key.label, seconds)
+
+    def store_failed(self, error: Exception) -> None:
+        log.warning("credentials are not kept, but go on being used: %s", error)
+        self._send("store_failed", type(error).__name__)
+
+    def store_back(self) -> None:
+        log.info("credentials are kept again")
+        self._send("store_back", "")
+
+    def _log_exhausted(self, seconds: float, reason: str) -> None:
+        """A caller waits for a key. That all are in use may be so all the time: the warning comes once."""
+        if reason != "held":
+            log.info("%s: calls wait until a key is back, in %s", self._name, format_seconds(seconds))
+        else:
+            log.log(logging.DEBUG if self._warned_in_use else logging.WARNING, IN_USE, self._name)
+            self._warned_in_use = True
+
+    def _send(self, kind: str, reason: str, label: str | None = None, seconds: float = 0.0) -> None:
+        self._events.dispatch(
+            str(kind),
+            self._provider,
+            wait_ms=round(1000 * seconds) if seconds else None,
+            error_type=reason or None,
+            credential=label,
+        )

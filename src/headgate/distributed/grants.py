@@ -1,0 +1,202 @@
+"""Which member gets how many permits, and which has to wait for what.
+
+    asks ──> circuit ──> its last lease has begun ──> its turn ──> depth ──> known limits ──> numbers
+
+All members get leases of the same length, and none gets a further one before its last has begun: so shares are equal,
+however often each of them comes. What one does not ask for is the others'.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .protocol import NO_CAP, Cost, SyncRequest
+
+if TYPE_CHECKING:
+    from .coordinator import QuotaCoordinator
+
+PERIOD = 0.03
+"""A lease is what the rate allows in so many seconds, shared by those that ask."""
+LONGEST_SPAN = 0.5
+"""... or a little longer if one of them has a long way to the store: all get the same, so that shares are equal."""
+HUNGRY = 0.1
+"""A member that is short of something and does not come back within so many seconds loses its turn."""
+AGAIN = 0.01
+"""Seconds after which to ask again for what only another member's request can bring."""
+SOLO_HEARS = 0.1
+"""Seconds within which a member that starts calls by itself comes and hears that another is there; if it lives."""
+FURTHEST = 1.0
+"""Seconds of the rate by which numbers may run ahead of the line, beyond two for each member."""
+MOST_AT_ONCE = 64
+"""Calls under a known limit that one request may get."""
+INSTANT = 1e-6
+ASKING = 0.25
+"""A member that asked within so many seconds is counted when a lease is divided."""
+TERM = 1.0
+"""Permits and slots of a member that was not seen for so many seconds are free again."""
+LIVE = 3.0
+"""... and after so many it does not count any more."""
+KEPT = 30.0
+"""A member that comes back within so many seconds is known: a request that is sent again counts once."""
+
+
+class Member:
+    """What the coordinator knows of one member."""
+
+    __slots__ = (
+        "asked_at",
+        "era",
+        "first",
+        "flying",
+        "gone",
+        "granted",
+        "granted_to",
+        "hungry_at",
+        "number",
+        "probe",
+        "seen_at",
+        "solo",
+        "span",
+    )
+
+    def __init__(self, now: float) -> None:
+        self.seen_at = now
+        self.number = 0
+        """Of its last request, of the last that was granted anything, and what that was:"""
+        self.granted_to = 0
+        self.granted = 0
+        self.first = 0.0
+        self.era = 0
+        self.probe = False
+        self.flying = 0
+        self.gone = False
+        self.asked_at = -ASKING
+        self.span = 0.0
+        self.solo = False
+        self.hungry_at = 0.0
+        """Since when it is short of something; 0 if it is not."""
+
+    def to_state(self) -> list[Any]:
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Member:
+        member = cls(0.0)
+        for name, value in zip(cls.__slots__, state, strict=True):
+            setattr(member, name, value)
+        return member
+
+
+class Shortage(NamedTuple):
+    """What there was too little of, and when to ask again."""
+
+    wait: float
+    of: str
+
+
+NOTHING = Shortage(0.0, "")
+
+
+def grant(coordinator: QuotaCoordinator, request: SyncRequest, member: Member, now: float) -> Shortage:
+    """Hand out the next numbers, as many as may be had."""
+    wanted = sum(count * numbers_of(cost) for count, cost in request.asks)
+    if request.leaves:
+        member.asked_at = -ASKING
+    if not wanted or request.leaves:
+        member.hungry_at = 0.0
+        return NOTHING
+    member.asked_at = now
+    asking, span, solo = 0, coordinator.period, False
+    for other in coordinator.members.values():
+        solo = solo or (other.solo and other is not member and now - other.seen_at <= SOLO_HEARS + other.span)
+        if now - other.asked_at <= ASKING + other.span:
+            asking, span = asking + 1, max(span, other.span)
+    if solo:  # it does not know yet that it is not alone
+        return Shortage(AGAIN, "solo")
+    rate = coordinator.pace
+    heavy = numbers_of(request.asks[0][1])
+    room = min(wanted, max(heavy, ceil(rate * span / asking)))
+    if coordinator.circuit_open:
+        if now < coordinator.open_until:
+            return Shortage(coordinator.open_until - now, "circuit")
+        if len(coordinator.probes) >= coordinator.terms.probes:
+            return Shortage(AGAIN, "circuit")
+        room = heavy
+    elif (
+        member.era == coordinator.era and member.first > coordinator.line
+    ):  # its last lease is yet to come: that is enough
+        return Shortage(max(0.0, coordinator.hold_until - now) + (member.first - coordinator.line) / rate, "pace")
+    elif coordinator.issued - coordinator.line > FURTHEST * rate + 2 * coordinator.live_members(now):
+        return Shortage(coordinator.period, "pace")
+    granted, short = _fit(coordinator, request, member, room, now)
+    if short.of:
+        member.hungry_at = member.hungry_at if member.hungry_at and not granted else now
+    else:
+        member.hungry_at = 0.0
+    if granted:
+        member.granted_to, member.granted, member.first, member.era = (
+            request.number,
+            granted,
+            coordinator.issued,
+            coordinator.era,
+        )
+        member.probe = coordinator.circuit_open
+        member.flying += granted
+        coordinator.issued += granted
+        if coordinator.circuit_open:
+            coordinator.probes.append([request.member, now])
+    return short
+
+
+def _fit(
+    coordinator: QuotaCoordinator, request: SyncRequest, member: Member, room: int, now: float
+) -> tuple[int, Shortage]:
+    """How many numbers for the calls asked for fit under cap and known limits, and what there is too little of."""
+    if coordinator.cap == NO_CAP and not coordinator.quotas:
+        return room, NOTHING
+    since = member.hungry_at or now
+    ahead = sum(
+        0.0 < other.hungry_at < since and now - other.seen_at <= HUNGRY for other in coordinator.members.values()
+    )
+    if ahead:
+        return 0, Shortage(min(AGAIN * (1 + ahead), HUNGRY / 2), "turn")
+    if coordinator.cap != NO_CAP:
+        flying = sum(other.flying for other in coordinator.members.values() if now - other.seen_at <= TERM)
+        free = floor(max(1.0, coordinator.cap)) - flying
+        if free < 1:
+            return 0, Shortage(AGAIN, "depth")
+        room = min(room, max(free, numbers_of(request.asks[0][1])))
+    if not coordinator.quotas:
+        return room, NOTHING
+    granted, room = 0, min(room, MOST_AT_ONCE)
+    for count, cost in request.asks:
+        for _ in range(count):
+            if granted and granted + numbers_of(cost) > room:
+                return granted, NOTHING
+            short = _short(coordinator, cost, now)
+            if short.of:
+                return granted, short
+            granted += numbers_of(cost)
+            ahead_of_line = max(0.0, coordinator.issued + granted - coordinator.line)
+            starts_at = max(now, coordinator.hold_until) + ahead_of_line / coordinator.pace
+            for quota in coordinator.quotas:
+                if cost.get(quota.dimension, 0.0) > 0:
+                    quota.take(cost[quota.dimension], now, starts_at)
+    return granted, NOTHING
+
+
+def _short(coordinator: QuotaCoordinator, cost: Cost, now: float) -> Shortage:
+    longest = NOTHING
+    for quota in coordinator.quotas:
+        amount = cost.get(quota.dimension, 0.0)
+        if amount > 0:
+            wait = quota.ready_at(amount, now) - now
+            if wait > max(INSTANT, longest.wait):
+                longest = Shortage(wait, quota.dimension)
+    return longest
+
+
+def numbers_of(cost: Cost) -> int:
+    """How many numbers a call takes: as many as it has requests' worth of pace."""
+    return max(1, ceil(cost.get("requests", 1)))

@@ -1,0 +1,333 @@
+"""The policies of a gate whose quota lies in a store.
+
+Between two exchanges everything is decided here, by numbers that are held already; a call costs about what it
+costs in a process alone.
+
+    a number is held, and due             ──> admitted
+    the coordinator has yet to answer     ──PATIENCE──> admitted on credit, which the next numbers pay for
+    the coordinator is short of something ──> wait for just that
+
+Credit keeps calls from waiting for a store that is far away or stalls. It is given at this member's share of what no
+process asked for of late; of everything, if the store takes longer than it usually does. A number that was kept for
+long is used at that share too: numbers that many saved up must not all go at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import ceil
+from typing import TYPE_CHECKING, Protocol
+
+from ..core.circuit_breaker import Breaker
+from ..core.concurrency import InFlight
+from ..core.cooldown import RESTING
+from ..core.decision import (
+    INSTANT,
+    NEVER,
+    UNKNOWN,
+    CircuitState,
+    Explanation,
+    Refuse,
+    RefuseReason,
+    Wait,
+    WaitReason,
+)
+from ..core.gate_config import GateConfig
+from ..core.policy import NOTHING, Demand, QueueDemand, costs_of, requests_of
+from ..core.quota import CATCH_UP, Quota
+from ..core.resume_ramp import NO_RAMP, ResumeRamp
+from ..core.signal import Signal
+from ..core.ticket import Ticket
+from .lease import Lease
+from .observation_log import ABANDONED, RELEASED
+from .protocol import NO_CAP, QuotaTerms
+
+if TYPE_CHECKING:
+    from .observation_log import ObservationLog
+
+PATIENCE = 0.035
+"""Seconds for which a caller waits for the coordinator's answer; then it may leave on credit."""
+SOON = 0.005
+"""Seconds in which an exchange should be over."""
+FLOOR, PACE, SHARE = WaitReason.FLOOR, WaitReason.PACE, WaitReason.SHARE
+
+
+class Exchange(Protocol):
+    """What leased policies tell the coordinator, with the next request."""
+
+    @property
+    def want(self) -> Callable[[float], None]:
+        """Exchange with the coordinator as soon as possible."""
+        ...
+
+    def refund(self, amounts: Mapping[str, float], taken_at: float) -> None:
+        """What comes back of known limits; below 0, what was used beyond what was granted."""
+
+    def give_back(self, ticket: Ticket) -> None:
+        """The numbers of a call that was not made."""
+
+    def pause(self, seconds: float, now: float) -> None:
+        """The server, or an operator, asks for a pause: all members must know."""
+
+    def end_without_answer(self, ticket: Ticket, how: str, now: float) -> None: ...
+
+
+class LeasedCircuit:
+    """The circuit as all members have it: the coordinator opens and closes it, and grants the probes."""
+
+    __slots__ = ("breaker", "exchange", "probe_asked_at", "probe_seq", "unmatched")
+
+    def __init__(self, breaker: Breaker, exchange: Exchange) -> None:
+        self.breaker = breaker
+        self.exchange = exchange
+        self.probe_asked_at = NEVER
+        self.unmatched: tuple[Signal, float, float] | None = None
+        self.probe_seq = 0
+        """Which call is the probe of a half-open circuit."""
+
+    def check(self, now: float, demand: Demand) -> Refuse | None:
+        return self.breaker.check(now)
+
+    def admit(self, ticket: Ticket, now: float) -> None:
+        if self.breaker.state is not CircuitState.CLOSED:
+            self.probe_seq, self.probe_asked_at, self.unmatched = ticket.seq, now - ticket.waited, None
+
+    def release(self, ticket: Ticket, now: float) -> None:
+        self.exchange.end_without_answer(ticket, RELEASED, now)
+
+    def cancel(self, ticket: Ticket, now: float) -> None:
+        self.exchange.end_without_answer(ticket, ABANDONED, now)
+
+    def probe(self) -> int | None:
+        return self.probe_seq or None
+
+
+class LeasedHold:
+    """The pause that all members keep."""
+
+    __slots__ = ("exchange", "until")
+
+    learns_from_success = False
+
+    reason = FLOOR
+    """The leader knows whether it was asked for, or is its controller's."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.until = NEVER
+
+    @property
+    def opens_at(self) -> float:
+        return self.until
+
+    @property
+    def asked_until(self) -> float:
+        return self.until
+
+    def check(self, now: float, demand: Demand) -> Wait | None:
+        return None if self.until <= now + INSTANT else Wait(FLOOR, self.until)
+
+    def record(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
+        if signal.outcome in RESTING and signal.retry_after:
+            self.pause(signal.retry_after, now)
+
+    def pause(self, seconds: float, now: float) -> bool:
+        self.until = max(self.until, now + seconds)
+        self.exchange.pause(seconds, now)
+        return True
+
+
+class LeasedPacer(Lease):
+    """Start calls by the numbers that are held, or on credit."""
+
+    __slots__ = (
+        "breaker",
+        "config",
+        "exchange",
+        "gives_credit",
+        "hold_policy",
+        "in_flight",
+        "learns",
+        "log",
+        "told_rate",
+    )
+
+    ramp: ResumeRamp = NO_RAMP
+    """The leader's gate resumes gently for all."""
+    lost_store = ""
+    is_at_ceiling = False
+
+    def __init__(
+        self,
+        config: GateConfig,
+        terms: QuotaTerms,
+        hold: LeasedHold,
+        breaker: Breaker,
+        in_flight: InFlight,
+        log: ObservationLog,
+        exchange: Exchange,
+        *,
+        learns: bool,
+        gives_credit: bool,
+        told_rate: Callable[[], float | None],
+        now: float,
+    ) -> None:
+        super().__init__(terms, config.burst, now)
+        self.config = config
+        self.hold_policy = hold
+        self.breaker = breaker
+        self.in_flight = in_flight
+        self.log = log
+        self.exchange = exchange
+        self.learns = learns
+        """Whether the strategy learns: a rate that has not fallen yet is a guess then."""
+        self.gives_credit = gives_credit
+        """Whether calls may leave without a number at all."""
+        self.told_rate = told_rate
+        """The rate that the server states, where this member leads and knows it."""
+
+    @property
+    def _is_guess(self) -> bool:
+        return self.learns and not self.has_fallen
+
+    # ------------------------------------------------------------------ deciding
+
+    def try_take(self, now: float) -> bool:
+        tokens = self.tokens + (now - self.filled_at) * self.rate
+        if tokens < 1.0 or self.left < 1 or now > self.expires_at:
+            return False
+        if tokens > self.late and now < self.last_sent_at + self.members / self.rate:
+            return False
+        self.tokens, self.filled_at = tokens, now
+        self.use(1, now)
+        return True
+
+    def check(self, now: float, demand: Demand) -> Wait | Refuse | None:
+        wanted, ahead = requests_of(demand.cost), demand.requests_ahead
+        due_at = self.due_at(ahead + wanted, ahead + min(wanted, self.burst), now)
+        if due_at is None or not self.covers(demand.cost, demand.costs_ahead):
+            if not ahead:
+                self.polled_cost = costs_of(demand.cost)
+            return self._not_held(demand, now)
+        if self.ahead(now) > self.late:
+            due_at = max(due_at, demand.last_sent_at + self.members * wanted / self.rate)
+        if due_at <= now + INSTANT:
+            return None
+        return Wait(PACE, due_at, known_until=now if self._is_guess else UNKNOWN)
+
+    def _not_held(self, demand: Demand, now: float) -> Wait | Refuse | None:
+        """What speaks against a call for which nothing is held: mostly that the coordinator has yet to be asked."""
+        if self.short_until > now:
+            if self.short_of == "circuit":
+                return Refuse(RefuseReason.PROBE_IN_FLIGHT, check_again_at=self.short_until)
+            if self.short_of == "depth":
+                return Wait(WaitReason.DEPTH, self.short_until)
+            if self.short_of in self.limited:
+                decider = self._decider(self.short_of, self.short_until - now)
+                return Wait(WaitReason.QUOTA, self.short_until, decider or self.short_of)
+        if self.hold_policy.until > now:
+            return None  # which the hold objects to already
+        missing = max(0.0, demand.requests_ahead + requests_of(demand.cost) - self.holds - 1)
+        at = now + max(2 * self.trip, SOON) + missing * self.members / self.rate
+        if not demand.requests_ahead:
+            at = min(at, self._credit_at(demand, now))
+        return None if at <= now + INSTANT else Wait(SHARE, at, known_until=now if self._is_guess else UNKNOWN)
+
+    def _decider(self, dimension: str, wait: float) -> Quota | None:
+        """Which of a dimension's limits takes so long: none makes a call wait for longer than its window."""
+        quotas = [quota for quota in self.config.quotas if quota.dimension == dimension]
+        return next((quota for quota in quotas if wait <= quota.window), quotas[-1] if quotas else None)
+
+    def _credit_at(self, demand: Demand, now: float) -> float:
+        """When a call may leave although nothing is held for it.
+
+        A process that has never had an answer does not know how many share the rate, and gets one.
+        """
+        if self.synced_at == NEVER:
+            free = 0.0 if self.lent else 1.0
+        else:
+            free = 1.0 if now >= self.out_since + max(PATIENCE, 2 * self.trip) else self.free
+        if (
+            not self.gives_credit
+            or (self.short_of and (self.short_of != "solo" or now < self.short_until))
+            or not free
+            or self.breaker.state is not CircuitState.CLOSED
+            or (self.cap != NO_CAP and self.cap <= len(self.in_flight) * self.members)
+        ):
+            return UNKNOWN
+        costs = costs_of(demand.cost)
+        share = costs["requests"] / self.rate
+        for dimension, amount, window, _ in self.terms.limits:
+            share = max(share, costs.get(dimension, 0.0) * window / amount)
+        return max(min(self.waits_since, now) + PATIENCE, demand.last_sent_at + self.members * share / free)
+
+    def admit(self, ticket: Ticket, now: float) -> None:
+        self.tokens += max(0.0, now - self.filled_at) * self.rate
+        self.filled_at = max(now, self.filled_at)
+        costs, numbers = costs_of(ticket.cost), ceil(requests_of(ticket.cost))
+        if self.due_at(numbers, 0.0, now) is None or not self.covers(ticket.cost, NOTHING):  # on credit
+            self.lent += numbers
+            self.used += numbers
+            self.exchange.refund({name: -costs.get(name, 0.0) for name in self.limited}, now)
+            numbers = 0
+        else:
+            self.use_pool(costs)
+        self.use(numbers, now)
+
+    def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
+        reserved = costs_of(ticket.cost)
+        less = {name: reserved.get(name, 0.0) - real[name] for name in self.limited if name in real}
+        self.exchange.refund(less, ticket.sent_at)
+
+    def cancel(self, ticket: Ticket, now: float) -> None:
+        self.exchange.give_back(ticket)
+        self.settle(ticket, dict.fromkeys(self.limited, 0.0))
+
+    def on_wait(self, wait: Wait | Refuse, now: float) -> None:
+        if wait.reason in (WaitReason.PAUSED, WaitReason.CEILING):
+            return
+        self.missed = 1
+        if self.queue is None:
+            self.polled_at = now
+        if wait.reason in (PACE, SHARE):
+            self.log.waited_at = now
+        if wait.reason is SHARE and self.waits_since == UNKNOWN:
+            self.waits_since = now
+        lacks_something = wait.reason is SHARE and self.limited
+        if now >= self.ask_from and not self.asked and (lacks_something or self.needs_more(0, now)):
+            self.exchange.want(now)
+
+    def on_queue(self, queue: QueueDemand | None, now: float) -> None:
+        self.queue = queue
+        self.has_waiters = queue is not None
+        if queue is None:
+            self.polled_at, self.waits_since = NEVER, UNKNOWN
+            self.late_until = now + CATCH_UP
+
+    # ------------------------------------------------------------------ for the gate
+
+    def apply(self, opens_at: float, now: float) -> None:
+        """Its rate and its line are the coordinator's."""
+
+    def refill(self, now: float) -> float:
+        return min(float(self.left), self.tokens + max(0.0, now - self.filled_at) * self.rate)
+
+    @property
+    def learned_rate(self) -> float:
+        """The pace that is handed out follows a window step by step; what it says is known where this member leads."""
+        told = self.told_rate()
+        return self.rate if told is None else told
+
+    def explain(self, wait: Wait, now: float) -> Explanation:
+        return Explanation(reason=wait.reason, rate=self.learned_rate, members=self.members)
+
+    def may_object(self) -> bool:
+        return bool(self.config.quotas)
+
+    def idle_from(self, now: float) -> float:
+        if len(self.in_flight) or self.holds or self.asked:
+            return UNKNOWN
+        return max(now, self.hold_policy.until)
+
+    def to_state(self) -> None:
+        """What is known of a shared key lies in its store."""

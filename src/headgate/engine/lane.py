@@ -1,0 +1,110 @@
+"""A lane: the way to one gate, along which work leaves piece by piece.
+
+    check: may something start? ─> send: get a permit, take a piece of work, start it
+          └──── an obstacle: sleep until a notification or until its time ────┘
+
+A lane gets its permit first and takes work then. So a lane that has to wait holds neither work nor a worker, and what
+it cannot send goes by another lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from ..clock import Clock
+from ..core.decision import NEVER, UNKNOWN
+from .notifier import Notifier
+
+R = TypeVar("R")
+
+
+class LaneWait(StrEnum):
+    """What a lane waits for; the values are those of ``LaneStanding.waits_for`` and ``HostStatus.waits_for``."""
+
+    NOTHING = ""
+    ROWS = "rows"
+    WORKERS = "workers"
+    PAUSED = "paused"
+    """An operator lets nothing start."""
+    COOLDOWN = "cooldown"
+    CREDENTIAL = "credential"
+    CREDENTIAL_HELD = "credential_held"
+    CIRCUIT = "circuit"
+    RAMP = "ramp"
+    RETRY_BUDGET = "retry_budget"
+    CAPS = "caps"
+    LIMITER = "limiter"
+    """The limiter has refused a permit."""
+    PACE = "pace"
+    """Waiting in the limiter's queue for a permit."""
+    ANSWERS = "answers"
+    """As many calls are under way here as this lane may have."""
+    CRAWL_DELAY = "crawl_delay"
+    ROBOTS = "robots"
+    SHUT = "shut"
+
+
+class Obstacle(NamedTuple):
+    """Why nothing starts, and for how many seconds at most, where that is known."""
+
+    wait: LaneWait
+    seconds: float = UNKNOWN
+
+
+class LaneDriver(Protocol[R]):
+    """Decides for all lanes of a run."""
+
+    def check(self, lane: Lane[R], now: float) -> Obstacle | None:
+        """What keeps work from starting, as far as can be told without asking the limiter."""
+
+    async def send(self, lane: Lane[R], now: float) -> Obstacle | None:
+        """Get a permit and start a piece of work; what came in between, if something did."""
+
+    def on_wait(self, lane: Lane[R], obstacle: Obstacle) -> float:
+        """A lane has to wait: seconds after which it looks again at the latest."""
+
+
+class Lane(Generic[R]):
+    """``route`` is where it leads; everything about waiting is here."""
+
+    __slots__ = (
+        "_clock",
+        "_driver",
+        "has_turn",
+        "in_flight",
+        "notifier",
+        "opens_at",
+        "route",
+        "waits_for",
+        "waits_since",
+    )
+
+    def __init__(self, route: R, driver: LaneDriver[R], clock: Clock) -> None:
+        self.route, self._driver, self._clock = route, driver, clock
+        self.notifier = Notifier(clock)
+        self.in_flight = 0
+        self.waits_for = LaneWait.ROWS
+        self.waits_since = clock.now()
+        self.opens_at = NEVER
+        """Before this instant nothing can start here, as far as is known; UNKNOWN: never, as it is now."""
+        self.has_turn = False
+        """Whether the worker pool has promised it the next free worker."""
+
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        """Send work along until ``is_over``."""
+        clock, driver = self._clock, self._driver
+        while not is_over():
+            now = clock.now()
+            obstacle = driver.check(self, now)
+            if obstacle is None:
+                obstacle = await driver.send(self, now)
+            if obstacle is not None:
+                self.wait_for(obstacle.wait)
+                await self.notifier.wait(driver.on_wait(self, obstacle))
+
+    def wait_for(self, what: LaneWait) -> None:
+        """From now on it waits for this."""
+        if what is not self.waits_for:
+            self.waits_for, self.waits_since = what, self._clock.now()

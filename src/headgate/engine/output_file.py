@@ -1,0 +1,186 @@
+"""The output: a file that only grows, and that can be cut back to where it was surely whole.
+
+    append(line) ...   kept until there is enough of them
+    sync() -> offset   all of it is on disk; the file is this long
+                       (now the ledger notes number and offset: that is the checkpoint)
+
+A process that goes on after a crash opens the file with the last checkpoint's offset. What stands behind that is
+cut off, for the ledger has those rows and they are written again; that it is theirs and nothing else is for the
+caller to see to first. A packed file is a row of members, one for each ``sync``, so that it is whole at every offset.
+
+Nothing is lost when the disk is full or the folder may not be written to: the ledger has every result.
+Calls block; an event loop should make them from a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from ..errors import OutputError
+from .compression import Compression, packer
+
+LARGEST_PIECE = 1 << 22
+"""Bytes of lines that are kept at most before they are written."""
+STDOUT = "-"
+
+_SAFE = "Every result is safe in the ledger."
+_WORDS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file is as large as it may be",
+    errno.EROFS: "the disk is read-only",
+    errno.EACCES: "it may not be written to",
+    errno.EPERM: "it may not be written to",
+    errno.ENOENT: "its folder does not exist",
+    errno.ENOTDIR: "its folder is no folder",
+    errno.EISDIR: "it is a folder",
+    errno.EPIPE: "its reader has gone",
+}
+
+
+class OutputFile:
+    """An open output. ``with`` closes it; what was not synced by then is not promised."""
+
+    def __init__(
+        self, path: str, offset: int = 0, *, ours: bool = False, is_packed: bool = False, advice: str = _SAFE
+    ) -> None:
+        """``path`` may be "-" for standard output. ``offset`` is the last checkpoint's.
+
+        ``ours`` says that what is in the file was written by this run's ledger and may be cut back; otherwise
+        only a file that is new or empty is taken. A file that is gone must be begun anew, at offset 0.
+
+        ``is_packed``: what is appended is compressed already, if the name says so. ``advice`` ends an error's message.
+        """
+        self._is_stdout = path == STDOUT
+        self.path = "standard output" if self._is_stdout else path
+        self._pack = bytes if is_packed else packer(Compression.of_name(path), self.path)
+        self._advice = advice
+        self._lines: list[bytes] = []
+        self._held = 0
+        self._file = -1
+        try:
+            self._file = sys.stdout.fileno() if path == STDOUT else _opened(path)
+            self._whole_file = path != STDOUT and stat.S_ISREG(os.fstat(self._file).st_mode)
+            if self._whole_file:
+                self._cut_back(offset, ours)
+        except (OSError, ValueError) as error:
+            self._close()
+            raise OutputError(f"{self.path}: cannot be written ({_told(error)})") from None
+        except OutputError:
+            self._close()
+            raise
+        self._synced = offset
+        self._length = offset
+
+    def append(self, line: bytes) -> None:
+        """Raises ``OutputError``, as ``sync`` does; then open it again from the last checkpoint."""
+        self._lines.append(line)
+        self._held += len(line)
+        if self._held >= LARGEST_PIECE:
+            self._write()
+
+    def sync(self) -> int:
+        """Put everything on disk; returns the offset of its end. A pipe's is how much went into it."""
+        self._write()
+        if self._whole_file and self._length != self._synced:
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                raise self._failed(error) from None
+        self._synced = self._length
+        return self._synced
+
+    def close(self) -> None:
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _cut_back(self, offset: int, ours: bool) -> None:
+        length = os.fstat(self._file).st_size
+        if length and not ours:
+            raise OutputError(f"{self.path}: exists and was not written by this run; give another name or remove it")
+        if length < offset:
+            raise OutputError(
+                f"{self.path}: has {length:,} bytes, but {offset:,} were written to it. Put it back, or remove it and "
+                "it is written anew"
+            )
+        if length > offset:
+            os.ftruncate(self._file, offset)
+            os.fsync(self._file)
+        os.lseek(self._file, offset, os.SEEK_SET)
+
+    def _write(self) -> None:
+        if not self._lines:
+            return
+        if self._file < 0:
+            raise OutputError(f"{self.path}: is closed")
+        rest = memoryview(self._pack(b"".join(self._lines)))
+        try:
+            if self._whole_file and os.fstat(self._file).st_size != self._length:
+                self._close()
+                raise OutputError(f"{self.path}: another program has changed it during the run. {_SAFE}")
+            while rest:
+                written = os.write(self._file, rest)
+                self._length += written
+                rest = rest[written:]
+        except OSError as error:
+            raise self._failed(error) from None
+        self._lines = []
+        self._held = 0
+
+    def _failed(self, error: OSError) -> OutputError:
+        """The file goes back to what is whole, which also frees what little space a half-written piece took."""
+        if self._whole_file:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._synced)
+        self._close()
+        return OutputError(f"{self.path}: cannot be written on ({_told(error)}). {self._advice}")
+
+    def _close(self) -> None:
+        if self._file >= 0 and not self._is_stdout:
+            with suppress(OSError):
+                os.close(self._file)
+        self._file = -1
+
+
+def length_of(path: str) -> int | None:
+    """Bytes of a file; None for what is no file, or none that can be looked at."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size if path != STDOUT and stat.S_ISREG(status.st_mode) else None
+
+
+def _opened(path: str) -> int:
+    """A file's descriptor; a new file is in its folder's list before anything is in it."""
+    flags = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+    if hasattr(os, "O_DIRECTORY"):
+        with suppress(OSError):
+            folder = os.open(os.path.dirname(path) or ".", os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    return descriptor
+
+
+def _told(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    return _WORDS.get(number, getattr(error, "strerror", None) or str(error)) if number else "it is no file"

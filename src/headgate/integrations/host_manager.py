@@ -1,0 +1,143 @@
+"""All hosts behind one ``ClientGate``, and their keys: in a limiter of the user's own, or in one made from a config.
+
+    no credentials   the host's key has everything: pace, known limits, circuit
+    credentials      each has a pace and limits of its own, under host/label; the circuit stays the host's
+
+As clients may call any number of hosts, the first to be called is forgotten when there are too many.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .. import fork_safety
+from ..clock import Clock
+from ..config import RateLimitConfig
+from ..core.signal import Limit, Signal
+from ..events import ResilienceEvent
+from ..limiter import AdaptiveRateLimiter
+from ..resilience.config import NEVER_TRIPS, ProviderResilienceConfig
+from ..resilience.manager import MOST_PROVIDERS, ProviderResilienceManager
+from ..resilience.provider_state import ProviderState
+from ..wire.token_usage import Usage
+
+if TYPE_CHECKING:
+    from ..distributed.store import Store
+
+
+SLOWEST_LEARNING = 0.05
+"""How much the newest call counts at least; the first ones count in full."""
+LARGER = 1.03
+"""A little more than the average, since the next call may be a larger one."""
+
+
+class TokensPerCall:
+    """What the calls under a key take in tokens, on average.
+
+        "12,000 of 30,000 tokens are left, whole again in 36 s"  ──at 60 tokens a call──>  "200 of 500 calls are left"
+
+    The pace is learned in calls. A limit on tokens that is not configured, but that the server announces, is followed
+    as the limit on calls that it amounts to, and the narrowest decides. Where calls differ much in size that is right
+    on average, and the room that is kept for bursts takes the rest.
+    """
+
+    __slots__ = ("_calls", "_input", "_output")
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._input = self._output = 0.0
+
+    def note(self, usage: Usage) -> None:
+        """A call has taken this."""
+        self._calls += 1
+        share = max(1.0 / self._calls, SLOWEST_LEARNING)
+        self._input += share * (usage.input - self._input)
+        self._output += share * (usage.output - self._output)
+
+    def in_calls(self, signal: Signal) -> Signal:
+        """The signal with its limits on tokens also given in calls, as soon as it is known what a call takes."""
+        if not signal.limits or not self._calls:
+            return signal
+        takes = {"tokens": self._input + self._output, "input-tokens": self._input, "output-tokens": self._output}
+        converted = [_in_calls(limit, LARGER * takes.get(limit.dimension, 0.0)) for limit in signal.limits]
+        return replace(signal, limits=(*signal.limits, *(limit for limit in converted if limit is not None)))
+
+
+def _in_calls(limit: Limit, takes: float) -> Limit | None:
+    if takes < 1.0 or limit.limit is None or limit.remaining is None:
+        return None
+    return replace(limit, dimension="requests", limit=limit.limit / takes, remaining=limit.remaining / takes)
+
+
+MOST_TOKEN_COUNTS = 10_000
+
+
+class HostManager(ProviderResilienceManager):
+    """The providers of a client are the hosts that it calls."""
+
+    def __init__(
+        self,
+        config: RateLimitConfig,
+        limiter: AdaptiveRateLimiter | None,
+        store: Store | str | None,
+        *,
+        clock: Clock | None,
+        rng: random.Random | None,
+        on_event: Callable[[ResilienceEvent], None] | None,
+    ) -> None:
+        self._config, self._given, self._store = config, limiter, store
+        self._pace_configs: dict[int, RateLimitConfig] = {}
+        self._tokens: dict[str, TokensPerCall] = {}
+        self._token_lock = fork_safety.lock()
+        clock = limiter.clock if limiter is not None and clock is None else clock
+        super().__init__(clock=clock, rng=rng, on_event=on_event)
+
+    def _new_limiter(self) -> AdaptiveRateLimiter:
+        if self._given is not None:
+            return self._given
+        limiter = AdaptiveRateLimiter(
+            self._config, clock=self.clock, rng=self.rng, for_key=self._config_of, store=self._store
+        )
+        limiter.warn_unreported = False
+        return limiter
+
+    def has_token_limits(self, key: str) -> bool:
+        """Whether more than requests is limited there, so that it is worth knowing what a request takes."""
+        limits = self._config.for_key(key).limits
+        return len(limits) > ("requests" in limits)
+
+    def tokens_per_call(self, key: str) -> TokensPerCall:
+        """What is known of the tokens that the calls under a key take."""
+        known = self._tokens.get(key)
+        if known is None:
+            with self._token_lock:
+                if len(self._tokens) >= MOST_TOKEN_COUNTS:
+                    self._tokens.clear()
+                known = self._tokens.setdefault(key, TokensPerCall())
+        return known
+
+    def _add(self, provider: str, config: ProviderResilienceConfig | None, has_credentials: bool) -> ProviderState:
+        with self._lock:
+            while len(self._providers) >= MOST_PROVIDERS:
+                oldest = self._providers.pop(next(iter(self._providers)))
+                self._by_key.pop(oldest.key, None)
+        return super()._add(provider, config, has_credentials)
+
+    def _config_of(self, key: str) -> RateLimitConfig:
+        state = self._by_key.get(key)
+        if state is not None:
+            return state.circuit_config if state.per_credential else self._config.for_key(key)
+        owner = self._by_key.get(key.rpartition("/")[0])
+        return self._config.for_key(key) if owner is None else self._pace_config(owner.key)
+
+    def _pace_config(self, key: str) -> RateLimitConfig:
+        """Of a credential's own gate: everything but the circuit. The same object each time."""
+        config = self._config.for_key(key)
+        paced = self._pace_configs.get(id(config))
+        if paced is None:
+            paced = replace(config, consecutive_fail_threshold=NEVER_TRIPS, min_samples_to_trip=NEVER_TRIPS)
+            self._pace_configs[id(config)] = paced
+        return paced

@@ -1,0 +1,1 @@
+"""Recordings of runs: written, read, decided once more, analysed, and simulated with other quotas."""

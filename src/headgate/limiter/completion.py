@@ -1,0 +1,204 @@
+"""Completion: how permits end, and what follows for their keys.
+
+    report ──> the gate learns ──> the queue is served ──> observers of calls
+    release, abandon ──> nothing is learned; what was not sent is refunded ──> the queue is served
+
+It also does the housekeeping that has no thread of its own: packing idle keys, dropping permits that never end, and the
+warnings that something cannot work.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections.abc import Mapping
+
+from ..clock import Clock
+from ..core.decision import LONGEST_WAIT, Outcome
+from ..core.gate import FIRST_CHECK
+from ..core.signal import SILENT, Signal
+from ..core.unmatched import record_unmatched
+from ..wire import signal_of
+from .admission import Admission
+from .arguments import Cost, real_cost
+from .events import LimiterEvents
+from .key_entry import KeyEntry
+from .permit import Feedback, Permit
+from .registry import TIDY_STEPS, KeyRegistry
+
+log = logging.getLogger("headgate")
+
+RETRIED = (Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.TRANSIENT)
+"""Answers after which callers send again."""
+_OK = SILENT[Outcome.OK]
+_KEY_PARTS = re.compile(r"[/:|\s]")
+
+
+class Completion:
+    """Takes permits back. Keys that the registry opens from now on send their permits here."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        rng: random.Random,
+        registry: KeyRegistry,
+        admission: Admission,
+        events: LimiterEvents,
+    ) -> None:
+        self.clock = clock
+        self.retries = 0
+        """Answers that ask to be sent again."""
+        self.warn_unreported = True
+        """Whether to warn, once, that nothing can be learned because nothing is reported."""
+        self._lock = admission.lock
+        self._now = clock.now
+        self._rng = rng
+        self._registry = registry
+        self._entries = registry.entries
+        self._serve = admission.serve
+        self._admission = admission
+        self._events = events
+        self._spent = {"requests"}
+        """Dimensions of known limits that some call has spent, or that were warned of."""
+        registry.sink = self
+
+    def end(
+        self,
+        permit: Permit,
+        signal: Signal,
+        latency: float | None,
+        cost: Cost | None,
+        answer: object,
+        is_call: bool = True,
+        draw: float | None = None,
+    ) -> float:
+        """Take an answer. Called by ``permit.report`` and ``permit.report_signal``; returns what was drawn for it."""
+        real = None if cost is None else real_cost(cost)
+        if draw is None:
+            draw = 0.0 if signal.retry_after is None else self._rng.random()
+        events = self._events
+        with self._lock:
+            now = self._now()  # read under the lock, so that no two decisions see time go back
+            if latency is None or not 0.0 <= latency <= LONGEST_WAIT:
+                latency = now - permit.sent_at
+            asked, ended = permit, False
+            if permit.others:
+                permit = self._named_by(signal, permit, real, now)
+            entry = permit.entry
+            gate = entry.gate
+            before = gate.status() if events.is_heard else None
+            if gate.record(permit, signal, latency, now, draw):
+                entry.used_at = now
+                self._entries.move_to_end(entry.key)
+                if signal is not _OK:
+                    self.retries += signal.outcome in RETRIED
+                    entry.count(signal)
+                    if signal.outcome is not Outcome.OK:
+                        events.note_state(entry, now)
+                if real is not None:
+                    self._spent.update(gate.config.dimensions & real.keys())
+                    gate.settle(permit, real)
+                ended = is_call
+                if before is not None and (after := gate.status()) != before:
+                    events.note_changes(entry, before, after, now)
+            if gate.has_waiters:
+                self._serve(entry, now)
+            if now >= self._registry.tidy_at:
+                self.tidy(now)
+        if events.is_watched:
+            if ended and events.observers:
+                events.notify_ended(asked, entry.key, signal, latency, now, answer, draw)
+            if events.has_news:
+                events.flush()
+        return draw
+
+    def end_unmatched(self, key: str, feedback: Feedback) -> None:
+        """Take an answer without a permit: it is the oldest open one's if that fits, else of a call we did not see."""
+        wall = self.clock.wall()
+        signal = signal_of(feedback.err, feedback.status_code, feedback.headers, None, feedback.retry_after, wall)
+        latency = min(feedback.latency, LONGEST_WAIT) if feedback.latency >= 0 else 0.0
+        draw = 0.0 if signal.retry_after is None else self._rng.random()
+        with self._lock:
+            now = self._now()
+            entry = self._registry.open(key, now)
+            before = entry.gate.status()
+            record_unmatched(entry.gate, signal, latency, now, draw)
+            entry.count(signal)
+            self.retries += signal.outcome in RETRIED
+            self._events.note_changes(entry, before, entry.gate.status(), now)
+            self._serve(entry, now)
+        self._events.flush()
+
+    def drop(self, permit: Permit, *, sent: bool) -> None:
+        """Take a permit back without an outcome. Called by ``permit.release`` and ``permit.abandon``."""
+        is_observed = self._events.observers and not permit.has_ended
+        self._admission.when_free(lambda: self.give_back(permit, sent, self._now()))
+        if is_observed:
+            self._events.notify_dropped(permit, sent)
+
+    def give_back(self, permit: Permit, sent: bool, now: float) -> None:
+        """Under the lock."""
+        for one in (permit, *permit.others):
+            entry = one.entry
+            if entry.gate.release(one, now) if sent else entry.gate.cancel(one, now):
+                entry.released += sent
+                self._registry.touch(entry, now)
+            self._serve(entry, now)
+
+    def _named_by(self, signal: Signal, permit: Permit, real: Mapping[str, float] | None, now: float) -> Permit:
+        """The permit of the key that the answer is about, else the first; the others are released."""
+        permits = (permit, *permit.others)
+        named = next((one for one in permits if signal.scope in _KEY_PARTS.split(one.entry.key)), permit)
+        for one in permits:
+            entry = one.entry
+            if one is not named and entry.gate.release(one, now):
+                if real is not None:
+                    entry.gate.settle(one, real)
+                self._registry.touch(entry, now)
+                self._serve(entry, now)
+        return named
+
+    # ------------------------------------------------------------------ housekeeping
+
+    def tidy(self, now: float, steps: int = TIDY_STEPS) -> None:
+        """Do what was deferred and put idle keys away, a few at a time. Under the lock."""
+        self._admission.catch_up()
+        self._registry.tidy(now, steps)
+
+    def note_spent(self, entries: list[KeyEntry], cost: Mapping[str, float]) -> None:
+        """A call of this cost is asked for. Under the lock."""
+        if not cost.keys() <= self._spent:
+            self._spent.update(*(entry.gate.config.dimensions & cost.keys() for entry in entries))
+
+    def look_after(self, entry: KeyEntry, now: float) -> None:
+        """Every so many calls: stop counting permits that never end, and warn of what cannot work."""
+        gate = entry.gate
+        with self._lock:
+            gate.drop_lost(now)
+            unspent = gate.config.dimensions - self._spent if entry.learns else frozenset()
+            self._spent.update(unspent)
+            silent = entry.learns and gate.answers == 0 and self.warn_unreported
+            if silent and entry.unreported(now) < FIRST_CHECK - 1:  # the last was given just now
+                silent, gate.check_at = False, gate.seq + FIRST_CHECK
+            if silent:
+                self.warn_unreported = False
+                self._events.note("cannot_learn", entry, now, f"{gate.seq} permits and no report")
+        for dimension in sorted(unspent):
+            log.warning(
+                "%s: the limit on %r holds nothing back: of %d calls none had a cost with that name; "
+                "write acquire(key, cost={%r: ...}), or correct the name in limits",
+                entry.key,
+                dimension,
+                gate.seq,
+                dimension,
+                extra={"event": "limit_unspent"},
+            )
+        if silent:
+            log.warning(
+                "%s: %d permits were given and none was reported, so nothing can be learned; "
+                "call permit.report(response) after each call",
+                entry.key,
+                gate.seq,
+            )
+            self._events.flush()

@@ -1,0 +1,211 @@
+"""The events of a limiter: noted under its lock, handed over without it, so a listener may call the limiter.
+
+    note(...) ──> news ──flush()──> the listener
+              ──> state changes ────> the log (``headgate.limiter``, at INFO), and listeners for circuits
+    notify_ended(...) ──────────────> observers of calls
+
+A listener that raises is logged and otherwise ignored; it costs no caller a permit. Circuits and pauses are logged
+without any listener; the record's ``event`` says which it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..clock import Clock
+from ..core.decision import NEVER
+from ..core.explanation import blocked_by
+from ..core.policy import GateStatus
+from ..core.signal import Signal
+from ..events import CallEvent, Event, EventRecord, deliver, is_wanted
+from ..formatting import format_seconds
+from ..reason_text import CircuitChange, RateChange
+from .call_hooks import MOST_KEPT, CallObserver, status_of
+from .key_entry import KeyEntry
+
+if TYPE_CHECKING:
+    from .permit import Permit
+
+log = logging.getLogger("headgate")
+state_log = logging.getLogger("headgate.limiter")
+
+PACE = "rate_changed"
+"""What may happen with every answer ..."""
+QUIET = 0.1
+"""... and is not noted for so many seconds after the listener did not want one."""
+
+
+class LimiterEvents:
+    """Collects events under the lock and hands them over without it."""
+
+    def __init__(self, listener: Callable[[Event], None] | None, clock: Clock) -> None:
+        self._clock = clock
+        self.is_watched = False
+        """Whether events or calls have a listener, or a change is to be logged; else nothing is noted."""
+        self.is_heard = False
+        """Whether events have a listener."""
+        self.observers: tuple[CallObserver, ...] = ()
+        """The observers of every call ..."""
+        self.around: tuple[CallObserver, ...] = ()
+        """... those of them that wrap it ..."""
+        self._inboxes: tuple[CallObserver, ...] = ()
+        """... those that have an inbox ..."""
+        self._direct: tuple[CallObserver, ...] = ()
+        """... and those that are called."""
+        self._news: deque[EventRecord] = deque()
+        """What happened and has not been handed over yet."""
+        self._states: deque[EventRecord] = deque()
+        """Changes of circuits and pauses that have not been logged yet."""
+        self._on_circuit: list[weakref.WeakMethod[Callable[[Event], None]]] = []
+        self._quiet_until = NEVER
+        self.listen(listener)
+
+    def listen(self, listener: Callable[[Event], None] | None) -> None:
+        """Replace the listener. One that passes events on tells by ``when_heard`` whether it has listeners itself."""
+        self.listener = listener
+        when_heard: Callable[[LimiterEvents], None] | None = getattr(listener, "when_heard", None)
+        if when_heard is not None:
+            when_heard(self)
+        else:
+            self.heard(listener is not None)
+
+    def heard(self, is_heard: bool) -> None:
+        """Set whether events have a listener."""
+        if is_heard is not self.is_heard:
+            self._news.clear()  # a new listener does not get what was before
+        self._quiet_until = NEVER
+        self.is_heard = is_heard
+        self.is_watched = is_heard or bool(self.observers)
+
+    def also_circuits(self, listener: Callable[[Event], None]) -> None:
+        """Call this bound method at every change of a circuit, beside the listener, for as long as its object lives."""
+        self._on_circuit = [known for known in self._on_circuit if known() is not None]
+        self._on_circuit.append(weakref.WeakMethod(listener))
+
+    def observe(self, observers: tuple[CallObserver, ...]) -> None:
+        """Replace the observers of calls."""
+        self.observers = observers
+        self.around = tuple(one for one in observers if type(one).around is not CallObserver.around)
+        self._inboxes = tuple(one for one in observers if one.inbox is not None)
+        self._direct = tuple(one for one in observers if one.inbox is None)
+        self.heard(self.is_heard)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether ``flush`` has something to do."""
+        return bool(self._news or self._states)
+
+    def clear(self) -> None:
+        """Drop what has not been handed over: in a forked child it is the parent's."""
+        self._news.clear()
+
+    # ------------------------------------------------------------------ events, noted under the lock
+
+    def note(self, kind: str, entry: KeyEntry, now: float, detail: object, code: str = "") -> None:
+        """Note an event, to be handed over once the lock is free."""
+        if self.is_heard:
+            self._news.append(self._record(kind, entry, now, detail, code, entry.gate.breaker.state_at(now).value))
+
+    def note_change(self, entry: KeyEntry, now: float) -> None:
+        """A circuit has changed, or a hold has ended."""
+        if entry.pause_noted != NEVER or entry.gate.breaker.state is not entry.circuit_noted:
+            self.note_state(entry, now)
+
+    def note_changes(self, entry: KeyEntry, before: GateStatus, after: GateStatus, now: float) -> None:
+        """Note what differs between two statuses of a key."""
+        self.note_state(entry, now)
+        if not self.is_heard:
+            return
+        gate = entry.gate
+        if after.rate != before.rate and now >= self._quiet_until:
+            self.note(PACE, entry, now, RateChange(before.rate, after.rate, gate.controller.why()))
+        if after.opens_at > max(before.opens_at, now):
+            found = blocked_by(gate, now)
+            self.note("held", entry, now, found or "", "" if found is None else found.reason.value)
+
+    def note_state(self, entry: KeyEntry, now: float) -> None:
+        """Note that the circuit has changed, or that a pause has begun or ended: each once."""
+        present, paused_until = entry.gate.breaker.state, entry.gate.hold.asked_until
+        if present is not entry.circuit_noted:
+            self._note_state("circuit_changed", entry, now, CircuitChange(entry.circuit_noted, present))
+            entry.circuit_noted = present
+        if paused_until > max(entry.pause_noted, now):
+            if entry.pause_noted == NEVER:
+                self._note_state("cooldown_started", entry, now, format_seconds(paused_until - now))
+            entry.pause_noted = paused_until
+        elif NEVER < entry.pause_noted <= now:
+            self._note_state("cooldown_ended", entry, now, "")
+            entry.pause_noted = NEVER
+
+    def _note_state(self, kind: str, entry: KeyEntry, now: float, detail: object) -> None:
+        is_circuit = kind == "circuit_changed"
+        if is_circuit:
+            self.note(kind, entry, now, detail)
+        if (is_circuit and self._on_circuit) or state_log.isEnabledFor(logging.INFO):
+            self._states.append(self._record(kind, entry, now, detail, "", entry.gate.breaker.state.value))
+            self.is_watched = True  # until it is logged
+
+    def _record(self, kind: str, entry: KeyEntry, now: float, detail: object, code: str, state: str) -> EventRecord:
+        fields = {"rate": entry.gate.pacer.learned_rate, "state": state}
+        return EventRecord(Event, kind, now, self._clock.wall(), entry.key, code, detail, fields)
+
+    # ------------------------------------------------------------------ handing over, with no lock held
+
+    def flush(self) -> None:
+        """Hand over what was noted."""
+        if self._states:
+            self._flush_states()
+        while self._news and (listener := self.listener) is not None:
+            try:
+                event = self._news.popleft()
+            except IndexError:  # another thread was faster
+                return
+            if event.kind == PACE and not is_wanted(listener, PACE):
+                self._quiet_until = event.at + QUIET
+                continue
+            deliver(listener, event)
+
+    def _flush_states(self) -> None:
+        self.is_watched = self.is_heard or bool(self.observers)
+        while self._states:
+            try:
+                event = self._states.popleft()
+            except IndexError:  # another thread was faster
+                return
+            what = f"{event.kind}: {event.text}" if event.detail else event.kind
+            state_log.info("%s %s", event.scope, what, extra={"event": event.kind, "key": event.scope})
+            for reference in self._on_circuit if event.kind == "circuit_changed" else ():
+                if (listener := reference()) is not None:
+                    deliver(listener, event)
+
+    def notify_ended(
+        self, permit: Permit, key: str, signal: Signal, latency: float, now: float, answer: object, draw: float
+    ) -> None:
+        """A call has ended with an answer."""
+        for observer in self._inboxes:
+            inbox = observer.inbox
+            if inbox is not None:
+                inbox.append((key, signal.outcome, latency, permit.waited))
+                if len(inbox) >= MOST_KEPT:
+                    observer.take_inbox()
+        if not self._direct:
+            return
+        status = status_of(answer)
+        call = CallEvent(now, key, permit.sent_at, permit.waited, latency, status, signal, permit.cost, draw)
+        for observer in self._direct:
+            try:
+                observer.ended(permit, call)
+            except Exception:
+                log.exception("an observer failed on a call of %s", key)
+
+    def notify_dropped(self, permit: Permit, sent: bool) -> None:
+        """A call has ended without an outcome."""
+        for observer in self.observers:
+            try:
+                observer.dropped(permit, sent)
+            except Exception:
+                log.exception("an observer failed on a call of %s", permit.key)

@@ -1,0 +1,120 @@
+"""One key of a limiter: its gate, the queue in front of it, and what its answers were.
+
+What is counted here is for people: nothing is decided by it. It costs nothing for a call that just succeeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait
+from ..core.gate import Gate
+from ..core.quota import Quota
+from ..core.signal import Limit, Signal
+from ..core.ticket import Ticket
+
+if TYPE_CHECKING:
+    from ..distributed.lease_client import LeaseClient
+    from .completion import Completion
+    from .wait_queue import WaitQueue
+
+UNREPORTED_AFTER = 60.0
+"""Seconds after which a call whose permit has not ended is taken for one that will never be reported."""
+_REFUSED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED)
+
+
+class KeyEntry:
+    """A key in use."""
+
+    __slots__ = (
+        "circuit_noted",
+        "client",
+        "failed",
+        "gate",
+        "heard",
+        "key",
+        "learns",
+        "pause_noted",
+        "queue",
+        "refused",
+        "released",
+        "sink",
+        "used_at",
+    )
+
+    def __init__(self, key: str, gate: Gate, sink: Completion, now: float, *, learns: bool = True) -> None:
+        self.key = key
+        self.gate = gate
+        self.sink = sink
+        """What its permits end at."""
+        self.learns = learns
+        """False if its limiting is switched off."""
+        self.used_at = now
+        """When it was opened, or a call of it last ended."""
+        self.queue: WaitQueue | None = None
+        self.client: LeaseClient | None = None
+        """Where its quota is shared through a store."""
+        self.circuit_noted, self.pause_noted = CircuitState.CLOSED, NEVER
+        """The circuit, and the end of the pause that holds, as they were logged last."""
+        self.refused = self.failed = 0
+        """Answers that were 429 or alike, and all others that were no success."""
+        self.released = 0
+        """Calls that were sent and never reported."""
+        self.heard: tuple[Limit, ...] = ()
+        """The limits in the last answer that had any."""
+
+    def count(self, signal: Signal) -> None:
+        """Count an answer that said more than that the call succeeded."""
+        if signal.limits:
+            self.heard = signal.limits
+        outcome = signal.outcome
+        if outcome in _REFUSED:
+            self.refused += 1
+        elif outcome is not Outcome.OK:
+            self.failed += 1
+
+    @property
+    def members(self) -> int:
+        """Members that share its quota; 0 unless it lies in a store."""
+        return 0 if self.client is None else self.client.members
+
+    def ailment(self, now: float) -> tuple[int, float]:
+        """Failures in a row, and the error rate: those of now, or those that opened the circuit."""
+        return self.gate.breaker.ailment(now) if self.client is None else self.client.ailment(now)
+
+    def unreported(self, now: float) -> int:
+        """How many calls are over, or in flight for long, of which no report came."""
+        return self.released + self.gate.in_flight.pending_since(now - UNREPORTED_AFTER)
+
+    def reset(self, now: float) -> None:
+        """In a forked child no call waits, and none is in flight."""
+        if self.client is not None:
+            self.client.leave(now)
+        self.gate.in_flight.clear()
+        if self.queue is not None:
+            self.queue = None
+            self.gate.set_queue(None, now)
+
+
+class OpenGate(Gate):
+    """The gate of a key whose limiting is switched off: it lets every call through and learns nothing."""
+
+    __slots__ = ()
+
+    @property
+    def has_quotas(self) -> bool:
+        return False
+
+    def never_fits(self, costs: Mapping[str, float]) -> Quota | None:
+        return None
+
+    def check(self, *_: object, **__: object) -> Wait | Refuse | None:
+        return None
+
+    def apply_limits(self, now: float) -> None:
+        """Whatever was taken, the next call may start too."""
+        self.pacer.tokens, self.pacer.rate, self.fast_path_from = self.pacer.burst, self.controller.rate, UNKNOWN
+
+    def learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
+        self.answers += 1

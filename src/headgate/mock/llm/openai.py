@@ -1,0 +1,392 @@
+"""OpenAI: chat completions, responses and embeddings below /v1, a bearer key, limits by the minute."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from ..api import Reply
+from ..dialects import DIALECTS
+from ..dialects.dialect import DAY, HOUR, MINUTE, ROUNDING, go_duration, wait_of
+from ..providers.provider_api import MockRequest
+from ..quota import LimitStatus
+from .language_api import LONGEST_MODEL, MISSING, Answer, Event, LanguageApi, Refusal, RejectedError, Stamp
+from .text import texts_in, tokens_of, vector, write
+
+# -- OpenAI's errors: one object with a message, a type, a parameter and a code
+# | trouble      | status | type                  | code                  |
+# |--------------|--------|-----------------------|-----------------------|
+# | unauthorized | 401    | invalid_request_error | invalid_api_key       |
+# | forbidden    | 403    | request_forbidden     | unsupported_country.. |
+# | invalid      | 400    | invalid_request_error |                       |
+# | too_long     | 400    | invalid_request_error | context_length_exc..  |
+# | not_found    | 404    | invalid_request_error | model_not_found       |
+# | too_large    | 413    | invalid_request_error | request_too_large     |
+# | rate_limited | 429    | requests or tokens    | rate_limit_exceeded   |
+# | daily        | 429    | requests              | rate_limit_exceeded   |
+# | quota        | 429    | insufficient_quota    | insufficient_quota    |
+# | server_error | 500    | server_error          |                       |
+# | unavailable  | 503    | server_error          |                       |
+# | overloaded   | 503    | server_error          |                       |
+#
+# The numbers of a limit are told in the message: ``Limit 30000, Used 15532, Requested 14655``.
+
+_LEARN = "Visit https://platform.openai.com/account/rate-limits to learn more."
+_REQUEST = "invalid_request_error"
+_ERRORS: dict[str, tuple[int, str, str, str | None]] = {
+    "unauthorized": (401, "Incorrect API key provided.", _REQUEST, "invalid_api_key"),
+    "forbidden": (
+        403,
+        "Country, region, or territory not supported",
+        "request_forbidden",
+        "unsupported_country_region_territory",
+    ),
+    "invalid": (400, "The request is not valid.", _REQUEST, None),
+    "too_long": (400, "Your input exceeds the context window of this model.", _REQUEST, "context_length_exceeded"),
+    "not_found": (
+        404,
+        "The model `mock` does not exist or you do not have access to it.",
+        _REQUEST,
+        "model_not_found",
+    ),
+    "too_large": (413, "The request body is too large.", _REQUEST, "request_too_large"),
+    "quota": (
+        429,
+        "You exceeded your current quota, please check your plan and billing details.",
+        "insufficient_quota",
+        "insufficient_quota",
+    ),
+    "server_error": (
+        500,
+        "The server had an error while processing your request.",
+        "server_error",
+        None,
+    ),
+    "unavailable": (503, "The service is temporarily unavailable.", "server_error", None),
+    "overloaded": (503, "The engine is currently overloaded, please try again later", "server_error", None),
+}
+
+
+def error(trouble: str, why: str = "", param: str | None = None) -> Reply:
+    status, words, kind, code = _ERRORS[trouble]
+    return Reply(status, {"error": {"message": why or words, "type": kind, "param": param, "code": code}})
+
+
+def reject(why: str, param: str | None = None, trouble: str = "invalid") -> RejectedError:
+    return RejectedError(error(trouble, why, param))
+
+
+def limit_reached(refusal: Refusal, model: str) -> Reply:
+    """A 429, even where the call can never fit: the numbers tell."""
+    status, per = refusal.status, DAY if refusal.trouble == "daily" else MINUTE
+    limit, used = _told(status, per)
+    counted = "tokens" if refusal.unit == "tokens" else "requests"
+    sign = f"{counted[0].upper()}P{'D' if per == DAY else 'M'}"
+    what = f"{counted} per {'day' if per == DAY else 'min'} ({sign})"
+    where = f"for {model} in organization org-mock on {what}: Limit {limit}"
+    if refusal.trouble == "too_large":
+        message = (
+            f"Request too large {where}, Requested {refusal.requested}. "
+            "The input or output tokens must be reduced in order to run successfully."
+        )
+    else:
+        message = (
+            f"Rate limit reached {where}, Used {used}, Requested {refusal.requested}. "
+            f"Please try again in {_wait(wait_of(status))}."
+        )
+    told = {"message": f"{message} {_LEARN}", "type": counted, "param": None, "code": "rate_limit_exceeded"}
+    return Reply(429, {"error": told})
+
+
+def _told(status: LimitStatus, per: float) -> tuple[int, int]:
+    """Limit and used, told for so many seconds; what is left is never more than really is."""
+    limit = int(status.limit * (per / status.window if status.window else 1.0) + ROUNDING)
+    return limit, max(0, limit - int(status.remaining + ROUNDING))
+
+
+def _wait(seconds: float) -> str:
+    """Never a moment too short, and from an hour on with the hours."""
+    seconds = math.ceil(seconds * 1000 - ROUNDING) / 1000
+    hours, rest = divmod(seconds, HOUR)
+    if not hours:
+        return go_duration(seconds)
+    minutes, rest = divmod(rest, MINUTE)
+    return f"{hours:.0f}h{minutes:.0f}m{round(rest, 3):g}s"
+
+
+# -- OpenAI's chat completions and responses: the fields they take, the answer, and its events
+# chat/completions    a chunk with the role, one for each word, one with the reason it ended, [DONE]
+# (and before that one with the usage, if ``stream_options.include_usage`` asks for it)
+# responses           response.created, in_progress, output_item.added, content_part.added, output_text.delta ...,
+# output_text.done, content_part.done, output_item.done, response.completed or .incomplete
+
+CONTEXT = 128_000
+"""Tokens that fit into a question."""
+LEAST_OF_RESPONSE = 16
+
+
+def model_of(fields: Mapping[str, Any]) -> str:
+    model = fields.get("model")
+    if not isinstance(model, str) or not model:
+        raise reject("you must provide a model parameter")
+    if model.startswith(MISSING):
+        why = f"The model `{model[:LONGEST_MODEL]}` does not exist or you do not have access to it."
+        raise reject(why, trouble="not_found")
+    return model[:LONGEST_MODEL]
+
+
+def most_tokens(fields: Mapping[str, Any], names: tuple[str, ...], least: int) -> int | None:
+    name = next((name for name in names if fields.get(name) is not None), None)
+    if name is None:
+        return None
+    given = fields[name]
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise reject(f"Invalid type for '{name}': expected an integer.", name)
+    if given < least:
+        raise reject(
+            f"Invalid '{name}': integer below minimum value. Expected a value >= {least}, but got {given} instead.",
+            name,
+        )
+    return given
+
+
+class _TextAnswer(Answer):
+    """What both endpoints have in common: a prompt, and what is written about it."""
+
+    def __init__(self, fields: Mapping[str, Any], seed: str, prompt: str, most: int | None, about: str) -> None:
+        self.fields = fields
+        self.model = model_of(fields)
+        self.streamed = fields.get("stream") is True
+        self.tokens_in = tokens_of(prompt)
+        if self.tokens_in > CONTEXT:
+            raise reject(
+                f"This model's maximum context length is {CONTEXT} tokens. However, your messages resulted in "
+                f"{self.tokens_in} tokens. Please reduce the length of the messages.",
+                about,
+                "too_long",
+            )
+        self.written = write(seed, self.model, prompt, most)
+        self.tokens_out = self.written.tokens
+
+
+class ChatCompletion(_TextAnswer):
+    def __init__(self, fields: Mapping[str, Any], seed: str) -> None:
+        messages = fields.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise reject("Missing required parameter: 'messages'.", "messages")
+        for at, message in enumerate(messages):
+            if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+                raise reject(f"Missing required parameter: 'messages[{at}].role'.", f"messages[{at}].role")
+        if fields.get("n", 1) not in (1, None):
+            raise reject("This mock writes one choice; 'n' must be 1.", "n")
+        most = most_tokens(fields, ("max_completion_tokens", "max_tokens"), 1)
+        super().__init__(fields, seed, "\n".join(texts_in(messages)), most, "messages")
+
+    def body(self, stamp: Stamp) -> dict[str, Any]:
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": self.written.text,
+            "refusal": None,
+            "annotations": [],
+        }
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._reason}
+        return self._head(stamp, "chat.completion") | {"choices": [choice], "usage": self._usage}
+
+    def events(self, stamp: Stamp) -> Iterator[Event]:
+        options = self.fields.get("stream_options")
+        with_usage = isinstance(options, dict) and options.get("include_usage") is True
+        head = self._head(stamp, "chat.completion.chunk") | ({"usage": None} if with_usage else {})
+
+        def chunk(delta: dict[str, Any], reason: str | None = None) -> Event:
+            return Event(head | {"choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]})
+
+        yield chunk({"role": "assistant", "content": "", "refusal": None})
+        for piece in self.written.pieces:
+            yield chunk({"content": piece})
+        yield chunk({}, self._reason)
+        if with_usage:
+            yield Event(head | {"choices": [], "usage": self._usage})
+        yield Event("[DONE]")
+
+    @property
+    def _reason(self) -> str:
+        return "length" if self.written.cut else "stop"
+
+    @property
+    def _usage(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.tokens_in,
+            "completion_tokens": self.tokens_out,
+            "total_tokens": self.tokens,
+            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+        }
+
+    def _head(self, stamp: Stamp, kind: str) -> dict[str, Any]:
+        head = {"id": f"chatcmpl-{stamp.token}", "object": kind, "created": stamp.created, "model": self.model}
+        return head | {"service_tier": "default", "system_fingerprint": "fp_mock"}
+
+
+class Response(_TextAnswer):
+    def __init__(self, fields: Mapping[str, Any], seed: str) -> None:
+        asked = fields.get("input")
+        if not isinstance(asked, str | list) or not asked:
+            raise reject("Missing required parameter: 'input'.", "input")
+        most = most_tokens(fields, ("max_output_tokens",), LEAST_OF_RESPONSE)
+        prompt = "\n".join(texts_in([fields.get("instructions"), asked]))
+        super().__init__(fields, seed, prompt, most, "input")
+
+    def body(self, stamp: Stamp) -> dict[str, Any]:
+        item = self._item(stamp, "incomplete" if self.written.cut else "completed", [self._part(self.written.text)])
+        usage = {
+            "input_tokens": self.tokens_in,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": self.tokens_out,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": self.tokens,
+        }
+        return self._state(stamp, item["status"], [item]) | {"usage": usage, "completed_at": stamp.created}
+
+    def events(self, stamp: Stamp) -> Iterator[Event]:
+        for number, (name, data) in enumerate(self._steps(stamp)):
+            yield Event({"type": name, **data, "sequence_number": number}, name)
+
+    def failure(self, body: Any, stamp: Stamp) -> Event:
+        error = body.get("error", {}) if isinstance(body, dict) else {}
+        told = {"code": error.get("code") or error.get("type") or "server_error", "message": error.get("message", "")}
+        failed = self._state(stamp, "failed", []) | {"error": told}
+        name = "response.failed"
+        return Event({"type": name, "response": failed, "sequence_number": len(self.written.pieces)}, name)
+
+    def _steps(self, stamp: Stamp) -> Iterator[tuple[str, dict[str, Any]]]:
+        place = {"item_id": f"msg_{stamp.token}", "output_index": 0, "content_index": 0}
+        begun = {"response": self._state(stamp, "in_progress", [])}
+        whole = self.body(stamp)
+        item, text = whole["output"][0], self.written.text
+        yield "response.created", begun
+        yield "response.in_progress", begun
+        yield "response.output_item.added", {"output_index": 0, "item": self._item(stamp, "in_progress", [])}
+        yield "response.content_part.added", place | {"part": self._part("")}
+        for piece in self.written.pieces:
+            yield "response.output_text.delta", place | {"delta": piece, "logprobs": []}
+        yield "response.output_text.done", place | {"text": text, "logprobs": []}
+        yield "response.content_part.done", place | {"part": self._part(text)}
+        yield "response.output_item.done", {"output_index": 0, "item": item}
+        yield f"response.{whole['status']}", {"response": whole}
+
+    def _part(self, text: str) -> dict[str, Any]:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def _item(self, stamp: Stamp, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+        item = {"id": f"msg_{stamp.token}", "type": "message", "status": status}
+        return item | {"role": "assistant", "content": content}
+
+    def _state(self, stamp: Stamp, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+        given = self.fields.get
+        return {
+            "id": f"resp_{stamp.token}",
+            "object": "response",
+            "created_at": stamp.created,
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "instructions": given("instructions"),
+            "max_output_tokens": given("max_output_tokens"),
+            "metadata": given("metadata") or {},
+            "model": self.model,
+            "output": output,
+            "parallel_tool_calls": True,
+            "previous_response_id": given("previous_response_id"),
+            "store": given("store", True),
+            "temperature": given("temperature", 1.0),
+            "text": given("text") or {"format": {"type": "text"}},
+            "tool_choice": "auto",
+            "tools": given("tools") or [],
+            "top_p": given("top_p", 1.0),
+            "truncation": "disabled",
+            "usage": None,
+        }
+
+
+MOST_INPUTS = 2048
+LONGEST_INPUT = 8192
+"""Tokens of one text to embed."""
+MOST_DIMENSIONS = 3072
+SMALL = 1536
+
+
+class Embeddings(Answer):
+    """Of a text, of tokens, or of a list of either."""
+
+    streamed = False
+    tokens_out = 0
+
+    def __init__(self, fields: Mapping[str, Any], seed: str) -> None:
+        self.model = model_of(fields)
+        self._fields, self._seed = fields, seed
+        self._inputs = _inputs(fields.get("input"))
+        sizes = [tokens_of(each) if isinstance(each, str) else len(each) for each in self._inputs]
+        if max(sizes) > LONGEST_INPUT:
+            why = f"This model's maximum input length is {LONGEST_INPUT} tokens; you requested {max(sizes)}."
+            raise reject(why, "input", "too_long")
+        self.tokens_in = sum(sizes)
+        self._dimensions = fields.get("dimensions") or (MOST_DIMENSIONS if self.model.endswith("-large") else SMALL)
+        if not isinstance(self._dimensions, int) or not 1 <= self._dimensions <= MOST_DIMENSIONS:
+            raise reject(f"Invalid 'dimensions': must be within 1 and {MOST_DIMENSIONS}.", "dimensions")
+
+    def body(self, stamp: Stamp) -> dict[str, Any]:
+        data = [
+            {"object": "embedding", "index": index, "embedding": self._embed(each)}
+            for index, each in enumerate(self._inputs)
+        ]
+        usage = {"prompt_tokens": self.tokens_in, "total_tokens": self.tokens}
+        return {"object": "list", "data": data, "model": self.model, "usage": usage}
+
+    def _embed(self, text: str | list[int]) -> list[float] | str:
+        numbers = vector(self._seed, self.model, str(text), self._dimensions)
+        if self._fields.get("encoding_format") != "base64":
+            return numbers
+        return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode("ascii")
+
+
+def _inputs(given: Any) -> list[str | list[int]]:
+    inputs = [given] if isinstance(given, str) or _are_tokens(given) else given
+    if not isinstance(inputs, list) or not 1 <= len(inputs) <= MOST_INPUTS:
+        raise reject(f"'input' must be a text, or a list of 1 to {MOST_INPUTS} of them.", "input")
+    if not (all(isinstance(each, str) and each for each in inputs) or all(_are_tokens(each) for each in inputs)):
+        raise reject("'$.input' is invalid. Please check the API reference.", "input")
+    return inputs
+
+
+def _are_tokens(given: Any) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(each, int) for each in given)
+
+
+class OpenAI(LanguageApi):
+    name = site = "openai"
+    root = "/v1"
+    dialect = DIALECTS["openai"]
+    endpoints: ClassVar = {"/chat/completions": ChatCompletion, "/responses": Response, "/embeddings": Embeddings}
+
+    def key_of(self, asked: MockRequest) -> str:
+        return asked.bearer
+
+    def refuse(self, trouble: str, why: str = "", retry_after: int = 1) -> Reply:
+        if trouble not in ("rate_limited", "daily"):
+            return error(trouble, why)
+        return limit_reached(Refusal.scripted(trouble, retry_after), "mock")
+
+    def refuse_limit(self, refusal: Refusal, model: str) -> Reply:
+        return limit_reached(refusal, model)
+
+    def sign(self, reply: Reply, stamp: Stamp) -> Reply:
+        headers = {
+            "x-request-id": f"req_{stamp.token}",
+            "openai-organization": "org-mock",
+            "openai-version": "2020-10-01",
+        }
+        return Reply(reply.status, reply.body, headers | reply.headers, reply.content_type)

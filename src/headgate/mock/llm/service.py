@@ -1,0 +1,233 @@
+"""One API of language models at work on its socket: whose key it is, what it may still do, and the answer.
+
+    a fault is scripted        that           an outage                its 503 or 529
+    no key, or a revoked one   its 401        over calls or tokens     its 429, with the numbers
+    a key without credit       its 429, 402   over the key's day       its 429, until midnight UTC
+    the request is bad         its 400, 404, 413
+
+Every key has budgets of its own. If ``keys`` names some, only those are taken; if none, all are, except those that
+begin with ``revoked`` or ``unpaid``. A call costs what its ``usage`` will say, taken when it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import web
+
+from ...units import LONGEST_DURATION
+from ..api import LATENCY_SPREAD, MOST_IDS, MockPlan, Reply
+from ..providers.faults import Fault, FaultScript
+from ..providers.provider_api import MockRequest
+from ..providers.service import MOST_KEYS, REVOKED, answer
+from .language_api import Answer, Event, KeyBudget, LanguageApi, RejectedError, Stamp
+
+UNPAID = "unpaid"
+LARGEST_BODY = 32 * 1024 * 1024
+"""Bytes of a request; more is a 413."""
+LONGEST_ID = 200
+"""Characters of an ``Idempotency-Key`` that count; the rest is cut."""
+
+_STREAM = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "Server": "headgate-mock",
+}
+
+
+class LanguageService:
+    def __init__(
+        self,
+        api: LanguageApi,
+        plan: MockPlan,
+        *,
+        keys: Mapping[str, MockPlan],
+        per_day: int | None,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        rng: random.Random,
+        seed: int | None,
+    ) -> None:
+        self.api = api
+        self.faults = FaultScript(api)
+        self.counts: Counter[str] = Counter()
+        self.in_flight = self.most_in_flight = 0
+        self.times_done: Counter[str] = Counter()
+        """How often each ``Idempotency-Key`` was answered."""
+        self._plan, self._plans, self._per_day = plan, keys, per_day
+        self._clock, self._wall, self._random, self._seed = clock, wall, rng, str(seed)
+        self._budgets: OrderedDict[str, KeyBudget] = OrderedDict()
+        self._started_at: float | None = None
+
+    @property
+    def routes(self) -> list[tuple[str, str]]:
+        return [("POST", self.api.root + path) for path in self.api.endpoints]
+
+    def truth(self) -> dict[str, Any]:
+        """What only the server knows; keys are counted, never named."""
+        told = ("asked", "answered", "rate_limited", "out_of_quota", "refused", "failed", "tokens_in", "tokens_out")
+        return {name: self.counts[name] for name in told} | {
+            "keys": len(self._budgets),
+            "faults_waiting": len(self.faults),
+            "most_in_flight": self.most_in_flight,
+            "ids_done": len(self.times_done),
+            "ids_done_twice": sum(times > 1 for times in self.times_done.values()),
+        }
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        stamp = Stamp(f"{self._random.getrandbits(96):024x}", int(self._wall()))
+        self.counts["asked"] += 1
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            try:
+                body = await _json(request)
+            except web.HTTPRequestEntityTooLarge:
+                return self._tell("refused", self.api.refuse("too_large"), stamp)
+            asked = MockRequest(request.method, request.path, request.query, request.headers, body)
+            return await self._serve(request, asked, stamp)
+        finally:
+            self.in_flight -= 1
+
+    async def _serve(self, request: web.Request, asked: MockRequest, stamp: Stamp) -> web.StreamResponse:
+        key = self.api.key_of(asked)
+        fault = self.faults.take(key)
+        if fault is not None:
+            self.counts["failed"] += 1
+            announced = self._announced(self._budget(key)) if self._knows(key) else {}
+            return await self._inject(fault, request, asked, stamp, announced | fault.headers)
+        if not self._knows(key):
+            return self._tell("refused", self.api.refuse("unauthorized"), stamp)
+        if key.startswith(UNPAID):
+            return self._tell("out_of_quota", self.api.refuse("quota"), stamp)
+        budget, elapsed = self._budget(key), self._elapsed()
+        if self._plan.is_down_at(elapsed):
+            return self._tell("failed", self.api.refuse("overloaded"), stamp, budget)
+        try:
+            parsed = self._parse(asked)
+        except RejectedError as rejected:
+            return self._tell("refused", rejected.reply, stamp, budget)
+        refusal = budget.take(elapsed, self._wall(), parsed.tokens)
+        if refusal is not None:
+            what = "out_of_quota" if refusal.trouble == "daily" else "rate_limited"
+            return self._tell(what, self.api.refuse_limit(refusal, parsed.model), stamp, budget)
+        try:
+            takes = self._plan.latency * (1 + LATENCY_SPREAD * (2 * self._random.random() - 1))
+            response = await self._send(request, parsed, stamp, self._announced(budget), takes)
+        finally:
+            budget.end(self._elapsed())
+        self._count_done(asked, parsed)
+        return response
+
+    def _knows(self, key: str) -> bool:
+        return key in self._plans if self._plans else bool(key) and not key.startswith(REVOKED)
+
+    def _parse(self, asked: MockRequest) -> Answer:
+        self.api.check(asked)
+        path = next(path for path in self.api.endpoints if asked.path.endswith(self.api.root + path))
+        try:
+            return self.api.endpoints[path](asked.body, self._seed)
+        except RecursionError:
+            self.api.reject("invalid", "The request is nested too deeply.")
+
+    def _tell(self, what: str, reply: Reply, stamp: Stamp, budget: KeyBudget | None = None) -> web.Response:
+        self.counts[what] += 1
+        return answer(self.api.sign(reply, stamp), self._announced(budget) if budget else None)
+
+    def _announced(self, budget: KeyBudget) -> dict[str, str]:
+        wall = self._wall()
+        return self.api.dialect.announce(budget.statuses(self._elapsed(), wall), wall)
+
+    def _count_done(self, asked: MockRequest, parsed: Answer) -> None:
+        self.counts["answered"] += 1
+        self.counts["tokens_in"] += parsed.tokens_in
+        self.counts["tokens_out"] += parsed.tokens_out
+        item_id = asked.headers.get("Idempotency-Key", "")[:LONGEST_ID]
+        if item_id and (item_id in self.times_done or len(self.times_done) < MOST_IDS):
+            self.times_done[item_id] += 1
+
+    async def _send(
+        self, request: web.Request, parsed: Answer, stamp: Stamp, headers: dict[str, str], takes: float
+    ) -> web.StreamResponse:
+        if not parsed.streamed:
+            await asyncio.sleep(takes)
+            return answer(self.api.sign(Reply(200, parsed.body(stamp)), stamp), headers)
+        return await self._stream(request, list(parsed.events(stamp)), stamp, headers, takes)
+
+    async def _stream(
+        self, request: web.Request, events: list[Event], stamp: Stamp, headers: dict[str, str], takes: float
+    ) -> web.StreamResponse:
+        signed = self.api.sign(Reply(200, None, headers), stamp)
+        response = web.StreamResponse(headers=signed.headers | _STREAM)
+        await response.prepare(request)
+        for event in events:
+            await asyncio.sleep(takes / len(events))
+            await response.write(_on_the_wire(event))
+        return response
+
+    async def _inject(
+        self, fault: Fault, request: web.Request, asked: MockRequest, stamp: Stamp, headers: dict[str, str]
+    ) -> web.StreamResponse:
+        await asyncio.sleep(fault.delay)
+        parsed: Answer | None = None
+        try:
+            parsed = self._parse(asked)
+            usual = Reply(200, parsed.body(stamp))
+        except RejectedError as rejected:
+            usual = rejected.reply
+        told = self.api.sign(fault.reply(self.api, usual), stamp)
+        response: web.StreamResponse
+        streams = told.body is usual.body if not fault.drop else fault.drop == "midway"
+        if parsed is not None and parsed.streamed and streams:
+            events = list(parsed.events(stamp))
+            if fault.drop == "midway":
+                events = events[: len(events) // 2]
+                events += [parsed.failure(told.body, stamp)] if fault.trouble else []
+            response = await self._stream(request, events, stamp, headers, 0.0)
+            if fault.trouble:
+                return response
+        elif fault.drop == "midway":
+            response = web.StreamResponse(headers={"Content-Length": "1000"})
+            await response.prepare(request)
+            await response.write(b'{"id": "')
+        else:
+            response = answer(told, headers)
+        if fault.drop and request.transport is not None:
+            request.transport.close()
+        return response
+
+    def _budget(self, key: str) -> KeyBudget:
+        budget = self._budgets.get(key)
+        if budget is None:
+            plan = self._plans.get(key, self._plan)
+            budget = self._budgets[key] = KeyBudget(plan, self._per_day if plan.per_day is None else plan.per_day)
+            if len(self._budgets) > MOST_KEYS:
+                self._budgets.popitem(last=False)
+        self._budgets.move_to_end(key)
+        return budget
+
+    def _elapsed(self) -> float:
+        """Since the first call of any key, as steps and outages are counted."""
+        now = self._clock()
+        if self._started_at is None:
+            self._started_at = now
+        return min(max(0.0, now - self._started_at), LONGEST_DURATION)
+
+
+async def _json(request: web.Request) -> Any:
+    """The body as JSON, or None when it is none; a bad one is the API's to refuse."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(await request.read())
+    return None
+
+
+def _on_the_wire(event: Event) -> bytes:
+    name = f"event: {event.name}\n" if event.name else ""
+    data = event.data if isinstance(event.data, str) else json.dumps(event.data)
+    return f"{name}data: {data}\n\n".encode()

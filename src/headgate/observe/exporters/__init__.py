@@ -1,0 +1,1 @@
+"""Events and calls for other systems: logs, Prometheus, OpenTelemetry."""

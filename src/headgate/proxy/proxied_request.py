@@ -1,0 +1,400 @@
+"""One request to an API and its response.
+
+    accepted ─> queued ─> sent ─> responded ─┬─ complete at once ─> one write ─> done
+      │           │         │                └─ streamed ─> each chunk written as it comes ─> done
+      │           │         └── no response: 502, 504              │           └── the client stops reading: aborted
+      │           └── refused by the gate: 429, 503               └── truncated: so is the client's, and it can tell
+      └── the client disconnects, anywhere: everything is returned
+
+In all cases the permit ends once, and the connection to the API is closed unless its response was read to the end.
+
+The body of a request:
+
+    known to be small, or unknown and small   read before anything else, so that a slow client holds no permit; kept, so
+                                              that it can be sent again
+    larger, or no memory left                 what has arrived is sent on, then each chunk as it arrives; never twice
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import aiohttp
+from aiohttp import BytesPayload, StreamReader, web
+from yarl import URL
+
+from ..checks import check
+from ..errors import Refused
+from ..exchange import SHORTEST_SECRET, sent_once
+from ..integrations.request import OutgoingRequest
+from ..integrations.response_reader import LARGEST_ERROR, unpacked
+from .connection import ClientDisconnectedError, TruncatedResponseError, abort, continue_expected
+from .error_response import RejectedRequestError, error_response, gate_refusal, upstream_failure
+from .mounts import Mount, request_headers, response_headers
+
+if TYPE_CHECKING:
+    from ..integrations.client_gate import ClientGate
+    from ..integrations.gated_request import GatedRequest
+    from .connection import Connection
+
+CHUNK = 1 << 16
+"""Bytes that are handed to a connection before it is waited for: what it cannot send yet, it copies."""
+MOST_UNREAD = 1 << 16
+"""Bytes that may wait for a client; a write of more waits for it, within ``Bounds.stalled``."""
+
+
+class ClientStalledError(Exception):
+    """The client stopped sending the body, which says nothing about the API."""
+
+
+UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+CLIENT_ERRORS = (ClientDisconnectedError, ClientStalledError, RejectedRequestError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    kept: int = 1 << 20
+    """Bytes of a body that is kept, so that it can be sent again."""
+    kept_in_all: int = 128 << 20
+    """Beside them are ``UNREAD`` bytes of each body that is streamed: 125 MiB with all connections."""
+    connections: int = 2_000
+    """Of clients, at once."""
+    stalled: float = 60.0
+    """Seconds for which a client may neither send nor read what it should."""
+    idle: float = 75.0
+    """Seconds until a connection without a whole request is closed."""
+
+    def __post_init__(self) -> None:
+        check("kept", self.kept, 0 <= self.kept <= 1 << 20, "0 to 1,048,576 bytes")
+        for name in ("kept_in_all", "connections", "stalled", "idle"):
+            check(name, getattr(self, name), getattr(self, name) > 0, "more than 0")
+
+
+@dataclass(slots=True)
+class Counts:
+    answered: int = 0
+    """The API's response was passed on."""
+    refused: int = 0
+    """By the gate: 429, 503."""
+    failed: int = 0
+    """No response, or not all of it."""
+    turned_away: int = 0
+    """Rejected by admission."""
+    left: int = 0
+    """The client disconnected."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ProxyContext:
+    """What all requests of a proxy share."""
+
+    gate: ClientGate
+    session: aiohttp.ClientSession
+    keyed: frozenset[str]
+    """Mounts for which the proxy adds credentials."""
+    bounds: Bounds
+    timeout: float
+    """Seconds of an API's silence."""
+    memory: MemoryBudget
+    counts: Counts = field(default_factory=Counts)
+    is_stopping: bool = False
+
+
+class MemoryBudget:
+    """Bytes that all kept bodies together may take."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+
+    def take(self, size: int) -> bool:
+        if self.taken + size > self.most:
+            return False
+        self.taken += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self.taken -= size
+
+
+class Upload:
+    """The body of a request. ``kept`` is all of it, or None: then ``_rest`` follows ``_first``."""
+
+    __slots__ = ("_first", "_held", "_memory", "_rest", "_stalled_after", "is_stalled", "kept", "length")
+
+    def __init__(self, memory: MemoryBudget, stalled_after: float) -> None:
+        self.kept: bytes | None = b""
+        self.length: int | None = None
+        """Of the body; None where it is not known yet, or there is none."""
+        self.is_stalled = False
+        self._memory, self._held, self._stalled_after = memory, 0, stalled_after
+        self._first: bytearray | None = None
+        self._rest: StreamReader | None = None
+
+    async def receive(self, request: web.BaseRequest, largest: int) -> None:
+        """Read a small body. Raises ``RejectedRequestError`` if it does not arrive."""
+        if not request.body_exists:
+            return
+        self.length = request.content_length
+        size = largest if self.length is None else self.length
+        self._rest = request.content
+        if size > largest or not self._memory.take(size):
+            self.kept = None
+            return
+        self._held = size
+        first = bytearray(self._rest.read_nowait())
+        if self._rest.at_eof() and len(first) <= largest:  # the usual case: it came with the head
+            self._keep(first)
+            return
+        try:
+            async with asyncio.timeout(self._stalled_after):
+                while len(first) <= largest:
+                    chunk = await self._rest.readany()
+                    if not chunk:
+                        self._keep(first)
+                        return
+                    first += chunk
+        except TimeoutError:
+            raise RejectedRequestError(408, "slow_upload", "the request body did not arrive in time") from None
+        self.kept, self._first = None, first
+
+    def data(self) -> BytesPayload | AsyncIterator[bytes] | None:
+        """For an attempt; a body that is not kept can be sent once."""
+        if self.kept is None:
+            return self._stream()
+        if len(self.kept) > CHUNK:
+            return _chunks_of(self.kept)
+        return BytesPayload(self.kept) if self._rest is not None else None
+
+    def close(self) -> None:
+        self._memory.give_back(self._held)
+        self._held = 0
+
+    def _keep(self, body: bytearray) -> None:
+        self.kept, self.length = bytes(body), len(body)
+
+    async def _stream(self) -> AsyncIterator[bytes]:
+        rest, first, self._rest, self._first = self._rest, bytes(self._first or b""), None, None
+        if rest is None:
+            raise ClientStalledError("the body was sent before")
+        async for chunk in _chunks_of(first):
+            yield chunk
+        while True:
+            try:
+                async with asyncio.timeout(self._stalled_after):
+                    chunk = await rest.readany()
+            except TimeoutError:
+                self.is_stalled = True
+                raise ClientStalledError("the body stopped arriving") from None
+            if not chunk:
+                return
+            yield chunk
+
+
+async def _chunks_of(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), CHUNK):
+        yield data[start : start + CHUNK]
+
+
+class ProxiedRequest:
+    __slots__ = ("_context", "_is_rejected", "_mount", "_request", "_secret", "_target", "_upload", "is_sent", "task")
+
+    def __init__(self, context: ProxyContext, request: web.BaseRequest, mount: Mount, target: str) -> None:
+        self._context, self._request, self._mount, self._target = context, request, mount, target
+        self._upload = Upload(context.memory, context.bounds.stalled)
+        self._secret = ""
+        self.is_sent = False
+        """Whether it was sent and its response is awaited or on its way back."""
+        self._is_rejected = False
+        self.task = asyncio.current_task()
+
+    def reject(self) -> None:
+        """Answer 503, because the proxy is stopping and this request was not sent yet."""
+        if self.task is not None:
+            self._is_rejected = True
+            self.task.cancel()
+
+    async def respond(self) -> web.StreamResponse:
+        """Forward it; returns the response that the client gets."""
+        try:
+            return await self._forward()
+        except asyncio.CancelledError:
+            if not self._is_rejected or self.is_sent or self.task is None:
+                self._context.counts.left += 1
+                raise
+            self.task.uncancel()
+            self._context.counts.refused += 1
+            return error_response(503, "stopping", "the proxy is stopping; nothing was sent", 1.0, close=True)
+        finally:
+            self._upload.close()
+
+    async def _forward(self) -> web.StreamResponse:
+        context, request, mount, upload = self._context, self._request, self._mount, self._upload
+        if "Expect" in request.headers:
+            await continue_expected(request)
+        await upload.receive(request, context.bounds.kept)
+        connection = cast("Connection", request.protocol)
+        if upload.kept is None:
+            connection.watch_unread()
+        url = URL(mount.origin + self._target, encoded=True)
+        headers = request_headers(request.headers, mount, adds_keys=mount.name in context.keyed)
+        if upload.length is not None:
+            headers["Content-Length"] = str(upload.length)
+        outgoing = OutgoingRequest(
+            request.method,
+            mount.origin + self._target,
+            request.headers,
+            upload.kept,
+            can_repeat_body=upload.kept is not None,
+        )
+        gated = context.gate.begin(outgoing, unsent=UNSENT, client_errors=CLIENT_ERRORS)
+        start = b""
+
+        @contextmanager
+        def errors_explained() -> Iterator[None]:
+            try:
+                yield
+            except Exception as error:
+                self.is_sent = False
+                outgoing.can_repeat_body &= not context.is_stopping
+                if upload.is_stalled:
+                    raise ClientStalledError("the body stopped arriving") from None
+                if isinstance(error, ValueError):  # nothing was sent
+                    raise RejectedRequestError(400, "bad_header", "a header has invalid characters") from None
+                raise
+
+        async def send() -> aiohttp.ClientResponse:
+            await connection.check_client()
+            self.is_sent = True
+            self._secret = gated.secret
+            for name, value in gated.headers().items():
+                headers[name] = value
+            with errors_explained():
+                return await context.session.request(
+                    request.method,
+                    url,
+                    data=upload.data(),
+                    headers=headers,
+                    allow_redirects=False,
+                    middlewares=sent_once(request.method),
+                )
+
+        async def receive(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+            nonlocal start
+            with errors_explained():
+                if response.status < 200:
+                    raise aiohttp.ClientPayloadError("the server switched to another protocol, unasked")
+                start = await _start_of(response) if response.status >= 400 else b""
+            body = unpacked(start, response.headers.get("Content-Encoding", "")) if start else None
+            gated.on_response(response.status, response.headers, body)
+            self.is_sent = response.status < 400
+            outgoing.can_repeat_body &= not context.is_stopping  # no client waits for another attempt then
+            return response
+
+        try:
+            response = await gated.send_async(send, receive, _close)
+        except BaseException as error:
+            return self._no_response(error)
+        self.is_sent = True
+        try:
+            return await self._pass_on(gated, response, start)
+        except BaseException as error:
+            response.close()
+            gated.abandon(error)
+            context.counts.failed += isinstance(error, TruncatedResponseError)
+            context.counts.left += isinstance(error, ConnectionError) and not isinstance(error, TruncatedResponseError)
+            raise
+
+    # ------------------------------------------------------------------ the response
+
+    def _no_response(self, error: BaseException) -> web.StreamResponse:
+        counts = self._context.counts
+        if isinstance(error, Refused):
+            counts.refused += 1
+            return gate_refusal(error)
+        if isinstance(error, ClientDisconnectedError):
+            raise asyncio.CancelledError from None  # its permit was returned unused
+        if isinstance(error, ClientStalledError):
+            raise RejectedRequestError(408, "slow_upload", "the request body stopped arriving") from None
+        if isinstance(error, aiohttp.ClientError | OSError):  # and TimeoutError, which is one
+            counts.failed += 1
+            return upstream_failure(self._mount.name, error, self._context.timeout)
+        raise error
+
+    async def _pass_on(self, gated: GatedRequest, response: aiohttp.ClientResponse, start: bytes) -> web.StreamResponse:
+        request, content = self._request, response.content
+        headers = response_headers(response.headers, self._mount, f"http://{request.headers['Host']}", self._secret)
+        reason = self._masked((response.reason or "").encode(errors="replace")).decode()
+        try:
+            chunk = content.read_nowait()
+        except (aiohttp.ClientError, OSError) as error:
+            gated.fail(error)
+            response.close()
+            return self._no_response(error)
+        if content.at_eof():
+            gated.on_chunk(chunk)
+            gated.complete()
+            self._context.counts.answered += 1
+            whole = web.Response(
+                status=response.status, reason=reason, headers=headers, body=self._masked(start + chunk)
+            )
+            if self._context.is_stopping:
+                whole.force_close()
+            return whole
+        streamed = web.StreamResponse(status=response.status, reason=reason, headers=headers)
+        if self._context.is_stopping:
+            streamed.force_close()
+        await streamed.prepare(request)
+        if start:
+            await self._write(streamed, start)
+        while chunk or (chunk := await self._next(gated, response)):
+            gated.on_chunk(chunk)
+            await self._write(streamed, chunk)
+            chunk = b""
+        gated.complete()
+        await streamed.write_eof()
+        self._context.counts.answered += 1
+        return streamed
+
+    async def _next(self, gated: GatedRequest, response: aiohttp.ClientResponse) -> bytes:
+        try:
+            return await response.content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            gated.fail(error)
+        abort(self._request)
+        raise TruncatedResponseError
+
+    async def _write(self, response: web.StreamResponse, chunk: bytes) -> None:
+        transport = self._request.transport
+        if transport is None or transport.get_write_buffer_size() + len(chunk) < MOST_UNREAD:
+            await response.write(self._masked(chunk))
+            return
+        try:
+            async with asyncio.timeout(self._context.bounds.stalled):
+                await response.write(self._masked(chunk))
+        except TimeoutError:
+            abort(self._request)
+            raise TruncatedResponseError from None
+
+    def _masked(self, data: bytes) -> bytes:
+        """Without the credential, should the API repeat it; the length stays the same."""
+        secret = self._secret
+        if len(secret) < SHORTEST_SECRET or (found := secret.encode()) not in data:
+            return data
+        return data.replace(found, b"*" * len(found))
+
+
+async def _close(response: aiohttp.ClientResponse) -> None:
+    response.close()
+
+
+async def _start_of(response: aiohttp.ClientResponse) -> bytes:
+    """The beginning of an error's body: enough to read what it says."""
+    content, start = response.content, b""
+    while len(start) < LARGEST_ERROR and (chunk := await content.readany()):
+        start += chunk
+    return start

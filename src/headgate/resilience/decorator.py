@@ -1,0 +1,179 @@
+"""``@guarded("tavily")``: every call of a function goes through the gate, and its callers notice nothing.
+
+A function with a parameter named ``ctx`` gets the ``CallContext`` there, unless its caller passes one. A decoration
+without a provider, or with an option that does not exist or cannot be, fails when the function is decorated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Protocol, TypeVar, Unpack, overload
+
+from ..errors import ConfigError
+from .call import Call
+from .config import CallKeywords, CallOptions
+from .context import CallContext, with_context
+from .execute import NEEDS_CONTEXT, attempt_in_thread, drive, drive_sync
+from .streaming import ResilientStream, stream_sync
+
+F = TypeVar("F", bound=Callable[..., Any])
+GUARDED = "__headgate_guarded__"
+"""Where a guarded function says for which provider it is."""
+R_co = TypeVar("R_co", covariant=True)
+
+
+# Functions that take ``ctx`` by name after so many other arguments; no type says "any parameters, and ctx".
+class _After0(Protocol[R_co]):
+    def __call__(self, *, ctx: CallContext) -> R_co: ...
+
+
+class _After1(Protocol[R_co]):
+    def __call__(self, a: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _After2(Protocol[R_co]):
+    def __call__(self, a: Any, b: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _After3(Protocol[R_co]):
+    def __call__(self, a: Any, b: Any, c: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _After4(Protocol[R_co]):
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _After5(Protocol[R_co]):
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, e: Any, /, *, ctx: CallContext) -> R_co: ...
+
+
+class _Optional0(Protocol):
+    def __call__(self, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional1(Protocol):
+    def __call__(self, a: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional2(Protocol):
+    def __call__(self, a: Any, b: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional3(Protocol):
+    def __call__(self, a: Any, b: Any, c: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional4(Protocol):
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+class _Optional5(Protocol):
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, e: Any, /, *, ctx: CallContext | None = ...) -> Any: ...
+
+
+M = TypeVar("M", bound=_Optional0 | _Optional1 | _Optional2 | _Optional3 | _Optional4 | _Optional5)
+
+
+class Guarded(Protocol[R_co]):
+    """A function whose ``ctx`` is passed by the gate."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R_co: ...
+
+
+class Guard(Protocol):
+    """What ``@guarded(...)`` is to a type checker: a function stays as it is, but for a ``ctx`` that callers leave out.
+
+    No type can say "these parameters without that one", so the other arguments of a function that requires ``ctx`` are
+    not checked where it is called; write ``ctx: CallContext | None = None`` to have them checked.
+    """
+
+    @overload
+    def __call__(self, func: M, /) -> M: ...
+    @overload
+    def __call__(self, func: _After0[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After1[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After2[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After3[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After4[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: _After5[R_co], /) -> Guarded[R_co]: ...
+    @overload
+    def __call__(self, func: F, /) -> F: ...
+
+
+def guarded(provider: str, **options: Unpack[CallKeywords]) -> Guard:
+    """Decorate a function, a coroutine function or a generator function of either kind.
+
+    Options are those of ``execute_with_resilience``, checked when the function is decorated. A call that failed in
+    passing is made again, whatever it does: ``max_attempts=1`` where that must not be. It waits for the next probe of
+    an open circuit; ``when_open="refuse"`` fails at once.
+    """
+    _check_provider(provider)
+    keywords: CallKeywords = {"when_open": "wait", **options}
+    checked = CallOptions(**keywords)
+
+    def decorate(func: Any) -> Any:
+        import inspect  # here, because it is large
+
+        parameters = inspect.signature(func).parameters
+        place = list(parameters).index("ctx") if "ctx" in parameters else -1
+        kinds = [one.kind for one in parameters.values()]
+        has_rest = inspect.Parameter.VAR_POSITIONAL in kinds
+        by_place = kinds.count(inspect.Parameter.POSITIONAL_ONLY) + kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if getattr(func, GUARDED, None) == provider:
+            raise ConfigError(f"{provider}: the function is guarded already, and would wait in the queue twice")
+        is_async = inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func)
+        if not is_async and place < 0 and checked.attempt_timeout is not None:
+            raise ConfigError(NEEDS_CONTEXT)
+
+        def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+            if place < 0 or "ctx" in kwargs:
+                return lambda: func(*args, **kwargs)
+            if len(args) <= place:
+                return lambda ctx: func(*args, ctx=ctx, **kwargs)
+            has_own = args[place] is None or isinstance(args[place], CallContext)
+            if has_own or (len(args) >= by_place and not has_rest):  # there is no room for another
+                return lambda: func(*args, **kwargs)
+            return lambda ctx: func(*args[:place], ctx, *args[place:], **kwargs)
+
+        call: Any
+        if inspect.isasyncgenfunction(func):
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return ResilientStream(bound(args, kwargs), provider, checked)
+
+        elif inspect.isgeneratorfunction(func):
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return stream_sync(bound(args, kwargs), provider, checked)
+
+        elif is_async:
+
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                one = Call(provider, checked)
+                return await drive(one, with_context(bound(args, kwargs), one))
+
+        else:
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                one = Call(provider, checked)
+                return drive_sync(one, attempt_in_thread(bound(args, kwargs), one))
+
+        wraps(func)(call)
+        setattr(call, GUARDED, provider)
+        return call
+
+    return decorate
+
+
+def _check_provider(provider: object) -> None:
+    if callable(provider):
+        name = getattr(provider, "__name__", "function")
+        raise ConfigError(f'@guarded needs the name of a provider: write @guarded("...") above {name}')
+    if not isinstance(provider, str) or not provider:
+        raise ConfigError(f"provider={type(provider).__name__} must be a name, not empty")

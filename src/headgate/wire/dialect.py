@@ -1,0 +1,69 @@
+"""What a dialect is: how one vendor states its limits, as far as it differs from all others.
+
+Knowing the vendor changes little, and only where vendors mean different things by the same words: how long a window
+is, what a reset says, what to do when nothing is said. All of it is optional. A vendor that sends standard headers
+needs a name, a title and its hosts; one with headers of its own lists them in ``marks`` and turns them into limits in
+``read_limits``; one with error bodies of its own reads them in ``read_error``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..core.signal import Limit
+from .error_body import ErrorDetails, Json
+from .headers import Budget, RateLimitHeaders
+from .retry_after import Arrival
+
+ErrorReader = Callable[[Json, Arrival], ErrorDetails | None]
+"""What the body of an error says, or None where its shape is another vendor's."""
+
+LimitReader = Callable[[Mapping[str, str], Arrival], list[Limit]]
+"""The budgets that the values of ``marks`` and ``reads``, by lower-case name, speak of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    name: str
+    """What a ``Signal`` calls it."""
+    title: str
+    """What people call it."""
+
+    hosts: tuple[str, ...] = ()
+    """Addresses whose answers speak it, with all names below them."""
+    marks: Mapping[str, bool] = field(default_factory=dict)
+    """Headers that only this vendor sends; True where the header alone says something about limits."""
+    reads: Mapping[str, bool] = field(default_factory=dict)
+    """Further headers that matter here, although they give no vendor away; True as above."""
+    owns_budget: Callable[[Budget], bool] | None = None
+    """Whether a budget is named as only this vendor names one."""
+    owns_error: Callable[[object, RateLimitHeaders, object], bool] | None = None
+    """Whether an error with this status, these headers and this body is this vendor's; asked last."""
+
+    read_limits: LimitReader | None = None
+    """Reads the vendor's own headers. Customary ones (``x-ratelimit-remaining-tokens``, ``ratelimit-reset``: the table
+    in ``headers.py``) are understood without it."""
+
+    windows: Mapping[str, float] = field(default_factory=dict)
+    """Seconds, by budget: what the vendor documents and does not say in its headers."""
+    resource_windows: Mapping[str, float] = field(default_factory=dict)
+    """The same by the value of ``x-ratelimit-resource``."""
+    implies_window: bool = False
+    """Budgets of requests are buckets by the minute or the day, which shows in how fast they refill."""
+    reset_when_full: bool = False
+    """A reset says when a budget is whole again, not when the next call passes."""
+    reset_when_free: bool = False
+    """A reset says when the next call passes; without one an empty budget takes its renewal period."""
+    silent_pause: float | None = None
+    """Seconds to pause after a refusal that says nothing about when to come back."""
+    scope: Callable[[RateLimitHeaders, bool], str | None] | None = None
+    """What a refusal holds for; True: a budget is used up."""
+
+    read_error: ErrorReader | None = None
+    """Reads the vendor's error bodies. Vendors of one family share a reader."""
+    hides_errors: bool = False
+    """Errors may stand in the body of a good answer, in a shape that cannot be data."""
+
+
+UNKNOWN = Dialect(name="", title="")

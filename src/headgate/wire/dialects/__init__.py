@@ -1,0 +1,132 @@
+"""The vendors whose answers are understood, and how one is recognised.
+
+To add a vendor:
+
+1. Write ``dialects/<vendor>.py`` (or add to the file of its family) with a ``Dialect``: ``dialect.py`` says what each
+   field is for. ``platforms.py`` has vendors with next to nothing and small error readers, ``chat.py`` and
+   ``google.py`` large ones.
+2. Add it to ``DIALECTS`` below. Where two vendors claim an answer, the first one gets it.
+
+``tests/wire/test_dialects.py`` fails until a real answer of the vendor is in ``tests/wire/conftest.py``. To have the
+mock speak it too (``headgate mock --dialect``), add it to ``mock/dialects`` in the same way.
+
+    address            api.github.com                   surest: whatever its answers look like
+    headers            x-github-request-id, budgets     the vendor's own words
+    error              status, shape of the body
+    convention         RateLimit, X-RateLimit, Retry-After
+"""
+
+from __future__ import annotations
+
+from ...core.signal import Limit
+from ..dialect import UNKNOWN, Dialect
+from ..error_body import ErrorDetails, Json, first_object
+from ..headers import RateLimitHeaders
+from ..retry_after import Arrival
+from . import chat, google, platforms, standards
+
+DIALECTS: tuple[Dialect, ...] = (
+    google.GEMINI,
+    google.GOOGLE,
+    google.GOOGLE_SEARCH,
+    platforms.SLACK,
+    chat.GROQ,
+    chat.AZURE_OPENAI,
+    chat.OPENAI,
+    chat.ANTHROPIC,
+    platforms.GITHUB,
+    platforms.DISCORD,
+    platforms.GITLAB,
+    platforms.SHOPIFY,
+    platforms.STRIPE,
+    platforms.REDDIT,
+    chat.OPENROUTER,
+    platforms.TAVILY,
+    platforms.PERPLEXITY,
+    platforms.CLOUDFLARE,
+    standards.IETF,
+    chat.MISTRAL,
+    platforms.SEMANTIC_SCHOLAR,
+    standards.X_RATELIMIT,
+    standards.RFC_9110,
+)
+
+MOST_LABELS = 5
+"""Labels of a host that are compared, from its end."""
+
+BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
+BY_HOST = {host: dialect for dialect in DIALECTS for host in dialect.hosts}
+MARKS = {mark: says for dialect in DIALECTS for mark, says in {**dialect.marks, **dialect.reads}.items()}
+"""Headers to keep; True where one alone says something about limits."""
+
+_OWNER_OF_MARK = {mark: dialect for dialect in DIALECTS for mark in dialect.marks}
+_OWNERS_OF_BUDGETS = [(dialect.owns_budget, dialect) for dialect in DIALECTS if dialect.owns_budget]
+_OWNERS_OF_ERRORS = [(dialect.owns_error, dialect) for dialect in DIALECTS if dialect.owns_error]
+_READERS = tuple(dict.fromkeys(dialect.read_error for dialect in DIALECTS if dialect.read_error))
+_READERS_OF_GOOD_ANSWERS = tuple(
+    dict.fromkeys(dialect.read_error for dialect in DIALECTS if dialect.read_error and dialect.hides_errors)
+)
+
+
+def by_host(host: str) -> Dialect | None:
+    """The dialect of a known address."""
+    if not host:
+        return None
+    labels = host.partition(":")[0].split(".")[-MOST_LABELS:]
+    for first in range(len(labels) - 1):
+        known = BY_HOST.get(".".join(labels[first:]))
+        if known:
+            return known
+    return None
+
+
+def recognise(headers: RateLimitHeaders, error: ErrorDetails | None, status: object, body: object) -> Dialect:
+    """The dialect that an answer gives away, by what is surest; ``error`` is None where nothing is wrong."""
+    marks, budgets = headers.marks, headers.budgets.values()
+    if marks:
+        for mark, dialect in _OWNER_OF_MARK.items():
+            if mark in marks:
+                return dialect
+    for budget in budgets:
+        for owns_budget, dialect in _OWNERS_OF_BUDGETS:
+            if owns_budget(budget):
+                return dialect
+    if error is not None:
+        if error.dialect:
+            return BY_NAME[error.dialect]
+        for owns_error, dialect in _OWNERS_OF_ERRORS:
+            if owns_error(status, headers, body):
+                return dialect
+    if "ratelimit" in marks or "ratelimit-policy" in marks:
+        return standards.IETF
+    if budgets:
+        return standards.X_RATELIMIT if any(budget.meaning.family for budget in budgets) else standards.IETF
+    return standards.RFC_9110 if headers.retries else UNKNOWN
+
+
+def by_pace(dialect: Dialect, limits: list[Limit]) -> Dialect:
+    """Groq and OpenAI use the same names.
+
+    Where neither the address nor Groq's region tells them apart, what is relied on is that Groq counts
+    requests by the day, which shows in how slowly they come back.
+    """
+    if dialect is not chat.OPENAI:
+        return dialect
+    daily = any(limit.window == 86400.0 and limit.dimension == "requests" for limit in limits)
+    return chat.GROQ if daily else dialect
+
+
+def read_error(body: Json, arrival: Arrival) -> ErrorDetails | None:
+    """What the body of an error says. The first reader that knows the shape decides."""
+    return next((found for reader in _READERS if (found := reader(body, arrival)) is not None), None)
+
+
+def read_hidden_error(body: Json, arrival: Arrival) -> ErrorDetails | None:
+    """What a body says of an error although its status says that all is well.
+
+    OpenRouter also reports an upstream failure inside the choice that should have been filled.
+    """
+    choice = first_object(body.get("choices"))
+    found = [reader(body, arrival) for reader in _READERS_OF_GOOD_ANSWERS]
+    found.append(chat.read_error(choice, arrival) if choice is not None else None)
+    return next((each for each in found if each and (each.outcome or each.status or each.limits)), None)

@@ -1,0 +1,176 @@
+"""Language models: OpenAI, and the vendors that took over its headers or its error object, each with an accent.
+
+    {"error": {"message": ..., "type": "tokens", "code": "rate_limit_exceeded"}}      OpenAI, Groq
+    {"error": {"code": "429", "message": "... Please retry after 6 seconds."}}        Azure
+    {"error": {"code": 429, "metadata": {"headers": {...}}}}                          OpenRouter
+    {"type": "error", "error": {"type": "overloaded_error"}}                          Anthropic
+    {"error": {"type": "invalid_request_error", "code": "lock_timeout"}}              Stripe
+    {"type": "response.failed", "response": {"error": {"code": "server_error"}}}      OpenAI, in a stream
+    {"type": "error", "code": "server_error", "param": null, "sequence_number": 7}    OpenAI, in a stream
+
+The message of a rate limit has one fixed form, and only its numbers are read:
+``... on tokens per min (TPM): Limit 30000, Used 15532, Requested 14655. Please try again in 374ms.``
+More requested than the limit can never pass. A limit whose sign ends in D is counted by the day.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+
+from ...core.decision import LONGEST_WAIT, Outcome
+from ...core.signal import Limit
+from ..dialect import Dialect
+from ..error_body import ErrorDetails, Json, code_text, outcome_of_codes, status_in
+from ..headers import scan_headers
+from ..limits import limits_of
+from ..retry_after import EPOCH_MILLISECONDS_FROM, Arrival, duration, number, within_bounds
+from .standards import read_flat_error
+
+LONGEST_MESSAGE = 1024
+
+_NUMBERS = r"(?a)\(([A-Z]{3,5})\): Limit (\d[\d,]{0,19}), (?:Used (\d[\d,]{0,19}), )?Requested (\d[\d,]{0,19})"
+_MODEL = r"(?:Rate limit reached|Request too large) for (?:model )?`?([^`\s]{1,80})`? in organization"
+_TRY_AGAIN = (
+    r"(?a)Please (?:try again in|retry after) "
+    r"(?:((?:\d{1,12}(?:\.\d{1,12})?(?:ms|h|m|s))+)|(\d{1,12}(?:\.\d{1,12})?) (second|minute|hour|day)s?)\b"
+)
+_UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+_COUNTED = {"T": "tokens", "R": "requests", "I": "input-tokens", "O": "output-tokens"}
+_WINDOWS = {"S": 1.0, "M": 60.0, "H": 3600.0, "D": 86400.0}
+_LIMIT_CODES = ("rate_limit_exceeded", "tokens", "requests", "429")
+_OPENROUTER_LIMIT = "Rate limit exceeded: "
+
+
+def read_error(body: Json, arrival: Arrival) -> ErrorDetails | None:
+    error = body.get("error")
+    event = None if isinstance(error, Mapping) else _failed_event(body)
+    error = event or error
+    if not isinstance(error, Mapping):
+        return None
+    code, kind = error.get("code"), error.get("type")
+    anthropic = event is None and body.get("type") == "error"
+    details = ErrorDetails(
+        outcome=outcome_of_codes(code, kind) or (Outcome.INVALID if event else None),
+        reason=code_text(code) or code_text(kind),
+        dialect="anthropic" if anthropic else "azure-openai" if code == "429" else "",
+        status=status_in(code),
+    )
+    message = error.get("message")
+    if isinstance(message, str) and (code in _LIMIT_CODES or kind in _LIMIT_CODES):
+        _read_message(message[:LONGEST_MESSAGE], details)
+    if isinstance(code, int) and isinstance(metadata := error.get("metadata"), Mapping):
+        _read_metadata(metadata, message, details, arrival)
+    return details
+
+
+def _failed_event(body: Json) -> Json | None:
+    """The error with which OpenAI's Responses end a stream. Neither shape can be data of a caller's."""
+    response = body.get("response")
+    if body.get("type") == "response.failed" and isinstance(response, Mapping):
+        error = response.get("error")
+        return error if isinstance(error, Mapping) and error else {"code": "server_error"}
+    return body if body.get("type") == "error" and "code" in body and "sequence_number" in body else None
+
+
+def _read_message(message: str, details: ErrorDetails) -> None:
+    if found := re.search(_MODEL, message):
+        details.scope = code_text(found[1]) or None
+    if again := re.search(_TRY_AGAIN, message):
+        seconds = duration(again[1]) if again[1] else float(again[2]) * _UNITS[again[3]]
+        details.floor = None if seconds is None else within_bounds(seconds)
+    if not (numbers := re.search(_NUMBERS, message)):
+        return
+    details.dialect = "groq" if " for model " in message else "openai"
+    sign, allowed, used, requested = numbers[1], _count(numbers[2]), _count(numbers[3]), _count(numbers[4])
+    details.limits = (
+        Limit(
+            dimension=_COUNTED.get(sign[0], "requests"),
+            limit=allowed,
+            remaining=None if used is None or allowed is None else max(0.0, allowed - used),
+            window=_WINDOWS.get(sign[-1]),
+            name=sign,
+        ),
+    )
+    if requested is not None and allowed is not None and requested > allowed:
+        details.outcome = Outcome.TOO_LARGE
+    elif sign[-1] == "D" and details.outcome is not Outcome.KEY_DEAD:
+        details.outcome = Outcome.QUOTA_EXHAUSTED
+
+
+def _read_metadata(metadata: Json, message: object, details: ErrorDetails, arrival: Arrival) -> None:
+    """OpenRouter repeats the headers in the body, where a proxy or a 200 has lost them."""
+    details.dialect = "openrouter"
+    if "flagged_input" in metadata or "reasons" in metadata:
+        # Moderation refuses this input with a 403; the key is as good as before.
+        details.outcome, details.reason = Outcome.INVALID, "flagged_input"
+        return
+    details.limits = tuple(limits_of(scan_headers(metadata.get("headers")), OPENROUTER, arrival))
+    spent = [limit.reset for limit in details.limits if not limit.remaining and limit.reset is not None]
+    details.floor = max(spent, default=None)
+    if isinstance(message, str) and message.startswith(_OPENROUTER_LIMIT) and details.status == 429:
+        details.reason = code_text(message.removeprefix(_OPENROUTER_LIMIT).split(".")[0].strip())
+        if "per-day" in details.reason:
+            details.outcome = Outcome.QUOTA_EXHAUSTED
+
+
+def _count(digits: str | None) -> float | None:
+    found = None if digits is None else number(digits.replace(",", ""))
+    return None if found is None else min(found, LONGEST_WAIT * 1e9)
+
+
+_chat_dialect = partial(Dialect, read_error=read_error, hides_errors=True)
+
+OPENAI = _chat_dialect(
+    name="openai",
+    title="OpenAI",
+    hosts=("api.openai.com",),
+    owns_budget=lambda budget: budget.meaning.family == "x-" and budget.meaning.budget in ("requests", "tokens"),
+    windows={"requests": 60.0, "tokens": 60.0},
+    implies_window=True,
+    reset_when_full=True,
+)
+AZURE_OPENAI = _chat_dialect(
+    name="azure-openai",
+    title="Azure OpenAI",
+    hosts=("openai.azure.com", "cognitiveservices.azure.com", "services.ai.azure.com"),
+    marks={"apim-request-id": False, "x-ms-region": False, "x-ratelimit-type": True},
+    owns_budget=lambda budget: budget.meaning.family == "x-" and "renewal" in budget.parts,
+    reset_when_free=True,
+)
+ANTHROPIC = _chat_dialect(
+    name="anthropic",
+    title="Anthropic",
+    hosts=("api.anthropic.com",),
+    owns_budget=lambda budget: budget.meaning.family == "anthropic-",
+    windows=dict.fromkeys(("requests", "tokens", "input-tokens", "output-tokens"), 60.0),
+    reset_when_full=True,
+)
+GROQ = _chat_dialect(
+    name="groq",
+    title="Groq",
+    hosts=("api.groq.com",),
+    marks={"x-groq-region": False},
+    windows={"requests": 86400.0, "tokens": 60.0},
+    implies_window=True,
+    reset_when_full=True,
+)
+OPENROUTER = _chat_dialect(
+    name="openrouter",
+    title="OpenRouter",
+    hosts=("openrouter.ai",),
+    owns_budget=lambda budget: (
+        (budget.meaning.family, budget.meaning.budget) == ("x-", "")
+        and (number(budget.parts.get("reset", "")) or 0.0) >= EPOCH_MILLISECONDS_FROM
+    ),
+)
+MISTRAL = Dialect(
+    name="mistral",
+    title="Mistral",
+    hosts=("api.mistral.ai",),
+    owns_budget=lambda budget: (
+        budget.meaning.family == "x-" and budget.meaning.budget in ("req-minute", "tokens-minute")
+    ),
+    read_error=read_flat_error,
+)

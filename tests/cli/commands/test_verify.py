@@ -1,0 +1,220 @@
+"""``headgate verify`` proves: input = done + dead + open, none twice, ledger and output agree."""
+
+import asyncio
+import json
+import sqlite3
+
+import pytest
+
+from headgate.batch.input.rows import Rows
+from headgate.batch.ledger.protocol import Change, Row, RowState
+from headgate.batch.ledger.retry import reopen
+from headgate.batch.ledger.sqlite import SqliteLedger
+from headgate.engine.output_file import OutputFile
+
+ROWS = 6
+
+
+class Batch:
+    """An input of six rows, of which five were read: three are done, one is dead, one is open; three are written."""
+
+    def __init__(self, folder, name="out.jsonl"):
+        self.source, self.output = folder / "rows.jsonl", folder / name
+        self.ledger = f"{self.output}.ledger"
+        self.source.write_text("".join(f'{{"custom_id": "row-{i}", "body": {{}}}}\n' for i in range(ROWS)))
+        asyncio.run(self.fill())
+
+    async def fill(self):
+        ledger = SqliteLedger(self.ledger)
+        await ledger.begin({"input": str(self.source)})
+        with Rows(str(self.source)) as rows:
+            claims = await ledger.claim([Row(row.index, row.key, row.digest) for row in rows][: ROWS - 1])
+        for claim in claims[:4]:
+            change = Change(
+                index=claim.index,
+                fence=claim.fence,
+                state=RowState.DEAD if claim.index == 1 else RowState.DONE,
+                attempts=1,
+                reason="invalid" if claim.index == 1 else "",
+                result=b'{"custom_id": "row-%d"}\n' % claim.index,
+                cost=0.1,
+            )
+            await ledger.record(change)
+        await ledger.output()
+        with OutputFile(str(self.output)) as file:
+            for one in await ledger.final(0, 3):
+                file.append(one.result)
+                await ledger.checkpoint(one.number, file.sync())
+        await ledger.close()
+
+    def change(self, *statements):
+        connection = sqlite3.connect(self.ledger, isolation_level=None)
+        for statement in statements:
+            connection.execute(statement)
+        connection.close()
+
+
+@pytest.fixture
+def batch(tmp_path):
+    return Batch(tmp_path)
+
+
+class TestSound:
+    def test_the_proof_holds(self, headgate, batch):
+        said = headgate("verify", batch.output)
+        assert (said.code, said.err) == (0, "")
+        assert said.out.splitlines() == [
+            "6 rows of input: 3 done + 1 dead + 2 open.",
+            "3 lines of output compared with the ledger.",
+            "Verified so far (1 results are not in the output yet). Re-run to resume.",
+        ]
+
+    def test_one_line_for_programs(self, headgate, batch):
+        fields = json.loads(headgate("verify", batch.ledger, "--json").out)
+        assert fields == {
+            "holds": True,
+            "input": 6,
+            "seen": 5,
+            "done": 3,
+            "dead": 1,
+            "open": 2,
+            "written": 3,
+            "output_lines": 3,
+            "findings": [],
+            "problems": [],
+        }
+        assert fields["input"] == fields["done"] + fields["dead"] + fields["open"]
+
+    def test_the_input_may_have_gone(self, headgate, batch):
+        batch.source.unlink()
+        said = headgate("verify", batch.output)
+        assert said.code == 0
+        assert said.out.startswith("5 rows read so far; the input was not checked: 3 done + 1 dead + 1 open.")
+
+    def test_a_line_of_ours_that_a_crash_has_torn_is_for_the_next_run_to_write_again(self, headgate, batch):
+        with batch.output.open("ab") as file:
+            file.write(b'{"custom_id": "ro')
+        assert headgate("verify", batch.output).code == 0
+
+    def test_a_packed_output(self, headgate, tmp_path):
+        batch = Batch(tmp_path, "out.jsonl.gz")
+        said = headgate("verify", batch.output)
+        assert (said.code, said.out.splitlines()[1]) == (0, "3 lines of output compared with the ledger.")
+
+    def test_an_output_that_went_elsewhere(self, headgate, batch):
+        batch.output.unlink()
+        assert headgate("verify", batch.ledger, "-o", "-").code == 0
+
+    def test_dead_rows_that_were_given_another_chance(self, headgate, batch):
+        assert reopen(batch.ledger, "deadline") == 0
+        assert reopen(batch.ledger, "invalid") == 1
+        fields = json.loads(headgate("verify", batch.output, "--json").out)
+        assert (fields["holds"], fields["done"], fields["dead"], fields["open"], fields["written"]) == (
+            True,
+            3,
+            0,
+            3,
+            0,
+        )
+
+
+class TestNotSound:
+    def said_of(self, headgate, batch, *words):
+        said = headgate("verify", batch.output, *words)
+        assert said.code == 3
+        assert said.out.splitlines()[-1].startswith("Verification failed.")
+        return said.out
+
+    def test_a_changed_row_of_the_input(self, headgate, batch):
+        batch.source.write_text(batch.source.read_text().replace("row-2", "row-9"))
+        assert "row 3 of the input ('row-2') is not what it was" in self.said_of(headgate, batch)
+
+    def test_an_input_that_has_shrunk(self, headgate, batch):
+        batch.source.write_text("".join(batch.source.read_text().splitlines(keepends=True)[:3]))
+        assert "the input has 3 rows, and the ledger 2 more" in self.said_of(headgate, batch)
+
+    def test_a_changed_line_of_the_output(self, headgate, batch):
+        batch.output.write_bytes(batch.output.read_bytes().replace(b"row-1", b"row-7"))
+        assert "line 2 of the output is not what the ledger has of row 2" in self.said_of(headgate, batch)
+
+    def test_an_output_that_was_cut_off(self, headgate, batch):
+        content = batch.output.read_bytes()
+        batch.output.write_bytes(content[: len(content) // 3])
+        said = self.said_of(headgate, batch)
+        assert f"the output has {len(content) // 3} bytes, but {len(content)} were written to it" in said
+        assert "the line of row 2 and those of 1 others is missing in the output" in said
+
+    def test_an_output_that_is_gone(self, headgate, batch):
+        batch.output.unlink()
+        assert "the output that 3 rows were written to is not there" in self.said_of(headgate, batch)
+
+    @pytest.mark.parametrize(
+        ("damage", "finding"),
+        [
+            ("UPDATE rows SET state = 4 WHERE idx = 4", "1 rows are final and have no result"),
+            ("UPDATE rows SET state = 0 WHERE idx = 0", "the totals are not those of the rows"),
+            ("UPDATE rows SET state = 0 WHERE idx = 0", "1 results belong to rows that are open"),
+            (
+                "INSERT INTO finals (idx) VALUES (0)",
+                "1 results are not in the order of finished rows, or are in it twice",
+            ),
+            ("UPDATE finals SET number = 9 WHERE number = 4", "5 numbers are missing"),
+            ("UPDATE output SET number = 7", "the output is said to hold 3 rows more than are finished"),
+            ("UPDATE rows SET key = 'row-0' WHERE idx = 3", "2 rows have the name 'row-0': among them rows 1 and 4"),
+            ("UPDATE rows SET attempts = 5 WHERE idx = 3", "the totals are not those of the rows"),
+        ],
+    )
+    def test_a_ledger_that_does_not_agree_with_itself(self, headgate, batch, damage, finding):
+        batch.change(damage)
+        assert finding in self.said_of(headgate, batch)
+
+
+class TestUsage:
+    def test_files_that_are_not_there(self, headgate, batch):
+        assert headgate("verify", batch.output, "--input", "nowhere.jsonl").code == 2
+        assert headgate("verify", batch.output, "-o", "nowhere.jsonl").code == 2
+        assert headgate("verify", "nowhere.jsonl").code == 2
+
+    def test_what_is_no_ledger(self, headgate, tmp_path):
+        (tmp_path / "x.ledger").write_text("not a ledger\n" * 100)
+        said = headgate("verify", tmp_path / "x.ledger")
+        assert said.code == 3
+        assert "it holds something else" in said.err
+
+
+class TestRetrying:
+    def test_it_waits_until_nobody_works_on_the_ledger(self, batch):
+        from headgate.batch.ledger.protocol import LedgerError
+
+        async def main():
+            ledger = SqliteLedger(batch.ledger)
+            await ledger.begin({"input": str(batch.source)})
+            with pytest.raises(LedgerError, match="works on"):
+                reopen(batch.ledger)
+            await ledger.close()
+
+        asyncio.run(main())
+
+    def test_the_row_is_done_once_and_the_output_is_written_anew(self, headgate, batch):
+        assert reopen(batch.ledger) == 1
+
+        async def go_on():
+            ledger = SqliteLedger(batch.ledger)
+            await ledger.begin({"input": str(batch.source)})
+            assert await ledger.output() == (0, 0)
+            with Rows(str(batch.source)) as rows:
+                claims = await ledger.claim([Row(row.index, row.key, row.digest) for row in rows])
+            (claim,) = [claim for claim in claims if getattr(claim, "index", None) == 1]
+            assert claim.attempts == 0
+            done = Change(index=1, fence=claim.fence, state=RowState.DONE, attempts=1, result=b"better\n")
+            assert await ledger.record(done)
+            lines = await ledger.final(0, 10)
+            assert [(one.number, one.index) for one in lines] == [(1, 0), (2, 2), (3, 3), (4, 1)]
+            with OutputFile(str(batch.output), 0, ours=True) as file:
+                for one in lines:
+                    file.append(one.result)
+                await ledger.checkpoint(4, file.sync())
+            await ledger.close()
+
+        asyncio.run(go_on())
+        assert headgate("verify", batch.output).code == 0

@@ -1,0 +1,214 @@
+"""Caps on calls in flight: found by the depth of refusals, tried for more, followed down, let go when wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.controllers.adaptive.concurrency import FIRST_SHARE, TO_JUDGE, ConcurrencyCap, Verdict
+from headgate.controllers.adaptive.growth_probe import BUDGET
+from headgate.lab.decision_text import decision_text
+
+pytestmark = pytest.mark.no_cover
+
+
+def capped(at=16):
+    cap = ConcurrencyCap()
+    for _ in range(4):
+        if not cap.on:
+            cap.suspect(at, at - 1, 0, True, 100, 1.0)
+    assert cap.cap == at
+    return cap
+
+
+def misses(cap, times):
+    """Refusals at depths that were fine, each of them news."""
+    first = cap.cut_seq + 1
+    return [cap.refused(seq, seq, 40.0, 1.5, 2.0) for seq in range(first, first + times)]
+
+
+def test_three_refusals_at_one_depth_are_a_cap():
+    cap = ConcurrencyCap()
+    assert [cap.suspect(16, 15, 0, True, 100, 1.0) for _ in range(3)] == [
+        Verdict.NOT_MINE,
+        Verdict.NOT_MINE,
+        Verdict.MINE,
+    ]
+    assert (cap.on, cap.cap) == (True, 16)
+
+
+def test_refusals_at_many_depths_are_a_quota():
+    cap = ConcurrencyCap()
+    verdicts = [cap.suspect(depth, 40, 0, True, 100, 1.0) for depth in (16, 30, 9, 16, 22, 16)]
+    assert set(verdicts) == {Verdict.NOT_MINE}
+
+
+def test_a_depth_beyond_which_calls_are_let_in_is_no_cap():
+    cap = ConcurrencyCap()
+    assert {cap.suspect(16, 20, 0, True, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+
+
+def test_a_quota_measured_to_the_digit_rules_a_cap_out():
+    cap = ConcurrencyCap()
+    assert {cap.suspect(16, 15, 1, True, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+
+
+def test_in_a_search_every_refusal_is_at_the_greatest_depth_and_proves_nothing():
+    cap = ConcurrencyCap()
+    assert {cap.suspect(16, 15, 0, False, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_equal_depths_that_happen_to_every_quota_are_no_cap(depth):
+    cap = ConcurrencyCap()
+    assert {cap.suspect(depth, depth, 0, True, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+
+
+# -- more -----------------------------------------------------------------------------------------
+
+
+def grown(cap, seconds):
+    cap.grow(seconds, cap.cap, cap.cut_seq, 0.1)
+    return cap.cap
+
+
+def test_tries_double_while_they_succeed():
+    cap = capped()
+    assert [grown(cap, 3.1), grown(cap, 3.1), grown(cap, 0.6), grown(cap, 0.6)] == [17, 19, 23, 31]
+
+
+def test_nothing_more_is_tried_before_the_period_is_over_or_while_the_cap_is_not_used():
+    cap = capped()
+    assert grown(cap, 2.9) == 16
+    cap.grow(60.0, 9, 100, 0.1)
+    assert cap.cap == 16
+
+
+def test_a_try_that_is_refused_goes_back_and_the_next_comes_later():
+    cap = capped()
+    assert grown(cap, 3.1) == 17
+    assert cap.refused(cap.cut_seq + 1, 500, 40.0, 1.5, 2.0) is Verdict.MINE
+    assert (cap.cap, cap.period) == (16, pytest.approx(4.8))
+    assert grown(cap, 4.7) == 16
+    assert grown(cap, 0.2) == 17
+
+
+def test_tries_that_fail_become_as_rare_as_the_budget_of_refusals_asks_for_and_no_rarer():
+    cap = capped()
+    for _ in range(20):
+        grown(cap, cap.period + 0.1)
+        cap.refused(cap.cut_seq + 1, cap.cut_seq + 1, 40.0, 1.5, 2.0)
+    assert cap.period == pytest.approx(1.5 / (BUDGET * 40.0))
+
+
+def test_where_calls_are_few_the_first_try_that_fails_is_paid_for_at_once():
+    cap = capped()
+    grown(cap, 3.1)
+    cap.refused(cap.cut_seq + 1, cap.cut_seq + 1, 4.0, 1.5, 2.0)
+    assert cap.period == pytest.approx(FIRST_SHARE * 1.5 / (BUDGET * 4.0))
+
+
+# -- less -----------------------------------------------------------------------------------------
+
+
+def test_a_cap_that_fell_is_followed_by_one_and_then_by_quarters():
+    cap, seen = capped(40), []
+    for _ in range(4):
+        misses(cap, 1)
+        seen.append(cap.cap)
+    assert seen == [39, 29, 21, 15]
+
+
+def test_refusals_of_calls_sent_before_the_last_cut_change_nothing():
+    cap = capped()
+    assert cap.refused(100, 100, 40.0, 1.5, 2.0) is Verdict.MINE
+    assert (cap.cap, cap.misses) == (16, 0)
+
+
+def test_a_cap_refused_five_times_where_it_was_fine_is_let_go_and_rested():
+    cap = capped()
+    assert misses(cap, 5) == [Verdict.MINE] * 4 + [Verdict.LET_GO]
+    assert not cap.on
+    assert {cap.suspect(16, 15, 0, True, 200, 61.9) for _ in range(6)} == {Verdict.NOT_MINE}
+    assert [cap.suspect(16, 15, 0, True, 200, 62.1) for _ in range(3)][-1] is Verdict.MINE
+
+
+def test_the_rest_doubles_with_each_mistake():
+    cap = capped()
+    misses(cap, 5)
+    assert cap.rest_until == 2.0 + 60.0
+    for _ in range(3):
+        cap.suspect(16, 15, 0, True, cap.cut_seq, 100.0)
+    misses(cap, 5)
+    assert cap.rest_until == 2.0 + 120.0
+
+
+def test_a_try_that_succeeds_forgives_all_misses_and_one_that_is_refused_forgives_one():
+    cap = capped()
+    misses(cap, 2)
+    grown(cap, 3.1)
+    cap.refused(cap.cut_seq + 1, cap.cut_seq + 1, 40.0, 1.5, 2.0)
+    assert cap.misses == 1
+    grown(cap, cap.period + 0.1)
+    grown(cap, cap.period + 0.1)
+    assert cap.misses == 0
+
+
+def test_what_shrinks_below_a_quarter_of_what_was_found_was_no_cap():
+    cap = capped()
+    cap.cap = cap.fine = 4
+    assert misses(cap, 1) == [Verdict.LET_GO]
+
+
+def test_a_cap_of_one_that_refuses_was_no_cap():
+    cap = capped(4)
+    assert misses(cap, 4)[-1] is Verdict.LET_GO
+
+
+# -- in a world -----------------------------------------------------------------------------------
+
+
+def test_a_cap_with_slow_answers_is_kept_though_every_try_for_more_is_refused(lab):
+    for seed in range(4):
+        told = []
+        world = lab.World(lab.AtOnce(6), service=1.8, seed=seed)
+        world.controller.listen(
+            lambda now, event, told=told: told.append(decision_text(event)) if event.kind == "mode" else None
+        )
+        world.run(120)
+        tally = world.run(900)
+        assert told == ["always refused with 6 in flight: a cap, keeping to it"], f"seed {seed}"
+        assert tally.served >= 0.96 * 6 / (1.8 + 0.04) * 780, f"seed {seed}"
+
+
+def test_a_cap_that_falls_to_half_and_rises_to_triple_is_followed(lab):
+    server = lab.AtOnce(16)
+    world = lab.World(server, service=0.4)
+    world.run(60)
+    server.amount = 8
+    world.run(80)
+    assert 7 <= world.controller.cap <= 9
+    server.amount = 24
+    world.run(260)
+    assert 22 <= world.controller.cap <= 26
+
+
+def refused_once_in_thirty(trying):
+    """What is made of a cap of 9 that is refused once in thirty calls, each time after the last change."""
+    cap, verdicts = capped(9), []
+    for seq in range(130, 3000, 30):
+        cap.cap, cap.fine, cap.misses = 10 if trying else 9, 9, 0
+        verdicts.append(cap.refused(seq, seq, 20.0, 1.5, float(seq)))
+        if not cap.on:
+            break
+    return verdicts
+
+
+def test_a_cap_that_goes_on_being_refused_where_it_was_fine_was_none():
+    """Answers that always take equally long make a quota look like a cap; held as one, it refuses for ever."""
+    verdicts = refused_once_in_thirty(trying=False)
+    assert verdicts[-1] is Verdict.LET_GO
+    assert len(verdicts) == TO_JUDGE
+
+
+def test_refusals_of_tries_never_let_a_cap_go():
+    assert set(refused_once_in_thirty(trying=True)) == {Verdict.MINE}

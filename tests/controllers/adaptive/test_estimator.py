@@ -1,0 +1,87 @@
+"""The measurement between two refusals: what it reads, and what a silence in it is worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.controllers.adaptive.estimator import FIRST_DEPTH, QuotaEstimator
+
+pytestmark = pytest.mark.no_cover
+
+
+def meter_from(at=10.0, *, silence=0.0):
+    estimator = QuotaEstimator()
+    estimator.restart(100, at)
+    estimator.silence = silence
+    return estimator
+
+
+def test_between_two_refusals_a_quota_is_what_was_let_in_by_the_seconds():
+    assert meter_from().quota(499.5, 20.0, None, False) == pytest.approx(50.0)
+
+
+def test_fewer_than_four_calls_measure_nothing():
+    assert meter_from().quota(3.9, 20.0, None, False) is None
+    assert meter_from().quota(4.0, 20.0, None, False) == pytest.approx(0.45)
+
+
+def test_a_short_silence_is_made_up_for_and_a_long_one_is_lost():
+    assert meter_from(silence=0.3).quota(499.5, 20.0, None, False) == pytest.approx(50.0)
+    assert meter_from(silence=2.3).quota(399.5, 20.0, None, False) == pytest.approx(50.0), "2 of 10 s brought nothing"
+
+
+@pytest.mark.parametrize(("known", "quota"), [(50.0, 50.0), (40.0, 45.0), (70.0, 56.25)])
+def test_with_a_silence_what_is_known_moves_no_further_than_into_the_interval(known, quota):
+    """450 calls in 10 s of which 2 were silent: between 45/s and 56.25/s."""
+    assert meter_from(silence=2.0).quota(449.5, 20.0, known, True) == pytest.approx(quota)
+
+
+def test_without_a_silence_the_measurement_counts_whatever_was_known():
+    assert meter_from().quota(449.5, 20.0, 50.0, True) == pytest.approx(45.0)
+
+
+def test_a_refusal_at_rest_moves_what_is_known_a_third_of_the_way_to_the_low_end():
+    assert meter_from(silence=2.0).quota(449.5, 20.0, 50.0, False) == pytest.approx(50.0 - 0.3 * 5.0)
+
+
+def test_a_measurement_far_below_what_is_known_is_no_accident_of_a_silence():
+    assert meter_from(silence=2.3).quota(399.5, 20.0, 100.0, False) == pytest.approx(50.0)
+
+
+def test_a_silence_that_was_all_made_up_for_teaches_how_deep_the_server_is():
+    estimator = meter_from(silence=2.0)
+    estimator.quota(499.5, 20.0, 50.0, True)
+    assert estimator.depth == 2.0
+    estimator.silence = 2.0
+    assert estimator.lost == 0.0
+
+
+def test_a_silence_that_was_lost_teaches_that_it_is_shallow():
+    estimator = meter_from(silence=2.0)
+    estimator.quota(399.5, 20.0, 50.0, True)
+    assert estimator.depth == pytest.approx(0.5 * FIRST_DEPTH)
+
+
+def test_half_of_a_silence_made_up_for_moves_the_depth_half_the_way_there():
+    estimator = meter_from(silence=2.0)
+    estimator.quota(449.5, 20.0, 50.0, True)
+    assert estimator.depth == pytest.approx((FIRST_DEPTH + 1.0) / 2.0)
+
+
+def test_a_measurement_without_a_silence_says_nothing_about_the_depth():
+    estimator = meter_from()
+    estimator.quota(449.5, 20.0, 50.0, True)
+    assert estimator.depth == FIRST_DEPTH
+
+
+def test_what_is_forgotten_starts_with_the_next_refusal():
+    estimator = meter_from(silence=2.0)
+    estimator.forget()
+    assert (estimator.started, estimator.silence) == (False, 0.0)
+    estimator.restart(7, 30.0)
+    assert (estimator.started, estimator.span(35.0), estimator.accrued(35.0)) == (True, 5.0, 5.0)
+
+
+def test_two_calls_of_one_instant_divide():
+    assert meter_from().quota(5.0, 10.0, None, False) > 1e6
+    assert meter_from(silence=9.0).quota(5.0, 10.0, 50.0, True) > 0.0

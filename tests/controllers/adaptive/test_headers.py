@@ -1,0 +1,233 @@
+"""What the server's headers say is left, followed as long as it proves right."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.controllers.adaptive.headers import EARLY, LONGEST_BELIEF, MUTED, PATIENCE, SLOWEST, TARGET, HeaderModel
+from headgate.controllers.adaptive.history import SendLog
+from headgate.core.decision import NEVER
+from headgate.core.signal import Limit
+from headgate.core.ticket import Ticket
+
+pytestmark = pytest.mark.no_cover
+
+
+def heard(law, limit, remaining, reset, window, *, seq=10, now=100.0, dimension="requests"):
+    told = Limit(dimension=dimension, limit=limit, remaining=remaining, reset=reset, window=window)
+    return read(law, (told,), seq, now)
+
+
+def read(law, limits, seq, now, log=None):
+    ticket = Ticket(None, seq, now - 0.1, 0)
+    return law.read(limits, ticket, log or SendLog(), 0.1, 0.05, now)
+
+
+def test_a_window_is_spread_over_the_time_that_is_left():
+    law, log = HeaderModel(), SendLog()
+    for n in range(12):
+        heard(law, 600, 300 - n, 30 - n, 60, seq=10 + n, now=100.0 + n)
+    rate, hold = law.pace(21, log, 111.0)
+    assert rate == pytest.approx(289 / 19, rel=0.05)
+    assert hold == NEVER
+
+
+def test_an_empty_window_is_waited_for_but_never_longer_than_believed():
+    law, log = HeaderModel(), SendLog()
+    for n in range(12):
+        heard(law, 600, 12 - n, 1800 - n, 3000, seq=10 + n, now=100.0 + n)
+    _, hold = law.pace(30, log, 111.0)
+    assert 111.0 < hold <= 111.0 + LONGEST_BELIEF + 0.02
+
+
+def test_an_empty_token_budget_holds_until_it_is_refilled_and_no_longer_than_the_next_header():
+    law = HeaderModel()
+    heard(law, 100_000, 0, 12, 60, dimension="tokens")
+    assert law.empty_until == 112.0
+    heard(law, 100_000, 500, 12, 60, dimension="tokens", seq=11)
+    assert law.empty_until == NEVER
+
+
+def test_an_older_answer_does_not_overrule_a_newer_one():
+    law = HeaderModel()
+    heard(law, 600, 300, 30, 60, seq=10)
+    heard(law, 600, 400, 30, 60, seq=9)
+    assert law.remaining == 300
+
+
+def test_the_tightest_of_several_budgets_leads():
+    law = HeaderModel()
+    minute = Limit(limit=60, remaining=50, reset=30, window=60)
+    burst = Limit(limit=1000, remaining=900, reset=5, window=10)
+    read(law, (minute, burst), 10, 100.0)
+    assert law.limit == 60
+    read(law, (burst, minute), 11, 101.0)
+    assert law.limit == 60
+
+
+def test_a_budget_without_a_limit_and_one_of_a_day_only_stop_us_when_empty():
+    law = HeaderModel()
+    read(law, (Limit(remaining=0, reset=7),), 10, 100.0)
+    assert (law.empty_until, law.leads) == (107.0, False)
+    heard(law, 10_000, 0, 40_000, 86_400, seq=11)
+    assert (law.empty_until, law.leads) == (100.0 + LONGEST_BELIEF, False)
+
+
+def test_a_budget_that_does_not_say_when_or_how_much_is_no_budget():
+    law = HeaderModel()
+    read(law, (Limit(limit=60, remaining=5), Limit(limit=60, reset=5.0)), 10, 100.0)
+    assert not law.leads
+
+
+# -- windows --------------------------------------------------------------------------------------
+
+
+def counting_down(limit=600, remaining=300, reset=30, window=60, answers=12):
+    law = HeaderModel()
+    for n in range(answers):
+        heard(law, limit, remaining, reset - n, window, seq=10 + n, now=100.0 + n)
+    return law
+
+
+def test_what_was_sent_since_the_answer_is_taken_off_what_it_said_remains():
+    law, log = counting_down(), SendLog()
+    rate, _ = law.pace(21, log, 111.0)
+    later, _ = law.pace(121, log, 111.0)
+    assert later == pytest.approx(rate * (200 + EARLY) / (300 + EARLY))
+
+
+def test_a_window_that_has_turned_since_is_whole_again_but_for_what_was_sent_in_it():
+    law, log = counting_down(), SendLog()
+    log.mark(129.9, 40)
+    log.mark(140.0, 90)
+    rate, hold = law.pace(90, log, 140.0)
+    assert rate == pytest.approx((600 - 50) / 50, rel=0.01)
+    assert hold == NEVER
+
+
+def test_an_empty_window_holds_until_it_turns():
+    law = counting_down(remaining=0)
+    _, hold = law.pace(21, SendLog(), 111.0)
+    assert hold == pytest.approx(130.0, abs=0.1)
+
+
+def test_a_small_limit_is_followed_only_once_it_counts_down():
+    law, led = HeaderModel(), []
+    for n in range(4):
+        heard(law, 10, 9, 50 - n, 60, seq=10 + n, now=100.0 + n)
+        led.append(law.leads)
+    assert led == [False, False, True, True]
+    assert law.steers(1, 104.0)
+    assert law.pace(13, SendLog(), 103.0)[0] == pytest.approx((9 + EARLY) / 47, rel=0.01)
+
+
+def test_a_small_bucket_is_never_followed():
+    law = HeaderModel()
+    for n in range(20):
+        heard(law, 10, 5, 30, 60, seq=10 + n, now=100.0 + 2.0 * n)
+        assert not law.leads
+
+
+def test_a_few_calls_in_a_second_are_heard_but_not_followed():
+    law = HeaderModel()
+    assert heard(law, 5, 4, 1, 1)
+    assert not law.leads
+    assert not law.steers(1, 100.0)
+
+
+def test_a_window_shorter_than_the_answers_take_is_of_no_use():
+    law = HeaderModel()
+    told = Limit(limit=50, remaining=40, reset=1, window=1)
+    assert not law.read((told,), Ticket(None, 10, 99.4, 0), SendLog(), 0.6, 0.05, 100.0)
+    assert law.muted_until == 100.0 + MUTED
+
+
+def test_a_short_window_that_refills_in_jumps_is_paced_just_below_its_limit():
+    law, remaining = HeaderModel(), 0
+    for n in range(11):
+        remaining = 50 if remaining < 10 else remaining - 24
+        heard(law, 50, remaining, 1, 1, seq=10 + n, now=100.0 + 0.3 * n)
+    assert law.jumps >= 2.0
+    assert law.pace(20, SendLog(), 103.0) == (pytest.approx(0.95 * 50, rel=0.03), NEVER)
+    law.refused(0, 0.0, 103.0)
+    assert law.pace(20, SendLog(), 103.0)[0] == pytest.approx(0.93 * 0.95 * 50, rel=0.03)
+
+
+# -- buckets --------------------------------------------------------------------------------------
+
+
+def bucket(remaining):
+    """One answer of a bucket of 100 that fills in 10 s."""
+    law = HeaderModel()
+    heard(law, 100, remaining, (100 - remaining) / 10, 10)
+    return law
+
+
+def test_a_bucket_is_settled_at_a_third_faster_above_and_slower_below():
+    assert bucket(100 * TARGET).pace(10, SendLog(), 100.0)[0] == pytest.approx(10.0)
+    assert bucket(50 * TARGET).pace(10, SendLog(), 100.0)[0] == pytest.approx(2.5)
+    assert bucket(100).pace(10, SendLog(), 100.0)[0] == pytest.approx(40.0), "four times the refill at most"
+
+
+def test_an_empty_bucket_fills_while_we_are_silent_so_it_does_not_stall_for_ever():
+    law = bucket(0)
+    assert law.pace(10, SendLog(), 100.0) == (SLOWEST, NEVER)
+    assert law.pace(10, SendLog(), 100.0 + 10.0 * TARGET)[0] == pytest.approx(10.0)
+
+
+def test_a_bucket_that_settles_too_full_is_taken_from_faster_and_one_too_empty_slower():
+    full, empty = HeaderModel(), HeaderModel()
+    for n in range(40):
+        heard(full, 100, 90, 1, 10, seq=10 + n, now=100.0 + 0.2 * n)
+        heard(empty, 100, 5, 9, 10, seq=10 + n, now=100.0 + 0.2 * n)
+    assert full.bucket_gain > 1.5
+    assert empty.bucket_gain < 0.7
+
+
+# -- of no use ------------------------------------------------------------------------------------
+
+
+def test_a_reset_of_nothing_without_a_window_is_too_vague_to_follow():
+    law = HeaderModel()
+    useful = [heard(law, 100, 50, 0, None, seq=10 + n, now=100.0 + n) for n in range(7)]
+    assert useful == [True] * 6 + [False]
+    assert law.muted_until == 106.0 + MUTED
+
+
+def test_headers_that_are_muted_are_left_alone_until_the_time_is_up():
+    law = HeaderModel()
+    law.mute(100.0)
+    assert heard(law, 600, 300, 30, 60, now=100.0 + MUTED - 1.0)
+    assert not law.leads
+    heard(law, 600, 300, 30, 60, now=100.0 + MUTED)
+    assert law.leads
+
+
+def test_a_header_under_which_calls_are_refused_again_and_again_is_wrong():
+    law = counting_down()
+    verdicts = [law.refused(0, 0.0, 112.0) for _ in range(int(PATIENCE) + 1)]
+    assert verdicts == [True] * int(PATIENCE) + [False]
+    assert not law.leads
+
+
+def test_answers_in_between_forgive_refusals():
+    law = counting_down()
+    for n in range(20):
+        assert law.refused(0, 0.0, 112.0 + n)
+        for answer in range(100):
+            heard(law, 600, 300, 18, 60, seq=100 * n + answer + 30, now=112.0 + n)
+
+
+def test_an_old_header_is_not_followed_unless_calls_of_it_are_still_out():
+    law = counting_down()
+    assert law.steers(0, 230.0)
+    assert not law.steers(0, 232.0)
+    assert law.steers(1, 232.0)
+
+
+def test_a_refusal_for_seconds_while_plenty_is_left_is_not_the_headers_word():
+    law = HeaderModel()
+    heard(law, 5000, 4900, 1800, 3600)
+    assert law.refused(10, 1.0, 101.0)
+    assert not law.refused(11, 60.0, 102.0)
+    assert law.muted_until == 102.0 + MUTED

@@ -1,0 +1,86 @@
+"""Sliding logs that say what is left: told from windows and buckets by what we sent, and used evenly."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import pytest
+
+from headgate.controllers.adaptive.headers import SLOWEST, SURELY_LOG, HeaderModel
+from headgate.controllers.adaptive.history import SendLog
+from headgate.core.decision import NEVER
+from headgate.core.signal import Limit
+from headgate.core.ticket import Ticket
+from headgate.reason_text import controller_text
+
+pytestmark = pytest.mark.no_cover
+
+
+def read(header_model, told, seq, now, log):
+    header_model.read((told,), Ticket(None, seq, now - 0.1, 0), log, 0.1, 0.05, now)
+
+
+def following_a_log(limit, window, share=0.7, *, windows=6, reset=None):
+    """A log, after some windows of calls at this share of it: just what we sent in the last one is missing."""
+    header_model, log, each = HeaderModel(), SendLog(), window / (share * limit)
+    for seq in range(1, int(windows * share * limit)):
+        now = 100.0 + seq * each
+        log.mark(now, seq)
+        left = limit - min(seq, int(share * limit))
+        told = Limit(limit=limit, remaining=left, reset=reset or ceil(each), window=window)
+        read(header_model, told, seq, now + 0.1, log)
+    return header_model, log, seq, now
+
+
+@pytest.mark.parametrize(("limit", "window"), [(100, 1), (100, 10), (600, 60)])
+def test_a_log_shows_in_what_is_left_after_what_we_sent_and_is_used_evenly(limit, window):
+    header_model, log, seq, now = following_a_log(limit, window)
+    assert header_model.is_log > SURELY_LOG
+    for n in range(20):
+        rate, hold = header_model.pace(seq, log, now + n)
+    assert rate == pytest.approx(limit / (window + header_model.trip))
+    assert hold == NEVER
+
+
+def test_a_log_whose_reset_moves_away_before_it_comes_is_not_taken_for_a_window():
+    """ "Whole again in a minute", whenever one asks."""
+    header_model, log, seq, now = following_a_log(600, 60, reset=60)
+    assert header_model.pace(seq, log, now)[0] == pytest.approx(600 / 60, rel=0.05)
+
+
+def test_a_log_that_is_full_by_our_own_count_is_waited_for_whatever_it_says_is_left():
+    header_model, log, seq, now = following_a_log(100, 10)
+    assert header_model.remaining == 30
+    assert header_model.pace(seq + 29, log, now)[0] > 9.0
+    assert header_model.pace(seq + 31, log, now)[0] == SLOWEST
+
+
+def test_what_a_refusal_takes_off_the_pace_of_a_log_comes_back_slowly():
+    header_model, log, seq, now = following_a_log(100, 10)
+    for n in range(20):
+        before, _ = header_model.pace(seq, log, now + n)
+    header_model.refused(seq, 0.0, now + 19)
+    after = [header_model.pace(seq, log, now + 19 + n)[0] / before for n in range(20)]
+    assert after[:3] == pytest.approx([0.93, 0.935, 0.94])
+    assert after[-1] == 1.0
+
+
+def test_a_window_used_in_full_is_not_taken_for_a_log():
+    header_model, log = HeaderModel(), SendLog()
+    for seq in range(1, 3000):  # 600 a minute, all of it
+        now = 120.0 + seq / 10
+        log.mark(now, seq)
+        told = Limit(limit=600, remaining=600 - seq % 600, reset=ceil(60 - now % 60), window=60)
+        read(header_model, told, seq, now + 0.1, log)
+        assert header_model.is_log < SURELY_LOG, f"{now} s"
+    assert header_model.counts_down > 0.5
+
+
+@pytest.mark.parametrize(("amount", "window"), [(100, 10), (600, 60)])
+def test_a_sliding_log_is_followed_by_what_we_sent_and_used_in_full(lab, amount, window):
+    world = lab.World(lab.SlidingLog(amount, window), headers=True)
+    world.run(window)
+    tally = world.run(window + 300)
+    assert tally.served >= 0.97 * amount / window * 300
+    assert tally.refused_share <= 0.001
+    assert controller_text(world.controller.why()) == "following the server's headers"

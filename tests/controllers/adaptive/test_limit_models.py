@@ -1,0 +1,187 @@
+"""The history and the delay watch of the adaptive controller, one promise each."""
+
+from __future__ import annotations
+
+import random
+import sys
+from math import inf
+from types import SimpleNamespace
+
+import pytest
+
+from headgate.controllers.adaptive import AdaptivePolicy
+from headgate.controllers.adaptive.history import MARKS, RUNS, RefusalLog, SendLog
+from headgate.controllers.adaptive.latency import LatencyModel
+from headgate.controllers.adaptive.limit_models import LimitModels
+from headgate.controllers.adaptive.rate_search import RateSearch
+from headgate.core.ticket import Ticket
+
+pytestmark = pytest.mark.no_cover
+
+SEED = 7
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("initial", 0.0), ("initial", float("nan")), ("least", -1.0), ("most", 0.001), ("most", float("nan"))],
+)
+def test_a_policy_out_of_range_is_refused_by_name_and_value(field, value):
+    with pytest.raises(ValueError, match=rf"{field} must be .*{value!r}"):
+        AdaptivePolicy(**{field: value})
+
+
+# -- the log of sends -----------------------------------------------------------------------------
+
+
+def test_a_send_log_answers_for_the_last_second_and_the_last_hour():
+    log, rate = SendLog(), 40.0
+    for n in range(int(3600 * rate)):
+        log.mark(n / rate, n)
+    now = (3600 * rate - 1) / rate
+    for age in (0.5, 1.0, 10.0, 60.0, 600.0, 3000.0):
+        sent = 3600 * rate - 1 - log.seq_at(now - age)
+        assert sent == pytest.approx(age * rate, rel=0.05, abs=3), f"{age} s"
+
+
+def test_a_send_log_is_bounded_however_long_it_runs():
+    log, now = SendLog(), 0.0
+    source = random.Random(SEED)
+    for n in range(50_000):
+        now += source.choice([0.001, 0.06, 5.0, 4000.0])
+        log.mark(now, n)
+        assert len(log.instants) == len(log.ordinals) <= MARKS
+    assert sys.getsizeof(log.instants) + sys.getsizeof(log.ordinals) < 3000
+
+
+def test_a_clock_that_went_back_empties_the_send_log():
+    log = SendLog()
+    log.mark(100.0, 5)
+    log.mark(50.0, 6)
+    assert list(log.instants) == [50.0]
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+def test_refusals_are_counted_exactly_while_there_is_room():
+    refusals, source = RefusalLog(), random.Random(SEED)
+    seqs = source.sample(range(1, 60), 30)
+    for seq in seqs:
+        refusals.add(seq)
+    for low, high in [(0, 60), (10, 20), (30, 31), (59, 60), (5, 5)]:
+        assert refusals.between(low, high) == sum(low < seq <= high for seq in seqs)
+
+
+def test_old_refusals_are_blurred_but_never_lost():
+    refusals = RefusalLog()
+    for seq in range(10, 20_000, 10):
+        refusals.add(seq)
+    assert len(refusals.firsts) <= RUNS
+    assert refusals.between(0, 20_000) == 1999
+    assert refusals.between(9_000, 10_000) == pytest.approx(100, abs=1)
+
+
+def test_a_streak_is_in_the_order_of_sending_whatever_the_order_of_answers():
+    refusals = RefusalLog()
+    for seq in (12, 10, 14, 11):
+        refusals.add(seq)
+    assert [refusals.streak(seq) for seq in (9, 10, 11, 12, 13, 14)] == [0, 1, 2, 3, 0, 1]
+
+
+def test_a_refusal_inside_a_blurred_run_is_counted_but_never_more_often_than_there_were_calls():
+    refusals = RefusalLog()
+    for seq in (10, 14, 20, 30, 40):
+        refusals.add(seq)
+    refusals.rest()
+    assert (refusals.firsts[0], refusals.lasts[0], refusals.counts[0]) == (10, 20, 3)
+    for _ in range(20):
+        refusals.add(12)
+    assert refusals.between(0, 20) == 11
+
+
+# -- delay ----------------------------------------------------------------------------------------
+
+
+def test_the_median_of_a_cohort_is_known_once_the_rest_is_slower():
+    watch = LatencyModel()
+    watch.begin(0, 0, 0.0)
+    for seq in range(1, 10):
+        assert watch.sample(seq, 16, 0.1, seq, 0.05) is None, "the others may still be faster"
+    assert watch.sample(10, 16, 0.1, 10, 0.3) == 0.1
+
+
+def test_slow_answers_and_no_more_throughput_cap_what_is_in_flight():
+    watch, now = LatencyModel(), 0.0
+    assert watch.judge(0.1, 5, 50, True, True, now + 1.0) is None
+    watch.begin(50, 50, 1.0)
+    assert watch.judge(0.5, 40, 100, True, True, 2.0) == pytest.approx(50.0)
+    assert watch.cap == pytest.approx(1.2 * 50 * 0.1, rel=0.05)
+
+
+def test_a_cohort_that_does_not_come_back_is_slow_and_a_first_one_is_given_up():
+    watch = LatencyModel()
+    watch.begin(0, 0, 0.0)
+    assert watch.sample(1, 16, 0.1, 1, 1.0) is None
+    assert watch.sample(2, 16, 0.1, 2, 32.0) is None
+    assert watch.first == 17, "nothing is usual yet: begin again"
+    watch.usual = 0.1
+    watch.sample(17, 32, 0.1, 3, 40.0)
+    assert watch.sample(18, 32, 0.1, 4, 40.5) == pytest.approx(0.5)
+
+
+def test_a_cohort_mostly_refused_is_begun_again():
+    watch = LatencyModel()
+    watch.begin(0, 0, 0.0)
+    for seq in range(1, 12):
+        watch.drop(seq)
+    assert watch.sample(12, 16, 0.1, 1, 1.0) is None
+    assert watch.first == 17
+
+
+def slow_server(cap=12.0):
+    """A watch that has capped at 12 in flight: 100/s, 0.1 s each."""
+    watch = LatencyModel()
+    watch.cap, watch.usual, watch.throughput, watch.best, watch.trial_at = cap, 0.1, 100.0, 100.0, 0.0
+    return watch
+
+
+def judged(watch, median, now, *, depth=12, throughput=100.0):
+    watch.done, watch.done_at = 0, now - 1.0
+    watch.judge(median, depth, int(throughput), True, False, now)
+    return watch.cap
+
+
+def test_a_delay_cap_follows_the_median():
+    assert judged(slow_server(), 0.15, 1.0) == pytest.approx(0.96 * 12.0)
+    assert judged(slow_server(), 0.1, 1.0) == 13.0
+    assert judged(slow_server(), 0.1, 1.0, depth=3) == 12.0, "it is not used: nothing to try"
+
+
+def test_every_half_minute_a_third_more_is_tried_and_kept_if_more_gets_done():
+    watch = slow_server()
+    assert judged(watch, 0.1, 31.0) == pytest.approx(1.3 * 12.0)
+    assert judged(watch, 0.1, 34.0, throughput=120.0) == pytest.approx(1.3 * 12.0)
+    watch = slow_server()
+    judged(watch, 0.1, 31.0)
+    assert judged(watch, 0.13, 34.0) == 12.0, "no more got done: back"
+
+
+def test_a_delay_cap_that_no_longer_matters_is_lifted():
+    assert judged(slow_server(cap=60.0), 0.1, 1.0) == inf
+
+
+def after_a_slow_cohort(*, steered):
+    """Models that have never been refused, after sixteen calls that took five times as long as usual."""
+    models = LimitModels(search=RateSearch.start(10.0, 10.0))
+    models.header_model.steered = steered
+    models.latency_model.begin(0, 0, 0.0)
+    models.latency_model.usual, models.latency_model.throughput = 0.1, 20.0
+    for seq in range(1, 17):
+        models.served(Ticket(SimpleNamespace(seq=16), seq, 1.0, 3), 0.5, seq, 1.5)
+    return models.latency_model
+
+
+def test_one_slow_cohort_is_enough_in_a_search_but_not_at_a_pace_that_the_headers_ask_for():
+    searching, told = after_a_slow_cohort(steered=False), after_a_slow_cohort(steered=True)
+    assert searching.cap < inf
+    assert (told.cap, told.hot) == (inf, 1)

@@ -1,0 +1,94 @@
+"""Others take from the same quota: noticed by measurements that wander, and left model."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from headgate.controllers.adaptive.growth_probe import SharingDetector
+from headgate.lab.decision_text import decision_text
+from headgate.reason_text import controller_text
+
+pytestmark = pytest.mark.no_cover
+
+SEED = 20261115
+
+
+def compared(*measures):
+    sharing = SharingDetector()
+    return sharing, [sharing.compare(measure) for measure in measures]
+
+
+def test_measurements_that_wander_by_six_percent_are_of_a_shared_quota():
+    sharing, changed = compared(50.0, 53.0, 50.0, 53.0)
+    assert sharing.on
+    assert changed == [False, False, False, True]
+
+
+def test_three_measurements_are_too_few_to_tell():
+    assert not compared(50.0, 70.0, 40.0)[0].on
+
+
+def test_one_that_is_far_off_among_equal_ones_is_a_change_of_the_quota_and_no_neighbour():
+    assert not compared(50.0, 50.1, 50.0, 80.0, 80.1, 80.0)[0].on
+
+
+def test_measurements_that_agree_again_make_the_quota_ours_again():
+    sharing, _ = compared(50.0, 53.0, 50.0, 53.0)
+    assert [sharing.compare(50.0) for _ in range(4)] == [False, False, False, True]
+    assert not sharing.on
+
+
+def test_two_percent_is_too_little_to_start_sharing_and_too_much_to_end_it():
+    alternating = (50.0, 51.0) * 4
+    assert not compared(*alternating)[0].on
+    assert compared(50.0, 53.0, 50.0, 53.0, *alternating)[0].on
+
+
+@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.4), (8.0, 0.8), (16.0, 2.0)])
+def test_growth_doubles_after_eight_seconds_without_a_refusal_and_then_quickens(age, grown):
+    assert SharingDetector().grown(100.0, 1.0, age, window=0.0) == pytest.approx(100.0 + grown)
+
+
+def test_the_small_grow_by_less_but_faster_for_their_size():
+    small, large = (SharingDetector().grown(pace, 1.0, 0.0, 0.0) / pace for pace in (25.0, 100.0))
+    assert small - 1.0 == pytest.approx(2.0 * (large - 1.0))
+    assert SharingDetector().grown(1.0, 1.0, 0.0, 0.0) == pytest.approx(1.002), "a crawl is not doubled in seconds"
+
+
+def test_a_window_of_a_minute_is_shared_six_times_as_slowly():
+    assert SharingDetector().grown(100.0, 1.0, 0.0, window=60.0) == pytest.approx(100.0 + 0.4 / 6.0)
+
+
+def test_a_neighbour_that_comes_and_goes_is_noticed_and_yielded_to(lab):
+    class Neighboured(lab.TokenBucket):
+        """50/s, of which a neighbour takes half for some seconds, and then nothing for some."""
+
+        busy, turns_at, random = True, 0.0, random.Random(SEED)
+
+        def admits(self, now, service):
+            self._fill(now)
+            while now >= self.turns_at:
+                self.busy, self.turns_at = not self.busy, self.turns_at + self.random.uniform(3.0, 11.0)
+            self.rate = 25 if self.busy else 50
+            return super().admits(now, service)
+
+    told = []
+    world = lab.World(Neighboured(50, 10))
+    world.controller.listen(lambda now, event: told.append(decision_text(event)))
+    world.run(120)
+    tally = world.run(240)
+    assert world.controller.models.search.curve.sharing.on
+    assert controller_text(world.controller.why()).startswith("sharing the quota with others")
+    assert any("others take from it too: yielding" in sentence for sentence in told)
+    assert tally.refused_share <= 0.01
+    assert tally.served >= 0.6 * 37.5 * 120
+
+
+def test_a_quota_of_our_own_is_never_taken_for_a_shared_one(lab):
+    for seed in range(3):
+        world = lab.World(lab.TokenBucket(50, 10), seed=seed)
+        for until in range(10, 120, 10):
+            world.run(until)
+            assert not world.controller.models.search.curve.sharing.on, f"seed {seed}, {until} s"

@@ -1,0 +1,220 @@
+"""Windows that turn at fixed times, blocks that teach, and penalties that look like windows."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.controllers.adaptive.growth_probe import PaceCurve
+from headgate.controllers.adaptive.window import Block, WindowPhase
+
+pytestmark = pytest.mark.no_cover
+
+
+def turns_at(*instants, error=0.5):
+    turns = WindowPhase()
+    for at in instants:
+        turns.saw(at, error)
+    return turns
+
+
+def test_two_equal_distances_make_a_lattice():
+    assert turns_at(0.0, 60.0).sure == 0
+    turns = turns_at(0.0, 60.0, 120.0)
+    assert (turns.sure, turns.spacing) == (1, 60.0)
+
+
+def test_turns_in_which_nothing_was_refused_are_not_seen_and_do_not_break_the_lattice():
+    turns = turns_at(0.0, 60.0, 240.3)
+    assert turns.sure == 1
+    assert turns.spacing == pytest.approx(60.1), "three of them tell the spacing three times as well"
+    assert turns.spacing_error == pytest.approx(1.0 / 3.0)
+
+
+def test_a_distance_that_does_not_fit_begins_anew():
+    turns = turns_at(0.0, 60.0, 120.0, 155.0)
+    assert (turns.sure, turns.spacing) == (0, 35.0)
+
+
+def test_two_turns_of_one_instant_tell_no_spacing():
+    assert turns_at(0.0, 0.0).spacing == 0.0
+
+
+def test_one_waits_for_the_next_turn_instead_of_probing_for_it():
+    turns = turns_at(0.0, 60.0, 120.0)
+    assert turns.hold(172.0, 0.2) == pytest.approx(180.0 - 1.8 - 172.0), "until 3 % of the spacing before it"
+
+
+def test_of_a_turn_that_is_far_away_a_good_half_is_waited_for_without_a_probe():
+    assert turns_at(0.0, 60.0, 120.0).hold(130.0, 0.2) == pytest.approx(0.6 * (50.0 - 1.8))
+
+
+def test_a_turn_that_is_due_is_probed_for_at_once_and_one_that_is_late_soon():
+    turns = turns_at(0.0, 60.0, 120.0)
+    assert turns.hold(179.0, 0.2) == 0.2
+    assert turns.hold(180.5, 0.2) == 0.2
+    assert turns.hold(182.0, 0.2) == pytest.approx(0.7)
+
+
+def test_a_turn_that_did_not_come_is_given_up_for_the_next_one():
+    assert turns_at(0.0, 60.0, 120.0).hold(184.0, 0.2) > 8.0
+
+
+# -- holding --------------------------------------------------------------------------------------
+
+
+def blocked(seq, at, *, window=0.0, told=False):
+    block = Block()
+    block.enter(seq, at, told, at + 0.05, window)
+    return block
+
+
+@pytest.mark.parametrize(("seq", "hold"), [(5, 1.0), (7, 1.0), (8, 0.2), (500, 0.2)])
+def test_the_first_hold_is_a_second_when_refused_after_a_handful_of_calls(seq, hold):
+    assert blocked(seq, 10.0).hold(10.05, 0.05, PaceCurve()) == hold
+
+
+@pytest.mark.parametrize(("now", "hold"), [(12.0, 1.2), (14.0, 2.4), (40.0, 8.0)])
+def test_holds_grow_with_the_block_and_are_never_longer_than_eight_seconds(now, hold):
+    assert blocked(500, 10.0).hold(now, 0.05, PaceCurve()) == pytest.approx(hold)
+
+
+def test_a_hold_is_two_trips_a_fiftieth_of_a_window_and_two_calls_of_a_slow_quota_at_least():
+    curve = PaceCurve()
+    assert blocked(500, 10.0).hold(10.05, 0.4, curve) == 0.8
+    curve.window = 60.0
+    assert blocked(500, 10.0).hold(10.05, 0.05, curve) == pytest.approx(1.2)
+    curve.sought_from = 0.5
+    assert blocked(500, 10.0).hold(10.05, 0.05, curve) == 4.0
+
+
+def test_once_turns_are_known_a_block_holds_for_the_next_one():
+    block = blocked(500, 170.0)
+    for at in (0.0, 60.0, 120.0):
+        block.window_phase.saw(at, 0.5)
+    assert block.hold(172.0, 0.05, PaceCurve()) == pytest.approx(6.2)
+
+
+def test_a_block_within_the_window_of_the_last_lesson_goes_on_from_where_it_began():
+    block = taught(told=True)
+    began_at = block.began_at
+    block.enter(900, 25.0, True, 25.05, 14.4)
+    assert block.began_at == began_at
+    block.enter(900, 50.0, True, 50.05, 14.4)
+    assert block.began_at == 50.0
+
+
+# -- learning -------------------------------------------------------------------------------------
+
+
+def evenly(rate):
+    return lambda since, until: rate * (until - since)
+
+
+def taught(*, told, curve=None):
+    """A first block, from 10 s to 20 s, after 200 calls."""
+    block = Block()
+    block.enter(200, 10.0, told, 10.05, 0.0)
+    if not told:
+        block.probe_refused(19.8)
+    block.probe(201, 20.0)
+    block.teach(curve or PaceCurve(), 200.0, evenly(20.0), sought=False)
+    return block
+
+
+def again(block, curve, calls, *, at=50.0, until=60.0, told=True, sought=False):
+    """Another block; returns the quota it teaches."""
+    block.enter(900, at, told, at + 0.05, curve.window)
+    if not told:
+        block.probe_refused(until - 0.2)
+    block.probe(901, until)
+    return block.teach(curve, calls, evenly(20.0), sought)[0]
+
+
+@pytest.mark.parametrize(
+    ("length", "holds", "told", "calls", "lesson"),
+    [
+        (0.3, 5, False, 100.0, False),  # an empty bucket
+        (0.5, 1, False, 100.0, False),
+        (0.5, 2, False, 100.0, True),
+        (1.5, 1, False, 100.0, True),
+        (1.5, 0, False, 100.0, False),
+        (1.5, 0, True, 100.0, True),
+        (1.5, 1, False, 5.0, False),  # after next to no calls: who knows why
+        (11.0, 1, False, 5.0, True),
+    ],
+)
+def test_a_block_teaches_when_it_was_long_and_its_cause_is_plain(length, holds, told, calls, lesson):
+    block = blocked(500, 10.0, told=told)
+    block.holds = holds
+    block.probe(501, 10.0 + length)
+    assert block.is_lesson(lambda since, until: calls) is lesson
+
+
+def test_a_first_block_teaches_a_window_of_about_its_length_and_the_average_as_quota():
+    curve = PaceCurve()
+    block = taught(told=False, curve=curve)
+    assert curve.window == pytest.approx(1.6 * 9.8)
+    assert curve.penalty == 0.0
+    assert block.last_rate == pytest.approx(200.0 / 19.9)
+
+
+def test_of_a_short_first_block_the_slow_start_before_it_is_half_forgiven():
+    block, curve = Block(), PaceCurve()
+    block.enter(200, 40.0, True, 40.05, 0.0)
+    block.probe(201, 50.0)
+    quota, first = block.teach(curve, 200.0, evenly(20.0), sought=False)
+    assert first
+    assert quota == pytest.approx((200.0 / 49.5 * 20.0) ** 0.5)
+
+
+def test_told_equal_waits_whose_rates_differ_are_a_penalty_and_no_window():
+    curve = PaceCurve()
+    block = taught(told=True, curve=curve)
+    assert again(block, curve, calls=600.0) == pytest.approx(15.0)
+    assert (curve.penalty, curve.window) == (10.0, 0.0)
+
+
+def test_told_equal_waits_at_the_same_rate_are_a_window():
+    curve = PaceCurve()
+    block = taught(told=True, curve=curve)
+    again(block, curve, calls=410.0)
+    assert curve.penalty == 0.0
+    assert curve.window >= 9.0
+
+
+def test_waits_that_differ_are_a_window_whatever_the_rates():
+    curve = PaceCurve()
+    block = taught(told=True, curve=curve)
+    again(block, curve, calls=600.0, until=57.0)
+    assert curve.penalty == 0.0
+
+
+@pytest.mark.parametrize(("sought", "quota"), [(False, 410.0 / 40.0), (True, 20.0)])
+def test_a_block_that_ends_a_search_is_measured_by_the_window_that_was_full(sought, quota):
+    curve = PaceCurve()
+    block = taught(told=True, curve=curve)
+    assert again(block, curve, calls=410.0, sought=sought) == pytest.approx(quota)
+
+
+def test_what_was_let_in_long_ago_says_nothing_about_a_window():
+    curve = PaceCurve()
+    block = taught(told=True, curve=curve)
+    assert again(block, curve, calls=0.0, at=500.0, until=505.0) == pytest.approx(20.0)
+
+
+def test_turns_on_a_lattice_give_the_window_its_length():
+    curve = PaceCurve()
+    block = taught(told=True, curve=curve)
+    for turn in (2, 3):
+        again(block, curve, calls=600.0, at=60.0 * turn - 45.0, until=60.0 * turn - 40.0)
+    assert block.window_phase.sure == 1
+    assert curve.window == pytest.approx(60.0)
+
+
+def test_a_window_of_a_minute_is_kept_step_with(lab):
+    world = lab.World(lab.FixedWindow(600, 60, phase=20.0))
+    world.run(600)
+    search = world.controller.models.search
+    assert search.block.window_phase.sure >= 1
+    assert search.block.window_phase.spacing == pytest.approx(60.0, rel=0.02)
+    assert search.curve.window == pytest.approx(60.0, rel=0.02)

@@ -1,0 +1,49 @@
+"""A lane sends while nothing stands in the way, and sleeps no longer than its obstacle lasts."""
+
+import asyncio
+
+from headgate.core.decision import UNKNOWN
+from headgate.engine.lane import Lane, LaneWait, Obstacle
+
+
+class Driver:
+    """Lets one piece of work go every two seconds."""
+
+    def __init__(self, clock, pieces):
+        self.clock, self.pieces, self.sent, self.waited = clock, pieces, [], []
+
+    def check(self, lane, now):
+        if not self.pieces:
+            return Obstacle(LaneWait.ROWS)
+        if self.sent and now < self.sent[-1] + 2.0:
+            return Obstacle(LaneWait.CRAWL_DELAY, self.sent[-1] + 2.0 - now)
+        return None
+
+    async def send(self, lane, now):
+        self.pieces -= 1
+        self.sent.append(now)
+        if len(self.sent) == 2:
+            return Obstacle(LaneWait.CIRCUIT, 10.0)
+        return None
+
+    def on_wait(self, lane, obstacle):
+        self.waited.append((lane.waits_for, obstacle.seconds))
+        return obstacle.seconds
+
+
+def test_it_sends_waits_and_goes_on_when_notified(play):
+    async def scenario(clock):
+        driver = Driver(clock, 3)
+        lane = Lane("route", driver, clock)
+        running = asyncio.create_task(lane.run(lambda: len(driver.sent) == 4))
+        await asyncio.sleep(20.0)
+        assert driver.sent == [0.0, 2.0, 12.0]
+        assert driver.waited[:2] == [(LaneWait.CRAWL_DELAY, 2.0), (LaneWait.CIRCUIT, 10.0)]
+        assert driver.waited[-1] == (LaneWait.ROWS, UNKNOWN)
+        assert (lane.waits_for, lane.waits_since) == (LaneWait.ROWS, 12.0)
+        driver.pieces = 1
+        lane.notifier.notify()
+        await running
+        assert driver.sent[-1] == 20.0
+
+    play(scenario)

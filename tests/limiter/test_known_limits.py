@@ -1,0 +1,119 @@
+"""Limits that are known: requests and tokens together, held in every window, settled by what was really used."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from headgate import AdaptiveRateLimiter, ConfigError, CostTooLargeError, RateLimitConfig
+from headgate.lab.virtual_time import LoopClock, VirtualClock, run
+
+BOTH = RateLimitConfig(limits={"requests": "500/min", "tokens": "200000/min"})
+
+
+def test_no_window_ever_holds_more_than_the_limits() -> None:
+    async def main(clock: LoopClock) -> list[tuple[float, int]]:
+        limiter = AdaptiveRateLimiter(BOTH, clock=clock, rng=random.Random(2))
+        draw = random.Random(11)
+        sent: list[tuple[float, int]] = []
+
+        async def caller() -> None:
+            while clock.now() < 400:
+                tokens = draw.choice((50, 400, 900, 4000, 30_000))
+                permit = await limiter.acquire_async("api", cost={"requests": 1, "tokens": tokens})
+                sent.append((clock.now(), tokens))
+                await asyncio.sleep(draw.uniform(0.01, 0.5))
+                permit.report(status_code=200)
+
+        await asyncio.gather(*(caller() for _ in range(20)))
+        return sent
+
+    sent = run(main)
+    for start, _ in sent:
+        window = [tokens for at, tokens in sent if start <= at < start + 60]
+        assert len(window) <= 500
+        assert sum(window) <= 200_000
+    assert sum(tokens for at, tokens in sent if at < 400) > 0.85 * 200_000 * 400 / 60
+
+
+@pytest.mark.parametrize(
+    ("limit", "amount", "window"), [("1/s", 1, 1), ("2/min", 2, 60), ("5/s", 5, 1), ("30/min", 30, 60)]
+)
+def test_a_small_limit_is_used_to_the_full_and_never_exceeded(limit: str, amount: int, window: float) -> None:
+    async def main(clock: LoopClock) -> list[float]:
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", limits={"requests": limit}), clock=clock)
+        sent = []
+        while clock.now() < 20 * window:
+            await limiter.acquire_async("api")
+            sent.append(clock.now())
+        return sent
+
+    sent = run(main)
+    assert max(sum(start <= at < start + window for at in sent) for start in sent) <= amount
+    assert len(sent) >= 0.95 * 20 * amount
+
+
+def test_a_known_limit_on_requests_is_where_the_pace_starts() -> None:
+    limiter = AdaptiveRateLimiter(
+        RateLimitConfig(strategy="fixed", limits={"requests": "600/min"}), clock=VirtualClock()
+    )
+    limiter.acquire("api")
+    assert limiter.snapshot().keys[0].rate == 10.0
+
+
+def test_what_was_reserved_is_settled_by_what_was_used() -> None:
+    async def main(clock: LoopClock) -> list[float]:
+        settings = RateLimitConfig(strategy="fixed", initial_rps=1e6, limits={"tokens": "6000/min"})
+        limiter = AdaptiveRateLimiter(settings, clock=clock)
+        waits = []
+        for _ in range(3):
+            permit = await limiter.acquire_async("api", cost={"tokens": 600})
+            waits.append(permit.waited)
+            permit.report(status_code=200, cost={"tokens": 60})
+        return waits
+
+    assert run(main) == pytest.approx([0.0, 60 / 90, 60 / 90], rel=0.01)
+
+
+def test_a_cost_above_the_burst_waits_for_a_full_bucket_and_leaves_a_debt() -> None:
+    async def main(clock: LoopClock) -> tuple[float, float]:
+        settings = RateLimitConfig(strategy="fixed", initial_rps=1e6, limits={"tokens": "6000/min"})
+        limiter = AdaptiveRateLimiter(settings, clock=clock)
+        await limiter.acquire_async("api", cost={"tokens": 60})
+        big = await limiter.acquire_async("api", cost={"tokens": 1500})
+        small = await limiter.acquire_async("api", cost={"tokens": 600})
+        return big.waited, small.waited
+
+    big, small = run(main)
+    assert big == pytest.approx(60 / 90, rel=0.01)
+    assert small == pytest.approx(1500 / 90, rel=0.01)
+
+
+def test_a_cost_that_can_never_fit_is_refused_with_the_numbers() -> None:
+    limiter = AdaptiveRateLimiter(BOTH, clock=VirtualClock())
+    with pytest.raises(CostTooLargeError, match=r"cost\['tokens'\]=300,000 is above the limit of 200,000"):
+        limiter.acquire("api", cost={"tokens": 300_000})
+
+
+@pytest.mark.parametrize("cost", [0, -1, float("nan"), float("inf"), {}, {"tokens": -5}, {"tokens": float("nan")}])
+def test_a_senseless_cost_is_refused_by_name(cost: object) -> None:
+    limiter = AdaptiveRateLimiter(BOTH, clock=VirtualClock())
+    with pytest.raises(ConfigError, match="cost="):
+        limiter.acquire("api", cost=cost)  # type: ignore[arg-type]
+
+
+def test_why_it_waits_names_the_limit() -> None:
+    limiter = AdaptiveRateLimiter(
+        RateLimitConfig(strategy="fixed", limits={"tokens": "6000/min"}, initial_rps=1e6), clock=VirtualClock()
+    )
+    limiter.acquire("api", cost={"tokens": 600})
+    with pytest.raises(Exception, match=r"held under the known limit of 6,000 tokens per 60 s") as refusal:
+        limiter.acquire("api", cost={"tokens": 600}, max_wait=0)
+    assert refusal.value.retry_after == pytest.approx(600 / 90, rel=0.01)  # type: ignore[attr-defined]
+
+
+def test_it_can_be_asked_whether_limits_are_known() -> None:
+    assert AdaptiveRateLimiter(BOTH).has_limits("api") is True
+    assert AdaptiveRateLimiter().has_limits("api") is False

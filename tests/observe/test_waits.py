@@ -1,0 +1,53 @@
+"""Wait lines: in which order, how many, and what a lane waits for between two rows."""
+
+from tests.observe.monitored import KEY, limiter_on
+
+from headgate.batch.lanes import LaneStanding
+from headgate.lab.virtual_time import VirtualClock
+from headgate.observe.snapshot import (
+    MOST_WAITS,
+    WaitLine,
+)
+from headgate.observe.waits import ORDINARY, LastCauses, cause_of, in_order
+
+
+def test_what_is_shut_comes_before_what_is_paced():
+    lines = [
+        WaitLine(scope="a", sentence="a is paced", behind=9_000, code="pace"),
+        WaitLine(scope="b", sentence="b rests", behind=12, seconds=41.0, code="credential"),
+        WaitLine(scope="c", sentence="c is shut", behind=80, code="circuit"),
+    ]
+    assert [line.scope for line in in_order(lines)] == ["c", "b", "a"]
+
+
+def test_what_does_not_fit_is_counted():
+    lines = [WaitLine(scope=f"{n}", sentence=f"{n}: shut", behind=n) for n in range(100)]
+    shown = in_order(lines)
+    assert len(shown) == MOST_WAITS
+    assert sum(line.behind for line in shown) == sum(range(100))
+    assert shown[-1].sentence == "81 others wait too"
+
+
+def test_a_lane_between_two_rows_waits_for_what_it_waited_for_last():
+    def lane(waits_for, reason):
+        return LaneStanding(
+            key=KEY, credential=None, rate=7.0, in_flight=1, waiting=9, opens_in=None, reason=reason,
+            gate_key=KEY, waits_for=waits_for,
+        )  # fmt: skip
+
+    causes = LastCauses(lambda one: one.gate_key)
+    told = []
+    for waits_for, reason in [("", ""), ("workers", "all busy"), ("", ""), ("cooldown", "pausing"), ("", "")]:
+        ((_, cause),) = causes.of([lane(waits_for, reason)])
+        told.append((cause.waits_for, cause.text))
+    usual = ("pace", "paced at 7 calls/s")
+    assert told == [usual, ("workers", "all busy"), ("workers", "all busy"), ("cooldown", "pausing"), usual]
+
+
+def test_a_pace_is_an_ordinary_wait_and_a_pause_is_none():
+    limiter = limiter_on(VirtualClock(), 5.0)
+    while limiter.try_acquire(KEY):
+        pass
+    assert cause_of(limiter.key_status(KEY).explanation).code in ORDINARY
+    limiter.pause(KEY, 30.0)
+    assert cause_of(limiter.key_status(KEY).explanation).code not in ORDINARY

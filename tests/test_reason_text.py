@@ -1,0 +1,96 @@
+"""Sentences from reasons: each says what waits, for what, and for how long where that is known."""
+
+from math import inf
+
+import pytest
+
+from headgate.core.decision import CircuitState, Explanation, Refuse, RefuseReason, WaitReason
+from headgate.reason_text import (
+    CircuitChange,
+    RateChange,
+    credential_text,
+    elsewhere_text,
+    event_reason,
+    lane_text,
+    reason_text,
+    refuse_text,
+    retries_text,
+    store_text,
+)
+
+
+@pytest.mark.parametrize("reason", [reason for reason in WaitReason if reason])
+def test_every_wait_has_a_sentence(reason):
+    text = reason_text(Explanation(reason=reason, seconds_left=3.0, subject="9 requests per 60 s", rate=2.0))
+    assert text
+    assert not text.endswith(".")
+
+
+@pytest.mark.parametrize("reason", RefuseReason)
+def test_every_refusal_has_a_sentence(reason):
+    assert refuse_text(Refuse(reason, subject="it"))
+    assert reason_text(Explanation(reason=reason, subject="it", seconds_left=2.0)).endswith("2.0 s to go")
+
+
+@pytest.mark.parametrize(
+    ("why", "text"),
+    [
+        (Explanation(reason=WaitReason.PACE, rate=40.0), "paced at 40 calls/s"),
+        (
+            Explanation(reason=WaitReason.PACE, rate=4.0, is_ramping=True, members=3, controller_note="a note"),
+            "paced at 4 calls/s on the way back from a pause, shared by 3 processes, a note",
+        ),
+        (
+            Explanation(reason=WaitReason.PACE, ceiling=5.0, seconds_left=0.2),
+            "held under the operator's limit of 5 calls/s, 200 ms to go",
+        ),
+        (
+            Explanation(reason=WaitReason.FLOOR, seconds_left=1.0, lost_store="redis"),
+            "told to wait by the server, 1.0 s to go; alone, because redis cannot be reached",
+        ),
+    ],
+)
+def test_the_numbers_are_in_it(why, text):
+    assert reason_text(why) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "text"),
+    [
+        ("", None, ""),
+        ("workers", None, "all workers are busy"),
+        ("cooldown", 30.0, "pausing after a rate limit, 30.0 s to go"),
+        ("credential", 5.0, "its key rests, 5.0 s to go"),
+        ("credential", inf, "its key is retired"),
+        ("answers", None, "3 answers awaited"),
+        ("of_another_version", None, "of_another_version"),
+    ],
+)
+def test_what_a_lane_waits_for(code, seconds, text):
+    assert lane_text(code, seconds, in_flight=3) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "detail", "text"),
+    [
+        ("invalid", "HTTP 400", "invalid: HTTP 400"),
+        ("invalid", "", "invalid"),
+        ("", "a sentence", "a sentence"),
+        ("pace", Explanation(reason=WaitReason.PACE, rate=1.0), "paced at 1 calls/s"),
+        ("", CircuitChange(CircuitState.CLOSED, CircuitState.OPEN), "closed to open"),
+        ("", RateChange(1.0, 2.5, "looking for the limit"), "1 to 2.5 calls/s, looking for the limit"),
+    ],
+)
+def test_the_reason_of_an_event(code, detail, text):
+    assert event_reason(code, detail) == text
+
+
+def test_credentials_stores_and_batches():
+    assert credential_text("retired", "auth", None) == "is retired: it is not accepted"
+    assert credential_text("resting", "", 3.0) == "rests 3.0 s: no reason given"
+    assert credential_text("held", "", None) == "is in use by other calls"
+    assert store_text("redis", 1, is_lost=False) == "redis, shared by 1 process"
+    assert store_text("redis", 2, is_lost=True).endswith("calls go on at this process's own share")
+    assert elsewhere_text([(7, "a"), (8, "b")]).endswith("process 7 on a, process 8 on b has the open rows")
+    assert retries_text(None) == "rows that failed are tried again in their time"
+    assert retries_text(2.0).endswith("the first in 2.0 s")

@@ -91,7 +91,7 @@ class RedisStore(FormerStoreNames):
                 self._salt = found
                 continue
             answers = self._run(SYNC, calls, answers)
-            self._clock_ahead = max(_clock(answer) for answer in answers) - sent_at
+            self._read_clock(max(_clock(answer) for answer in answers), sent_at, time.monotonic())
             if all(len(answer) > 1 for answer in answers):
                 return [_reply(answer) for answer in answers]
         raise StoreDown(f"{self.where}: its salt or its clock changes all the time")
@@ -101,6 +101,14 @@ class RedisStore(FormerStoreNames):
         if self._clock_ahead is None:
             return b"%r" % NEVER_EXPIRES
         return b"%r" % (time.monotonic() + self._clock_ahead + self._patience.seconds)
+
+    def _read_clock(self, clock: float, sent_at: float, received_at: float) -> None:
+        """An answer bounds how far the server's clock is ahead; the tightest bound counts until an answer contradicts it.
+
+        The latest bound alone would be loose by as long as that one exchange took, and a late request live on.
+        """
+        known, least, most = self._clock_ahead, clock - received_at, clock - sent_at
+        self._clock_ahead = most if known is None or known < least else min(known, most)
 
     def snapshot(self) -> list[QuotaView]:
         try:

@@ -153,6 +153,23 @@ def test_a_store_that_is_lost_for_a_while_neither_stops_a_long_window_nor_lets_i
     assert 190 <= after <= 200
 
 
+def test_a_slow_store_lends_nothing_of_a_spent_day():
+    async def main(clock):
+        store = DelayedStore(clock, random.Random(1), delay=lambda _: 0.1)
+        started = []
+        for _ in range(2):
+            limiter = AdaptiveRateLimiter(fixed(1000.0, limits={"requests": "20/day"}), clock=clock, store=store)
+            permits = [limiter.acquire_async("api", max_wait=60) for _ in range(25)]
+            started.append(
+                sum(not isinstance(one, Exception) for one in await asyncio.gather(*permits, return_exceptions=True))
+            )
+            limiter.close()
+        await store.finish()
+        return started
+
+    assert run(main) == [20, 0]
+
+
 class Machine:
     """A machine's clocks. A restart begins the monotonic one anew; the time of day goes on meanwhile."""
 

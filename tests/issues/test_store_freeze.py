@@ -25,7 +25,9 @@ def server() -> Iterator[RedisServer]:
 
 
 def ask(store: RedisStore, number: int) -> SyncReply:
-    (reply,) = store.sync([("key", SyncRequest(member="m", number=number, elapsed=0.01, terms=TERMS, asks=((ASKED, {}),)))])
+    (reply,) = store.sync(
+        [("key", SyncRequest(member="m", number=number, elapsed=0.01, terms=TERMS, asks=((ASKED, {}),)))]
+    )
     return reply
 
 

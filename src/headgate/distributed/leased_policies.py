@@ -34,7 +34,7 @@ from ..core.decision import (
 )
 from ..core.gate_config import GateConfig
 from ..core.policy import NOTHING, Demand, QueueDemand, costs_of, requests_of
-from ..core.quota import CATCH_UP, Quota
+from ..core.quota import CATCH_UP, LONG_WINDOW, Quota
 from ..core.resume_ramp import NO_RAMP, ResumeRamp
 from ..core.signal import Signal
 from ..core.ticket import Ticket
@@ -190,6 +190,10 @@ class LeasedPacer(Lease):
     def _is_guess(self) -> bool:
         return self.learns and not self.has_fallen
 
+    @property
+    def _has_long_window(self) -> bool:
+        return any(quota.window >= LONG_WINDOW for quota in self.config.quotas)
+
     # ------------------------------------------------------------------ deciding
 
     def try_take(self, now: float) -> bool:
@@ -241,10 +245,11 @@ class LeasedPacer(Lease):
     def _credit_at(self, demand: Demand, now: float) -> float:
         """When a call may leave although nothing is held for it.
 
-        A process that has never had an answer does not know how many share the rate, and gets one.
+        A process that has never had an answer does not know how many share the rate, and gets one; none under a
+        long window, of which only the store knows what is left.
         """
         if self.synced_at == NEVER:
-            free = 0.0 if self.lent else 1.0
+            free = 0.0 if self.lent or self._has_long_window else 1.0
         else:
             free = 1.0 if now >= self.out_since + max(PATIENCE, 2 * self.trip) else self.free
         if (

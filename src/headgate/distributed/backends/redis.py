@@ -103,7 +103,7 @@ class RedisStore(FormerStoreNames):
         return b"%r" % (time.monotonic() + self._clock_ahead + self._patience.seconds)
 
     def _read_clock(self, clock: float, sent_at: float, received_at: float) -> None:
-        """An answer bounds how far the server's clock is ahead; the tightest bound counts until an answer contradicts it.
+        """Bound how far the server's clock is ahead; the tightest bound counts until an answer contradicts it.
 
         The latest bound alone would be loose by as long as that one exchange took, and a late request live on.
         """

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from headgate.resilience import CallContext, get_resilience_manager, guarded
-from headgate.resilience.context import wants_context
+from headgate.resilience.execute import wants_context
 
 
 class TestGuarded:

@@ -20,8 +20,7 @@ from ..core.signal import Limit, Signal
 from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.config import NEVER_TRIPS, ProviderResilienceConfig
-from ..resilience.manager import MOST_PROVIDERS, ProviderResilienceManager
-from ..resilience.provider_state import ProviderState
+from ..resilience.manager import MOST_PROVIDERS, ProviderResilienceManager, ProviderState
 from ..wire.token_usage import Usage
 
 if TYPE_CHECKING:

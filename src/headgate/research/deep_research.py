@@ -23,7 +23,7 @@ from ..providers.base import LONGEST_QUERY, SearchProvider
 from ..providers.results import Page, SearchResult
 from ..providers.tavily import TavilyExtractProvider
 from ..resilience import ProviderResilienceManager, get_resilience_manager
-from ..resilience.kill_switch import KillSwitch
+from ..resilience.manager import KillSwitch
 from ..wire.redact import redact
 from .findings import Finding, ProviderReport, ResearchResult
 from .rank_fusion import address_key, merge

@@ -5,9 +5,8 @@
 execute    the waiting, with await and without          streaming       the same for answers that come in pieces
 call       what must happen next to one call            retry           whether and when to try again
 classify   what an error means                          decorator       ``@guarded``
-config     the settings of a provider and of one call   kill_switch     an operator's way back to plain retries
-manager    all providers of a process                   provider_state  one provider: its settings and its keys
-events     what a call emits to listeners
+config     the settings of a provider and of one call   attempt         what an attempt holds: lease, permit, probe
+manager    all providers of a process, kill switches    events          what a call emits to listeners
 
 The names here are what programs use; each is loaded when it is first taken.
 """

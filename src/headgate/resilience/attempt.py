@@ -17,7 +17,7 @@ from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import Cost
 from ..limiter.permit import Permit
 from .context import Lease
-from .provider_state import ProviderState
+from .manager import ProviderState
 
 
 class Step(Enum):

@@ -172,7 +172,7 @@ def resolve(provider: str, config: ProviderResilienceConfig | None) -> Settings:
     return Settings(**decided)
 
 
-def with_patience(provider: str, settings: Settings, config: ProviderResilienceConfig | None) -> Settings:
+def bounds_for_outages(provider: str, settings: Settings, config: ProviderResilienceConfig | None) -> Settings:
     """For a call that waits out outages: where no bounds are set, the usual ones are too short for it."""
     budget = next(
         (one.time_budget for one in (config, PROVIDER_CONFIGS.get(provider)) if one and one.time_budget is not None),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ..core.decision import UNKNOWN, Outcome
 from ..core.signal import Signal
@@ -165,35 +164,3 @@ class CallContext:
 
     def __repr__(self) -> str:
         return f"<CallContext {self.provider!r}, attempt {self.attempt} of {self.max_attempts}>"
-
-
-def with_context(func: Callable[..., Any], call: CallInProgress) -> Callable[[], Any]:
-    """The function with the context of its call, if it takes one."""
-    return partial(func, CallContext(call)) if wants_context(func) else func
-
-
-def wants_context(func: Callable[..., Any]) -> bool:
-    """Whether a function takes the context: it has one parameter without a default, or its first is called ctx."""
-    code = getattr(func, "__code__", None)
-    if code is None:
-        return _wants_by_signature(func)
-    if code.co_argcount == 0:
-        return False
-    bound = getattr(func, "__self__", None) is not None
-    places = code.co_argcount - bound
-    defaults = getattr(func, "__defaults__", None)
-    required = places - (len(defaults) if defaults else 0)
-    return bool(required == 1 or (required < 1 <= places and code.co_varnames[bound] == "ctx"))
-
-
-def _wants_by_signature(func: Callable[..., Any]) -> bool:
-    """The same for what is no plain function: a partial, an object that can be called."""
-    import inspect  # here, because it is large and seldom needed
-
-    try:
-        parameters = list(inspect.signature(func).parameters.values())
-    except (TypeError, ValueError):
-        return False
-    places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    required = [one for one in places if one.default is one.empty]
-    return len(required) == 1 or (not required and bool(places) and places[0].name == "ctx")

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar, Unpack, overload
 from ..errors import ConfigError
 from .call import Call
 from .config import CallKeywords, CallOptions
-from .context import CallContext, with_context
-from .execute import NEEDS_CONTEXT, attempt_in_thread, drive, drive_sync
+from .context import CallContext
+from .execute import NEEDS_CONTEXT, attempt_in_thread, drive, drive_sync, with_context
 from .streaming import ResilientStream, stream_sync
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from functools import partial
 from types import CoroutineType, GeneratorType
 from typing import Any, TypeVar, Unpack
 
@@ -16,7 +17,7 @@ from ..errors import ConfigError
 from .attempt import CIRCUIT, CREDENTIAL, PERMIT, SEND, WAITING
 from .call import Call
 from .config import CallKeywords, CallOptions
-from .context import CallContext, with_context
+from .context import CallContext
 
 R = TypeVar("R")
 NEEDS_CONTEXT = (
@@ -90,6 +91,38 @@ def check_awaitable(func: Callable[..., Any]) -> None:
     returns = getattr(func, "__annotations__", {}).get("return")
     if not inspect.iscoroutinefunction(inspect.unwrap(func)) and not _AWAITABLES.search(str(returns)):
         raise ConfigError("func is not a coroutine function; use execute_with_resilience_sync, or write async def")
+
+
+def with_context(func: Callable[..., Any], call: Call) -> Callable[[], Any]:
+    """The function with the context of its call, if it takes one."""
+    return partial(func, CallContext(call)) if wants_context(func) else func
+
+
+def wants_context(func: Callable[..., Any]) -> bool:
+    """Whether a function takes the context: it has one parameter without a default, or its first is called ctx."""
+    code = getattr(func, "__code__", None)
+    if code is None:
+        return _wants_by_signature(func)
+    if code.co_argcount == 0:
+        return False
+    bound = getattr(func, "__self__", None) is not None
+    places = code.co_argcount - bound
+    defaults = getattr(func, "__defaults__", None)
+    required = places - (len(defaults) if defaults else 0)
+    return bool(required == 1 or (required < 1 <= places and code.co_varnames[bound] == "ctx"))
+
+
+def _wants_by_signature(func: Callable[..., Any]) -> bool:
+    """The same for what is no plain function: a partial, an object that can be called."""
+    import inspect  # here, because it is large and seldom needed
+
+    try:
+        parameters = list(inspect.signature(func).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    required = [one for one in places if one.default is one.empty]
+    return len(required) == 1 or (not required and bool(places) and places[0].name == "ctx")
 
 
 def drive_sync(call: Call, attempt: Callable[[], Any]) -> Any:

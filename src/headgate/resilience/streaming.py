@@ -23,8 +23,8 @@ from ..core.decision import Outcome
 from ..core.signal import SILENT, Signal
 from .call import Call
 from .config import CallKeywords, CallOptions
-from .context import CallContext, with_context
-from .execute import drive, drive_sync
+from .context import CallContext
+from .execute import drive, drive_sync, with_context
 
 T = TypeVar("T")
 Opens = (

@@ -7,7 +7,7 @@ import pytest
 from headgate.core.decision import CircuitState
 from headgate.errors import TimeBudgetExceededError
 from headgate.resilience import RateLimiterConfig
-from headgate.resilience.kill_switch import KillSwitch
+from headgate.resilience.manager import KillSwitch
 
 ALL = "HEADGATE_ENHANCED_RESILIENCE"
 

@@ -14,7 +14,7 @@ import pytest
 from bench.redis_server import RedisServer
 from hypothesis import HealthCheck, settings
 
-from headgate.distributed.backends import adaptive_timeout
+from headgate.distributed import store as distributed_store
 
 # An example of milliseconds takes two seconds on a machine that stands still for two, and is not to blame.
 settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -62,7 +62,7 @@ def quick_gc():
 def patient(monkeypatch):
     """Stores wait for as long as their timeout says, however quick they have been: a machine that stands still for a
     moment is no fault of theirs."""
-    monkeypatch.setattr(adaptive_timeout, "LEAST", 60.0)
+    monkeypatch.setattr(distributed_store, "SHORTEST_TIMEOUT", 60.0)
 
 
 @pytest.fixture(scope="session")

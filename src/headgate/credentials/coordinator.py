@@ -1,7 +1,7 @@
 """``CredentialCoordinator``: several API keys used as one, none of them while it must rest.
 
     coordinator ──> lease_queue ──> core.credential_pool      which credential a caller gets, and when
-         ├──> store_sync ──> store_records ──> a store        over a restart, and with other processes
+         ├──> store_sync ──> a store                          over a restart, and with other processes
          └──> events                                          logs and listeners
 
 Each decision is made in the queue, under its lock; what follows from it (events, writes to the store) is done here,
@@ -29,8 +29,7 @@ from .events import Change, ChangeKind, CredentialEvents
 from .lease import Lease
 from .lease_queue import LeaseQueue, LeaseRequest
 from .record import ANY_PROVIDER, LONGEST_PROVIDER, PARKED, RETIRED, CredentialStore, FarCredentialStore
-from .store_records import StoreRecords
-from .store_sync import StoreSync, SyncThread
+from .store_sync import StoreRecords, StoreSync, SyncThread
 from .stores import open_credential_store
 
 log = logging.getLogger("headgate")
@@ -86,7 +85,7 @@ class CredentialCoordinator:
             records = StoreRecords(opened, provider, self._pool.slots, self._events, names)
             thread = SyncThread(self) if isinstance(opened, FarCredentialStore) else None
             self._sync = StoreSync(records, self._queue, thread)
-            self._sync.check_patiently()
+            self._sync.check_with_retries()
             self._after()
 
     # ------------------------------------------------------------------ leases

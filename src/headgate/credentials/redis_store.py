@@ -18,9 +18,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..distributed.backends.adaptive_timeout import TIMEOUT
 from ..distributed.backends.redis import RedisStore
 from ..distributed.backends.redis_scripts import Request, Script
+from ..distributed.store import TIMEOUT
 from ..identity import Identities
 from .record import Record, by_name
 
@@ -65,8 +65,8 @@ class RedisCredentialStore(RedisStore):
 
     def load(self) -> list[Record]:
         wanted = ("HGETALL", CREDENTIALS), ("TIME",)
-        found, told = self.ask(*(Request(CREDENTIALS, words) for words in wanted))
-        ahead = _seconds(told) - self._clock.wall()  # read after the answer: no rest gets shorter
+        found, server_time = self.ask(*(Request(CREDENTIALS, words) for words in wanted))
+        ahead = _seconds(server_time) - self._clock.wall()  # read after the answer: no rest gets shorter
         fields = dict(zip(found[::2], found[1::2], strict=True))
         fields.pop(VERSION, None)
         rows = [row for name, text in fields.items() if (row := _row(name, text)) is not None]
@@ -76,8 +76,8 @@ class RedisCredentialStore(RedisStore):
         """Each is merged into what is there, in one script for all of them."""
         given = list(records)
         before = self._clock.wall()
-        (told,) = self.ask(Request(CREDENTIALS, ("TIME",)))
-        ahead = _seconds(told) - before
+        (server_time,) = self.ask(Request(CREDENTIALS, ("TIME",)))
+        ahead = _seconds(server_time) - before
         for first in range(0, len(given), MOST_AT_ONCE):
             some = [_shifted(record, ahead) for record in given[first : first + MOST_AT_ONCE]]
             words = [word for record in some for word in (record.name.encode(), _text(record))]
@@ -105,5 +105,6 @@ def _row(name: bytes, text: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _seconds(told: list[bytes]) -> float:
-    return int(told[0]) + int(told[1]) / 1e6
+def _seconds(server_time: list[bytes]) -> float:
+    """Of the answer to ``TIME``: seconds and microseconds."""
+    return int(server_time[0]) + int(server_time[1]) / 1e6

@@ -11,10 +11,10 @@
 Each request takes along what was seen and what will not be used; its reply brings the rate, holds and the circuit as
 all members have them. Where this member leads, its requests carry what follows from what all members saw.
 
-Leased, the gate has ``leased_policies``. Solo it has the policies that a process without a store would have, under a
-controller that learns by the leader's gate (``solo.py``). Alone it has them too, at this member's share of the last
-known rate, with every floor that is known. Known limits are kept by the coordinator, where it can be reached: there is
-no solo under them.
+Leased, the gate has ``leased_policies``. Solo it has ``member_policies``: those of a process without a store, under a
+controller that learns by the leader's gate. Alone it has them too, at this member's share of the last known rate, with
+every floor that is known. Known limits are kept by the coordinator, where it can be reached: there is no solo under
+them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ from ..core.policy import Cost, PolicyList
 from ..core.ticket import Ticket
 from .grants import LIVE
 from .leader import QuotaLeader
-from .leadership import Leadership
 from .lease import LEAST_RATE, LISTEN_EVERY
 from .leased_policies import LeasedCircuit, LeasedHold, LeasedPacer
-from .member_policies import MemberPolicies, share_config, terms_of
+from .member_policies import MemberPolicies, SoloController, share_config, terms_of
+from .membership import KeyRecord, Leadership, Membership
 from .observation_log import ObservationLog
-from .ports import KeyRecord, Membership
 from .protocol import SyncReply, SyncRequest
 from .reporter import Outbox, Reporter, requests_in
-from .solo import SoloController
 
 SHORTEST = 0.002
 """Seconds between two exchanges, whatever there is to do."""
@@ -99,7 +97,7 @@ class LeaseClient:
             reporter,
             learns=reporter.learns,
             gives_credit=not membership.refuses,
-            told_rate=self.leadership.told_rate,
+            stated_rate=self.leadership.stated_rate,
             now=now,
         )
         reporter.circuit, reporter.lease = self.circuit, self.lease
@@ -310,7 +308,7 @@ class LeaseClient:
     def _restart_solo(self, now: float) -> None:
         """What was learned cannot be used: go on solo from a new beginning."""
         assert self._solo is not None
-        self.leadership.learn_anew(self.key, self._solo.leader)
+        self.leadership.start_over(self.key, self._solo.leader)
         self._go_solo(now, self.gate.pacer.tokens)
 
     def _end_solo(self, now: float) -> None:

@@ -4,7 +4,7 @@ Between two exchanges everything is decided here, by numbers that are held alrea
 costs in a process alone.
 
     a number is held, and due             ──> admitted
-    the coordinator has yet to answer     ──PATIENCE──> admitted on credit, which the next numbers pay for
+    the coordinator has yet to answer     ──CREDIT_AFTER──> admitted on credit, which the next numbers pay for
     the coordinator is short of something ──> wait for just that
 
 Credit keeps calls from waiting for a store that is far away or stalls. It is given at this member's share of what no
@@ -45,7 +45,7 @@ from .protocol import NO_CAP, QuotaTerms
 if TYPE_CHECKING:
     from .observation_log import ObservationLog
 
-PATIENCE = 0.035
+CREDIT_AFTER = 0.035
 """Seconds for which a caller waits for the coordinator's answer; then it may leave on credit."""
 SOON = 0.005
 """Seconds in which an exchange should be over."""
@@ -149,7 +149,7 @@ class LeasedPacer(Lease):
         "in_flight",
         "learns",
         "log",
-        "told_rate",
+        "stated_rate",
     )
 
     ramp: ResumeRamp = NO_RAMP
@@ -169,7 +169,7 @@ class LeasedPacer(Lease):
         *,
         learns: bool,
         gives_credit: bool,
-        told_rate: Callable[[], float | None],
+        stated_rate: Callable[[], float | None],
         now: float,
     ) -> None:
         super().__init__(terms, config.burst, now)
@@ -183,7 +183,7 @@ class LeasedPacer(Lease):
         """Whether the strategy learns: a rate that has not fallen yet is a guess then."""
         self.gives_credit = gives_credit
         """Whether calls may leave without a number at all."""
-        self.told_rate = told_rate
+        self.stated_rate = stated_rate
         """The rate that the server states, where this member leads and knows it."""
 
     @property
@@ -251,7 +251,7 @@ class LeasedPacer(Lease):
         if self.synced_at == NEVER:
             free = 0.0 if self.lent or self._has_long_window else 1.0
         else:
-            free = 1.0 if now >= self.out_since + max(PATIENCE, 2 * self.trip) else self.free
+            free = 1.0 if now >= self.out_since + max(CREDIT_AFTER, 2 * self.trip) else self.free
         if (
             not self.gives_credit
             or (self.short_of and (self.short_of != "solo" or now < self.short_until))
@@ -264,7 +264,7 @@ class LeasedPacer(Lease):
         share = costs["requests"] / self.rate
         for dimension, amount, window, _ in self.terms.limits:
             share = max(share, costs.get(dimension, 0.0) * window / amount)
-        return max(min(self.waits_since, now) + PATIENCE, demand.last_sent_at + self.members * share / free)
+        return max(min(self.waits_since, now) + CREDIT_AFTER, demand.last_sent_at + self.members * share / free)
 
     def admit(self, ticket: Ticket, now: float) -> None:
         self.tokens += max(0.0, now - self.filled_at) * self.rate
@@ -320,7 +320,7 @@ class LeasedPacer(Lease):
     @property
     def learned_rate(self) -> float:
         """The pace that is handed out follows a window step by step; what it says is known where this member leads."""
-        told = self.told_rate()
+        told = self.stated_rate()
         return self.rate if told is None else told
 
     def explain(self, wait: Wait, now: float) -> Explanation:

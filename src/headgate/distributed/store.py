@@ -131,6 +131,43 @@ def view_of(name: str, coordinator: QuotaCoordinator, now: float, wall: float) -
     )
 
 
+# ------------------------------------------------------------------ how long an exchange may take
+
+TIMEOUT = 0.25
+"""Seconds that an exchange has at most. No call waits that long for one: ``leased_policies.CREDIT_AFTER``."""
+SHORTEST_TIMEOUT = 0.05
+"""... and at least: with less, a machine that is busy would lose a store for nothing."""
+TIMES_USUAL = 8.0
+"""How many times a usual exchange ..."""
+MORE_AFTER_FAILURE = 1.5
+"""... and how much more after one that failed."""
+SMOOTHING = 0.2
+
+
+class AdaptiveTimeout:
+    """The timeout of exchanges with one store: several times as long as they usually take.
+
+        near (1 ms)   50 ms           a store that stalls is given up soon, and tried again soon
+        far (30 ms)  240 ms           one that is just far away is not
+        unknown      the most there is
+
+    Each exchange that fails gives the next one more time, so a store that has become slow is found again.
+    """
+
+    __slots__ = ("_most", "_usual", "seconds")
+
+    def __init__(self, most: float = TIMEOUT) -> None:
+        self._most = self.seconds = most
+        self._usual = 0.0
+
+    def answered(self, took: float) -> None:
+        self._usual += (took - self._usual) * (SMOOTHING if self._usual else 1.0)
+        self.seconds = min(self._most, max(SHORTEST_TIMEOUT, TIMES_USUAL * self._usual))
+
+    def failed(self) -> None:
+        self.seconds = min(self._most, MORE_AFTER_FAILURE * self.seconds)
+
+
 # -------------- What keys and members are called in a store: keys by a keyed hash, members so that people can find them
 
 LONGEST_MEMBER = 80

@@ -13,14 +13,18 @@ import atexit
 import logging
 import threading
 import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from .. import fork_safety
 from ..config import RateLimitConfig
 from ..core.decision import UNKNOWN
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
+from ..core.policy import GateStatus
 from .lease_client import IDLE_EVERY, LEAVE_AFTER, LeaseClient
-from .ports import KeyRecord, LimiterPort, Wake
+from .membership import KeyRecord
 from .protocol import SyncReply, SyncRequest
 from .store import Store, StoreDown, member_name
 
@@ -30,6 +34,42 @@ TRY_AGAIN = 0.02
 TRY_AGAIN_AT_MOST = 0.1
 """Seconds between two attempts to reach a store that is down: twice as many each time. Few, for a process that is back
 gets all that the limit allows, while others still take their shares of it; and still fewer attempts than exchanges."""
+
+
+class LimiterPort(Protocol):
+    """What the loop needs of the limiter whose keys it shares. ``owner`` is the limiter's own record of a key."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]: ...
+
+    @property
+    def is_paused(self) -> bool: ...
+
+    @property
+    def draw(self) -> Callable[[], float]: ...
+
+    def now(self) -> float: ...
+
+    def serve(self, owner: Any, now: float) -> None:
+        """Let through the waiters whose turn has come."""
+
+    def note_synced(self, owner: Any, before: GateStatus, now: float) -> None:
+        """The coordinator's reply was applied: emit what has changed since ``before``."""
+
+    def note_store(self, kind: str, owner: Any, now: float, reason: str) -> None:
+        """The store was lost, or is back."""
+
+    def flush_events(self) -> None:
+        """Dispatch what was noted to listeners, with no lock held."""
+
+
+class Wake(Protocol):
+    """What a round waits for."""
+
+    def set(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
 
 Due = list[tuple[LeaseClient, SyncRequest]]
 
@@ -56,7 +96,7 @@ class SyncLoop:
         self.closed = False
         self.exchanging = fork_safety.lock(slow=True)
         """Held over an exchange, so that no fork falls into one."""
-        self._patience = TRY_AGAIN
+        self._retry_in = TRY_AGAIN
         self.draw = limiter.draw
         self._now = limiter.now
         _ends_with_program.add(self)
@@ -148,7 +188,7 @@ class SyncLoop:
         if limiter is None:
             return
         if self.is_down:
-            self.is_down, self._patience = False, TRY_AGAIN
+            self.is_down, self._retry_in = False, TRY_AGAIN
             log.info("%s is back", self.where)
             for client in self._clients.values():
                 limiter.note_store("store_back", client.owner, now, f"{self.where} is back")
@@ -170,8 +210,8 @@ class SyncLoop:
         for client in self._lose(error, now):
             limiter.serve(client.owner, now)
         for client, _ in due:
-            client.sync_at = now + self._patience
-        self._patience = min(2 * self._patience, TRY_AGAIN_AT_MOST)
+            client.sync_at = now + self._retry_in
+        self._retry_in = min(2 * self._retry_in, TRY_AGAIN_AT_MOST)
 
     def _lose(self, error: Exception, now: float) -> list[LeaseClient]:
         """All clients go on alone; returns those that did not before."""
@@ -255,7 +295,7 @@ class SyncLoop:
         if last and not self.is_down:
             _, error = self._exchange(last)
             if error is not None:
-                log.debug("could not say good-bye: %s", error)
+                log.debug("the last exchange failed: %s", error)
         if self._owns_store:
             with self.exchanging:
                 self.store.close()

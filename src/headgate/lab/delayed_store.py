@@ -11,11 +11,10 @@ from collections.abc import Callable
 
 from ..clock import Clock
 from ..core.decision import UNKNOWN
-from ..distributed.backends.adaptive_timeout import TIMEOUT, AdaptiveTimeout
 from ..distributed.backends.memory import MemoryStore
 from ..distributed.grants import PERIOD
 from ..distributed.protocol import SyncReply
-from ..distributed.store import StoreDown
+from ..distributed.store import TIMEOUT, AdaptiveTimeout, StoreDown
 from ..distributed.sync_loop import Due, SyncLoop
 
 

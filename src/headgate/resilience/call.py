@@ -140,8 +140,8 @@ class Call:
                 return CIRCUIT  # neither a credential nor a pace is held meanwhile
             if self.credentials is not None and held.lease is None:
                 self._check_circuit()
-                patience = self.time_left()  # a retry may use all of it
-                self.wait = patience if self._retry is not None else min(patience, self._wait_left())
+                left = self.time_left()  # a retry may use all of it
+                self.wait = left if self._retry is not None else min(left, self._wait_left())
                 return CREDENTIAL
             if self.limiter is not None:
                 if provider.per_credential:

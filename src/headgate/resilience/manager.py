@@ -34,7 +34,7 @@ from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import WhenOpen
 from ..limiter.snapshot import KeySnapshot
 from ..wire.urls import host_key, pair_key
-from .config import ProviderResilienceConfig, Settings, paced, resolve, unpaced, bounds_for_outages
+from .config import ProviderResilienceConfig, Settings, bounds_for_outages, paced, resolve, unpaced
 from .context import Lease
 
 log = logging.getLogger("headgate")
@@ -87,9 +87,9 @@ class ProviderState:
 
     __slots__ = (
         "_budget",
+        "_for_outages",
         "_latest",
         "_lock",
-        "_for_outages",
         "_unasked",
         "_warned",
         "anonymous_key",

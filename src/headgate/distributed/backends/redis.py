@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ConfigError
 from ...identity import Identities
 from ..protocol import Note, SyncReply, SyncRequest, plain
-from ..store import FormerStoreNames, MemberView, QuotaView, StoreDown, shown
-from .adaptive_timeout import TIMEOUT, AdaptiveTimeout
+from ..store import TIMEOUT, AdaptiveTimeout, FormerStoreNames, MemberView, QuotaView, StoreDown, shown
 from .redis_address import LONGEST_TIMEOUT, read_address
 from .redis_scripts import SNAPSHOT, SYNC, Request, Script
 
@@ -58,7 +57,7 @@ class RedisStore(FormerStoreNames):
             raise ConfigError(f"timeout={timeout!r}: it must be above 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
         self._address = read_address(url)
         self._timeout = self._address.timeout or timeout
-        self._patience = AdaptiveTimeout(self._timeout)
+        self._exchange_timeout = AdaptiveTimeout(self._timeout)
         try:
             from . import redis_connection
         except ModuleNotFoundError as error:
@@ -100,7 +99,7 @@ class RedisStore(FormerStoreNames):
         """The instant, on the server's clock, after which a request that is sent now is not waited for any more."""
         if self._clock_ahead is None:
             return b"%r" % NEVER_EXPIRES
-        return b"%r" % (time.monotonic() + self._clock_ahead + self._patience.seconds)
+        return b"%r" % (time.monotonic() + self._clock_ahead + self._exchange_timeout.seconds)
 
     def _read_clock(self, clock: float, sent_at: float, received_at: float) -> None:
         """Bound how far the server's clock is ahead; the tightest bound counts until an answer contradicts it.
@@ -177,18 +176,18 @@ class RedisStore(FormerStoreNames):
         return answers
 
     def _ask(self, requests: Sequence[Request]) -> list[Any]:
-        began, patience = time.monotonic(), self._patience
+        began, timeout = time.monotonic(), self._exchange_timeout
         try:
-            answers = self._connected().ask(requests, patience.seconds)
+            answers = self._connected().ask(requests, timeout.seconds)
         except self._connecting.FAULTS as fault:
             down = self._down(fault)
-            patience.failed()
+            timeout.failed()
             raise down from None
-        patience.answered(time.monotonic() - began)
+        timeout.answered(time.monotonic() - began)
         return answers
 
     def _down(self, fault: BaseException) -> StoreDown:
-        return StoreDown(f"{self.where}: {self._connecting.why(fault, self._patience.seconds)}")
+        return StoreDown(f"{self.where}: {self._connecting.why(fault, self._exchange_timeout.seconds)}")
 
     def _connected(self) -> Server:
         self._leave_to_parent()

@@ -38,8 +38,7 @@ from ...private_files import create_private, make_private_folder, restrict_to_ow
 from ...sqlite_file import Schema, connect, create_tables, enable_wal, error_code, has_mark, is_locked, schema_version
 from ..coordinator import MOST_NOTES, QuotaCoordinator
 from ..protocol import Note, StoreActions, SyncReply, SyncRequest
-from ..store import FORGOTTEN_AFTER, FormerStoreNames, QuotaView, StoreDown, shown, view_of
-from .adaptive_timeout import LEAST
+from ..store import FORGOTTEN_AFTER, SHORTEST_TIMEOUT, FormerStoreNames, QuotaView, StoreDown, shown, view_of
 
 log = logging.getLogger("headgate")
 
@@ -60,7 +59,7 @@ CREATE TABLE learned (name TEXT PRIMARY KEY, text TEXT NOT NULL)
 )
 FIRST_PAUSE, LONGEST_PAUSE = 0.0001, 0.0005
 """Seconds between two tries at a locked file."""
-SNAPSHOT_PATIENCE = 1.0
+SNAPSHOT_LOCK_TIMEOUT = 1.0
 """Seconds for which a reader, a person, may wait for a lock."""
 SWEEP_EVERY = 1_000
 """New keys between two sweeps."""
@@ -78,7 +77,11 @@ GIVE = (
 
 class SqliteStore(FormerStoreNames):
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, timeout: float = LEAST, clock: Clock | None = None
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = SHORTEST_TIMEOUT,
+        clock: Clock | None = None,
     ) -> None:
         self._is_default = path is None
         chosen = os.path.join(state_folder(), "shared.db") if path is None else os.fspath(path)
@@ -124,7 +127,7 @@ class SqliteStore(FormerStoreNames):
         if not os.path.exists(self.path):
             return []
         try:
-            connection = open_file(self.path, SNAPSHOT_PATIENCE)
+            connection = open_file(self.path, SNAPSHOT_LOCK_TIMEOUT)
             try:
                 rows = connection.execute(
                     "SELECT name, state FROM desks ORDER BY name LIMIT ?", (MOST_KEYS,)
@@ -268,16 +271,16 @@ class IncompatibleVersionError(sqlite3.DatabaseError):
     """The file has tables of another version."""
 
 
-def open_file(path: str, patience: float = 0.0) -> sqlite3.Connection:
+def open_file(path: str, lock_timeout: float = 0.0) -> sqlite3.Connection:
     """Open the file; it is made for its owner only. Raises ``sqlite3.Error`` or ``OSError``."""
     make_private_folder(path)
     if not os.path.exists(path):  # and not opened otherwise: closing it would free all locks this process has on it
         create_private(path, b"")  # the files beside it get the same permissions
-    connection = connect(os.path.abspath(path), mode="rw", lock_timeout=patience)
+    connection = connect(os.path.abspath(path), mode="rw", lock_timeout=lock_timeout)
     try:
         version = schema_version(connection, SCHEMA)
         if version == 0:
-            enable_wal(connection, lock_timeout=patience)
+            enable_wal(connection, lock_timeout=lock_timeout)
             create_tables(connection, SCHEMA)
         elif version != SCHEMA.version:
             raise IncompatibleVersionError(

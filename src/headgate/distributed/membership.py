@@ -1,13 +1,16 @@
-"""Whether this member leads, and then what it has learned from all members.
+"""One process as a member of a key's quota: what it needs of its process, and whether it leads.
 
 The coordinator says which member leads, by a fence that grows with each leader. A new leader goes on from what the one
-before it saved; one that was solo goes on from what it has learned itself, if that counts for more.
+before it saved; one that was solo goes on from what it has learned itself, if that counts for more. Where a member
+leads, ``Leadership`` has what was learned from all members.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 from ..config import RateLimitConfig
 from ..core.circuit_breaker import Breaker
@@ -16,11 +19,46 @@ from .leader import QuotaLeader
 from .observation_log import ObservationLog
 from .protocol import Publication, SyncReply
 
+if TYPE_CHECKING:
+    from .lease_client import LeaseClient
+
 log = logging.getLogger("headgate")
 
 ENOUGH_ANSWERS = 20
 """From so many on, what a member has learned by itself counts for more than what a coordinator knows that it just
 found."""
+
+
+class Membership(Protocol):
+    """What a client needs of its process's place among the members."""
+
+    member: str
+    """The name of this process in the store."""
+    where: str
+    """For people: which store."""
+    refuses: bool
+    """Whether nothing may start while the store is lost."""
+    draw: Callable[[], float]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator lets nothing start."""
+        ...
+
+    def next_number(self) -> int:
+        """The number of this member's next request."""
+        ...
+
+    def wake(self, client: LeaseClient) -> None:
+        """This client's exchange is due."""
+        ...
+
+
+class KeyRecord(Protocol):
+    """The limiter's own record of a key; it is only handed back."""
+
+    used_at: float
+    """When it was opened, or a call of it last ended."""
 
 
 class Leadership:
@@ -38,7 +76,7 @@ class Leadership:
         assert self.leader is not None
         return self.leader
 
-    def told_rate(self) -> float | None:
+    def stated_rate(self) -> float | None:
         """The rate that the server states, where this member leads and knows it."""
         gate = None if self.leader is None else self.leader.gate
         return gate.pacer.learned_rate if gate is not None and gate.controller.is_told else None
@@ -62,7 +100,7 @@ class Leadership:
             self.take_own(member, now, draw)
             return leader.publication(now + self.shift, member, number)
         except Exception:
-            self.learn_anew(key, leader)
+            self.start_over(key, leader)
             return None
 
     def hear(self, key: str, reply: SyncReply, draw: float, *, solo: bool) -> None:
@@ -82,15 +120,15 @@ class Leadership:
         try:
             leader.take(reply.notes, reply.now, draw)
         except Exception:
-            self.learn_anew(key, leader)
+            self.start_over(key, leader)
 
     def _knows_more(self, leader: QuotaLeader, reply: SyncReply) -> bool:
         """Whether what was learned here counts for more than what the coordinator knows."""
         return not reply.learned or leader.gate.answers >= ENOUGH_ANSWERS
 
-    def learn_anew(self, key: str, before: QuotaLeader) -> None:
+    def start_over(self, key: str, before: QuotaLeader) -> None:
         """What was learned, or a strategy of the user's, is of no use: begin again, after what could not be read."""
-        log.exception("%s: what was learned cannot be used any more; learning anew", key)
+        log.exception("%s: what was learned cannot be used any more; learning starts over", key)
         self.leader = QuotaLeader(self._config, before.fence, before.at, before.word)
         self.leader.read = before.read
 

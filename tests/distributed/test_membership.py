@@ -6,7 +6,7 @@ from headgate import RateLimitConfig
 from headgate.core.circuit_breaker import Breaker, BreakerPolicy
 from headgate.core.decision import Outcome
 from headgate.core.signal import SILENT
-from headgate.distributed.leadership import ENOUGH_ANSWERS, Leadership
+from headgate.distributed.membership import ENOUGH_ANSWERS, Leadership
 from headgate.distributed.observation_log import ObservationLog
 from headgate.distributed.protocol import Note, SyncReply
 
@@ -41,7 +41,7 @@ class TestLeading:
     def test_a_member_without_a_fence_does_not_lead_and_publishes_nothing(self):
         leadership = leading(fence=0)
         assert leadership.leader is None
-        assert leadership.told_rate() is None
+        assert leadership.stated_rate() is None
         assert leadership.publish("api", "me", 1, HERE, 0.5) is None
 
     def test_one_with_a_fence_publishes_under_it(self):

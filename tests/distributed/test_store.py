@@ -2,14 +2,14 @@
 
 import pytest
 
-from headgate.distributed.backends.adaptive_timeout import LEAST, TIMEOUT, AdaptiveTimeout
+from headgate.distributed.store import SHORTEST_TIMEOUT, TIMEOUT, AdaptiveTimeout
 
 
 def test_what_is_not_known_yet_gets_all_there_is():
     assert AdaptiveTimeout().seconds == TIMEOUT
 
 
-@pytest.mark.parametrize(("trip", "seconds"), [(0.001, LEAST), (0.01, 0.08), (0.2, TIMEOUT)])
+@pytest.mark.parametrize(("trip", "seconds"), [(0.001, SHORTEST_TIMEOUT), (0.01, 0.08), (0.2, TIMEOUT)])
 def test_it_goes_by_what_requests_take(trip, seconds):
     patience = AdaptiveTimeout()
     for _ in range(50):

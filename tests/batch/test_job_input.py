@@ -15,7 +15,7 @@ from headgate.batch.input import Rows, Template
 from headgate.batch.input import rows as reading_module
 from headgate.batch.job import Job
 from headgate.batch.ledger.protocol import LedgerError
-from headgate.batch.ledger.retry import reopen
+from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.batch.ledger.verify import LedgerVerifier
 from headgate.batch.target import TargetConfig

@@ -18,7 +18,7 @@ from headgate.batch.input import Rows
 from headgate.batch.job import Job
 from headgate.batch.ledger.protocol import RowState
 from headgate.batch.ledger.queries import failures_of, read_status
-from headgate.batch.ledger.retry import reopen
+from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.verify import LedgerVerifier
 from headgate.batch.output import answer_line, row_id
 from headgate.batch.target import TargetConfig

@@ -12,12 +12,12 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from .attempt import ItemContext
     from .config import BatchConfig
+    from .item import Result
     from .lanes import LaneStanding
     from .ledger.memory import MemoryLedger
     from .ledger.protocol import Ledger, LedgerError, RowState
     from .ledger.sqlite import SqliteLedger
     from .report import BatchEvent, BatchReport
-    from .results import Result
     from .runner import BatchRunner
 
 __all__ = [
@@ -40,12 +40,12 @@ __getattr__ = lazy_names(
     {
         "attempt": ("ItemContext",),
         "config": ("BatchConfig",),
+        "item": ("Result",),
         "lanes": ("LaneStanding",),
         "ledger.memory": ("MemoryLedger",),
         "ledger.protocol": ("Ledger", "LedgerError", "RowState"),
         "ledger.sqlite": ("SqliteLedger",),
         "report": ("BatchEvent", "BatchReport"),
-        "results": ("Result",),
         "runner": ("BatchRunner",),
     },
 )

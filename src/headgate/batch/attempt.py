@@ -1,4 +1,5 @@
-"""One call of the worker for one row: what it may know, what it reports, and what that means for the row.
+"""One call of the worker for one row: what it may know, what it reports, what that means for the row; and how the
+worker function itself is called, on the loop or in a thread, within its time.
 
 The meaning is that of single calls (``resilience.classify``). What becomes of the row then:
 
@@ -17,6 +18,10 @@ a row; each time it waits longer, so that an outage of five minutes kills none, 
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +33,9 @@ from ..core.signal import SILENT, Signal
 from ..credentials import Lease
 from ..errors import Failed, Refused
 from ..formatting import printable
+from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import Cost
+from ..limiter.call_hooks import CallInfo, around
 from ..limiter.permit import Permit
 from ..resilience.classify import ClassifyError, Verdict, classify_failure, signal_in_result
 from ..resilience.context import CallContext
@@ -38,6 +45,9 @@ from .config import BatchConfig
 from .item import Item
 from .lanes import RowLane
 from .ledger.protocol import RowState
+
+Worker = Callable[[Any, "ItemContext"], Any]
+"""``worker(item, ctx)``: a coroutine function, or a plain one, which then runs in threads."""
 
 LONGEST_REASON = 300
 MOST_SPARED = 20
@@ -294,3 +304,58 @@ class Attempt:
             text = text.replace(self._secret, HIDDEN)
         longest = LONGEST_REASON - len(category) - 2
         return FailureReason(category, printable(" ".join(redact(text)[:longest].split())))
+
+
+# ---------------------------------------------------------------------- the caller's function
+
+
+def is_async(worker: Worker) -> bool:
+    """Whether it is a coroutine function, or an object whose call is one."""
+    return inspect.iscoroutinefunction(worker) or inspect.iscoroutinefunction(
+        getattr(worker, "__call__", None)  # noqa: B004 - not whether it can be called
+    )
+
+
+class WorkerFunction:
+    """Calls the caller's function for one attempt: on the loop or in a thread, within its time, observed."""
+
+    def __init__(self, worker: Worker, limiter: AdaptiveRateLimiter, *, threads: int, attempt_timeout: float | None):
+        self._worker, self._limiter, self._most_threads = worker, limiter, threads
+        self._is_async = is_async(worker)
+        self._has_timeout = attempt_timeout is not None
+        self._threads: ThreadPoolExecutor | None = None
+
+    def __call__(self, attempt: Attempt) -> Awaitable[Any]:
+        context = ItemContext(attempt)
+        if self._limiter.events.around:
+            return self._observed(attempt, context)
+        if self._has_timeout or attempt.item.deadline_at != UNKNOWN:
+            return self._bounded(attempt, context)
+        return self._call(attempt, context)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    async def _observed(self, attempt: Attempt, context: ItemContext) -> Any:
+        info = CallInfo(attempt.attempt, credential=context.credential_label or "")
+        with around(self._limiter.events.around, attempt.permit, info):
+            return await self._bounded(attempt, context)
+
+    async def _bounded(self, attempt: Attempt, context: ItemContext) -> Any:
+        seconds = min(attempt.attempt_timeout, attempt.time_left())
+        async with asyncio.timeout(None if seconds == UNKNOWN else seconds):
+            return await self._call(attempt, context)
+
+    def _call(self, attempt: Attempt, context: ItemContext) -> Awaitable[Any]:
+        value = attempt.item.value
+        if self._is_async:
+            work: Awaitable[Any] = self._worker(value, context)
+            return work
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._most_threads, "headgate-batch")
+        loop = asyncio.get_running_loop()
+        if self._limiter.events.around:  # what observers put around the call is to be seen in the thread too
+            return loop.run_in_executor(self._threads, copy_context().run, self._worker, value, context)
+        return loop.run_in_executor(self._threads, self._worker, value, context)

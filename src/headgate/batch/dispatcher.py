@@ -1,13 +1,20 @@
-"""Which row leaves by a lane, and when.
+"""Which row leaves by a lane, and when; and the calls of its workers, one after the other.
 
     a row is there? ─> a worker is free? ─> no cooldown, credential free, within the caps ─> ramp ─> permit ─> the row
           └──────────── no: an obstacle; the lane sleeps until a notification or its time ────────────┘
 
-Nearly all rows of a run in full swing take the short way instead (``following``): a worker that is free again takes
-the next row of its lane, if nothing whatever stands in its way.
+    send ──> function ──> attempt: what it means ──> outcomes: learn, settle ──┐
+                ^                                                              │ the next row of the same lane, if
+                └───────────────────────── _following ─────────────────────────┘ it may start at once
+
+Nearly all rows of a busy run take the second way: a worker that is free again takes the next row of its lane.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ..clock import Clock
 from ..core.decision import NEVER, UNKNOWN
@@ -20,10 +27,10 @@ from ..events import EventDispatcher
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.permit import Permit
 from .attempt import Attempt, AttemptTerms
-from .calls import CallLoop
 from .cooldowns import Cooldowns
-from .item import Item
-from .lanes import RowLane
+from .item import Backlog, Item
+from .lanes import AFTER_AN_ANSWER, LaneSet, RowLane
+from .outcomes import Outcomes
 from .pricing import SpendingCaps
 from .report import BatchReport
 from .stalls import StandstillDetector
@@ -39,7 +46,11 @@ _NO_WORKER, _NO_BUDGET = Obstacle(LaneWait.WORKERS), Obstacle(LaneWait.RETRY_BUD
 
 
 class RowDispatcher:
-    """The driver of all lanes of a run."""
+    """The driver of all lanes of a run.
+
+    A worker goes on with the next row of its lane as long as no other lane wants a worker. ``function`` calls the
+    caller's worker function for one attempt.
+    """
 
     def __init__(
         self,
@@ -48,7 +59,10 @@ class RowDispatcher:
         limiter: AdaptiveRateLimiter,
         credentials: CredentialCoordinator | None,
         pool: WorkerPool[Attempt],
-        calls: CallLoop,
+        lanes: LaneSet,
+        outcomes: Outcomes,
+        backlog: Backlog,
+        function: Callable[[Attempt], Awaitable[Any]],
         cooldowns: Cooldowns,
         spending: SpendingCaps,
         terms: AttemptTerms,
@@ -59,7 +73,8 @@ class RowDispatcher:
         events: EventDispatcher,
     ) -> None:
         self._clock, self._limiter, self._credentials = clock, limiter, credentials
-        self._pool, self._calls, self._cooldowns, self._spending = pool, calls, cooldowns, spending
+        self._pool, self._lanes, self._cooldowns, self._spending = pool, lanes, cooldowns, spending
+        self._outcomes, self._backlog, self._function = outcomes, backlog, function
         self._terms, self._pause, self._standstill, self._supervisor = terms, pause, standstill, supervisor
         self._report, self._events = report, events
         self.least_size = UNKNOWN
@@ -139,10 +154,10 @@ class RowDispatcher:
         attempt = self._attempt(lane, permit, lease, now)
         if attempt is not None:
             lane.waits_for, lane.has_turn = LaneWait.NOTHING, False
-            self._calls.start(attempt, self.following)
+            attempt.task = self._pool.start(attempt, self._work(attempt))
         return None
 
-    def following(self, lane: RowLane) -> Attempt | None:
+    def _following(self, lane: RowLane) -> Attempt | None:
         """The next row of a lane for a worker that is free again, if nothing stands in its way. Never waits."""
         route, spending = lane.route, self._spending
         now = self._clock.now()
@@ -208,3 +223,54 @@ class RowDispatcher:
         if self._spending.is_capped:
             self._spending.reserve(item.cost)
         return attempt
+
+    # ------------------------------------------------------------------ call after call
+
+    async def _work(self, attempt: Attempt) -> None:
+        """One worker: the call of this attempt, and then those of the rows that follow by the same lane."""
+        pool, outcomes = self._pool, self._outcomes
+        ongoing: Attempt | None = attempt
+        is_wanted = True
+        """Until this task is cancelled from outside."""
+        try:
+            while ongoing is not None:
+                attempt = ongoing
+                is_cancelled = pool.is_cancelled
+                if not is_cancelled:
+                    attempt.has_begun = True
+                    try:
+                        attempt.complete(await self._function(attempt))
+                    except Exception as error:
+                        attempt.fail(error)
+                    except asyncio.CancelledError:
+                        is_cancelled, is_wanted = pool.is_cancelled, False
+                        attempt.cancel()
+                del pool.working[attempt.task]
+                attempt.lane.in_flight -= 1
+                outcomes.settle(attempt, outcomes.learn(attempt, is_cancelled))
+                self._notify_lanes(attempt)
+                ongoing = self._next_after(attempt) if is_wanted else None
+            pool.dispatch()
+            if not pool.working:  # it may be that nothing can start for hours, which lanes find out
+                self._lanes.notify(self._lanes.all(), (LaneWait.COOLDOWN,))
+        except Exception as error:
+            pool.working.pop(attempt.task, None)
+            self._supervisor.fail(error)
+
+    def _next_after(self, attempt: Attempt) -> Attempt | None:
+        """The next call of the same worker: of the same lane, unless another wants a worker too."""
+        pool, lane = self._pool, attempt.lane
+        if self._supervisor.stopped is not None or not pool.is_free or pool.is_wanted_by_others(lane):
+            return None
+        upcoming = self._following(lane)
+        if upcoming is not None:
+            upcoming.task = attempt.task
+            pool.working[upcoming.task] = upcoming
+        return upcoming
+
+    def _notify_lanes(self, attempt: Attempt) -> None:
+        """An end of a call may be what other lanes wait for."""
+        lanes = self._lanes.all() if self._spending.is_capped else attempt.lane.route.group.lanes
+        self._lanes.notify(lanes, AFTER_AN_ANSWER)
+        if self._supervisor.stopped is not None:
+            self._backlog.progress.notify()

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from ..clock import Clock
 from ..core.decision import Outcome
 from ..core.row_state import FailureReason
-from ..engine.notifier import Notifier
+from ..engine.lane import Notifier
 from ..engine.scheduler import Scheduler
 from ..engine.worker_pool import WorkerPool
 from ..errors import CostTooLargeError, Failed
@@ -26,12 +26,11 @@ from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import Cost, check_cost
 from ..wire.redact import for_display
 from .config import BatchConfig
-from .item import Backlog, Item, RowOf, row_of
+from .item import Backlog, Delivery, Item, RowOf, row_of
 from .lanes import LaneSet
 from .ledger.protocol import Claim, Ledger, Row
 from .outcomes import Outcomes
 from .report import BatchReport
-from .results import Delivery
 
 BLOCK = 512
 """Rows that are claimed at once, at most; ..."""

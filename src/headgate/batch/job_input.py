@@ -13,9 +13,8 @@ from ..errors import InputError
 from ..limiter.arguments import Cost
 from ..sqlite_file import scratch
 from .endpoints import InvalidPathError
-from .input.errors import BrokenRowError, same_name
 from .input.readers import BatchReader, read_in_thread
-from .input.rows import InputRow, Rows
+from .input.rows import BrokenRowError, InputRow, Rows, same_name
 from .input.shapes import CsvRecords
 from .ledger.protocol import Claim, Counts, Row, RowState
 from .ledger.schema import storable

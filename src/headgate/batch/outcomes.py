@@ -15,19 +15,18 @@ from functools import partial
 from ..clock import Clock
 from ..core.decision import CircuitState, Outcome
 from ..core.row_state import FailureReason
-from ..engine.recorder import Recorder
 from ..engine.scheduler import Place, Scheduler
 from ..engine.supervisor import StopReason, Supervisor
+from ..engine.worker_pool import Recorder
 from ..events import EventDispatcher
 from ..formatting import format_seconds
 from .attempt import Attempt
 from .config import BatchConfig
 from .cooldowns import Cooldowns
-from .item import Backlog, Item
+from .item import Backlog, Delivery, Encode, Item, Result, result_of
 from .ledger.protocol import Change, RowState
 from .pricing import SpendingCaps
 from .report import BatchReport
-from .results import Delivery, Encode, Result, result_of
 
 log = logging.getLogger("headgate.batch")
 

@@ -19,28 +19,25 @@ from ..clock import Clock
 from ..core.decision import UNKNOWN
 from ..core.row_state import FailureReason
 from ..credentials import CredentialCoordinator
-from ..engine.notifier import Alarm
-from ..engine.recorder import Recorder
+from ..engine.lane import Alarm
 from ..engine.scheduler import Scheduler
 from ..engine.supervisor import PauseSwitch, Stop, StopReason, Supervisor
-from ..engine.worker_pool import WorkerPool
+from ..engine.worker_pool import Recorder, WorkerPool
 from ..events import BatchEvent, EventDispatcher, Listener
 from ..formatting import format_seconds
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.classify import ClassifyError
-from .attempt import Attempt, AttemptTerms
-from .calls import CallLoop, WorkerFunction
+from .attempt import Attempt, AttemptTerms, WorkerFunction
 from .config import BatchConfig
 from .cooldowns import NOTE_EVERY, CooldownNotes, Cooldowns
 from .dispatcher import RowDispatcher
 from .intake import Intake, Items, RowFunctions
-from .item import Backlog, Item
+from .item import Backlog, Delivery, Encode, Item
 from .lanes import FOR_ROWS, LaneSet, LaneStanding, RunStatus, lane_statuses
 from .ledger.protocol import Change, Ledger
 from .outcomes import Outcomes
 from .pricing import SpendingCaps
 from .report import BatchReport
-from .results import Delivery, Encode
 from .stalls import StandstillDetector
 
 GIVEN_BACK_AT_ONCE = 1000
@@ -137,21 +134,15 @@ class Run:
             supervisor=self.supervisor,
             report=self.report,
         )
-        calls = CallLoop(
-            worker,
-            pool=self._pool,
-            lanes=self._lanes,
-            outcomes=self._outcomes,
-            spending=self._spending,
-            backlog=self._backlog,
-            supervisor=self.supervisor,
-        )
         self._dispatcher = RowDispatcher(
             clock=clock,
             limiter=limiter,
             credentials=settings.credentials,
             pool=self._pool,
-            calls=calls,
+            lanes=self._lanes,
+            outcomes=self._outcomes,
+            backlog=self._backlog,
+            function=worker,
             cooldowns=cooldowns,
             spending=self._spending,
             terms=AttemptTerms(config, clock, settings.classify_error, self._ends_at),

@@ -28,14 +28,13 @@ from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import Cost
 from ..resilience.classify import ClassifyError
 from ..wire.urls import pair_key
-from .calls import Worker, WorkerFunction, is_async
+from .attempt import Worker, WorkerFunction, is_async
 from .config import BatchConfig
 from .intake import Items, RowFunctions
-from .item import RowOf, row_of
+from .item import Encode, Result, RowOf, as_line, row_of
 from .lanes import LaneStanding, RunStatus
 from .ledger.protocol import Ledger
 from .report import BatchReport
-from .results import Encode, Result, as_line
 from .run import Run, RunSettings
 
 AUTO_WORKERS = 1000

@@ -31,13 +31,12 @@ from ..exchange import (
 )
 from ..wire.token_usage import Usage, is_silent, usage_of
 from .endpoints import InvalidPathError, endpoint_of
-from .input.errors import BrokenRowError
-from .input.partial_json import parse_json
-from .input.rows import InputRow
+from .input.rows import BrokenRowError, InputRow
+from .input.shapes import parse_json
+from .item import Result
 from .ledger.protocol import Row
 from .output import answer_line, dead_line, row_id
 from .pricing import Prices
-from .results import Result
 
 if TYPE_CHECKING:
     import aiohttp

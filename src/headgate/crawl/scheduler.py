@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 from ..clock import Clock
 from ..core.decision import UNKNOWN
-from ..engine.lane import Lane, LaneWait
-from ..engine.notifier import Notifier
+from ..engine.lane import Lane, LaneWait, Notifier
 from ..engine.supervisor import Supervisor
 from .fetch.gated_fetcher import FetchFailed
 from .frontier.frontier import Frontier

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.batch.ledger.protocol import Change, Claim, LedgerError, Row, RowState
 from headgate.batch.ledger.queries import MOST_BYTES, read_status
-from headgate.batch.ledger.retry import reopen
+from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.errors import ConfigError
 

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.batch.input.rows import Rows
 from headgate.batch.ledger.protocol import Change, Row, RowState
-from headgate.batch.ledger.retry import reopen
+from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.engine.output_file import OutputFile
 

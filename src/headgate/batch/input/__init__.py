@@ -1,9 +1,8 @@
 """The input of a batch: files of rows, in the shapes that people have them in."""
 
 from ...errors import InputError
-from .errors import BrokenRowError
 from .readers import read_in_thread
-from .rows import InputRow, Rows
+from .rows import BrokenRowError, InputRow, Rows
 from .shapes import Request
 from .template import Template
 

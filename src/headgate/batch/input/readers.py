@@ -14,10 +14,9 @@ from contextlib import suppress
 from itertools import islice
 
 from ...errors import InputError
-from .csv_records import too_long
 from .rows import InputRow, Rows
 from .shapes import CsvRecords
-from .source import DIGEST_BYTES
+from .source import DIGEST_BYTES, too_long
 
 MOST_BYTES = 8 << 20
 """Bytes of rows after which a stretch ends, however few they are."""

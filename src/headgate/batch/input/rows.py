@@ -18,19 +18,43 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from ...errors import ConfigError, InputError
-from .csv_records import records_of, too_long
-from .errors import BrokenRowError
+from ...core.decision import Outcome
+from ...errors import ConfigError, Failed, InputError
 from .shapes import CsvRecords, InvalidRowError, Request
 from .sniff import FORMATS, shape_of
-from .source import DIGEST_BYTES, STDIN, Source
-from .template import Template
+from .source import DIGEST_BYTES, STDIN, Source, records_of, too_long
+from .template import Template, quoted
 
 LONGEST_ROW = 32 << 20
 """Bytes: some pictures fit into it. A longer row is broken."""
 MOST_MARKS = 1 << 18
 """Places where lines and rows get out of step that are remembered; 16 bytes each."""
 _CARRIAGE_RETURN = 13
+
+
+class BrokenRowError(Failed):
+    """One row is not what it should be. It was not sent, and sending it again would change nothing."""
+
+    outcome = Outcome.INVALID
+
+    def __init__(self, source: str, line: int, what: str, *, stops: bool = False) -> None:
+        super().__init__(source, f"line {line:,}: {what}")
+        self.line = line
+        self.what = what
+        self.stops = stops
+        """Whether the run is to stop here (``on_broken="stop"``)."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_broken, (type(self), self.provider, self.line, self.what, self.stops))
+
+
+def _broken(kind: type[BrokenRowError], source: str, line: int, what: str, stops: bool) -> BrokenRowError:
+    return kind(source, line, what, stops=stops)
+
+
+def same_name(name: str, where: str) -> str:
+    """What is wrong with a row whose name another one has that stands before it."""
+    return f"{where} has the same custom_id, {quoted(name)}; each row needs one of its own"
 
 
 class InputRow:

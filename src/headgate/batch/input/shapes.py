@@ -16,12 +16,17 @@ import csv
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from math import isinf
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from ...wire.token_usage import NO_TOKENS, Usage, estimate
-from .errors import quoted
-from .partial_json import decode_strictly, parse_finite_json, parse_json
-from .template import MissingError, Template, listing
+from .template import MissingError, Template, listing, quoted
+
+try:
+    from orjson import loads as _quickly
+except ModuleNotFoundError:
+    _quickly = None  # type: ignore[assignment]
+
 
 PLAIN_LINE = re.compile(
     rb'\{"custom_id": ?"([^"\\\x00-\x1f]{1,1024})", ?(?:"method": ?"POST", ?)?'
@@ -273,3 +278,46 @@ def _name(given: object, field: str = "custom_id") -> str:
 
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+# ---------------------------------------------------------------------- JSON that is only looked into
+#
+# Nothing read here is written out again, so numbers may lose digits on the way. With ``orjson`` installed it is read a
+# few times faster; what ``orjson`` refuses (half a character, very deep nesting) is left to ``json``, so that the same
+# input is valid with it and without.
+
+
+def parse_json(raw: bytes) -> Any:
+    """What is in it. Raises ``ValueError`` or ``RecursionError`` where it is no JSON that can be read."""
+    if _quickly is not None:
+        try:
+            return _quickly(raw)
+        except ValueError:
+            pass
+    return decode_strictly(raw.decode())
+
+
+def parse_finite_json(raw: bytes) -> Any:
+    """The same, and a number too large for one (1e999), which others take for endless, raises too."""
+    if _quickly is not None:
+        try:
+            return _quickly(raw)
+        except ValueError:
+            pass
+    return _decode_finite(raw.decode())
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"{text[:20]} is no number that JSON can hold")
+    return number
+
+
+decode_strictly = json.JSONDecoder(parse_constant=_no_constant).decode
+"""JSON as its standard has it, without Python's NaN and Infinity."""
+_decode_finite = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite).decode

@@ -9,15 +9,16 @@ A line that is broken shows nothing, so the next is looked at. A caller that kno
 
 from __future__ import annotations
 
+import csv
 from pathlib import PurePath
 from typing import Any
 
 from ...errors import ConfigError, InputError
-from .csv_records import csv_shape
-from .shapes import NAME_IN_FRONT, BatchLines, InvalidRowError, PlainLines, Shape, object_in, record
-from .source import Line, Source
-from .template import Template
+from .shapes import NAME_IN_FRONT, BatchLines, CsvRecords, InvalidRowError, PlainLines, Shape, object_in, record
+from .source import Line, Source, records_of
+from .template import Template, listing, quoted
 
+MOST_COLUMNS = 10_000
 FORMATS = ("auto", "batch", "jsonl", "csv")
 _CSV = {".csv": ",", ".tsv": "\t"}
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -58,7 +59,7 @@ def _csv(source: Source, template: Template | None, name_field: str | None, deli
     """A delimiter that was not given is the one that yields the columns that are asked for."""
     if delimiter is None and template is not None and (seen := source.ahead(lambda _: True)):
         delimiter = _has_columns(seen[0], template, None)
-    return csv_shape(source, template, name_field, delimiter or usual)
+    return _csv_shape(source, template, name_field, delimiter or usual)
 
 
 def _has_columns(line: Line, template: Template | None, delimiter: str | None) -> str | None:
@@ -98,3 +99,30 @@ def _is_batch(first_object: dict[str, Any] | None, seen: list[Line]) -> bool:
     if first_object is None:
         return any(isinstance(line, bytes) and NAME_IN_FRONT.match(line) for line in seen)
     return "custom_id" in first_object and not {"body", "params", "url"}.isdisjoint(first_object)
+
+
+def _csv_shape(source: Source, template: Template | None, name_field: str | None, delimiter: str) -> CsvRecords:
+    """Read the header and check that what is asked for is in it."""
+    if template is None:
+        raise ConfigError(f"{source.name}: a CSV needs a template that says where its columns go")
+    csv.field_size_limit(max(csv.field_size_limit(), source.longest))  # one for the whole process; its default is small
+    header = next(records_of(source, delimiter), None)
+    if header is None:
+        raise InputError(f"{source.name}: is empty; a CSV begins with the names of its columns")
+    try:
+        if header.problem or not isinstance(header.raw, bytes):
+            raise InvalidRowError(header.problem)
+        columns = record(header.raw, delimiter)
+    except InvalidRowError as error:
+        raise InputError(f"{source.name}: line {header.line:,}, the header: {error}") from None
+    if len(columns) > MOST_COLUMNS:
+        raise InputError(f"{source.name}: has {len(columns):,} columns; at most {MOST_COLUMNS:,} can be")
+    if len(set(columns)) < len(columns):
+        twice = next(name for place, name in enumerate(columns) if name in columns[:place])
+        raise InputError(f"{source.name}: has two columns {quoted(twice)}; each needs a name of its own")
+    template.check_columns(columns, source.name)
+    if name_field is None and "custom_id" in columns:
+        name_field = "custom_id"
+    if name_field is not None and name_field not in columns:
+        raise ConfigError(f"{source.name}: has no column {quoted(name_field)}; {listing('column', columns)}")
+    return CsvRecords(columns, template, name_field, delimiter)

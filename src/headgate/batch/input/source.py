@@ -1,13 +1,16 @@
-"""An input's lines with their numbers: from a file or a pipe, packed or not, and why there are no more of them."""
+"""The lines of an input with their numbers, from a file or a pipe, compressed or not; and the records of a CSV."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
+import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain
-from typing import cast
+from typing import NamedTuple, cast
 
 from ...engine.compression import CHUNK, Compression, Readable, is_damage, unpacked
 from ...errors import InputError
@@ -160,3 +163,66 @@ class Source:
     def _again(self, seen: list[tuple[int, Line]]) -> Iterator[Line]:
         for self.line, line in seen:
             yield line
+
+
+# ---------------------------------------------------------------------- CSV
+#
+# A quoted field may hold line breaks, so a record may be several lines. Where it ends is for ``csv`` to say, but only a
+# line with a quote in it can be the beginning of several, and most of those show at a glance that they are complete.
+
+_ONE_LINE = {
+    delimiter: re.compile(
+        rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^"%b\r\n]*+)(?:%b(?:"[^"]*+(?:""[^"]*+)*+"|[^"%b\r\n]*+))*+\r?'
+        % (3 * (re.escape(delimiter.encode()),))
+    )
+    for delimiter in (",", ";", "\t")
+}
+"""A record whose quotes are all in their places and closed on its line."""
+
+
+class RawRecord(NamedTuple):
+    line: int
+    """Where it begins."""
+    raw: Line
+    problem: str = ""
+
+
+def records_of(source: Source, delimiter: str) -> Iterator[RawRecord]:
+    """From here to the end; blank lines are no records."""
+    usual = _ONE_LINE.get(delimiter)
+    quick = usual.fullmatch if usual else None
+    for line in source.lines:
+        began = source.line
+        if not isinstance(line, bytes):
+            yield RawRecord(began, line, too_long(line.length, source))
+        elif b'"' in line and not (quick and quick(line)):
+            raw, problem = _whole(line, source, delimiter)
+            yield RawRecord(began, raw.removesuffix(b"\r"), problem)
+        elif line and not line.isspace():
+            yield RawRecord(began, line.removesuffix(b"\r"))
+
+
+def too_long(length: int, source: Source) -> str:
+    return f"it is {length:,} bytes long; at most {source.longest:,} can be"
+
+
+def _whole(first: bytes, source: Source, delimiter: str) -> tuple[bytes, str]:
+    """The record that begins with this line, with as many more lines as its quotes ask for."""
+    pieces = [first]
+    length, problem = len(first), ""
+
+    def feed() -> Iterator[str]:
+        nonlocal length, problem
+        yield first.decode("latin-1") + "\n"  # quotes and delimiters are the same in UTF-8
+        for line in source.lines:
+            length += 1 + (len(line) if isinstance(line, bytes) else line.length)
+            if length > source.longest or not isinstance(line, bytes):
+                problem = f"{too_long(length, source)}, and goes on to line {source.line:,}: is a quote not closed?"
+                return
+            pieces.append(line)
+            yield line.decode("latin-1") + "\n"
+        problem = "a quote is opened in it and never closed"
+
+    with suppress(csv.Error):  # raised when its request is asked for
+        next(csv.reader(feed(), delimiter=delimiter), None)
+    return b"\n".join(pieces), problem

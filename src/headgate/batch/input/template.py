@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from .errors import quoted
 
+LONGEST_QUOTE = 60
+"""Characters of the input that an error repeats."""
 LARGEST_TEMPLATE = 8 << 20
 DEEPEST_TEMPLATE = 100
 MOST_SHOWN = 12
@@ -161,3 +162,8 @@ def _parsed(value: Any, name: str) -> Any:
 def _as_text(value: Any) -> str:
     """A value inside of a text: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def quoted(text: str) -> str:
+    """A piece of input fit for an error: printable, short, in quotes."""
+    return repr(text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 3]}...")

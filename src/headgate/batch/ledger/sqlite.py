@@ -1,6 +1,6 @@
 """A ledger in a file: it outlives its process, and several processes may work on it at once.
 
-Everything that changes goes through one writing thread (``engine.group_commit``), everything else through one
+Everything that changes goes through one writing thread (``engine.database``), everything else through one
 that reads, so the event loop never waits for the disk. What is claimed survives the death of the process;
 what is recorded survives a power cut as well, before ``record`` returns (``durability="normal"`` gives
 that up for speed). Rows of a process that has died are free again as soon as another looks (``process_lock``).
@@ -19,8 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar
 
 from ...core.row_state import NO_HOLDER
-from ...engine.database import UNREADABLE
-from ...engine.group_commit import GroupCommitWriter
+from ...engine.database import UNREADABLE, GroupCommitWriter
 from ...engine.output_file import length_of
 from ...errors import ConfigError
 from ...process_lock import ProcessLock, is_alive

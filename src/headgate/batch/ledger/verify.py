@@ -29,7 +29,7 @@ from ...engine.database import UNREADABLE
 from ...engine.output_file import length_of
 from ...errors import HeadgateError
 from ...wire.redact import redact
-from ..input.errors import quoted
+from ..input.template import quoted
 from ..output import REPLACED, fingerprint
 from .protocol import Counts, LedgerError, RowState
 from .queries import read_counts, read_final, read_note, read_unfinished

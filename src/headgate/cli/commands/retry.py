@@ -12,7 +12,7 @@ import click
 from ...batch.job import COMMAND
 from ...batch.ledger.protocol import LedgerError, RowState
 from ...batch.ledger.queries import read_note, read_status
-from ...batch.ledger.retry import reopen
+from ...batch.ledger.repair import reopen
 from ...batch.ledger.schema import open_to_read
 from ...formatting import printable
 from ..ui.options import ExampleCommand, json_option

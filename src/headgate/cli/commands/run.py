@@ -355,7 +355,7 @@ def trace_recorder(
 
 def recover(job: Job, rows: Rows, *, quiet: bool) -> None:
     """Rebuild the ledger from the output, unless there is one with rows."""
-    from ...batch.ledger.recover import has_rows, recover_ledger
+    from ...batch.ledger.repair import has_rows, recover_ledger
 
     if job.output == STDOUT or not rows.can_be_read_again:
         raise click.UsageError("--recover needs an input and an output that are files.")

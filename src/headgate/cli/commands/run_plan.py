@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...batch.endpoints import InvalidPathError
 from ...batch.input import BrokenRowError, InputRow, Rows
-from ...batch.input.errors import same_name
+from ...batch.input.rows import same_name
 from ...batch.job_input import RowNames
 from ...batch.ledger.protocol import RowState
 from ...batch.ledger.queries import read_status

@@ -23,7 +23,7 @@ from typing import Self, TypeVar
 
 from ...checks import check_whole
 from ...clock import Clock, SystemClock
-from ...engine.group_commit import GroupCommitWriter
+from ...engine.database import GroupCommitWriter
 from ...errors import LedgerError
 from ..output.page import Output, Result
 from .queries import look, read_counts, read_hosts, read_lost

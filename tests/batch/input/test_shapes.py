@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.batch.input import partial_json
+from headgate.batch.input import shapes
 from headgate.batch.input.shapes import BatchLines, InvalidRowError, line_request, parsed, plain_request
 
 LINES = [
@@ -36,7 +36,7 @@ ODD = [
 @pytest.fixture(params=["quick", "plain"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
-        monkeypatch.setattr(partial_json, "_quickly", None)
+        monkeypatch.setattr(shapes, "_quickly", None)
     else:
         pytest.importorskip("orjson")
 
@@ -68,7 +68,7 @@ def test_whatever_is_odd_takes_the_careful_way(line: bytes) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         said = careful()
-        patch.setattr(partial_json, "_quickly", None)
+        patch.setattr(shapes, "_quickly", None)
         assert careful() == said
 
 
@@ -78,12 +78,12 @@ def test_what_is_json_is_json_with_either_reader(raw: bytes) -> None:
 
     def is_json() -> bool:
         try:
-            partial_json.parse_json(raw)
+            shapes.parse_json(raw)
         except ValueError:
             return False
         return True
 
     with pytest.MonkeyPatch.context() as patch:
         found = is_json()
-        patch.setattr(partial_json, "_quickly", None)
+        patch.setattr(shapes, "_quickly", None)
         assert is_json() == found

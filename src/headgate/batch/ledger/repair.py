@@ -1,13 +1,18 @@
-"""A new ledger made from the input and the output, where the run's own is gone or damaged.
+"""Changes to a ledger outside of a run: rebuild one that is lost, and reopen dead rows.
+
+``recover_ledger`` (``headgate run --recover``) makes a new ledger from the input and the output:
 
     output:  each line's id ─┐
     input:   each row's id ──┴─ the same? the row is done, or dead, and this is its line
 
-An id is made of a row's position and content (``row_id``), so a line counts only for the very row that it answers. Rows
-without a line are not in the new ledger, and are sent. A line that answers no row, or one that another has answered,
-is named and nothing is made: it might be the user's, and the output must be what the ledger has.
+An id is made of a row's position and content (``row_id``), so a line counts only for the row that it answers. Rows
+without a line are not in the new ledger, and are sent. If a line answers no row, or one that another line has answered,
+nothing is made and the error names the line: it might be the user's, and the output must be what the ledger has.
+Only one line and one row are in memory at a time; the database sorts. The file gets its name when it is complete.
 
-Nothing is kept in memory but a line and a row: the database sorts. The ledger takes its name when it is whole.
+``reopen`` (``headgate retry``) makes dead rows pending. Their lines leave the ledger, so the next run writes the output
+again from its beginning. The present output is verified first and its fingerprint kept: the next run replaces
+that file and no other.
 """
 
 from __future__ import annotations
@@ -28,14 +33,16 @@ from ...engine.database import UNREADABLE
 from ...engine.output_file import length_of
 from ...errors import OutputError
 from ...exchange import Answer
+from ...process_lock import is_alive
 from ...wire.redact import redact
 from ...wire.responses import error_message as words_of
 from ...wire.token_usage import usage_of
 from ..input.rows import InputRow
 from ..output import REPLACED, fingerprint, row_id
-from .schema import DEAD, DONE, check_log, ledger_error, open_to_write, storable
-from .transaction import LONGEST_REASON
-from .verify import OutputLines
+from .protocol import LedgerError
+from .schema import DEAD, DONE, check_log, ledger_error, open_to_write, output_of, storable
+from .transaction import LONGEST_REASON, LedgerTransaction
+from .verify import LedgerVerifier, OutputLines
 
 UNFINISHED = ".unfinished"
 """What the name of a ledger ends with while it is made."""
@@ -191,3 +198,78 @@ def _remove(unfinished: str) -> None:
     for name in (unfinished, f"{unfinished}-wal", f"{unfinished}-shm"):
         with suppress(FileNotFoundError):
             os.unlink(name)
+
+
+ROWS_AT_ONCE = 1000
+
+
+def reopen(path: str, only: str | None = None) -> int:
+    """Make dead rows pending (those whose reason begins with the word ``only``); how many there were.
+
+    Raises ``LedgerError`` while a run is under way, which would go on writing the old output, and where the output
+    holds what the ledger does not know.
+    """
+    if not os.path.exists(path):
+        raise LedgerError(f"there is no ledger at {path}")
+    try:
+        with closing(open_to_write(path)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            _check_alone(connection, path)
+            dead = _dead(connection, only)
+            if dead:
+                _replace_output(connection, path)
+                _reopen(connection, path, dead)
+            connection.execute("COMMIT")
+            return len(dead)
+    except UNREADABLE as error:
+        raise ledger_error(error, path) from None
+
+
+def _check_alone(connection: sqlite3.Connection, path: str) -> None:
+    for process, pid in connection.execute("SELECT id, pid FROM processes").fetchall():
+        if is_alive(path, process):
+            raise LedgerError(f"process {pid} works on {path}; stop it with Ctrl-C, then try again")
+
+
+def _dead(connection: sqlite3.Connection, only: str | None) -> list[int]:
+    rows = connection.execute("SELECT idx, reason FROM rows WHERE state = ? ORDER BY idx", (DEAD,))
+    return [index for index, reason in rows if only is None or FailureReason.parse(reason).category == only]
+
+
+def _replace_output(connection: sqlite3.Connection, path: str) -> None:
+    """Let the next run replace the present output, if that is wholly ours."""
+    output = output_of(path, dict(connection.execute("SELECT name, value FROM identity")))
+    replaced = ""
+    if output is not None and length_of(output):
+        with LedgerVerifier(path, output) as verifier:
+            verifier.check_output()
+        lines = [finding for finding in verifier.result.findings if finding.problem.is_foreign]
+        if lines:
+            raise LedgerError(
+                f"{lines[0].text}, and the next run would write the output again without it; nothing was changed. "
+                "headgate verify names all such lines: take them out, or move the output away, then try again"
+            )
+        replaced = fingerprint(output)
+    connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (REPLACED, replaced))
+    connection.execute("UPDATE output SET holder = 0, number = 0, offset = 0")
+
+
+def _reopen(connection: sqlite3.Connection, path: str, dead: list[int]) -> None:
+    transaction = LedgerTransaction(connection, path)
+    for start in range(0, len(dead), ROWS_AT_ONCE):
+        part = dead[start : start + ROWS_AT_ONCE]
+        transaction.load(part)
+        transaction.reopen(part)
+        transaction.flush()
+        for table in ("results", "finals"):
+            sql = f"DELETE FROM {table} WHERE idx IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own words
+            connection.execute(sql, (json.dumps(part),))
+    _renumber(connection)
+
+
+def _renumber(connection: sqlite3.Connection) -> None:
+    """Close the gaps; the order stays."""
+    connection.execute("CREATE TEMP TABLE kept AS SELECT idx FROM finals ORDER BY number")
+    connection.execute("DELETE FROM finals")
+    connection.execute("INSERT INTO finals (idx) SELECT idx FROM temp.kept ORDER BY rowid")
+    connection.execute("DROP TABLE temp.kept")

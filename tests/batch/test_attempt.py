@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate import AdaptiveRateLimiter
-from headgate.batch.attempt import ItemContext
-from headgate.batch.calls import WorkerFunction, is_async
+from headgate.batch.attempt import ItemContext, WorkerFunction, is_async
 from headgate.core.decision import UNKNOWN
 
 

@@ -200,7 +200,9 @@ def _remove(unfinished: str) -> None:
             os.unlink(name)
 
 
-ROWS_AT_ONCE = 1000
+# ---------------------------------------------------------------------- dead rows, opened again
+
+REOPENED_AT_ONCE = 1000
 
 
 def reopen(path: str, only: str | None = None) -> int:
@@ -256,8 +258,8 @@ def _replace_output(connection: sqlite3.Connection, path: str) -> None:
 
 def _reopen(connection: sqlite3.Connection, path: str, dead: list[int]) -> None:
     transaction = LedgerTransaction(connection, path)
-    for start in range(0, len(dead), ROWS_AT_ONCE):
-        part = dead[start : start + ROWS_AT_ONCE]
+    for start in range(0, len(dead), REOPENED_AT_ONCE):
+        part = dead[start : start + REOPENED_AT_ONCE]
         transaction.load(part)
         transaction.reopen(part)
         transaction.flush()

@@ -23,6 +23,7 @@ from typing import Protocol, TypeAlias
 
 OK = 200
 TOO_MANY = 429
+UNAVAILABLE = 503
 
 Headers: TypeAlias = Mapping[str, str] | None
 
@@ -37,7 +38,7 @@ Clients: TypeAlias = list[tuple[list[Contract], int]]
 
 
 class Foresight(Protocol):
-    """What the oracle may ask of the server. Everybody else has to find out by calling."""
+    """What the oracle may ask of the server; every other strategy has to find out by calling."""
 
     @property
     def trip(self) -> float:
@@ -71,7 +72,7 @@ class ClientSetup:
 
     @property
     def share(self) -> float:
-        """What of the quota falls to this process on one key, if it is split evenly."""
+        """This process's part of the quota on one key, if it is split evenly."""
         return self.nominal / self.processes / self.keys
 
 
@@ -96,7 +97,7 @@ class Baseline:
     """Its calls are settled when they are sent and travel without jitter: what it foresaw is what happens."""
 
 
-# -- what several baselines do alike ----------------------------------------------------------------
+# -- what several baselines share ----------------------------------------------------------------
 
 ROUNDING = 1e-9
 """An instant this near has come."""

@@ -1,18 +1,28 @@
 """How exactly a quota is kept against the length of a lease: `python -m bench.leases [--write]`.
 
-64 processes in virtual time, each a whole limiter, with a store at the end of a network that delays and loses messages.
+64 processes in virtual time, each a whole limiter with tasks of its own, share one quota over a store at the end of a
+network that delays and loses messages. What was sent is counted as a server would count it: in every window.
 `--write` puts the table into docs/sharing.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import random
 import time
+from bisect import bisect_left
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.crowd import Crowd, CrowdResult, run_crowd
+from bench.delayed_store import DelayedStore
+from headgate.config import RateLimitConfig
+from headgate.distributed.grants import PERIOD
+from headgate.events import Event
+from headgate.lab.virtual_time import LoopClock, run
+from headgate.limiter.limiter import AdaptiveRateLimiter
 
 PAGE = Path(__file__).parent.parent / "docs" / "sharing.md"
 BEGIN, END = "<!-- leases -->", "<!-- /leases -->"
@@ -24,6 +34,133 @@ NETWORKS = (
     (0.01, 0.01, "10 ms, 1 % lost"),
 )
 SEEDS = 2
+
+# -- one run of many processes
+
+Listener = Callable[[Event], None]
+
+WARM_UP = 2.0
+"""Seconds that are not judged: all processes start at once."""
+FEWEST_TO_JUDGE = 200
+"""A window that is judged has room for so many calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    processes: int = 64
+    tasks: int = 4
+    limit: float = 1000.0
+    """Calls a second that all have together."""
+    seconds: float = 20.0
+    lease: float = PERIOD
+    """For how many seconds of the limit a lease lasts, all together."""
+    delay: float = 0.001
+    """Seconds that one way to the store takes, give or take a half."""
+    loss: float = 0.0
+    """Share of messages that never arrive."""
+    call: float = 0.02
+    """Seconds that a call takes."""
+    comes_and_goes: bool = False
+    """Whether processes fall silent and come back, one each second."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrowdResult:
+    used: float
+    """Share of the limit that was used."""
+    fullest: float
+    """What the fullest window held, as a share of the limit."""
+    fairness: float
+    """What the process that got least got of what the one that got most did."""
+    trips: float
+    """Exchanges with the store for each call."""
+    losses: int
+    """How often a process lost the store."""
+
+
+def run_crowd(crowd: Crowd) -> CrowdResult:
+    return run(lambda clock: _run(crowd, clock), start=1000.0)
+
+
+async def _run(crowd: Crowd, clock: LoopClock) -> CrowdResult:
+    rng = random.Random(crowd.seed)
+    store = DelayedStore(
+        clock,
+        rng,
+        delay=lambda rng: crowd.delay * rng.uniform(0.5, 1.5),
+        loss=crowd.loss,
+        lease=crowd.lease,
+    )
+    config = RateLimitConfig(strategy="fixed", limits={"requests": f"{crowd.limit:.6f}/s"})
+    losses = 0
+
+    def count(event: Event) -> None:
+        nonlocal losses
+        losses += event.kind == "store_lost"
+
+    ends_at = clock.now() + crowd.seconds
+    members = [
+        _Process(config, store, clock, random.Random(f"{crowd.seed} {number}"), count)
+        for number in range(crowd.processes)
+    ]
+    at_work = [asyncio.create_task(one.work(crowd.call, ends_at)) for one in members for _ in range(crowd.tasks)]
+    if crowd.comes_and_goes:
+        at_work.append(asyncio.create_task(_come_and_go(members, clock, rng)))
+    judged_from = clock.now() + WARM_UP
+    await clock.sleep_async(crowd.seconds)
+    for task in at_work:
+        task.cancel()
+    await asyncio.gather(*at_work, return_exceptions=True)
+    await store.finish()
+    return _judge(crowd, members, judged_from, ends_at, store.exchanges, losses)
+
+
+class _Process:
+    def __init__(
+        self, config: RateLimitConfig, store: DelayedStore, clock: LoopClock, rng: random.Random, listener: Listener
+    ) -> None:
+        self.limiter = AdaptiveRateLimiter(config, clock=clock, rng=rng, store=store, on_event=listener)
+        self.clock = clock
+        self.sent: list[float] = []
+        self.is_busy = True
+
+    async def work(self, call: float, ends_at: float) -> None:
+        while self.clock.now() < ends_at:
+            if not self.is_busy:
+                await self.clock.sleep_async(0.1)
+                continue
+            permit = await self.limiter.acquire_async("api")
+            self.sent.append(self.clock.now())
+            await self.clock.sleep_async(call)
+            permit.report(status_code=200)
+
+
+async def _come_and_go(members: list[_Process], clock: LoopClock, rng: random.Random) -> None:
+    while True:
+        await clock.sleep_async(1.0)
+        one = rng.choice(members)
+        one.is_busy = not one.is_busy
+
+
+def _judge(
+    crowd: Crowd, members: list[_Process], judged_from: float, ends_at: float, exchanges: int, losses: int
+) -> CrowdResult:
+    sent = sorted(at for one in members for at in one.sent)
+    window = max(1.0, FEWEST_TO_JUDGE / crowd.limit)
+    fullest = max((bisect_left(sent, at + window) - index for index, at in enumerate(sent)), default=0)
+    shares = [len(one.sent) - bisect_left(one.sent, judged_from) for one in members]
+    return CrowdResult(
+        used=sum(shares) / (crowd.limit * (ends_at - judged_from)),
+        fullest=fullest / (crowd.limit * window),
+        fairness=min(shares) / max(max(shares), 1),
+        trips=exchanges / max(len(sent), 1),
+        losses=losses,
+    )
+
+
+# -- the table
+
 CROWD = Crowd(processes=64, tasks=8, limit=4000.0, seconds=8.0)
 
 

@@ -29,7 +29,7 @@ MOVED: dict[str, tuple[str, dict[str, str]]] = {
     "headgate.observe.watched": ("headgate.observe.monitor", {"Watched": "RunMonitor"}),
     "headgate.resilience.pairing": ("headgate.resilience.credential_scope", {}),
     "headgate.sim": ("headgate.lab", {}),
-    "headgate.sim.recording": ("headgate.lab.traces.recorder", {}),
+    "headgate.sim.recording": ("headgate.lab.traces.replay", {}),
     "headgate.sim.replay": ("headgate.lab.traces.replay", {}),
     "headgate.sim.trace": ("headgate.lab.traces.trace", {}),
     "headgate.sim.trace_reading": ("headgate.lab.traces.reader", {}),

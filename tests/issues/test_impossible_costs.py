@@ -7,9 +7,9 @@ from fractions import Fraction
 from math import inf, nan
 
 import pytest
+from bench.delayed_store import DelayedStore
 
 from headgate import AdaptiveRateLimiter, BatchConfig, BatchRunner, ConfigError, Feedback, RateLimitConfig
-from headgate.lab.delayed_store import DelayedStore
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 WINDOW = 60.0

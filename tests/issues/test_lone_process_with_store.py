@@ -5,10 +5,10 @@ import random
 from collections.abc import Callable
 
 import pytest
+from bench.delayed_store import DelayedStore
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.clock import Clock
-from headgate.lab.delayed_store import DelayedStore
 from headgate.lab.virtual_time import run
 
 pytestmark = pytest.mark.no_cover

@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import pytest
+from bench.delayed_store import DelayedStore
 
 from headgate import (
     AdaptiveRateLimiter,
@@ -19,7 +20,6 @@ from headgate import (
     execute_with_resilience,
     guarded,
 )
-from headgate.lab.delayed_store import DelayedStore
 from headgate.lab.virtual_time import LoopClock, run
 
 CALLS = 200

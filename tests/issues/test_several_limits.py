@@ -9,12 +9,12 @@ from bisect import bisect_left
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from bench.delayed_store import DelayedStore
 
 from headgate import AdaptiveRateLimiter, CostTooLargeError, RateLimitConfig, WaitTooLongError
 from headgate.cli import execute
 from headgate.cli.ui.terminal import STOPPED
 from headgate.distributed.backends.sqlite import SqliteStore
-from headgate.lab.delayed_store import DelayedStore
 from headgate.lab.virtual_time import VirtualClock, run
 
 DAY = 86_400.0

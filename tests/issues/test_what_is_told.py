@@ -7,10 +7,10 @@ import random
 from math import ceil, floor
 
 import pytest
+from bench.delayed_store import DelayedStore
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.distributed.backends.memory import MemoryStore
-from headgate.lab.delayed_store import DelayedStore
 from headgate.lab.virtual_time import LoopClock, run
 from headgate.observe.monitor import RunMonitor
 

@@ -13,9 +13,9 @@ import random
 from bisect import bisect_left, bisect_right
 
 import pytest
+from bench.delayed_store import DelayedStore
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.lab.delayed_store import DelayedStore
 from headgate.lab.virtual_time import run
 
 KEY = "api.example.com"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..mock.api import MockPlan
-from .charts.axes import Points, Spans
+from .charts.drawing import Points, Spans
 from .charts.trial_chart import KeyPanel, RunPicture
 from .trial import KeyLog, Sample, Trial
 

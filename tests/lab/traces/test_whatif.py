@@ -7,8 +7,19 @@ import pytest
 
 from headgate.lab.traces.analysis import KeySeen, Stretch, analyze_trace
 from headgate.lab.traces.trace import Call, Heading, Learned, Trace
-from headgate.lab.traces.whatif import RecordedServer, as_it_was, quotas, replay_of, simulate
-from headgate.lab.traces.whatif_args import AS_RECORDED, Keys, Times, WhatIf, read_whatif_keys, read_whatif_rate
+from headgate.lab.traces.whatif import (
+    AS_RECORDED,
+    Keys,
+    RecordedServer,
+    Times,
+    WhatIf,
+    as_it_was,
+    quotas,
+    read_whatif_keys,
+    read_whatif_rate,
+    replay_of,
+    simulate,
+)
 from headgate.units import Rate
 
 pytestmark = pytest.mark.no_cover

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...formatting import format_seconds
-from ...lab.charts.axes import Points, nice_ceiling, ticks_up_to
+from ...lab.charts.drawing import Points, nice_ceiling, ticks_up_to
 from ...lab.score import CLOSE_ENOUGH, KeyScore, Score, learned_by
 from ...lab.trial import Sample, Trial
 from ...mock.api import MockPlan

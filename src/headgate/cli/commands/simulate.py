@@ -26,7 +26,7 @@ from ...lab.experiment import OURS, run, strategies_of
 from ...lab.measures import Run
 from ...lab.scenario import Scenario
 from ...lab.scenario_file import ScenarioError, about, bundled, bundled_names, named, read_scenario, written
-from ...lab.traces.whatif_args import Keys, WhatIf, read_whatif_keys, read_whatif_rate
+from ...lab.traces.whatif import Keys, WhatIf, read_whatif_keys, read_whatif_rate
 from ..ui.options import WHOLE, ExampleCommand, Notation, count_option, json_option
 from ..ui.terminal import DONE, STOPPED, CannotStart
 from .simulate_report import JsonReport, Report, TextReport, offset_by, progress_bar

@@ -13,8 +13,20 @@ from ...lab.charts.run_chart import RunsPicture, picture_of
 from ...lab.traces.analysis import TraceAnalysis, analyze_trace
 from ...lab.traces.reader import TraceError, read_trace
 from ...lab.traces.trace import Trace
-from ...lab.traces.whatif import RECORDED_WITH, Outlook, as_it_was, average, quotas, replay_of, simulate, with_rate
-from ...lab.traces.whatif_args import AS_RECORDED, Keys, Times, WhatIf
+from ...lab.traces.whatif import (
+    AS_RECORDED,
+    RECORDED_WITH,
+    Keys,
+    Outlook,
+    Times,
+    WhatIf,
+    as_it_was,
+    average,
+    quotas,
+    replay_of,
+    simulate,
+    with_rate,
+)
 from ...units import Rate
 from ..ui.terminal import DONE, STOPPED, CommandFailed
 from .simulate_report import Report, WhatIfRow, duration, offset_by, progress_bar

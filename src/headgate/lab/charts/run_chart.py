@@ -23,24 +23,9 @@ from dataclasses import dataclass
 from ...errors import ConfigError
 from ..measures import BIN, Run
 from ..scenario import Scenario
-from .axes import (
-    DASH,
-    Points,
-    Scale,
-    Shape,
-    Spans,
-    brief,
-    means,
-    nice_ceiling,
-    outline,
-    pace_unit,
-    sign,
-    stairs,
-    ticks_up_to,
-    time_unit,
-)
 from .drawing import (
     CALLS,
+    DASH,
     GRID,
     IN_FLIGHT,
     INK,
@@ -54,8 +39,21 @@ from .drawing import (
     Drawing,
     Line,
     Mark,
+    Points,
+    Scale,
+    Shape,
+    Spans,
     Words,
+    brief,
     fitted,
+    means,
+    nice_ceiling,
+    outline,
+    pace_unit,
+    sign,
+    stairs,
+    ticks_up_to,
+    time_unit,
     width_of,
     wrapped,
 )

@@ -19,8 +19,31 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .axes import DASH, Points, Scale, Shape, Spans, brief, nice_ceiling, outline, stairs, ticks_up_to
-from .drawing import BREAKER, CALLS, GRID, LEARNED, OUTAGE, PALE, QUOTA, REFUSED, Box, Drawing, Line, Mark, Words
+from .drawing import (
+    BREAKER,
+    CALLS,
+    DASH,
+    GRID,
+    LEARNED,
+    OUTAGE,
+    PALE,
+    QUOTA,
+    REFUSED,
+    Box,
+    Drawing,
+    Line,
+    Mark,
+    Points,
+    Scale,
+    Shape,
+    Spans,
+    Words,
+    brief,
+    nice_ceiling,
+    outline,
+    stairs,
+    ticks_up_to,
+)
 from .drawing_file import to_svg
 from .run_chart import LEFT, MARGIN, RIGHT, WIDTH, bars, curve, highest_of, legend, refusals, times
 

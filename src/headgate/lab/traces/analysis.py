@@ -29,14 +29,13 @@ that was never reached, and what a slower caller left unused.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import median
-from typing import TypeVar
 
 from ...units import Outage
-from .trace import TOO_MANY, Call, Learned, Trace
+from .trace import TOO_MANY, Call, Learned, Trace, by_key
 
 SHORTEST = 1.0
 FEWEST_ACCEPTED = 5
@@ -197,8 +196,6 @@ def burst_above(rate: float, accepted_at: Sequence[float], until: float) -> floa
     return most
 
 
-OfKey = TypeVar("OfKey", Call, Learned)
-
 FEWEST_FAILURES = 3
 """Failures in a row, with no success between them, that make an outage."""
 
@@ -260,13 +257,6 @@ def analyze_trace(trace: Trace) -> TraceAnalysis:
         turned_away_in=median(call.latency for call in turned_away) if turned_away else 0.0,
         retry_after=tuple(call.retry_after for call in refused),
     )
-
-
-def by_key(facts: Iterable[OfKey]) -> dict[int, list[OfKey]]:
-    keys: dict[int, list[OfKey]] = {}
-    for fact in facts:
-        keys.setdefault(fact.key, []).append(fact)
-    return keys
 
 
 def find_outages(calls: Sequence[Call], ended_at: float) -> list[Outage]:

@@ -1,8 +1,18 @@
-"""Decide a recorded run once more: the same limiter, the same questions, the same answers, in virtual time.
+"""Record all that a limiter decides, and decide it once more: the same questions, the same answers, in virtual time.
+
+    recording = Recording(Path("run.jsonl"), Heading(calls=1000, workers=8), limiter)
+    ...                                       # the run
+    recording.end()
+
+    trace = read_trace(Path("run.jsonl"))
+    differences(trace, replay(trace))         # none if every decision is the same
 
     recorded:  asked ──waited──> let through ──> answered       by the callers, and a server
-    replayed:  asked at the same instant ──?──> let through     by the limiter of today
-               answered, with the same words, at the same instant ──?──> what is learned
+    replayed:  asked at the same instant ──?──> let through     by the limiter as it is now
+               answered the same at the same instant ──?──> what is learned
+
+A recording has every call (when it asked, when it was let through, its answer and when that came), every learned pace
+and every change of a circuit.
 
 *The same decisions* means, for every call and every key:
 
@@ -20,25 +30,102 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from ...config import RateLimitConfig
 from ...core.decision import Outcome
 from ...core.signal import Signal
 from ...errors import Refused
-from ...events import Event
+from ...events import CallEvent, Event
 from ...limiter import AdaptiveRateLimiter, Permit
+from ...limiter.call_hooks import CallObserver
 from ..virtual_time import LoopClock, run
-from .trace import RELEASED, Call, Circuit, Learned, Trace
+from .trace import EXACTLY, RELEASED, Call, Circuit, Heading, Learned, Told, Trace, TraceWriter, by_key
 
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 ROUNDING = 2e-9
 """Seconds by which what is written may be off; so late, a question comes after the answer that made a caller ask."""
 MOST_TOLD = 20
 """Differences that are told."""
+
+
+class Recording(CallObserver):
+    def __init__(self, path: Path, heading: Heading, limiter: AdaptiveRateLimiter) -> None:
+        """Record from now on. Raises ``OSError`` if the file cannot be opened."""
+        self._writer = TraceWriter(path, heading)
+        self._lock = threading.Lock()
+        self._limiter = limiter
+        self._began_at = limiter.clock.now()
+        self._listener = limiter.on_event
+        limiter.watch(self)
+        limiter.on_event = self.hear
+
+    @property
+    def trouble(self) -> OSError | None:
+        """Why it is not whole, if it is not."""
+        return self._writer.trouble
+
+    def end(self) -> None:
+        """Stop recording."""
+        self._limiter.unwatch(self)
+        self._limiter.on_event = self._listener
+        with self._lock:
+            self._writer.end(self._limiter.clock.now() - self._began_at)
+
+    # ------------------------------------------------------------------ what happens
+
+    def ended(self, permit: Permit, call: CallEvent) -> None:
+        signal = call.signal
+        status = call.status or (200 if signal.outcome is Outcome.OK else 0)
+        told = Told(
+            outcome=signal.outcome.value,
+            at=call.at - self._began_at,
+            number=permit.seq,
+            draw=call.draw,
+            limits=signal.limits,
+            scope=signal.scope,
+            cost=call.cost,
+        )
+        self._write(call.key, call.sent_at, call.latency, status, call.waited, signal.retry_after, told)
+
+    def dropped(self, permit: Permit, sent: bool) -> None:
+        """Of what was not sent after all nothing is left: it has taken nothing."""
+        if sent:
+            now = self._limiter.clock.now()
+            told = Told(outcome=RELEASED, at=now - self._began_at, number=permit.seq, cost=permit.cost)
+            self._write(permit.key, permit.sent_at, now - permit.sent_at, 0, permit.waited, None, told)
+
+    def hear(self, event: Event) -> None:
+        at = event.at - self._began_at
+        with self._lock:
+            if event.kind == "rate_changed":
+                self._writer.learned(event.key, at, event.rate, EXACTLY)
+            elif event.kind == "circuit_changed":
+                self._writer.circuit(event.key, at, event.state)
+        if self._listener is not None:
+            self._listener(event)
+
+    def _write(
+        self,
+        key: str,
+        sent_at: float,
+        latency: float,
+        status: int,
+        waited: float,
+        retry_after: float | None,
+        told: Told,
+    ) -> None:
+        with self._lock:
+            self._writer.call(key, sent_at - self._began_at, latency, status, waited, retry_after, None, told)
+
+
+# -- replaying
 
 
 class NotReplayableError(ValueError):
@@ -59,7 +146,7 @@ def replay(trace: Trace, config: RateLimitConfig | None = None) -> Replayed:
     """Ask and answer as recorded; ``config`` is what the recorded limiter had."""
     if any(call.told is None for call in trace.calls):
         raise NotReplayableError(
-            "this recording has calls without what was told of them; see headgate.lab.traces.recorder"
+            "this recording has calls without what was told of them; see headgate.lab.traces.replay.Recording"
         )
     settings = config or RateLimitConfig(open_state_duration=trace.heading.open_for)
     result: Replayed = run(lambda clock: _Stage(trace, settings, clock).play())
@@ -169,6 +256,10 @@ def _questions(calls: list[Call]) -> list[_Question]:
     return sorted(questions, key=lambda one: one.at)
 
 
+_Changes: TypeAlias = Mapping[int, Sequence[Learned | Circuit]]
+"""Of each key, in the order of time."""
+
+
 def differences(trace: Trace, replayed: Replayed, within: float = 1e-6) -> list[str]:
     """What was decided otherwise than recorded, the first few of it; none if every decision is the same.
 
@@ -179,26 +270,20 @@ def differences(trace: Trace, replayed: Replayed, within: float = 1e-6) -> list[
         if at is None or abs(at - call.sent_at) > within:
             now = "refused" if at is None else f"let through at {at:.6f}"
             found.append(f"call {number} of key {call.key}: let through at {call.sent_at:.6f}, now {now}")
-    for what, recorded, decided in (
-        ("pace", _paces(trace.learned, within), _paces(replayed.learned, within)),
-        ("circuit", _by_key(trace.circuits), _by_key(replayed.circuits)),
-    ):
-        for key in sorted(recorded.keys() | decided.keys()):
-            for then, now in zip_longest(recorded.get(key, ()), decided.get(key, ())):
-                if then is None or now is None or not _is_same(then, now, within):
-                    found.append(f"{what} of key {key}: {_words(then)}, now {_words(now)}")
+    found += _changes("pace", _paces(trace.learned, within), _paces(replayed.learned, within), within)
+    found += _changes("circuit", by_key(trace.circuits), by_key(replayed.circuits), within)
     return found[:MOST_TOLD]
 
 
-def _by_key(changes: list[Any]) -> dict[int, list[Any]]:
-    found: dict[int, list[Any]] = {}
-    for change in changes:
-        found.setdefault(change.key, []).append(change)
-    return found
+def _changes(what: str, recorded: _Changes, decided: _Changes, within: float) -> Iterator[str]:
+    for key in sorted(recorded.keys() | decided.keys()):
+        for then, now in zip_longest(recorded.get(key, ()), decided.get(key, ())):
+            if then is None or now is None or not _is_same(then, now, within):
+                yield f"{what} of key {key}: {_words(then)}, now {_words(now)}"
 
 
 def _paces(learned: list[Learned], within: float) -> dict[int, list[Learned]]:
-    """Without changes that are none but in the last digits."""
+    """The learned paces of each key, without changes in the last digits only."""
     found: dict[int, list[Learned]] = {}
     for one in learned:
         before = found.setdefault(one.key, [])

@@ -9,7 +9,7 @@ broken off is still good up to its last line:
     {"at": 4.2, "learned": 96.4, "key": 1}
     {"ended_at": 28.114}
 
-A recording of a limiter's own (``recording.py``) tells more, enough to decide everything once more (``replay.py``):
+A ``Recording`` of a limiter (``replay.py``) says more, enough to decide everything once more:
 
     {"sent_at": 4.102100731, "latency": 0.003411, "status": 429, "waited": 0.118, "key": 2, "told": {"number": 57,
         "outcome": "rate_limited", "at": 4.105511, "draw": 0.31, "limits": [{"limit": 50, "remaining": 0}]}}
@@ -17,17 +17,17 @@ A recording of a limiter's own (``recording.py``) tells more, enough to decide e
 
 Times are seconds since the recording began; status 0 is a call that got no answer; ``retry_after`` is there where
 the server said so. Keys are numbers in the order in which they were first used; a call made with a credential
-tells its label. No address, host or secret goes into a recording. ``trace_reading`` reads it.
+tells its label. No address, host or secret goes into a recording. ``reader.py`` reads it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO, TypeVar
 
 from ...config import RateLimitConfig
 from ...core.signal import Limit
@@ -117,6 +117,16 @@ class Trace:
     labels: dict[int, str] = field(default_factory=dict)
     """The credential that each key is of, as far as that is recorded."""
     circuits: list[Circuit] = field(default_factory=list)
+
+
+OfKey = TypeVar("OfKey", Call, Learned, Circuit)
+
+
+def by_key(facts: Iterable[OfKey]) -> dict[int, list[OfKey]]:
+    keys: dict[int, list[OfKey]] = {}
+    for fact in facts:
+        keys.setdefault(fact.key, []).append(fact)
+    return keys
 
 
 class TraceWriter:

@@ -1,14 +1,14 @@
 """How long would it have taken? A recorded run, simulated again with another quota, more keys or more workers.
 
-    trace ──look_back──> Hindsight ──> RecordedWorld  <── the real limiter, in virtual time
-                            │             quota over time as seen, times a factor or replaced
-                            │             outages at the instants they were met
-                            │             service times, failures and Retry-After drawn from what was seen
-                            └──> the run as it was, beside the run simulated as it was, beside the run as asked
+    trace ──analyze_trace──> TraceAnalysis ──> RecordedServer  <── the real limiter, in virtual time
+                                   │             quota over time as seen, times a factor or replaced
+                                   │             outages at the instants they were met
+                                   │             service times, failures and Retry-After drawn from what was seen
+                                   └──> the run as it was, beside the run simulated as it was, beside the run as asked
 
 The run *as recorded* is simulated as well, not only the one that is asked for: how far it is from what
 really happened says how far the other can be trusted. Where the quota is known only from below (see
-``quota_seen``), a run takes at most as long as simulated.
+``analysis``), a run takes at most as long as simulated.
 
 Several keys are taken for one pool: a call goes to whichever is free. Keys that were not there are given what
 the recorded ones had on average, at each instant; ``--rate`` changes the recorded keys first.
@@ -25,17 +25,89 @@ from statistics import fmean
 from typing import Any
 
 from ...config import RateLimitConfig
-from ...units import LONGEST_DURATION, MOST_PER_WINDOW, Rate
+from ...units import LARGEST_FACTOR, LONGEST_DURATION, MOST_PER_WINDOW, Rate, read_rate
 from ..experiment import run
 from ..measures import Run
 from ..scenario import Budget, Limit, Scenario, Stream
 from ..simulated_server import FAILED, OK, TOO_MANY, UNAVAILABLE, Answer, SimulatedServer
 from .analysis import KeySeen, Stretch, TraceAnalysis, outage_at
-from .whatif_args import AS_RECORDED, Times, WhatIf
+from .trace import MOST_KEYS
 
-# -- the server of a recording, alive again: its quota over time, its outages, its service times and its manners
+# -- the question: another quota (x2, 0.5/s), other keys (+2, 5), other workers (50)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """So many times the quota that was seen."""
+
+    factor: float
+
+    def __str__(self) -> str:
+        return f"x{self.factor:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """So many keys, or so many more than there were."""
+
+    count: int
+    is_more: bool = False
+
+    def number(self, recorded: int) -> int:
+        return self.count + recorded if self.is_more else self.count
+
+    def __str__(self) -> str:
+        return f"{self.count:,} {'more ' if self.is_more else ''}key{'' if self.count == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """What is to be different; ``None`` leaves it as it was recorded."""
+
+    rate: Times | Rate | None = None
+    """A ``Rate`` takes the place of the quota that was seen, over all recorded keys and from beginning to end."""
+    keys: Keys | None = None
+    workers: int | None = None
+
+    def __str__(self) -> str:
+        rate = "" if self.rate is None else f"quota {self.rate}"
+        keys = "" if self.keys is None else str(self.keys)
+        workers = "" if self.workers is None else f"{self.workers:,} worker{'' if self.workers == 1 else 's'}"
+        return ", ".join(filter(None, (rate, keys, workers))) or "as recorded"
+
+
+AS_RECORDED = WhatIf()
+
+
+def read_whatif_rate(text: str) -> Times | Rate:
+    """``x2`` is twice the quota that was seen, ``100/s`` another one."""
+    written = text.strip().lower()
+    if not written.startswith("x"):
+        try:
+            return read_rate(written)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a rate; write x2 for twice the quota, or 100/s") from None
+    try:
+        factor = float(written[1:])
+    except ValueError:
+        factor = math.nan
+    if not 1 / LARGEST_FACTOR <= factor <= LARGEST_FACTOR:
+        raise ValueError(f"{text!r}: a factor is within {1 / LARGEST_FACTOR:g} and {LARGEST_FACTOR}, as in x2 or x0.5")
+    return Times(factor)
+
+
+def read_whatif_keys(text: str) -> Keys:
+    """``+2`` is two more keys than there were, ``5`` is five."""
+    written = text.strip()
+    number = written.removeprefix("+")
+    if not (number.isascii() and number.isdigit() and 1 <= int(number[:9]) <= MOST_KEYS):
+        raise ValueError(f"{text!r} is no number of keys within 1 and {MOST_KEYS:,}; write +2 for two more, or 5")
+    return Keys(int(number), is_more=written.startswith("+"))
+
+
+# -- the server of a recording: its quota over time, its outages, its service times and its Retry-After
 # Each key is a bucket whose refill follows what was seen; after the end of the recording its last
-# pace goes on. What befalls a call is drawn from what befell the recorded ones: a service time, a
+# pace goes on. The outcome of a call is drawn from those of the recorded ones: a service time, a
 # failure, a Retry-After or none. Network and server are one here, because a recording cannot tell them apart.
 
 ALMOST_A_CALL = 1 - 1e-9
@@ -134,6 +206,8 @@ class RecordedServer(SimulatedServer):
 def _one_of(values: Sequence[float | None], draw: float) -> float | None:
     return values[int(draw * len(values))] if values else None
 
+
+# -- the answer
 
 RECORDED_WITH = "adaptive"
 """The strategy that recordings are made with."""

@@ -1,6 +1,7 @@
 """A store at the other end of a simulated network: exchanges take their time, get lost, or meet a store that is down.
 
-It brings its own rounds, on the virtual loop, in place of the thread that talks to a real one.
+It exchanges messages in tasks of the virtual loop, in place of the thread that talks to a real store. For tests and
+``bench.leases``.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from ..clock import Clock
-from ..core.decision import UNKNOWN
-from ..distributed.backends.memory import MemoryStore
-from ..distributed.grants import PERIOD
-from ..distributed.protocol import SyncReply
-from ..distributed.store import TIMEOUT, AdaptiveTimeout, StoreDown
-from ..distributed.sync_loop import Due, SyncLoop
+from headgate.clock import Clock
+from headgate.core.decision import UNKNOWN
+from headgate.distributed.backends.memory import MemoryStore
+from headgate.distributed.grants import PERIOD
+from headgate.distributed.protocol import SyncReply
+from headgate.distributed.store import TIMEOUT, AdaptiveTimeout, StoreDown
+from headgate.distributed.sync_loop import Due, SyncLoop
 
 
 class DelayedStore(MemoryStore):

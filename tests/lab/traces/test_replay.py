@@ -10,8 +10,7 @@ from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.core.decision import Outcome
 from headgate.errors import Refused
 from headgate.lab.traces.reader import TraceError, read_trace
-from headgate.lab.traces.recorder import Recording
-from headgate.lab.traces.replay import NotReplayableError, differences, replay
+from headgate.lab.traces.replay import NotReplayableError, Recording, differences, replay
 from headgate.lab.traces.trace import Heading, TraceWriter
 from headgate.lab.virtual_time import LoopClock, VirtualLoop, run
 

@@ -3,9 +3,9 @@
 import random
 
 import pytest
+from bench.delayed_store import DelayedStore
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.lab.delayed_store import DelayedStore
 from headgate.lab.virtual_time import run
 
 FIXED = RateLimitConfig(strategy="fixed", initial_rps=100.0)

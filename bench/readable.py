@@ -61,7 +61,7 @@ on their length. So its text counts if it is at least 0.35 of the page's visible
 have 0.38 to 1.0 of it); otherwise all visible text is kept.
 
 It is asked about pages of up to 4,000,000 characters and 50,000 tags that are not nested too deep: those made to be
-slow take it two seconds at most. Of others all visible text is kept too (`crawl/page/main_text.py`). `headgate[crawl]`
+slow take it two seconds at most. Of others all visible text is kept too (`crawl/page/extract.py`). `headgate[crawl]`
 requires `lxml_html_clean` as well, which justext imports and does not require.
 """
 SLOW_PAGES: dict[str, Callable[[], bytes]] = {

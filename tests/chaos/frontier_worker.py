@@ -13,8 +13,7 @@ from pathlib import Path
 from tests.chaos.crash_points import on_step
 
 from headgate.crawl.frontier.frontier import FoundUrl, Frontier, Reason
-from headgate.crawl.output.page import Exchange, JsonlOutput, Page, Result
-from headgate.crawl.output.warc import WarcOutput
+from headgate.crawl.output import Exchange, JsonlOutput, Page, Result, WarcOutput
 
 HOSTS = 10
 PER_HOST = 4

@@ -19,7 +19,7 @@ import pytest
 from tests.chaos.crash_points import environment
 from tests.chaos.scale import scaled
 
-from headgate.crawl.frontier.queries import look, read_counts
+from headgate.crawl.frontier.frontier import look, read_counts
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")
 

@@ -13,7 +13,7 @@ from tests.chaos.crash_points import STEPS
 from tests.chaos.scale import scaled
 from warcio.archiveiterator import ArchiveIterator
 
-from headgate.crawl.frontier.queries import look, read_counts, read_lost
+from headgate.crawl.frontier.frontier import look, read_counts, read_lost
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")
 

@@ -17,7 +17,7 @@ from warcio.archiveiterator import ArchiveIterator
 from headgate import AdaptiveRateLimiter, CrawlConfig, Crawler, RateLimitConfig
 from headgate.clock import SystemClock
 from headgate.crawl.fetch.response import FetchResponse
-from headgate.crawl.frontier.queries import look, read_counts
+from headgate.crawl.frontier.frontier import look, read_counts
 
 FILES = Path(__file__).with_name("crawl")
 SITE = "https://site.example"

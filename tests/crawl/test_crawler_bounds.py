@@ -23,8 +23,7 @@ from headgate.cli.commands.crawl_display import counts_text
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
 from headgate.crawl.fetch.response import FetchResponse
-from headgate.crawl.frontier.frontier import Bounds
-from headgate.crawl.frontier.queries import look
+from headgate.crawl.frontier.frontier import Bounds, look
 from headgate.crawl.report import MOST_NAMED, CrawlReport
 from headgate.crawl.scope import DEEPEST_SITEMAP
 

@@ -11,10 +11,9 @@ import pytest
 from headgate import AdaptiveRateLimiter, ConfigError, RateLimitConfig
 from headgate.crawl import robots_cache
 from headgate.crawl.config import CrawlConfig
-from headgate.crawl.crawler import Crawler
+from headgate.crawl.crawler import Crawler, headers_by_origin
 from headgate.crawl.fetch.response import FetchError, FetchResponse
 from headgate.crawl.pipeline import Pipeline
-from headgate.crawl.setup import headers_by_origin
 from headgate.engine.supervisor import StopReason
 
 QUICK = CrawlConfig(rate=None, base_delay=0.01, max_delay=0.02)

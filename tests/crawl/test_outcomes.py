@@ -9,8 +9,7 @@ from headgate.crawl.fetch.response import FetchResponse
 from headgate.crawl.frontier.frontier import Frontier
 from headgate.crawl.frontier.records import FoundUrl, Reason, VisitState
 from headgate.crawl.outcomes import OutcomeWriter
-from headgate.crawl.report import CrawlReport
-from headgate.crawl.reporter import CrawlReporter
+from headgate.crawl.report import CrawlReport, CrawlReporter
 from headgate.crawl.scheduler import Backlog
 from headgate.crawl.scope import Scope
 from headgate.engine.supervisor import Supervisor

@@ -4,7 +4,7 @@ from typing import Any
 
 from .config import CrawlConfig
 from .crawler import Crawler
-from .output.page import Page
+from .output import Page
 from .report import CrawlEvent, CrawlReport
 from .status import HostStatus
 

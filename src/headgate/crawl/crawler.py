@@ -25,24 +25,27 @@ from ..engine.supervisor import PauseSwitch, StopReason
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
 from .config import CrawlConfig
-from .fetch.credentials import Given, keys_by_origin
+from .fetch.credentials import Given, OriginCredentials, keys_by_origin, origin_named
 from .fetch.gated_fetcher import Fetch
-from .frontier.queries import look, read_hosts, read_lost
+from .frontier.frontier import look, read_hosts, read_lost
 from .frontier.records import LostUrl
 from .frontier.schema import SUFFIX
-from .output.page import JsonlOutput, Output, Page
-from .output.warc import WarcOutput
+from .output import JsonlOutput, Output, Page, WarcOutput
 from .page.processor import Extract, Follow
 from .report import CrawlEvent, CrawlReport
-from .run import CrawlRun
-from .setup import CrawlSetup, headers_by_origin, scope_of, seeds_of
+from .run import CrawlRun, CrawlSetup
+from .scope import Scope
 from .status import HostStatus
+from .url import canonical, host_of, unfit
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
 NOT_TAKEN = 64
 """Pages that are written and wait to be iterated over; then the crawl waits."""
+MOST_SEEDS = 1_000_000
+EVERYWHERE = "*"
+"""Among the hosts of a crawl: no host is outside."""
 PARTS = ("protego", "selectolax", "trafilatura", "lxml_html_clean")
 """Packages that read robots.txt and pages; only a crawl needs them. trafilatura does not name the last one itself."""
 
@@ -249,3 +252,42 @@ def _check_parts() -> None:
     missing = [name for name in PARTS if find_spec(name) is None]
     if missing:
         raise ConfigError(f"a crawl needs {' and '.join(missing)}: pip install 'headgate[crawl]'")
+
+
+# ---------------------------------------------------------------------- what is given, checked and in one spelling
+
+
+def seeds_of(given: Iterable[str]) -> tuple[str, ...]:
+    seeds: dict[str, None] = {}
+    for number, text in enumerate(given, 1):
+        written = text if "://" in text else f"https://{text}"
+        url = canonical(written)
+        if url is None:
+            raise ConfigError(f"seeds: number {number} {unfit(written)}")
+        seeds[url] = None
+    if not 1 <= len(seeds) <= MOST_SEEDS:
+        raise ConfigError(f"seeds: {len(seeds):,} URLs must be from 1 to {MOST_SEEDS:,}")
+    return tuple(seeds)
+
+
+def headers_by_origin(
+    given: Mapping[str, Mapping[str, str]], credentials: Mapping[str, OriginCredentials]
+) -> dict[str, Mapping[str, str]]:
+    found: dict[str, Mapping[str, str]] = {}
+    for number, (text, headers) in enumerate(given.items(), 1):
+        origin = origin_named("headers", number, text)
+        if origin in credentials and credentials[origin].header.lower() in map(str.lower, headers):
+            raise ConfigError(f"headers: number {number} sets {credentials[origin].header}, as the credentials do")
+        found[origin] = headers
+    return found
+
+
+def scope_of(config: CrawlConfig, seeds: tuple[str, ...]) -> Scope:
+    hosts = frozenset(config.hosts) or frozenset(map(host_of, seeds))
+    return Scope(
+        hosts=None if EVERYWHERE in hosts else hosts,
+        subdomains=config.subdomains,
+        include=config.include,
+        exclude=config.exclude,
+        max_depth=config.max_depth,
+    )

@@ -26,7 +26,7 @@ from .fetch.gated_fetcher import Deferred, FetchFailed, GatedFetcher
 from .frontier.records import Reason, Visit
 from .host import Host, Rejected
 from .outcomes import OutcomeWriter
-from .reporter import CrawlReporter
+from .report import CrawlReporter
 from .robots_cache import RobotsCache
 from .url import origin_of
 

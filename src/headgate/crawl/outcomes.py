@@ -13,7 +13,7 @@ from ..engine.supervisor import Supervisor
 from .fetch.gated_fetcher import Deferred, Fetched, FetchFailed, FetchOutcome, Redirected
 from .frontier.frontier import Frontier
 from .frontier.records import FoundUrl, Reason, Visit
-from .reporter import CrawlReporter
+from .report import CrawlReporter
 from .scheduler import Backlog
 from .scope import Scope
 from .url import host_of

@@ -25,10 +25,9 @@ from .frontier.frontier import Frontier
 from .frontier.records import FoundUrl, Visit
 from .host_driver import HostLane
 from .outcomes import OutcomeWriter
-from .output.page import Page, Result
+from .output import Page, Result
 from .page.processor import PageProcessor
-from .report import CrawlReport, StageTimes
-from .reporter import CrawlReporter
+from .report import CrawlReport, CrawlReporter, StageTimes
 from .scheduler import Backlog
 
 READERS = 64

@@ -20,7 +20,7 @@ from .fetch.gated_fetcher import Deferred, Fetched, FetchFailed, FetchOutcome, G
 from .fetch.response import FetchResponse
 from .frontier.frontier import Frontier
 from .frontier.records import ROBOTS_PATH, FoundUrl, Reason, StoredRobots, Visit
-from .reporter import CrawlReporter
+from .report import CrawlReporter
 from .robots import LARGEST, Rules, rules_for
 from .scheduler import Backlog
 from .scope import Scope

@@ -11,40 +11,78 @@ costs no more than the fetches that were under way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING
 
+from ..clock import Clock
 from ..core.decision import UNKNOWN
 from ..engine.lane import Lane, LaneWait
 from ..engine.supervisor import Stop, StopReason, Supervisor
 from ..engine.worker_pool import WorkerPool
 from ..events import CrawlEvent, EventDispatcher, Listener
 from ..formatting import format_seconds
-from .fetch.gated_fetcher import GatedFetcher
+from ..limiter import AdaptiveRateLimiter
+from .config import CrawlConfig
+from .fetch.credentials import OriginCredentials
+from .fetch.gated_fetcher import Fetch, GatedFetcher
 from .fetch.http import Fetcher
 from .fetch.memory_budget import MemoryBudget
+from .frontier.bounds import Bounds
 from .frontier.frontier import Frontier
-from .frontier.records import Bounds, FoundUrl, Visit
+from .frontier.records import FoundUrl, Visit
 from .host import Host
 from .host_driver import HostDriver
 from .outcomes import OutcomeWriter
-from .output.page import Page
-from .output.warc import WarcOutput
-from .page.processor import PageProcessor
+from .output import Output, Page, WarcOutput
+from .page.processor import Extract, Follow, PageProcessor
 from .pipeline import PageLimit, Pipeline
-from .report import CrawlReport
-from .reporter import CrawlReporter
+from .report import CrawlReport, CrawlReporter
 from .robots_cache import RobotsCache
 from .scheduler import Backlog, Scheduler
-from .setup import CrawlSetup
+from .scope import Scope
 from .status import CrawlStatus
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
 
 QUEUED_PER_FETCH = 2
 """For each fetch that a host may have at once, so many of its URLs are in memory."""
 OPEN_PER_WORKER = 2
 """Pages for each worker that are fetched or being fetched and not on disk; a crash would fetch them again."""
+MOST_NAMED = 10
+"""Seeds by which a crawl is known; of more, a digest."""
 SPENT_PATIENCE = 900.0
 """Seconds without anything to start after which a crawl waits no longer for credentials that are not accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlSetup:
+    """Everything that stays the same from one run of a crawl to the next."""
+
+    config: CrawlConfig
+    seeds: tuple[str, ...]
+    scope: Scope
+    limiter: AdaptiveRateLimiter
+    clock: Clock
+    rng: random.Random
+    outputs: tuple[Output, ...]
+    follow: Follow | None
+    extract: Extract | None
+    headers: Mapping[str, Mapping[str, str]]
+    """By origin."""
+    credentials: Mapping[str, OriginCredentials]
+    resolver: AbstractResolver | None
+    fetch: Fetch | None
+    """In place of the crawl's own HTTP client."""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What must be the same for a crawl to be resumed."""
+        return identity_of(self.config, self.seeds, {*self.headers, *self.credentials})
 
 
 class CrawlRun:
@@ -246,3 +284,28 @@ class CrawlRun:
         self.report.come_back_in = wait
         self.stop(StopReason.STANDSTILL, f"nothing can start; come back in {format_seconds(wait)}")
         return True
+
+
+def identity_of(config: CrawlConfig, seeds: tuple[str, ...], signed_in: Collection[str]) -> dict[str, str]:
+    """What must be the same for a crawl to be resumed: with other seeds, another scope, the rules for another agent or
+    another login, its pages would be mixed with others. How fast, how long and how much may change.
+
+    ``signed_in`` are origins with headers or credentials of their own.
+    """
+    named = " ".join(sorted(seeds))
+    if len(seeds) > MOST_NAMED:
+        digest = sha256(named.encode()).hexdigest()[:16]
+        named = f"{' '.join(seeds[:MOST_NAMED])} and {len(seeds) - MOST_NAMED:,} more ({digest})"
+    return {
+        "seeds": named,
+        "hosts": " ".join(sorted(config.hosts)),
+        "subdomains": str(config.subdomains),
+        "include": " ".join(config.include),
+        "exclude": " ".join(config.exclude),
+        "depth": str(config.max_depth),
+        "private": str(config.allow_private) + "".join(f" {host}" for host in sorted(config.allowed_hosts)),
+        "robots agent": config.robots_agent,
+        "sitemaps": str(config.sitemaps),
+        "types": " ".join(sorted(config.types)),
+        "signed in at": " ".join(sorted(signed_in)),
+    }

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.batch.ledger.protocol import LedgerError
 from headgate.crawl.frontier.frontier import Bounds, FoundUrl, Frontier, Reason, StoredRobots, VisitState
-from headgate.crawl.output.page import JsonlOutput, Page, Result
+from headgate.crawl.output import JsonlOutput, Page, Result
 from headgate.errors import ConfigError
 from headgate.lab.virtual_time import VirtualClock
 

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 CROWD = """
 import asyncio, json, sys, time
 from headgate.crawl.frontier.frontier import FoundUrl, Frontier
-from headgate.crawl.output.page import JsonlOutput, Page, Result
+from headgate.crawl.output import JsonlOutput, Page, Result
 
 ADDRESSES, HOSTS, DONE, AT_ONCE = 1_000_000, 100_000, 50_000, 1_000
 folder = sys.argv[1]

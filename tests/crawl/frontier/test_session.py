@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from headgate.batch.ledger.protocol import LedgerError
-from headgate.crawl.frontier.frontier import FoundUrl, Frontier
-from headgate.crawl.frontier.queries import look, read_counts
-from headgate.crawl.output.page import JsonlOutput, Page, Result
-from headgate.crawl.output.warc import WarcOutput
+from headgate.crawl.frontier.frontier import FoundUrl, Frontier, look, read_counts
+from headgate.crawl.output import JsonlOutput, Page, Result, WarcOutput
 from headgate.errors import OutputError
 
 SEEDS = {"seeds": "https://a.example/", "depth": "3"}

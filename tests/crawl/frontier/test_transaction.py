@@ -9,10 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from headgate.crawl.frontier.frontier import FoundUrl, Frontier, Reason
-from headgate.crawl.frontier.queries import look, read_counts
+from headgate.crawl.frontier.frontier import FoundUrl, Frontier, Reason, look, read_counts
 from headgate.crawl.frontier.schema import STATES
-from headgate.crawl.output.page import JsonlOutput, Page, Result
+from headgate.crawl.output import JsonlOutput, Page, Result
 from headgate.lab.virtual_time import VirtualClock
 
 HOSTS, PER_HOST = 7, 3

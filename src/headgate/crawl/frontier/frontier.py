@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from typing import Self, TypeVar
@@ -25,13 +27,12 @@ from ...checks import check_whole
 from ...clock import Clock, SystemClock
 from ...engine.database import GroupCommitWriter
 from ...errors import LedgerError
-from ..output.page import Output, Result
-from .queries import look, read_counts, read_hosts, read_lost
-from .records import Bounds, FoundUrl, FrontierCounts, HostCounts, LostUrl, Reason, StoredRobots, Visit, VisitState
-from .schema import ledger_error
+from ..output import Output, Result
+from .bounds import Bounds, digest_of
+from .records import FoundUrl, FrontierCounts, HostCounts, LostUrl, Reason, StoredRobots, Visit, VisitState
+from .schema import STATES, ledger_error, open_to_read
 from .session import FrontierSession
 from .transaction import FrontierTransaction
-from .url_counts import digest_of
 
 __all__ = [
     "Bounds",
@@ -284,3 +285,50 @@ class Frontier:
 
 def _with_digests(found: Iterable[FoundUrl]) -> list[tuple[int, FoundUrl]]:
     return [(digest_of(one.url), one) for one in found]
+
+
+# ---------------------------------------------------------------------- reading, also from outside while a crawl runs
+
+_REASON = "reason."
+"""Before the names of totals that count URLs by the category of their reason."""
+
+
+def look(path: str, read: Callable[[sqlite3.Connection], T]) -> T:
+    """What ``read`` finds in the file at one moment. Raises ``LedgerError``; blocks."""
+    try:
+        with closing(open_to_read(path)) as connection:
+            connection.execute("BEGIN")
+            return read(connection)
+    except (sqlite3.Error, OSError) as error:
+        raise ledger_error(error, path) from None
+
+
+def read_counts(connection: sqlite3.Connection) -> FrontierCounts:
+    totals = {name: int(amount) for name, amount in connection.execute("SELECT name, amount FROM totals")}
+    (hosts,) = connection.execute("SELECT coalesce(max(id), 0) FROM hosts").fetchone()
+    return FrontierCounts(
+        hosts=hosts,
+        pages=totals.get("pages", 0),
+        reasons={name.removeprefix(_REASON): n for name, n in totals.items() if name.startswith(_REASON)},
+        **{state.value: totals.get(state.value, 0) for state in STATES},
+    )
+
+
+def read_hosts(connection: sqlite3.Connection, top: int) -> list[HostCounts]:
+    """Those with the most that is still to be done, the most first."""
+    found = connection.execute(
+        "SELECT name, waiting, taken, put_off, done, lost, next_at, rest_until, reason FROM hosts "
+        "ORDER BY waiting + taken + put_off DESC, id LIMIT ?",
+        (top,),
+    )
+    names = ("host", "waiting", "taken", "put_off", "done", "lost", "next_at", "resting_until", "reason")
+    return [HostCounts(**dict(zip(names, row, strict=True))) for row in found]
+
+
+def read_lost(connection: sqlite3.Connection, after: int, limit: int) -> list[LostUrl]:
+    """Failed and refused URLs in the order of their numbers, beginning behind ``after``."""
+    found = connection.execute(
+        "SELECT id, url, state, reason, attempts, found_on FROM urls WHERE state > 3 AND id > ? ORDER BY id LIMIT ?",
+        (after, limit),
+    )
+    return [LostUrl(number, url, STATES[state], *others) for number, url, state, *others in found]

@@ -99,31 +99,6 @@ class Visit:
         return self.number == 0
 
 
-MOST_SITEMAPS = 10_000
-"""Of one host; an index may name more, but each of them may list tens of thousands of pages."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How many URLs that pages lead to are taken up. What is beyond is left out and reported."""
-
-    per_host: int | None = None
-    per_shape: int = 10_000
-    """Of one host that differ in nothing but numbers (see ``trap_shape``)."""
-    sitemaps: int = MOST_SITEMAPS
-    """Of one host."""
-
-    def refuses(self, one: FoundUrl, on_host: int, of_shape: int) -> str | None:
-        """Why it is left out, in a clause about it, or None; so many are known of its host, and of its shape there."""
-        if self.per_host is not None and on_host >= self.per_host:
-            return f"is beyond the {self.per_host:,} URLs of its host"
-        if of_shape < (self.sitemaps if one.is_sitemap else self.per_shape):
-            return None
-        if one.is_sitemap:
-            return f"is beyond the {self.sitemaps:,} sitemaps of its host"
-        return f"is beyond {self.per_shape:,} URLs of its host that differ only in numbers"
-
-
 @dataclass(frozen=True, slots=True)
 class StoredRobots:
     """A host's robots.txt as it was answered."""

@@ -19,13 +19,12 @@ from typing import Any
 
 from ...core.decision import LONGEST_WAIT
 from ...engine.database import storable
-from ..output.page_file import PageFile
 from ..url import host_of
-from . import sql
-from .records import Bounds, FoundUrl, Reason, StoredRobots, Visit, VisitState
+from . import schema
+from .bounds import Bounds, UrlCounts, shape_of
+from .records import FoundUrl, Reason, StoredRobots, Visit, VisitState
 from .schema import DONE, FAILED, PUT_OFF, REFUSED, STATES, TAKEN, WAITING
-from .session import recover
-from .url_counts import UrlCounts, shape_of
+from .session import PageFile, recover
 
 LONGEST_REASON = 2_000
 """Characters of a reason that are kept."""
@@ -85,7 +84,7 @@ class FrontierTransaction:
         self._known = {one for one in digests if one in newer or one in older}
         missing = [one for one in digests if one not in self._known]
         if missing:
-            self._known.update(json.loads(self.connection.execute(sql.KNOWN, (json.dumps(missing),)).fetchone()[0]))
+            self._known.update(json.loads(self.connection.execute(schema.KNOWN, (json.dumps(missing),)).fetchone()[0]))
 
     def add(
         self,
@@ -131,39 +130,41 @@ class FrontierTransaction:
     def give_back(self, visits: Sequence[tuple[int, int]]) -> None:
         """Nothing was done about these."""
         numbers = [number for number, _ in visits]
-        self.connection.execute(sql.MOVE, (WAITING, json.dumps(numbers)))
+        self.connection.execute(schema.MOVE, (WAITING, json.dumps(numbers)))
         for _, host in visits:
             self._count(host, TAKEN, WAITING)
 
     def rest(self, host: str, until: float, reason: str) -> None:
         """Nothing is taken from this host before then; a shorter rest than it has shortens nothing."""
         until = self._within_reach(until)
-        self.connection.execute(sql.REST, {"until": until, "reason": storable(reason[:LONGEST_REASON]), "host": host})
+        self.connection.execute(
+            schema.REST, {"until": until, "reason": storable(reason[:LONGEST_REASON]), "host": host}
+        )
 
     def take(self, limit: int) -> list[tuple[int, Visit]]:
         """Each with its host's number. From each host in line one, then from each another, and so on."""
         self._awake()
         self._write()
-        hosts = self._ask(sql.IN_LINE, self.now, limit)
+        hosts = self._ask(schema.IN_LINE, self.now, limit)
         if not hosts:
             return []
         shares = _shares([min(waiting, self._per_host - taken) for _, _, waiting, taken in hosts], limit)
         names = {number: name for number, name, *_ in hosts}
-        rows = self._ask(sql.FIRST_OF_EACH, max(shares), json.dumps(list(names)))
+        rows = self._ask(schema.FIRST_OF_EACH, max(shares), json.dumps(list(names)))
         taken: list[tuple[int, Visit]] = []
         for (host, first), share in zip(rows, shares, strict=True):
             self._hosts[host][_TURN] = 1
             for number, url, depth, *others in first[:share]:
                 taken.append((host, Visit(number, url, names[host], depth, *others)))
                 self._count(host, WAITING, TAKEN)
-        self.connection.execute(sql.MOVE, (TAKEN, json.dumps([visit.number for _, visit in taken])))
+        self.connection.execute(schema.MOVE, (TAKEN, json.dumps([visit.number for _, visit in taken])))
         return taken
 
     def next_at(self) -> float | None:
         """When something may be taken, if nothing is requested until then."""
         self._write()
         ((of_hosts,), (of_urls,)) = (
-            self.connection.execute(which).fetchone() for which in (sql.NEXT_HOST, sql.NEXT_DUE)
+            self.connection.execute(which).fetchone() for which in (schema.NEXT_HOST, schema.NEXT_DUE)
         )
         return min((at for at in (of_hosts, of_urls) if at is not None), default=None)
 
@@ -197,9 +198,9 @@ class FrontierTransaction:
 
     def _write_pages(self) -> None:
         for number, pages in enumerate(self._pages):
-            (known,) = self.connection.execute(sql.LENGTH, (pages.name,)).fetchone()
+            (known,) = self.connection.execute(schema.LENGTH, (pages.name,)).fetchone()
             length = pages.write((records[number] for records in self._results), known)
-            self.connection.execute(sql.NEW_LENGTH, (length, pages.name))
+            self.connection.execute(schema.NEW_LENGTH, (length, pages.name))
         self._has_more = False
         if self._on_step:
             self._on_step("write")
@@ -236,31 +237,31 @@ class FrontierTransaction:
         if self.now < self._due_at:
             return
         self._write()
-        due = self._ask(sql.DUE, self.now, MOST_AWOKEN)
-        self.connection.execute(sql.MOVE, (WAITING, json.dumps([number for number, _ in due])))
+        due = self._ask(schema.DUE, self.now, MOST_AWOKEN)
+        self.connection.execute(schema.MOVE, (WAITING, json.dumps([number for number, _ in due])))
         for _, host in due:
             self._count(host, PUT_OFF, WAITING)
-        (next_at,) = self.connection.execute(sql.NEXT_DUE).fetchone()
+        (next_at,) = self.connection.execute(schema.NEXT_DUE).fetchone()
         self._due_at = float("inf") if next_at is None else next_at
 
     def _write(self) -> None:
         """URLs and hosts, as far as this transaction has come."""
         if self._new:
             (last,) = self.connection.execute("SELECT coalesce(max(id), 0) FROM urls").fetchone()
-            self.connection.execute(sql.NEW_HOSTS, (json.dumps(list(dict.fromkeys(row[1] for row in self._new))),))
-            self._put(sql.NEW_URLS, self._new)
-            self.connection.execute(sql.NEW_SHAPES, (last,))
-            for host, count in self._ask(sql.NEW_BY_HOST, last):
+            self.connection.execute(schema.NEW_HOSTS, (json.dumps(list(dict.fromkeys(row[1] for row in self._new))),))
+            self._put(schema.NEW_URLS, self._new)
+            self.connection.execute(schema.NEW_SHAPES, (last,))
+            for host, count in self._ask(schema.NEW_BY_HOST, last):
                 self._hosts[host][_COLUMN_OF[WAITING]] += count
             self._new.clear()
             self._tallies.written()
-        self._put(sql.END, self._ended)
+        self._put(schema.END, self._ended)
         self._ended.clear()
-        self._put(sql.HOSTS, [(host, *counts, self._per_host, self.now) for host, counts in self._hosts.items()])
+        self._put(schema.HOSTS, [(host, *counts, self._per_host, self.now) for host, counts in self._hosts.items()])
         self._hosts.clear()
 
     def _add_up(self) -> None:
-        self._put(sql.ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
+        self._put(schema.ADD_UP, [(name, amount) for name, amount in self._totals.items() if amount])
         self._totals.clear()
 
     def _remember(self) -> None:

@@ -17,12 +17,11 @@ from ...hooks import call_hook
 from ..fetch.gated_fetcher import Fetched
 from ..fetch.response import FetchResponse
 from ..frontier.records import FoundUrl, Visit
-from ..output.page import Exchange, Page, Result
+from ..output import Exchange, Page, Result
 from ..scope import DEEPEST_SITEMAP, Scope
 from ..sitemap import Sitemap, read_sitemap
 from ..url import host_of, trap_shape
-from .extract import Extracted, Link, extract
-from .main_text import is_loaded
+from .extract import Extracted, Link, extract, is_loaded
 from .metadata import robots_words
 
 READ_ASIDE = 16 * 1024

@@ -8,8 +8,7 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
-from headgate.crawl.output.page import Exchange, JsonlOutput, Page, Result, line_of
-from headgate.crawl.output.warc import WarcOutput
+from headgate.crawl.output import Exchange, JsonlOutput, Page, Result, WarcOutput, line_of
 from headgate.errors import ConfigError
 
 URL = "https://a.example/dir/page?x=1"

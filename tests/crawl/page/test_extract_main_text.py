@@ -9,9 +9,8 @@ from typing import NoReturn
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
-from headgate.crawl.page import main_text as module
-from headgate.crawl.page.extract import extract
-from headgate.crawl.page.main_text import main_text
+from headgate.crawl.page import extract as module
+from headgate.crawl.page.extract import extract, main_text
 from headgate.crawl.page.tree import walk
 
 LONG = "This sentence is long enough to be taken for the text of a page by any reader, and it says nothing. "

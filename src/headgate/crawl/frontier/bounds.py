@@ -1,8 +1,8 @@
-"""How many URLs are known of each host and each shape: what bounds calendars that never end.
+"""How many URLs of one host, and of one shape there, a crawl takes up: the bound on calendars that never end.
 
-The file has every count, and a few of them are remembered. URLs are only ever added, and by one process, so what
-is remembered stays true as long as what is added is added here too. It is decided in the transaction that adds: however
-many pages end in one moment, no bound is passed.
+The file has every count, and a few of them are remembered. URLs are only ever added, and by one process, so what is
+remembered stays true as long as every addition is counted here too. The decision is part of the transaction that adds
+the URLs: however many pages end at the same moment, no bound is exceeded.
 """
 
 from __future__ import annotations
@@ -10,18 +10,42 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 from ..url import trap_shape
-from . import sql as sql
-from .records import Bounds, FoundUrl
+from . import schema
+from .records import FoundUrl
 
 MOST_TALLIED = 100_000
 """Hosts and shapes whose counts are remembered."""
+MOST_SITEMAPS = 10_000
+"""Of one host; an index may name more, but each of them may list tens of thousands of pages."""
 
 Kind = tuple[str, int | None]
 """A host and a shape; None is all of the host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How many URLs that pages lead to are taken up. What is beyond is left out and reported."""
+
+    per_host: int | None = None
+    per_shape: int = 10_000
+    """Of one host that differ in nothing but numbers (see ``trap_shape``)."""
+    sitemaps: int = MOST_SITEMAPS
+    """Of one host."""
+
+    def refuses(self, one: FoundUrl, on_host: int, of_shape: int) -> str | None:
+        """Why it is left out, in a clause about it, or None; so many are known of its host, and of its shape there."""
+        if self.per_host is not None and on_host >= self.per_host:
+            return f"is beyond the {self.per_host:,} URLs of its host"
+        if of_shape < (self.sitemaps if one.is_sitemap else self.per_shape):
+            return None
+        if one.is_sitemap:
+            return f"is beyond the {self.sitemaps:,} sitemaps of its host"
+        return f"is beyond {self.per_shape:,} URLs of its host that differ only in numbers"
 
 
 def digest_of(text: str) -> int:
@@ -56,7 +80,7 @@ class UrlCounts:
         asked = list({kind for kind in kinds if kind not in self._known})
         if not asked:
             return
-        for (host, shape), (of_host, of_shape) in zip(asked, self._ask(sql.TALLY, json.dumps(asked)), strict=True):
+        for (host, shape), (of_host, of_shape) in zip(asked, self._ask(schema.TALLY, json.dumps(asked)), strict=True):
             self._known.setdefault((host, None), of_host + self._unwritten[host, None])
             self._known[host, shape] = of_shape + self._unwritten[host, shape]
 

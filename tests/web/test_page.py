@@ -138,7 +138,7 @@ def test_without_any_run_the_snapshot_is_empty(page):
 @pytest.mark.parametrize("quickly", [True, False])
 def test_numbers_that_are_not_finite_are_null_and_any_text_can_be_read(open_page, fake_run, monkeypatch, quickly):
     if not quickly:
-        monkeypatch.setattr("headgate.web.json_encoder._quickly", None)
+        monkeypatch.setattr("headgate.observe.snapshot._orjson_dumps", None)
     run = fake_run()
     real = run.snapshot
     run.snapshot = lambda: replace(real(), title="\ud800 \u2028 </script>", counters={"a": float("inf"), "b": -1.5})

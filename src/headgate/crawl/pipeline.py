@@ -1,12 +1,14 @@
 """The stages a page passes, each with a bounded queue in front of it.
 
-    lane ─> extraction ─> processing ─> output ─> frontier and files ─> the caller's iteration
-            permit, fetch   read, follow   commit
-                │ no page: deferred, redirected, failed ─> OutcomeWriter
+    stage in reports   what it does                            by
+    extraction         fetch, by the permit of its lane        fetch/gated_fetcher.py
+        │ no page: deferred, redirected, failed ────────────>  outcomes.py
+    processing         read the page, choose links to follow   page/processor.py
+    output             commit page and links, then deliver     frontier/frontier.py
 
-A full queue holds up the stage before it, and in the end the lanes: what is not begun waits on disk. The extraction
-waits host by host (``host_driver.py``); in the stages after it all pages are alike. A page counts as open from its
-fetch until it is on disk, and so do the bytes of its body.
+A full queue holds up the stage before it, and in the end the lanes: what is not begun waits on disk. Fetches wait host
+by host (``host_driver.py``); the stages after them do not tell hosts apart. A page counts as open from its fetch until
+it is on disk, and so do the bytes of its body.
 """
 
 from __future__ import annotations
@@ -177,14 +179,14 @@ class Pipeline:
             await self._processing.close()
             await self._output.close()
 
-    # ------------------------------------------------------------------ extraction
+    # ------------------------------------------------------------------ fetch ("extraction")
 
     def start_fetch(self, lane: HostLane, visit: Visit, permit: FetchPermit) -> None:
-        """A URL of this lane has its permit, and goes."""
+        """Fetch a URL of this lane, by this permit."""
         lane.in_flight += 1
         self._limit.open += 1
         self._report.retries += visit.attempts > 0
-        task = self._pool.start(visit, self._supervisor.guarded(self._extract, lane, visit, permit))
+        task = self._pool.start(visit, self._supervisor.guarded(self._fetch, lane, visit, permit))
         self._fetching.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -194,7 +196,7 @@ class Pipeline:
 
         task.add_done_callback(ended)
 
-    async def _extract(self, lane: HostLane, visit: Visit, permit: FetchPermit) -> None:
+    async def _fetch(self, lane: HostLane, visit: Visit, permit: FetchPermit) -> None:
         pool, task = self._pool, asyncio.current_task()
         assert task is not None
         try:
@@ -221,7 +223,7 @@ class Pipeline:
         self._pool.unrecorded -= 1
         self._pool.dispatch()
 
-    # ------------------------------------------------------------------ processing and output
+    # ------------------------------------------------------------------ read ("processing") and write ("output")
 
     async def _process(self, work: Work) -> None:
         visit, fetched, fetched_at = work

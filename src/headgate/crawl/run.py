@@ -29,7 +29,7 @@ from ..limiter import AdaptiveRateLimiter
 from .config import CrawlConfig
 from .fetch.credentials import OriginCredentials
 from .fetch.gated_fetcher import Fetch, GatedFetcher
-from .fetch.http import Fetcher
+from .fetch.http import HttpFetcher
 from .fetch.memory_budget import MemoryBudget
 from .frontier.bounds import Bounds
 from .frontier.frontier import Frontier
@@ -119,7 +119,7 @@ class CrawlRun:
             max_open=OPEN_PER_WORKER * config.workers,
             is_blocked=lambda: not self.memory.is_open or self._limit.is_full,
         )
-        self._client = Fetcher(config, setup.headers, setup.resolver, self.memory, lambda: self.status.host_count)
+        self._client = HttpFetcher(config, setup.headers, setup.resolver, self.memory, lambda: self.status.host_count)
         self._fetcher = GatedFetcher(
             limiter, setup.fetch or self._client, config, setup.rng, self._reporter.called, setup.credentials
         )

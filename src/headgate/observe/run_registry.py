@@ -43,7 +43,7 @@ from .snapshot import (
     Timeline,
     WaitLine,
     is_silent,
-    plain,
+    to_json,
 )
 
 log = logging.getLogger("headgate")
@@ -130,7 +130,7 @@ class RunAnnouncement:
             "events": monitor.events(0, MOST_EVENTS),
             "timelines": monitor.history.timelines(keys, float("-inf"), MOST_SHOWN),
         }
-        return json.dumps(plain(told), separators=(",", ":"), allow_nan=False).encode()
+        return to_json(told)
 
     # ------------------------------------------------------------------ actions of other processes
 
@@ -154,7 +154,7 @@ class RunAnnouncement:
         except Exception as error:  # the file may hold anything
             said = {"refused": f"It could not be done ({type(error).__name__})"}
         with contextlib.suppress(OSError):
-            write_private(f"{path}.said", json.dumps(said).encode())
+            write_private(f"{path}.said", to_json(said))
 
 
 def locked_file(path: str) -> IO[bytes]:
@@ -307,14 +307,14 @@ class RunFile:
 
     def timelines(self, keys: Sequence[str], since: float) -> Sequence[Timeline]:
         self.refresh()
-        return [_since(self._timelines[key], since) for key in keys if key in self._timelines]
+        return [self._timelines[key].after(since) for key in keys if key in self._timelines]
 
     def act(self, action: Action) -> str:
         """Blocks until the run has answered."""
         if not is_alive(self._folder, self.name):
             raise ActionRefusedError("this run has ended")
         path = f"{self._base}.{secrets.token_hex(8)}"
-        write_private(f"{path}.do", json.dumps(plain(action)).encode())
+        write_private(f"{path}.do", to_json(action))
         give_up_at = self._clock.now() + PATIENCE
         try:
             while self._clock.now() < give_up_at:
@@ -350,7 +350,7 @@ def is_alive(folder: str, name: str) -> bool:
 
 
 def read_snapshot(told: Mapping[str, Any]) -> RunSnapshot:
-    """What ``plain`` has made of one; fields that are not known are left out."""
+    """A snapshot from its JSON; fields that are not known are left out."""
     lines = {"waits": WaitLine, "keys": KeyLine, "credentials": CredentialLine, "dead": DeadLine}
     nested: dict[str, Any] = {
         name: tuple(_made(kind, one) for one in told.get(name, ())) for name, kind in lines.items()
@@ -361,12 +361,6 @@ def read_snapshot(told: Mapping[str, Any]) -> RunSnapshot:
 def _made(kind: type[T], told: Mapping[str, Any]) -> T:
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
     return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in told.items() if name in known})
-
-
-def _since(line: Timeline, since: float) -> Timeline:
-    first = next((place for place, at in enumerate(line.at) if at > since), len(line.at))
-    columns = {one.name: getattr(line, one.name) for one in fields(line)}
-    return Timeline(**{name: column[first:] if name != "key" else column for name, column in columns.items()})
 
 
 def _answer(told: Mapping[str, Any]) -> str:

@@ -18,8 +18,7 @@ class WebMissingError(HeadgateError, ImportError):
 
 try:
     from .app import WebApp, create_app
-    from .guard import new_token
-    from .origin_checks import LOOPBACK
+    from .guard import LOOPBACK, new_token
     from .server import NotServedError, Served, serve
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):

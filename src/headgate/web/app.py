@@ -28,12 +28,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import HeadgateError
 from ..observe.monitor import RunMonitor
-from ..observe.snapshot import ActionRefusedError, MonitoredRun, MonitoredRuns
+from ..observe.snapshot import ActionRefusedError, MonitoredRun, MonitoredRuns, to_json
 from ..wire.redact import redact
 from .event_stream import EventStream, Place
-from .guard import Guard, refuse
-from .json_encoder import encoded
-from .origin_checks import LOOPBACK
+from .guard import LOOPBACK, Guard, refuse
 from .query import BadRequestError, Query, read_action, read_query
 from .view_cache import SHORTEST_INTERVAL, NoAnswerError, View, ViewCache
 
@@ -140,13 +138,13 @@ class WebApp:
         asked = read_query(request.scope["query_string"], "run", "after", "most")
         run, source = _find(await self._views.view(), asked.run)
         lines = await self._views.events(source, asked.after, asked.most)
-        return _json(b'{"run":%b,"events":%b}' % (encoded(run), lines))
+        return _json(b'{"run":%b,"events":%b}' % (to_json(run), lines))
 
     async def _timelines(self, request: Request) -> Response:
         asked = read_query(request.scope["query_string"], "run", "keys", "since")
         run, source = _find(await self._views.view(), asked.run)
         lines = await self._views.timelines(run, source, asked.keys, asked.since)
-        return _json(b'{"run":%b,"timelines":%b}' % (encoded(run), lines.json or b"[]"))
+        return _json(b'{"run":%b,"timelines":%b}' % (to_json(run), lines.json or b"[]"))
 
     async def _stream(self, request: Request) -> ASGIApp:
         if request.method != "GET":
@@ -175,7 +173,7 @@ class WebApp:
         except ActionRefusedError as error:
             return refuse(409, str(error))
         log.info("operator: %s '%s' %s in run '%s'", action.kind, redact(action.target), action.value, run)
-        return _json(encoded({"said": said}))
+        return _json(to_json({"said": said}))
 
     async def _metrics(self, request: Request) -> Response:
         text, kind = await self._metrics_cache.scrape(self._views)

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from starlette.types import Receive, Scope, Send
 
-from .json_encoder import encoded
+from ..observe.snapshot import to_json
 from .view_cache import SHORTEST_INTERVAL, TIMELINES_EVERY, NoAnswerError, RunView, View, ViewCache
 
 HEARTBEAT = 5.0
@@ -113,7 +113,7 @@ class EventStream:
                 message += self._news(view)
                 message += [] if closing else await self._timelines(now)
             if closing:
-                message.append(_message("closing", encoded({"by": self._closer()})))
+                message.append(_message("closing", to_json({"by": self._closer()})))
             elif not message and now - said_at >= HEARTBEAT:
                 message.append(_message("heartbeat", b"{}"))
             if message:
@@ -149,7 +149,7 @@ class EventStream:
         new = [one for one in self._run.events if one.number > place.event]
         if new:
             place.event = new[-1].number
-            body = b'{"run":%b,"events":[%b]}' % (encoded(place.run), b",".join(one.json for one in new))
+            body = b'{"run":%b,"events":[%b]}' % (to_json(place.run), b",".join(one.json for one in new))
             yield _message("events", body, place)
 
     async def _timelines(self, now: float) -> list[bytes]:
@@ -164,7 +164,7 @@ class EventStream:
         if not lines.json:
             return []
         place.since = lines.newest_at
-        return [_message("timelines", b'{"run":%b,"timelines":%b}' % (encoded(place.run), lines.json), place)]
+        return [_message("timelines", b'{"run":%b,"timelines":%b}' % (to_json(place.run), lines.json), place)]
 
 
 def _message(kind: str, data: bytes, place: Place | None = None) -> bytes:

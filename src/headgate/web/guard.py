@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import logging
 import re
 import secrets
@@ -30,69 +31,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..checks import check
 from .login_page import NO_TOKEN, STYLE_HASH, WELCOME, WRONG_TOKEN
-from .origin_checks import Fields, Hosts, own_path, same_site
 
-
-class RefusedError(Exception):
-    """A status and a message, which repeats nothing of the request."""
-
-    def __init__(self, status: int, message: str) -> None:
-        self.status = status
-        self.message = message
-        super().__init__(message)
-
-
-def refuse(status: int, message: str) -> Response:
-    return JSONResponse({"error": message}, status)
-
-
-# ---------------------------------------------------------------------- bodies
-
-LARGEST_BODY = 4_096
-BODY_TIME = 5.0
-"""Seconds that a body may take."""
-
-
-async def read_body(fields: Fields, method: str, receive: Receive) -> bytes:
-    """All of a body, which must be short, announced and there in time; only POST has one. Raises ``RefusedError``."""
-    said = fields.only(b"content-length")
-    if fields.all(b"transfer-encoding") or (method == "POST" and said is None):
-        raise RefusedError(411, "Content-Length required")
-    length = int(said) if said is not None and said.isascii() and said.isdigit() and len(said) < 10 else None
-    if fields.all(b"content-length") and (length is None or length > (LARGEST_BODY if method == "POST" else 0)):
-        raise RefusedError(413, f"Body too large (limit {LARGEST_BODY} bytes)")
-    body = b""
-    if method == "POST":
-        try:
-            async with asyncio.timeout(BODY_TIME):
-                more = True
-                while more and len(body) <= LARGEST_BODY:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise RefusedError(400, "Body incomplete")
-                    body += message.get("body", b"")
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            raise RefusedError(408, "Body took too long") from None
-        if len(body) != length:
-            raise RefusedError(400, "Body does not match Content-Length")
-    return body
-
-
-def replay(body: bytes, receive: Receive) -> Receive:
-    """For an app that reads it again; then what else comes, such as the end of the connection."""
-    is_replayed = False
-
-    async def again() -> Message:
-        nonlocal is_replayed
-        if is_replayed:
-            return await receive()
-        is_replayed = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again
-
-
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""The names of this machine that no other site can take."""
 LARGEST_HEAD = 16_384
 """Bytes of all header fields and the address."""
 TOKENS = "16 to 200 letters, digits, - and _ (new_token() makes one), or None"
@@ -113,6 +54,19 @@ ALWAYS = [
 ]
 
 log = logging.getLogger("headgate.web")
+
+
+class RefusedError(Exception):
+    """A status and a message, which repeats nothing of the request."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        self.message = message
+        super().__init__(message)
+
+
+def refuse(status: int, message: str) -> Response:
+    return JSONResponse({"error": message}, status)
 
 
 def new_token() -> str:
@@ -235,3 +189,124 @@ def _home(scope: Scope) -> str:
 
 def _is_http1(scope: Scope) -> bool:
     return str(scope.get("http_version", "1.1")).startswith("1")
+
+
+# ---------------------------------------------------------------------- where a request comes from
+# A browser runs pages of many sites. One of them may give itself a name that leads to this machine (DNS rebinding), or
+# send requests in the operator's name from a page of its own. ``Host`` shows the first; ``Origin`` and
+# ``Sec-Fetch-Site``, which pages cannot write, show the second.
+
+ANY = "*"
+_HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::\d{1,5})?")
+
+
+class Hosts:
+    """Names, addresses and networks under which the page may be asked for, whatever the port; ``*`` is any."""
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        check("allow_hosts", allowed, not isinstance(allowed, str) and len(allowed) > 0, "some names, as a list")
+        self._any = ANY in allowed
+        self._names: set[str] = set()
+        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+        for one in allowed:
+            try:
+                self._networks.append(ipaddress.ip_network(one))
+            except ValueError:
+                self._names.add(one.lower())
+
+    def has(self, host: str | None) -> bool:
+        found = _HOST.fullmatch(host.lower()) if host is not None else None
+        if found is None or self._any:
+            return found is not None
+        name = found[1] or found[2]
+        if name in self._names:
+            return found[1] is None
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return (address.version == 6) == (found[1] is not None) and any(address in one for one in self._networks)
+
+
+class Fields:
+    """A request's header fields; no name is looked for twice in different ways."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._fields: list[tuple[bytes, bytes]] = [(name.lower(), value) for name, value in scope["headers"]]
+        self.size = sum(len(name) + len(value) for name, value in self._fields)
+        self.size += len(scope["query_string"]) + len(scope["path"])
+
+    def all(self, name: bytes) -> list[bytes]:
+        return [value for one, value in self._fields if one == name]
+
+    def only(self, name: bytes) -> str | None:
+        """None unless it is there exactly once."""
+        found = self.all(name)
+        return found[0].decode("latin-1") if len(found) == 1 else None
+
+
+def same_site(fields: Fields, host: str, *, to_page: bool) -> bool:
+    origins, sites = fields.all(b"origin"), fields.all(b"sec-fetch-site")
+    if origins:
+        scheme, _, rest = (fields.only(b"origin") or "").partition("://")
+        if scheme not in ("http", "https") or rest.lower() != host.lower():
+            return False
+    if not sites or sites in ([b"same-origin"], [b"none"]):
+        return True
+    followed_a_link = fields.all(b"sec-fetch-mode") == [b"navigate"] and fields.all(b"sec-fetch-dest") == [b"document"]
+    return to_page and followed_a_link and len(sites) == 1
+
+
+def own_path(scope: Scope) -> str:
+    """The path below the prefix at which we are mounted; the same that the routes go by."""
+    path: str = scope["path"]
+    prefix: str = scope.get("root_path", "")
+    below = path.removeprefix(prefix)
+    return below if prefix and path.startswith(prefix) and below[:1] in ("", "/") else path
+
+
+# ---------------------------------------------------------------------- bodies
+
+LARGEST_BODY = 4_096
+BODY_TIME = 5.0
+"""Seconds that a body may take."""
+
+
+async def read_body(fields: Fields, method: str, receive: Receive) -> bytes:
+    """All of a body, which must be short, announced and there in time; only POST has one. Raises ``RefusedError``."""
+    said = fields.only(b"content-length")
+    if fields.all(b"transfer-encoding") or (method == "POST" and said is None):
+        raise RefusedError(411, "Content-Length required")
+    length = int(said) if said is not None and said.isascii() and said.isdigit() and len(said) < 10 else None
+    if fields.all(b"content-length") and (length is None or length > (LARGEST_BODY if method == "POST" else 0)):
+        raise RefusedError(413, f"Body too large (limit {LARGEST_BODY} bytes)")
+    body = b""
+    if method == "POST":
+        try:
+            async with asyncio.timeout(BODY_TIME):
+                more = True
+                while more and len(body) <= LARGEST_BODY:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusedError(400, "Body incomplete")
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise RefusedError(408, "Body took too long") from None
+        if len(body) != length:
+            raise RefusedError(400, "Body does not match Content-Length")
+    return body
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """For an app that reads it again; then what else comes, such as the end of the connection."""
+    is_replayed = False
+
+    async def again() -> Message:
+        nonlocal is_replayed
+        if is_replayed:
+            return await receive()
+        is_replayed = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

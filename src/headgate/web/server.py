@@ -1,6 +1,6 @@
 """Run the page beside a run: a server in a thread of its own, with an event loop of its own.
 
-    served = serve(Watched(limiter=limiter))
+    served = serve(RunMonitor(limiter=limiter))
     print(served.url)         # the link with the token, for the operator alone
     ...
     served.close()            # within a second, also with clients connected
@@ -29,8 +29,7 @@ from ..observe.snapshot import MonitoredRuns
 from ..wire.urls import is_loopback
 from .app import Metrics, WebApp, create_app
 from .event_stream import WRITE_TIME
-from .guard import LARGEST_HEAD, new_token
-from .origin_checks import LOOPBACK
+from .guard import LARGEST_HEAD, LOOPBACK, new_token
 
 BACKLOG = 64
 CLOSE_TIME = 0.6

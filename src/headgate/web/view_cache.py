@@ -12,18 +12,16 @@ import asyncio
 import logging
 import threading
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from ..observe.event_buffer import chosen
 from ..observe.event_text import is_routine
-from ..observe.snapshot import SCHEMA, MonitoredRun, MonitoredRuns, RunSnapshot, Timeline
-from .json_encoder import encoded
+from ..observe.snapshot import SCHEMA, MonitoredRun, MonitoredRuns, RunSnapshot, to_json
 
 SHORTEST_INTERVAL = 0.5
 """Seconds from one view to the next, at least."""
@@ -86,7 +84,7 @@ class View:
         found = self._encoded.get((whole, read_only))
         if found is None:
             about = {"schema": SCHEMA, "at": self.at, "read_only": read_only, "more_runs": self.more_runs}
-            around = encoded({**about, "unreadable": self.unreadable})
+            around = to_json({**about, "unreadable": self.unreadable})
             runs = b",".join(one.json if whole in (None, name) else one.head for name, one in self.runs.items())
             found = self._encoded[whole, read_only] = (b'%b,"runs":[%b]}' % (around[:-1], runs), runs)
         return found
@@ -162,7 +160,7 @@ class ViewCache:
         return await asyncio.shield(kept[1])
 
     async def events(self, source: MonitoredRun, after: int, most: int) -> bytes:
-        return await self.ask(lambda: encoded(list(source.events(after, most))))
+        return await self.ask(lambda: to_json(list(source.events(after, most))))
 
     async def ask(self, question: Callable[[], T], within: float | None = None) -> T:
         """Anything else, in a thread of its own; as ``Offload.run``."""
@@ -215,11 +213,11 @@ def _run_view(source: MonitoredRun, snapshot: RunSnapshot, before: RunView | Non
     old = before.events if before is not None else ()
     last = old[-1].number if old else 0
     found = source.events(last, EVENTS_PER_VIEW if old else EVENTS_KEPT)
-    new = [EventView(one.number, encoded(one), is_routine(one)) for one in found]
+    new = [EventView(one.number, to_json(one), is_routine(one)) for one in found]
     return RunView(
         source=source,
-        json=encoded(snapshot),
-        head=encoded({name: getattr(snapshot, name) for name in HEAD}),
+        json=to_json(snapshot),
+        head=to_json({name: getattr(snapshot, name) for name in HEAD}),
         snapshot=snapshot,
         events=tuple(chosen((*old, *new), EVENTS_KEPT, lambda one: one.is_routine)),
     )
@@ -227,17 +225,9 @@ def _run_view(source: MonitoredRun, snapshot: RunSnapshot, before: RunView | Non
 
 def read_timelines(source: MonitoredRun, keys: Sequence[str], since: float) -> Lines:
     """What came after that instant, not at it; empty JSON if nothing did."""
-    found = [_after(one, since) for one in islice(source.timelines(keys, since), len(keys))]
+    found = [one.after(since) for one in islice(source.timelines(keys, since), len(keys))]
     found = [one for one in found if one.at]
-    return Lines(encoded(found) if found else b"", max((one.at[-1] for one in found), default=since))
-
-
-def _after(timeline: Timeline, since: float) -> Timeline:
-    first = bisect_right(timeline.at, since)
-    if first == 0:
-        return timeline
-    rest = {one.name: getattr(timeline, one.name)[first:] for one in fields(timeline) if one.name != "key"}
-    return Timeline(key=timeline.key, **rest)
+    return Lines(to_json(found) if found else b"", max((one.at[-1] for one in found), default=since))
 
 
 # ---------------------------------------------------------------------- questions that may hang

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.batch import stalls
 from headgate.lab.traces.reader import read_trace
-from headgate.observe.exporters.metric_list import METRICS
+from headgate.observe.exporters.metrics import METRICS
 
 KEY = "sk-mock-do-not-show-0123456789"
 

@@ -29,7 +29,7 @@ from headgate.credentials import CredentialCoordinator
 from headgate.errors import CircuitOpenError
 from headgate.lab.virtual_time import VirtualClock, run
 from headgate.observe.exporters import otel
-from headgate.observe.exporters.counters import MOST_NAMED, OTHER
+from headgate.observe.exporters.metrics import MOST_NAMED, OTHER
 from headgate.observe.exporters.otel import OpenTelemetry, address_facts, instrument, server_facts
 from headgate.resilience.execute import execute_with_resilience, execute_with_resilience_sync
 from headgate.resilience.manager import ProviderResilienceManager

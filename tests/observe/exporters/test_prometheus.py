@@ -18,8 +18,7 @@ from headgate.crawl.report import CrawlEvent
 from headgate.credentials import CredentialCoordinator
 from headgate.events import Event, ResilienceEvent
 from headgate.lab.virtual_time import VirtualClock
-from headgate.observe.exporters.counters import MOST_NAMED, OTHER, LabelNames
-from headgate.observe.exporters.metric_list import METRICS
+from headgate.observe.exporters.metrics import METRICS, MOST_NAMED, OTHER, LabelNames
 from headgate.observe.exporters.prometheus import CONTENT_TYPE, Prometheus
 from headgate.observe.monitor import RunMonitor
 from headgate.observe.snapshot import CredentialLine, KeyLine, ProgressLine, RunSnapshot, WaitLine

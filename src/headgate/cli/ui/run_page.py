@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...formatting import format_seconds, printable
 from ...observe.event_text import is_routine
-from ...observe.report.tables import NOUNS
+from ...observe.report import NOUNS
 from ...observe.run_registry import MachineRuns, RunFile
 from ...observe.snapshot import (
     CredentialLine,

@@ -1,6 +1,6 @@
 """The crawl's HTTP client: one GET at a time, to servers that may be hostile.
 
-``Fetcher`` has one session for all hosts, and gives each visit the limits and content types that are set for its kind.
+``HttpFetcher`` has one session for all hosts, and gives each visit the limits and content types that are set for its kind.
 The request is sent once. No redirect is followed (each hop needs a permit of its own host), no cookie is kept, no
 referrer is sent, and headers meant for one origin go to no other. What comes back is an answer within its limits
 (``response.py``), or an error with a name.
@@ -42,7 +42,7 @@ STAY_CONNECTED = 512
 _WRITTEN = re.compile(r"[!-~]+")
 
 
-class Fetcher:
+class HttpFetcher:
     """``async with`` it, then call it with a visit. Raises ``FetchError``."""
 
     def __init__(

@@ -18,7 +18,7 @@ from ..url import trap_shape
 from . import schema
 from .records import FoundUrl
 
-MOST_TALLIED = 100_000
+MOST_COUNTED = 100_000
 """Hosts and shapes whose counts are remembered."""
 MOST_SITEMAPS = 10_000
 """Of one host; an index may name more, but each of them may list tens of thousands of pages."""
@@ -75,12 +75,12 @@ class UrlCounts:
 
     def learn(self, kinds: Iterable[tuple[str, int]]) -> None:
         """What has to be known to judge URLs of these hosts and shapes."""
-        if len(self._known) > MOST_TALLIED:
+        if len(self._known) > MOST_COUNTED:
             self._known.clear()
         asked = list({kind for kind in kinds if kind not in self._known})
         if not asked:
             return
-        for (host, shape), (of_host, of_shape) in zip(asked, self._ask(schema.TALLY, json.dumps(asked)), strict=True):
+        for (host, shape), (of_host, of_shape) in zip(asked, self._ask(schema.COUNTS_OF, json.dumps(asked)), strict=True):
             self._known.setdefault((host, None), of_host + self._unwritten[host, None])
             self._known[host, shape] = of_shape + self._unwritten[host, shape]
 

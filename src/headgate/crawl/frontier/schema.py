@@ -132,7 +132,7 @@ FROM json_each(?)
 
 # ---------------------------------------------------------------------- what is known
 
-TALLY = """
+COUNTS_OF = """
 SELECT json_group_array(json_array(coalesce(waiting + taken + put_off + done + lost, 0), coalesce(urls, 0)))
 FROM json_each(?) AS asked LEFT JOIN hosts ON name = json_extract(asked.value, '$[0]')
 LEFT JOIN shapes ON shapes.host = hosts.id AND shape = json_extract(asked.value, '$[1]')

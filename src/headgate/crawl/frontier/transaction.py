@@ -61,7 +61,8 @@ class FrontierTransaction:
         self._pages = pages
         self._per_host = per_host
         self._on_step = on_step
-        self._lately: tuple[set[int], set[int]] = (set(), set())
+        self._recent: tuple[set[int], set[int]] = (set(), set())
+        """URLs seen recently, in two lots: newer and older."""
         self._has_more = False
         """Whether outputs may be longer than the frontier knows, because a commit has failed."""
         self._known: set[int] = set()
@@ -70,7 +71,7 @@ class FrontierTransaction:
         self._ended: list[tuple[Any, ...]] = []
         self._hosts: defaultdict[int, list[int]] = defaultdict(lambda: [0] * (_TURN + 1))
         self._totals: defaultdict[str, int] = defaultdict(int)
-        self._tallies = UrlCounts(self._ask)
+        self._url_counts = UrlCounts(self._ask)
         self._results: list[tuple[bytes, ...]] = []
         self._due_at = 0.0
         """Nothing that is put off is due before this."""
@@ -80,7 +81,7 @@ class FrontierTransaction:
     def load(self, digests: Iterable[int]) -> None:
         """Learn which of these URLs are known."""
         self.now = self._wall()
-        newer, older = self._lately
+        newer, older = self._recent
         self._known = {one for one in digests if one in newer or one in older}
         missing = [one for one in digests if one not in self._known]
         if missing:
@@ -96,17 +97,17 @@ class FrontierTransaction:
         new = {digest: one for digest, one in found if digest not in self._known}
         rows = [(digest, one, host_of(storable(one.url)), shape_of(one)) for digest, one in new.items()]
         if bounds is not None:
-            self._tallies.learn((host, shape) for *_, host, shape in rows if shape or bounds.per_host is not None)
+            self._url_counts.learn((host, shape) for *_, host, shape in rows if shape or bounds.per_host is not None)
         count = 0
         for digest, one, host, shape in rows:
-            if bounds is not None and (why := self._tallies.refuses(one, host, shape, bounds)) is not None:
+            if bounds is not None and (why := self._url_counts.refuses(one, host, shape, bounds)) is not None:
                 if left_out is not None:
                     left_out.append((one, why))
                 continue
             self._known.add(digest)
             row = (digest, host, one.depth, one.redirects, shape, storable(one.url), storable(one.found_on))
             self._new.append(row)
-            self._tallies.add(host, shape)
+            self._url_counts.add(host, shape)
             count += 1
         self._totals["waiting"] += count
         return count
@@ -208,8 +209,8 @@ class FrontierTransaction:
     def forget(self) -> None:
         for kept in (self._known, self._new, self._ended, self._hosts, self._totals, self._results):
             kept.clear()
-        self._tallies.forget()
-        self._lately = (set(), set())
+        self._url_counts.forget()
+        self._recent = (set(), set())
         self._due_at = 0.0
         for pages in self._pages:
             pages.close()
@@ -254,7 +255,7 @@ class FrontierTransaction:
             for host, count in self._ask(schema.NEW_BY_HOST, last):
                 self._hosts[host][_COLUMN_OF[WAITING]] += count
             self._new.clear()
-            self._tallies.written()
+            self._url_counts.written()
         self._put(schema.END, self._ended)
         self._ended.clear()
         self._put(schema.HOSTS, [(host, *counts, self._per_host, self.now) for host, counts in self._hosts.items()])
@@ -265,11 +266,11 @@ class FrontierTransaction:
         self._totals.clear()
 
     def _remember(self) -> None:
-        newer, _ = self._lately
+        newer, _ = self._recent
         newer |= self._known
         self._known = set()
         if len(newer) > MOST_REMEMBERED:
-            self._lately = (set(), newer)
+            self._recent = (set(), newer)
 
     def _ask(self, statement: str, *values: Any) -> list[list[Any]]:
         answer: list[list[Any]] = json.loads(self.connection.execute(statement, values).fetchone()[0])

@@ -29,8 +29,7 @@ from ...limiter.call_hooks import CallInfo, CallObserver
 from ...wire.redact import redact
 from ...wire.urls import host_key
 from ..hub import EventEmitter, add_listener, limiter_of
-from .counters import MOST_NAMED, OTHER, LabelNames, count_event, is_counted, readable
-from .metric_list import METRICS
+from .metrics import METRICS, MOST_NAMED, OTHER, LabelNames, count_event, is_counted, readable
 
 if TYPE_CHECKING:
     from ...events import CallEvent

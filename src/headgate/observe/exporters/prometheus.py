@@ -6,7 +6,7 @@
     metrics.text()                                 # what /metrics answers, of type CONTENT_TYPE
     metrics.register(registry)                     # or into a registry of yours, beside your own metrics
 
-As a listener of a hub it takes every kind of event. ``metric_list.py`` lists all metrics.
+As a listener of a hub it takes every kind of event. ``metrics.py`` lists all metrics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..snapshot import KeyLine, MonitoredRun, MonitoredRuns, RunSnapshot
-from .counters import OTHER, LabelNames, readable
+from .metrics import OTHER, LabelNames, readable
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -31,8 +31,7 @@ from ... import fork_safety
 from ...events import EventRecord, PublicEvent
 from ...limiter.call_hooks import CallObserver, EndedCall
 from ..hub import EventEmitter, add_listener, limiter_of
-from .counters import BOUNDS, Counters, Histogram, count_event, is_counted
-from .metric_list import BY_NAME, METRICS, MetricInfo
+from .metrics import BOUNDS, BY_NAME, METRICS, Counters, Histogram, MetricInfo, count_event, is_counted
 
 if TYPE_CHECKING:
     from ...limiter import AdaptiveRateLimiter

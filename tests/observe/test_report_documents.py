@@ -10,19 +10,20 @@ from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.lab.virtual_time import VirtualClock
 from headgate.observe.event_buffer import MOST_KEPT
 from headgate.observe.monitor import RunMonitor
-from headgate.observe.report.documents import as_html, as_markdown, key_chart, sparkline
-from headgate.observe.report.run_report import (
+from headgate.observe.report import (
     MOST_EVENTS,
     MOST_NOTES,
     Note,
     Notes,
     RunReport,
+    facts,
     queue_waits,
     report_of,
+    sheets,
     times_in_states,
     write_report,
 )
-from headgate.observe.report.tables import facts, sheets
+from headgate.observe.report_documents import as_html, as_markdown, key_chart, sparkline
 from headgate.observe.snapshot import CredentialLine, DeadLine, EventLine, KeyLine, ProgressLine, RunSnapshot, Timeline
 
 EVIL = "<script>alert(1)</script>|`x`\x1b[31m"

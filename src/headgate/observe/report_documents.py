@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby, pairwise
 
-from ...formatting import format_seconds, printable
-from ..snapshot import Timeline
-from .run_report import Note, RunReport
-from .tables import Sheet, facts, heading, sheets
+from ..formatting import format_seconds, printable
+from .report import Note, RunReport, Sheet, facts, heading, sheets
+from .snapshot import Timeline
 
 # ---------------------------------------------------------------------- html
 # A report as one HTML file: nothing is fetched, no script runs, light or dark as the reader prefers.

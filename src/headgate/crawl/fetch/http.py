@@ -1,7 +1,7 @@
 """The crawl's HTTP client: one GET at a time, to servers that may be hostile.
 
-``HttpFetcher`` has one session for all hosts, and gives each visit the limits and content types that are set for its kind.
-The request is sent once. No redirect is followed (each hop needs a permit of its own host), no cookie is kept, no
+``HttpFetcher`` has one session for all hosts, and gives each visit the limits and content types that are set for its
+kind. The request is sent once. No redirect is followed (each hop needs a permit of its own host), no cookie is kept, no
 referrer is sent, and headers meant for one origin go to no other. What comes back is an answer within its limits
 (``response.py``), or an error with a name.
 """

@@ -80,7 +80,9 @@ class UrlCounts:
         asked = list({kind for kind in kinds if kind not in self._known})
         if not asked:
             return
-        for (host, shape), (of_host, of_shape) in zip(asked, self._ask(schema.COUNTS_OF, json.dumps(asked)), strict=True):
+        for (host, shape), (of_host, of_shape) in zip(
+            asked, self._ask(schema.COUNTS_OF, json.dumps(asked)), strict=True
+        ):
             self._known.setdefault((host, None), of_host + self._unwritten[host, None])
             self._known[host, shape] = of_shape + self._unwritten[host, shape]
 

@@ -103,7 +103,9 @@ class Frontier:
             per_host=self._per_host,
             on_step=self._on_step,
         )
-        self._writer = GroupCommitWriter(self._transaction, full_sync=True, on_step=self._on_step, error_of=ledger_error)
+        self._writer = GroupCommitWriter(
+            self._transaction, full_sync=True, on_step=self._on_step, error_of=ledger_error
+        )
         return await self.counts()
 
     async def __aenter__(self) -> Self:

@@ -20,7 +20,7 @@ from .core.controller import Controller
 from .core.decision import LONGEST_WAIT
 from .core.gate_config import FASTEST, GateConfig
 from .core.quota import LONG_WINDOW, Quota, known_pace
-from .core.window import MOST_BUCKETS
+from .core.rolling_stats import MOST_BUCKETS
 from .errors import ConfigError
 from .units import read_quota
 from .wire.redact import redact

@@ -9,8 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headgate.core.backoff import MOST_FLOOR_JITTER
-from headgate.core.cooldown import MOST_ESCALATIONS, Cooldown, ExponentialCooldown, FixedCooldown
+from headgate.core.cooldown import MOST_ESCALATIONS, MOST_FLOOR_JITTER, Cooldown, ExponentialCooldown, FixedCooldown
 from headgate.core.decision import LONGEST_WAIT
 
 

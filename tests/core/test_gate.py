@@ -16,8 +16,18 @@ from headgate.controllers.gradient import Gradient, GradientPolicy
 from headgate.core.circuit_breaker import BreakerPolicy
 from headgate.core.concurrency import LOST_AFTER
 from headgate.core.controller import Controller
-from headgate.core.decision import INSTANT, LONGEST_WAIT, CircuitState, Outcome, Refuse, RefuseReason, Wait, WaitReason
-from headgate.core.explanation import blocked_by, explain
+from headgate.core.decision import (
+    INSTANT,
+    LONGEST_WAIT,
+    CircuitState,
+    Outcome,
+    Refuse,
+    RefuseReason,
+    Wait,
+    WaitReason,
+    blocked_by,
+    explain,
+)
 from headgate.core.gate import CHECK_EVERY, Gate
 from headgate.core.gate_config import GateConfig
 from headgate.core.quota import Quota, QuotaPolicy

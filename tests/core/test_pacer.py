@@ -1,13 +1,28 @@
 """The pacer alone: it starts calls at a controller's rate, within bounds, and resumes gently after a pause."""
 
+from __future__ import annotations
+
+from math import inf
+
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.controllers.fixed import Fixed
 from headgate.core.decision import UNKNOWN, WaitReason
-from headgate.core.pacer import Pacer
+from headgate.core.pacer import (
+    INSTANT,
+    NO_RAMP,
+    SHORTEST_PAUSE,
+    Pacer,
+    ResumeRamp,
+    TokenBucket,
+    after_outage,
+    after_pause,
+)
 from headgate.core.policy import Demand
 from headgate.core.quota import CATCH_UP
-from headgate.core.resume_ramp import NO_RAMP
 from headgate.core.ticket import LongTicket, Ticket
 
 NOW = 1000.0
@@ -140,3 +155,148 @@ class TestQueue:
         pacer.resume_after_pause(10.0, NOW)
         other.load_state(pacer.to_state())
         assert (other.tokens, other.ramp, other.rate) == (pacer.tokens, pacer.ramp, pacer.rate)
+
+
+class UnderAnyOrder(RuleBasedStateMachine):
+    """No more starts than the burst, what refilled, and what lateness allows; none while shut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.shut_until = 100.0, 0.0
+        self.pace = TokenBucket(4.0, 2.0)
+        self.allowed, self.started = 4.0, 0.0
+        self.fastest = 2.0
+
+    @rule(seconds=st.floats(0.0, 5.0))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.allowed += seconds * self.pace.rate
+        if self.pace.held and self.now >= self.shut_until:
+            self.pace.reopen(self.now)
+
+    @rule(rate=st.sampled_from([0.01, 1.0, 2.0, 50.0]))
+    def change(self, rate: float) -> None:
+        self.pace.refill(self.now)
+        self.pace.rate = rate
+        self.fastest = max(self.fastest, rate)
+
+    @rule(has_waiters=st.booleans())
+    def line(self, has_waiters: bool) -> None:
+        self.pace.refill(self.now)
+        self.pace.has_waiters = has_waiters
+
+    @rule(seconds=st.floats(0.1, 10.0))
+    def shut(self, seconds: float) -> None:
+        self.shut_until = max(self.shut_until, self.now + seconds)
+        self.pace.hold(self.shut_until, self.now)
+        self.allowed += 1.0  # one call at most may be ready at the end
+
+    @precondition(lambda self: not self.pace.held)
+    @rule()
+    def start(self) -> None:
+        if self.pace.available_at(1.0, self.now) <= self.now:
+            self.pace.tokens -= 1.0
+            self.started += 1.0
+
+    @precondition(lambda self: self.started > 0)
+    @rule()
+    def give_back(self) -> None:
+        self.pace.give_back(1.0)
+        self.started -= 1.0
+
+    @invariant()
+    def no_more_than_allowed(self) -> None:
+        assert self.started <= self.allowed + 1e-3
+        clamp = self.pace.burst + CATCH_UP * self.fastest
+        assert self.pace.tokens <= clamp + 1e-9
+
+    @invariant()
+    def the_forecast_holds(self) -> None:
+        if not self.pace.held:
+            ready_at = self.pace.available_at(1.0, self.now)
+            assert ready_at >= self.now
+            assert ready_at <= self.now + (1.0 - self.pace.tokens) / self.pace.rate + INSTANT or ready_at == self.now
+
+
+TestUnderAnyOrder = UnderAnyOrder.TestCase
+TestUnderAnyOrder.settings = settings(derandomize=True, deadline=None, max_examples=40, stateful_step_count=40)
+
+
+def test_a_shut_bucket_has_one_call_ready_at_its_end() -> None:
+    pace = TokenBucket(10.0, 5.0)
+    pace.refill(0.0)
+    pace.hold(8.0, 0.0)
+    pace.reopen(8.0)
+    assert pace.refill(8.0) == 1.0
+
+
+def test_a_wait_that_ends_sooner_than_was_said_goes_on_from_there() -> None:
+    pace = TokenBucket(10.0, 5.0)
+    pace.refill(0.0)
+    pace.hold(8.0, 0.0)
+    pace.reopen(2.0)
+    assert pace.refill(2.2) == pytest.approx(2.0)
+
+
+quickly = settings(derandomize=True, deadline=None, max_examples=60)
+durations = st.one_of(st.floats(0.0, 60.0), st.floats(0.0, 31 * 86400.0))
+ramps = st.builds(lambda make, length: make(length, 1000.0), st.sampled_from([after_outage, after_pause]), durations)
+instants = st.floats(900.0, 1100.0)
+
+
+@given(ramps, instants)
+@quickly
+def test_the_share_is_above_0_and_at_most_1(ramp: ResumeRamp, now: float) -> None:
+    assert 0.0 < ramp.share(now) <= 1.0
+
+
+@given(ramps, instants, instants)
+@quickly
+def test_the_share_never_falls(ramp: ResumeRamp, one: float, other: float) -> None:
+    assert ramp.share(min(one, other)) <= ramp.share(max(one, other))
+
+
+@given(ramps)
+@quickly
+def test_there_is_no_cliff_at_the_end(ramp: ResumeRamp) -> None:
+    assert ramp.share(ramp.ends_at) == 1.0
+    assert ramp.share(ramp.ends_at - 1e-3 * ramp.lasts) == pytest.approx(1.0, abs=2e-3)
+
+
+@given(ramps, st.floats(0.0, 1.0))
+@quickly
+def test_it_rises_evenly(ramp: ResumeRamp, way: float) -> None:
+    expected = ramp.least + (1.0 - ramp.least) * way
+    assert ramp.share(ramp.starts_at + way * ramp.lasts) == pytest.approx(expected, abs=1e-6)
+
+
+@given(st.floats(1.0, 31 * 86400.0))
+@quickly
+def test_before_the_pause_has_ended_the_share_is_that_of_its_end(pause: float) -> None:
+    ramp = after_pause(pause, 1000.0)
+    assert ramp.share(1000.0 - pause) == ramp.share(1000.0) == ramp.least
+
+
+@pytest.mark.parametrize("make", [after_outage, after_pause])
+@pytest.mark.parametrize("length", [0.0, 0.3, SHORTEST_PAUSE - 1e-9, -5.0])
+def test_under_a_second_pacing_is_enough(make, length: float) -> None:
+    ramp = make(length, 1000.0)
+    assert [ramp.share(now) for now in (0.0, 999.0, 1000.0, 1001.0)] == [1.0] * 4
+
+
+def test_after_an_outage_it_takes_a_share_of_the_outage() -> None:
+    assert [after_outage(down, 0.0).lasts for down in (1.0, 5.0, 10.0)] == pytest.approx([0.4, 2.0, 4.0])
+
+
+@given(durations, durations)
+@quickly
+def test_the_longer_the_outage_the_longer_and_the_gentler(one: float, other: float) -> None:
+    short, long = after_outage(min(one, other), 0.0), after_outage(max(one, other), 0.0)
+    assert short.lasts <= long.lasts
+    assert short.least >= long.least
+
+
+@pytest.mark.parametrize("down", [1e3, 1e9, inf])
+def test_however_long_it_was_away_it_is_back_within_seconds(down: float) -> None:
+    assert after_outage(down, 0.0).share(6.0) == 1.0
+    assert after_pause(down, 0.0).share(3.0) == 1.0

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..clock import Clock
-from ..core.backoff import above, delay
+from ..core.cooldown import above
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
+from ..core.retry import delay
 from ..core.row_state import FailureReason
 from ..core.signal import SILENT, Signal
 from ..credentials import Lease

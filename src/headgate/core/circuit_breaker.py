@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from .decision import LONGEST_WAIT, NEVER, UNKNOWN, CircuitState, Outcome, Refuse, RefuseReason
 from .policy import Demand
-from .window import SlidingCounts
+from .rolling_stats import SlidingCounts
 
 if TYPE_CHECKING:
     from .pacer import Pacer

@@ -19,7 +19,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..checks import check, number
-from .backoff import above
 from .decision import INSTANT, LONGEST_WAIT, NEVER, Outcome, Wait, WaitReason
 from .policy import Demand, Limits
 
@@ -30,6 +29,18 @@ if TYPE_CHECKING:
 
 MOST_ESCALATIONS = 64
 """Refused eras in a row are counted up to here; every growing pause has met its maximum by then."""
+FLOOR_JITTER = 0.1
+"""By what share a wait may exceed its floor, so that callers that were told the same do not come back at once."""
+
+MOST_FLOOR_JITTER = 5.0
+"""... and by how many seconds at most: a pause of an hour does not need six minutes of spreading."""
+
+
+def above(floor: float, draw: float, jitter: float = FLOOR_JITTER) -> float:
+    """A wait at or a little above ``floor``, within [0, 31 days]. A floor that is no time (negative, NaN) is none."""
+    if not floor > 0.0:
+        return 0.0
+    return min(floor + draw * min(floor * jitter, MOST_FLOOR_JITTER), LONGEST_WAIT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from .controller import Controller
 from .cooldown import RESTING
 from .decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait, WaitReason
 from .gate_config import GateConfig, local_policies
-from .latency import Latency
+from .pacer import NO_RAMP
 from .policy import NOTHING, Cost, Demand, GateStatus, Hooks, PolicyList, QueueDemand
 from .quota import Quota, QuotaPolicy, never_fits
-from .resume_ramp import NO_RAMP
+from .rolling_stats import Latency
 from .signal import Signal
 from .ticket import LongTicket, Ticket
 

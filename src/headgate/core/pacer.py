@@ -1,19 +1,168 @@
 """The pacer: start calls at the controller's rate, and resume gently after a pause.
 
-It is a token bucket that follows the controller's rate within the configured bounds. After a pause or an outage the
-``ResumeRamp`` lets a growing share of that rate through.
+It is a token bucket that follows the controller's rate within the configured bounds:
+
+    burst ----------------  full: that many may start at once, after a rest
+        1 ----------------  a call may start
+        0 ----------------
+          debt              a cost above the burst was taken
+
+The bucket can be held until an instant; what accrues until then is one call at most, so what was held back is never
+made up for in a rush. Overflow is lost, with one exception: what a waiter was served late by, because a timer fired
+late or an event loop was busy, is kept for a moment.
+
+After a pause or an outage a ramp lets a growing share of the rate through:
+
+    1.0 |            ........
+        |       .
+        | .                     share of the rate that may be used
+        +------------------> time since the pause ended
+
+The ramp fits the pause. After less than a second none is needed; after an outage it takes a share of the outage's
+length, since a server that was down for ten seconds is more fragile than one that failed for one.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from .decision import INSTANT, UNKNOWN, Explanation, Wait, WaitReason
+from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Explanation, Wait, WaitReason
 from .policy import Demand, Limits, QueueDemand, requests_of
 from .quota import CATCH_UP
-from .resume_ramp import NO_RAMP, ResumeRamp, after_outage, after_pause, gentler_ramp
 from .ticket import Ticket
-from .token_bucket import TokenBucket
+
+
+class TokenBucket:
+    __slots__ = ("burst", "filled_at", "has_waiters", "held", "late_until", "rate", "tokens")
+
+    def __init__(self, burst: float, rate: float) -> None:
+        self.burst = burst
+        self.rate = rate
+        self.tokens = burst
+        """Calls that may start at once; below 0 is debt."""
+        self.filled_at = NEVER
+        self.held = False
+        self.has_waiters = False
+        """Whether callers wait: then being late is made up for."""
+        self.late_until = NEVER
+        """... and until when it still is, after the last one was served."""
+
+    def try_take(self, now: float) -> bool:
+        """Take one token if there is one."""
+        tokens = self.tokens + (now - self.filled_at) * self.rate
+        if tokens < 1.0:
+            return False
+        if tokens > self.burst:
+            tokens = self.clamp(tokens, now) if now < self.late_until else self.burst
+        self.tokens = tokens - 1.0
+        self.filled_at = now
+        return True
+
+    def refill(self, now: float) -> float:
+        """Bring the bucket up to now; returns what it holds."""
+        if now > self.filled_at:
+            tokens = self.tokens + (now - max(self.filled_at, now - LONGEST_WAIT)) * self.rate
+            self.tokens = tokens if tokens <= self.burst else self.clamp(tokens, now)
+            self.filled_at = now
+        return self.tokens
+
+    def clamp(self, tokens: float, now: float) -> float:
+        """What is left of an overflowing bucket."""
+        if now < self.late_until or (self.has_waiters and self.tokens < 1.0):
+            return min(tokens, self.burst + CATCH_UP * self.rate)
+        return self.burst
+
+    def available_at(self, calls: float, now: float) -> float:
+        """The instant at which the bucket holds that many calls; ``now`` if it does."""
+        missing = calls - self.refill(now)
+        return max(now, self.filled_at) + missing / self.rate if missing > INSTANT * self.rate else now
+
+    def give_back(self, calls: float) -> None:
+        """Calls that were not made after all. A full bucket stays full, a held one has one ready at most."""
+        most = 1.0 if self.held else self.burst
+        if self.tokens < most:
+            self.tokens = min(most, self.tokens + calls)
+
+    def skip(self, slots: float, now: float) -> None:
+        """Start nothing for so many slots."""
+        self.tokens = min(self.refill(now), 1.0 - slots)
+
+    def hold(self, instant: float, now: float) -> None:
+        """Nothing starts before that instant."""
+        if self.filled_at != instant:
+            tokens = self.refill(now)
+            self.tokens = min(tokens + max(0.0, instant - max(now, self.filled_at)) * self.rate, 1.0)
+            self.filled_at = instant
+        self.held = True
+
+    def reopen(self, now: float) -> None:
+        """The hold is over, perhaps sooner than was said."""
+        self.held = False
+        self.filled_at = min(self.filled_at, now)
+
+    def mark_late(self, is_late: bool, now: float) -> None:
+        """Whether a waiter's turn has come that it has yet to take."""
+        if is_late:
+            self.late_until = UNKNOWN
+        elif self.late_until == UNKNOWN:
+            self.late_until = now
+
+    def is_late(self, now: float) -> bool:
+        """Whether callers wait, or did a moment ago: one that comes right back loses nothing."""
+        return self.has_waiters or now < self.late_until
+
+
+SHORTEST_PAUSE = 1.0
+"""A pause below this needs no ramp."""
+MOST_OF_AN_OUTAGE = 15.0
+"""An outage longer than this is treated as one of this length."""
+
+
+@dataclass(slots=True)
+class ResumeRamp:
+    starts_at: float = NEVER
+    lasts: float = 0.0
+    least: float = 1.0
+
+    @property
+    def ends_at(self) -> float:
+        return self.starts_at + self.lasts
+
+    def share(self, now: float) -> float:
+        """Which share of the pace may be used now, within (0, 1]."""
+        if now >= self.starts_at + self.lasts:
+            return 1.0
+        return self.least + (1.0 - self.least) * max(0.0, now - self.starts_at) / self.lasts
+
+
+NO_RAMP = ResumeRamp()
+"""At the full pace."""
+
+
+def gentler_ramp(one: ResumeRamp, other: ResumeRamp) -> ResumeRamp:
+    """Where two ramps meet: from the later start, the longer way, and up from no higher than either."""
+    if not one.lasts:
+        return other
+    starts_at = max(one.starts_at, other.starts_at)
+    if one.ends_at < starts_at:
+        return other
+    ends_at = max(one.ends_at, starts_at + other.lasts)
+    return ResumeRamp(starts_at, ends_at - starts_at, min(one.share(starts_at), other.share(starts_at)))
+
+
+def after_outage(down: float, now: float) -> ResumeRamp:
+    """The circuit closed after ``down`` seconds: start at a quarter to nearly all of the pace, by its length."""
+    if down < SHORTEST_PAUSE:
+        return ResumeRamp()
+    return ResumeRamp(now, 0.4 * min(down, MOST_OF_AN_OUTAGE), max(0.25, 1.0 - 0.05 * down))
+
+
+def after_pause(pause: float, until: float) -> ResumeRamp:
+    """The server asked for a pause that ends at ``until``: half of the pace at first, for a tenth of the pause."""
+    if pause < SHORTEST_PAUSE:
+        return ResumeRamp()
+    return ResumeRamp(until, min(0.1 * pause, 3.0), 0.5)
 
 
 class Pacer(TokenBucket):

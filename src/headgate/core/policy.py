@@ -20,8 +20,8 @@ from .decision import NEVER, ControllerNote, Refuse, Wait
 if TYPE_CHECKING:
     from .circuit_breaker import Breaker
     from .decision import CircuitState, Explanation, WaitReason
+    from .pacer import ResumeRamp
     from .quota import QuotaPolicy
-    from .resume_ramp import ResumeRamp
     from .signal import Signal
     from .ticket import Ticket
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..core.budget import RetryBudget
 from ..core.decision import NEVER
+from ..core.retry import RetryBudget
 from .fetch.gated_fetcher import FetchFailed
 from .frontier.records import Reason, Visit
 from .robots import Rules

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from math import ceil
 
 from ..core.decision import INSTANT, NEVER, UNKNOWN
+from ..core.pacer import TokenBucket
 from ..core.policy import NOTHING, Cost, QueueDemand, costs_of
-from ..core.token_bucket import TokenBucket
 from .grants import PERIOD, numbers_of
 from .protocol import MOST_ASKS, NO_CAP, QuotaTerms, SyncReply
 from .protocol import Cost as Amounts

@@ -24,8 +24,8 @@ from ..core.controller import Controller
 from ..core.decision import NEVER, UNKNOWN, CircuitState
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
-from ..core.latency import Latency
 from ..core.policy import Cost, PolicyList
+from ..core.rolling_stats import Latency
 from ..core.ticket import Ticket
 from .grants import LIVE
 from .leader import QuotaLeader

@@ -33,9 +33,9 @@ from ..core.decision import (
     WaitReason,
 )
 from ..core.gate_config import GateConfig
+from ..core.pacer import NO_RAMP, ResumeRamp
 from ..core.policy import NOTHING, Demand, QueueDemand, costs_of, requests_of
 from ..core.quota import CATCH_UP, LONG_WINDOW, Quota
-from ..core.resume_ramp import NO_RAMP, ResumeRamp
 from ..core.signal import Signal
 from ..core.ticket import Ticket
 from .lease import Lease

@@ -35,10 +35,9 @@ from ..core.decision import (
 )
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
-from ..core.pacer import Pacer
+from ..core.pacer import NO_RAMP, Pacer, ResumeRamp
 from ..core.policy import Cost, Demand, Limits, PolicyList, QueueDemand, requests_of
 from ..core.quota import Quota, QuotaPolicy
-from ..core.resume_ramp import NO_RAMP, ResumeRamp
 from ..core.signal import Signal
 from ..core.ticket import Ticket
 from .leader import QuotaLeader

@@ -19,8 +19,8 @@ from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..core.budget import RetryBudget
 from ..core.decision import UNKNOWN
+from ..core.retry import RetryBudget
 
 MOST_PASSES = 100
 """Smaller items that may go before a bigger one out of turn."""

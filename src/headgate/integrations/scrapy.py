@@ -30,8 +30,8 @@ from scrapy.utils.misc import load_object
 
 from .. import wire
 from ..config import RateLimitConfig
-from ..core.backoff import delay
 from ..core.decision import Outcome
+from ..core.retry import delay
 from ..core.signal import SILENT, Signal
 from ..errors import Refused
 from ..limiter import AdaptiveRateLimiter, Permit

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..core.budget import RetryBudget
 from ..core.decision import NEVER, Outcome
+from ..core.retry import RetryBudget
 from ..core.signal import Signal
 from ..errors import CircuitOpenError, Refused
 from ..limiter import AdaptiveRateLimiter, Permit

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from ..core.decision import NEVER
-from ..core.explanation import blocked_by
+from ..core.decision import NEVER, blocked_by
 from ..core.policy import GateStatus
 from ..core.signal import Signal
 from ..events import CallEvent, Event, EventRecord, deliver, is_wanted

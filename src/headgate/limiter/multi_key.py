@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.decision import INSTANT, Refuse, RefuseReason, Wait, WaitReason
-from ..core.explanation import explain
+from ..core.decision import INSTANT, Refuse, RefuseReason, Wait, WaitReason, explain
 from ..core.policy import costs_of
 from ..errors import CircuitOpenError, CostTooLargeError, Refused, WaitTooLongError
 from ..reason_text import reason_text, refuse_text

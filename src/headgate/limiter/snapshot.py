@@ -8,8 +8,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from ..core import explanation
-from ..core.decision import CircuitState, Explanation, WaitReason
+from ..core.decision import CircuitState, Explanation, WaitReason, blocked_by
+from ..core.decision import explain as explain_wait
 from ..core.quota import known_pace
 from ..core.signal import Limit
 from ..errors import ConfigError
@@ -146,13 +146,13 @@ def key_snapshot(entry: KeyEntry, now: float, held: Explanation | None = None) -
 
 def explain(entry: KeyEntry, now: float) -> Explanation | None:
     """Why a call would wait: for the gate, or behind calls whose turn has come just now."""
-    found, queue = explanation.blocked_by(entry.gate, now), entry.queue
+    found, queue = blocked_by(entry.gate, now), entry.queue
     if found is not None:
         return found
     head = None if queue is None else queue.head()
     if head is None or queue is None or len(head.entries) > 1:  # of several keys it may be another one's turn
         return None
-    return explanation.explain(
+    return explain_wait(
         entry.gate, replace(queue.forecast, reason=queue.forecast.reason or WaitReason.PACE, until=now), now
     )
 

@@ -26,8 +26,8 @@ from typing import Any
 from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
-from ..core.budget import RetryBudget
 from ..core.decision import CircuitState
+from ..core.retry import RetryBudget
 from ..errors import ConfigError
 from ..events import Event, EventDispatcher, ResilienceEvent
 from ..limiter import AdaptiveRateLimiter

@@ -16,8 +16,8 @@ from .dialects import by_host, by_pace, read_error, read_hidden_error, recognise
 from .error_body import OUTCOME_OF, ErrorDetails, code_text, open_body
 from .headers import RateLimitHeaders
 from .limits import MOST_LIMITS, limits_of
+from .parse import outcome_of_status
 from .redact import redact
-from .responses import outcome_of_status
 from .retry_after import Arrival
 from .urls import host_key
 

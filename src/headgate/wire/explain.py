@@ -16,9 +16,8 @@ from ..core.decision import Outcome
 from ..core.signal import Limit, Signal
 from .dialects import BY_NAME
 from .headers import scan_headers
-from .parse import read
+from .parse import outcome_of_status, read
 from .redact import redact
-from .responses import outcome_of_status
 from .retry_after import Arrival
 
 _HAPPENED = {

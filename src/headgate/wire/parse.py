@@ -21,7 +21,7 @@ from ..core.decision import LONGEST_WAIT, Outcome
 from ..core.signal import SILENT, Signal
 from .error_body import may_hold_error
 from .headers import scan_headers
-from .responses import body_behind, facts_of, outcome_of_exception, outcome_of_status, response_behind
+from .responses import body_behind, facts_of, response_behind
 from .retry_after import Arrival
 
 _NOTHING = SILENT[Outcome.OK]

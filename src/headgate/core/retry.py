@@ -1,9 +1,14 @@
-"""What a call may still spend: its time, and other people's patience.
+"""Sending again: how long to wait first, and how much time and how many retries may go into it.
 
-A ``Deadline`` bounds one call: waiting, attempts and backoff all come out of it. A
-``RetryBudget`` bounds all retries of failures together, because retries that each
-look reasonable make an outage worse when every client makes them. Sending again after
-a 429 is paced by the gate and stands outside this budget.
+    retry          1      2      3      4 ...         with Retry-After 30
+    wait within  0..0.2  0..0.4  0..0.8  0..1.6 s      30..33 s
+
+Full jitter (anything between nothing and the ceiling) spreads many callers best. What the server asks for is a floor:
+it is applied last, jitter may only add to it, and no ceiling of ours cuts it short.
+
+A ``Deadline`` bounds one call: waiting, attempts and backoff all come out of it. A ``RetryBudget`` bounds all retries
+of failures together, because retries that each look reasonable make an outage worse when every client makes them.
+Sending again after a 429 is paced by the gate and is no part of this budget.
 """
 
 from __future__ import annotations
@@ -11,8 +16,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
-from .decision import UNKNOWN
-from .window import SlidingCounts
+from .cooldown import FLOOR_JITTER, above
+from .decision import LONGEST_WAIT, UNKNOWN
+from .rolling_stats import SlidingCounts
+
+_MOST_DOUBLINGS = 1023
+
+
+def delay(
+    attempt: int,
+    draw: float,
+    *,
+    base: float = 0.2,
+    max_delay: float = 5.0,
+    floor: float = 0.0,
+    floor_jitter: float = FLOOR_JITTER,
+) -> float:
+    """Seconds to wait after attempt number ``attempt`` (from 1) failed; ``draw`` is uniform in [0, 1).
+
+    Never below ``floor``, and above ``max_delay`` only for a floor's sake.
+    """
+    ceiling = min(max_delay, base * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS), LONGEST_WAIT)
+    return max(draw * ceiling, above(floor, draw, floor_jitter))
 
 
 @dataclass(frozen=True, slots=True)

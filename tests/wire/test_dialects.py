@@ -563,7 +563,7 @@ def test_every_dialect_has_an_answer_that_is_recognised(said: Read, answers: dic
 
 
 def _gives_itself_away(dialect: Dialect) -> bool:
-    return bool(dialect.marks or dialect.reads or dialect.owns_budget or dialect.owns_error or dialect.read_error)
+    return bool(dialect.marks or dialect.reads or dialect.owns_budget or dialect.statuses or dialect.read_error)
 
 
 def test_every_dialect_is_registered_once() -> None:

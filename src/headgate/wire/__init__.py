@@ -13,7 +13,13 @@ from outside, however hostile, raises or costs more than a bounded amount of wor
 """
 
 from .parse import Headers, outcome_of_exception, outcome_of_status, read, signal_of
-from .responses import body_behind, error_message, facts_of, response_behind, response_of
+from .responses import (
+    body_behind,
+    error_message,
+    facts_of,
+    response_behind,
+    response_of,
+)
 from .retry_after import retry_after
 
 __all__ = [

@@ -38,8 +38,10 @@ class Dialect:
     """Further headers that matter here, although they give no vendor away; True as above."""
     owns_budget: Callable[[Budget], bool] | None = None
     """Whether a budget is named as only this vendor names one."""
-    owns_error: Callable[[object, RateLimitHeaders, object], bool] | None = None
-    """Whether an error with this status, these headers and this body is this vendor's; asked last."""
+    statuses: tuple[int, ...] = ()
+    """Statuses of errors that only this vendor sends."""
+    page_mark: str = ""
+    """A header which, beside an error whose body is a page of HTML, tells that this vendor's edge has answered."""
 
     read_limits: LimitReader | None = None
     """Reads the vendor's own headers. Customary ones (``x-ratelimit-remaining-tokens``, ``ratelimit-reset``: the table

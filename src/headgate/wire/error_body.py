@@ -141,7 +141,7 @@ class ErrorDetails:
     """What the body of an error says; what it does not say is empty."""
 
     outcome: Outcome | None = None
-    """How the call ended by the body; believed where ``classify.CORRECTIONS`` lets it correct the status."""
+    """How the call ended by the body; believed where ``parse.CORRECTIONS`` lets it correct the status."""
     reason: str = ""
     """The vendor's code for it."""
     floor: float | None = None

@@ -5,15 +5,7 @@ headers. They are told apart by what they have, never by importing them, and a b
 taken only if it is already here: reading an answer must not start a download. So
 ``content`` is read where it is a plain attribute; a property may be what downloads.
 
-How a call ended, by its status alone::
-
-    2xx 3xx   ok                 401 403        auth          408 425 5xx 0   transient
-    429       rate_limited       402            key_dead      503 529         overloaded
-    432 433   quota_exhausted    413            too_large     other 4xx       invalid
-
-0 stands for no answer at all. A body may correct a status (see ``classify``): money that
-comes back with time makes a 402 a quota, and Google sends its quotas as 403. A number
-that is no status says nothing about the server and teaches nothing: invalid.
+An exception says most by the answer it carries; without one, the name of its class tells whether the server failed.
 """
 
 from __future__ import annotations
@@ -92,21 +84,6 @@ def _loaded_body(response: object) -> bytes | str | None:
 MOST_CAUSES = 5
 """Exceptions looked at along ``raise ... from ...``."""
 
-_BY_STATUS = {
-    0: Outcome.TRANSIENT,
-    401: Outcome.AUTH,
-    402: Outcome.KEY_DEAD,
-    403: Outcome.AUTH,
-    408: Outcome.TRANSIENT,
-    413: Outcome.TOO_LARGE,
-    425: Outcome.TRANSIENT,
-    429: Outcome.RATE_LIMITED,
-    432: Outcome.QUOTA_EXHAUSTED,  # Tavily: the plan's limit
-    433: Outcome.QUOTA_EXHAUSTED,  # Tavily: the pay-as-you-go limit
-    503: Outcome.OVERLOADED,
-    529: Outcome.OVERLOADED,
-}
-
 _BY_CLASS = {
     # The call never made sense, or a file is missing: no word about the server.
     "InvalidURL": Outcome.INVALID,
@@ -140,33 +117,6 @@ _BY_CLASS = {
 }
 
 
-def outcome_of_status(status: object) -> Outcome:
-    """The table above. Never raises."""
-    if type(status) is not int and (not isinstance(status, int) or isinstance(status, bool)):
-        return Outcome.INVALID
-    if 100 <= status <= 399:
-        return Outcome.OK
-    known = _BY_STATUS.get(status)
-    if known is not None:
-        return known
-    return Outcome.TRANSIENT if 500 <= status <= 599 else Outcome.INVALID
-
-
-def outcome_of_exception(exc: BaseException) -> Outcome:
-    """What an exception says about the server it came from.
-
-    One that carries an answer counts as that answer. Timeouts and lost connections are transient,
-    whichever library raised them: they are known by the names of their classes, so none is imported.
-    All others, a ``ValueError`` in the caller's code or a cancellation, say nothing about the server,
-    yet the call may have been sent: ``invalid``, which teaches nothing and refunds nothing.
-    """
-    speaker, known = _speaker(exc)
-    answer = None if speaker is None or known is Outcome.INVALID else response_of(speaker)
-    if answer is not None:
-        return outcome_of_status(facts_of(answer)[0])
-    return known or Outcome.INVALID
-
-
 def response_behind(exc: BaseException) -> object | None:
     """The answer of this exception or of the first one along its causes that says anything about the server."""
     speaker, known = _speaker(exc)
@@ -177,6 +127,11 @@ def body_behind(exc: BaseException) -> Mapping[str, object] | None:
     """... and the error that a client has found inside of the answer."""
     speaker, known = _speaker(exc)
     return None if speaker is None or known is Outcome.INVALID else body_of(speaker)
+
+
+def outcome_of_class(exc: BaseException) -> Outcome | None:
+    """... and what its class says: the server failed, or the call never made sense; None if it says nothing."""
+    return _speaker(exc)[1]
 
 
 def _speaker(exc: BaseException) -> tuple[BaseException | None, Outcome | None]:

@@ -61,7 +61,8 @@ MARKS = {mark: says for dialect in DIALECTS for mark, says in {**dialect.marks, 
 
 _OWNER_OF_MARK = {mark: dialect for dialect in DIALECTS for mark in dialect.marks}
 _OWNERS_OF_BUDGETS = [(dialect.owns_budget, dialect) for dialect in DIALECTS if dialect.owns_budget]
-_OWNERS_OF_ERRORS = [(dialect.owns_error, dialect) for dialect in DIALECTS if dialect.owns_error]
+_OWNER_OF_STATUS = {status: dialect for dialect in DIALECTS for status in dialect.statuses}
+_OWNERS_OF_PAGES = [(dialect.page_mark, dialect) for dialect in DIALECTS if dialect.page_mark]
 _READERS = tuple(dict.fromkeys(dialect.read_error for dialect in DIALECTS if dialect.read_error))
 _READERS_OF_GOOD_ANSWERS = tuple(
     dict.fromkeys(dialect.read_error for dialect in DIALECTS if dialect.read_error and dialect.hides_errors)
@@ -94,8 +95,10 @@ def recognise(headers: RateLimitHeaders, error: ErrorDetails | None, status: obj
     if error is not None:
         if error.dialect:
             return BY_NAME[error.dialect]
-        for owns_error, dialect in _OWNERS_OF_ERRORS:
-            if owns_error(status, headers, body):
+        if isinstance(status, int) and status in _OWNER_OF_STATUS:
+            return _OWNER_OF_STATUS[status]
+        for page_mark, dialect in _OWNERS_OF_PAGES:
+            if page_mark in marks and isinstance(body, str | bytes) and body[:64].lstrip()[:1] in ("<", b"<"):
                 return dialect
     if "ratelimit" in marks or "ratelimit-policy" in marks:
         return standards.IETF

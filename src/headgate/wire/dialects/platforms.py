@@ -121,10 +121,6 @@ def _count(value: object) -> float | None:
     return float(value)
 
 
-def _is_edge_page(status: object, headers: RateLimitHeaders, body: object) -> bool:
-    return "cf-ray" in headers.marks and isinstance(body, str | bytes) and body[:64].lstrip()[:1] in ("<", b"<")
-
-
 SLACK = Dialect(name="slack", title="Slack", hosts=("slack.com",), read_error=read_slack_error, hides_errors=True)
 DISCORD = Dialect(
     name="discord",
@@ -169,7 +165,7 @@ CLOUDFLARE = Dialect(
     title="Cloudflare",
     hosts=("api.cloudflare.com",),
     reads={"cf-ray": False},
-    owns_error=_is_edge_page,
+    page_mark="cf-ray",
 )
 GITHUB = Dialect(
     name="github",
@@ -192,7 +188,7 @@ TAVILY = Dialect(
     name="tavily",
     title="Tavily",
     hosts=("api.tavily.com",),
-    owns_error=lambda status, headers, body: status in (432, 433),
+    statuses=(432, 433),
 )
 PERPLEXITY = Dialect(name="perplexity", title="Perplexity", hosts=("api.perplexity.ai",))
 SEMANTIC_SCHOLAR = Dialect(

@@ -8,6 +8,8 @@ import gc
 import signal
 import sys
 import threading
+from contextlib import contextmanager
+from importlib.machinery import PathFinder
 from itertools import count
 
 import pytest
@@ -24,19 +26,100 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell does to what
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that tests start would ignore it too
 
 
-@pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_call(item):
-    """Heed ``no_cover`` in the workers of pytest-xdist too, where pytest-cov goes on tracing."""
-    tracer, for_threads = sys.gettrace(), threading.gettrace()
-    if tracer is None or item.get_closest_marker("no_cover") is None:
-        return (yield)
-    sys.settrace(None)
-    threading.settrace(None)
+OFF = None, None
+"""No tracer in this thread, none in those that it starts."""
+
+
+def _installed():
+    return sys.gettrace(), threading.gettrace()
+
+
+def _install(tracers):
+    threading.settrace(tracers[1])
+    sys.settrace(tracers[0])
+
+
+class CountedLines:
+    """Has coverage count the lines of headgate's imports, of fixtures and of tests only.
+
+    Counting slows all code down, not only what is measured: pytest's own work and the import of other packages would
+    take twice as long, in every worker.
+    """
+
+    def __init__(self):
+        self._counter = OFF
+
+    def take_over(self):
+        """Switch off what coverage has installed, to switch it on where it is wanted. A debugger is left alone.
+
+        Without workers pytest-cov stops at a test marked ``no_cover`` and installs another tracer after it.
+        """
+        installed = _installed()
+        if installed[0] is not self._counter[0] and type(installed[0]).__module__.startswith("coverage"):
+            self._counter = installed
+            _install(OFF)
+
+    @contextmanager
+    def counting(self, wanted=True):
+        self.take_over()
+        if self._counter is OFF:
+            yield
+            return
+        before = _installed()
+        _install(self._counter if wanted else OFF)
+        try:
+            yield
+        finally:
+            _install(before)
+
+    def find_spec(self, name, path=None, target=None):
+        """A finder for ``sys.meta_path``: headgate's modules are found as ever, and their lines are counted."""
+        if name.partition(".")[0] != "headgate" or (spec := PathFinder.find_spec(name, path, target)) is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            with self.counting():
+                execute(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+counted_lines = CountedLines()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect without counting lines of other packages, and leave all that is made to no garbage collector: going
+    through it again and again would take a third of the time here, and a second for each ``gc.collect()`` of a test."""
+    counted_lines.take_over()
+    sys.meta_path.insert(0, counted_lines)
+    gc.disable()
     try:
         return (yield)
     finally:
-        threading.settrace(for_threads)
-        sys.settrace(tracer)
+        gc.enable()
+        gc.freeze()
+        sys.meta_path.remove(counted_lines)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_fixture_setup():
+    with counted_lines.counting():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item):
+    with counted_lines.counting(item.get_closest_marker("no_cover") is None):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown():
+    with counted_lines.counting():
+        return (yield)
 
 
 @pytest.fixture(scope="session")
@@ -48,14 +131,6 @@ def state_folders(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def state_folder(state_folders, monkeypatch):
     monkeypatch.setenv("HEADGATE_STATE", str(next(state_folders)))
-
-
-@pytest.fixture
-def quick_gc():
-    """``gc.collect()`` looks only at what the test has made; all that was there before would take a second."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import gc
 import time
 import tracemalloc
 
-import pytest
-
 from headgate.credentials import CredentialCoordinator
 from headgate.lab.virtual_time import VirtualClock
 
@@ -21,7 +19,6 @@ def all_resting(clock: VirtualClock) -> CredentialCoordinator:
     return keys
 
 
-@pytest.mark.usefixtures("quick_gc")
 def test_each_takes_less_than_a_kilobyte() -> None:
     all_resting(VirtualClock())  # what is made once
     gc.collect()

@@ -143,7 +143,6 @@ def test_one_that_was_acquired_can_be_used_as_a_block() -> None:
     assert state(keys) == "free"
 
 
-@pytest.mark.usefixtures("quick_gc")
 def test_a_forgotten_lease_goes_back() -> None:
     keys, _ = coordinator()
     keys.acquire()
@@ -151,7 +150,6 @@ def test_a_forgotten_lease_goes_back() -> None:
     assert state(keys) == "free"
 
 
-@pytest.mark.usefixtures("quick_gc")
 def test_a_forgotten_lease_that_comes_back_to_life_is_not_given_back_twice() -> None:
     keys, _ = coordinator()
     kept = []

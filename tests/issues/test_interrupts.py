@@ -50,7 +50,6 @@ def test_a_signal_at_any_moment_leaves_no_lock_held_and_nobody_in_line() -> None
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.usefixtures("quick_gc")
 def test_a_block_that_is_collected_in_the_middle_of_a_decision_does_not_hang() -> None:
     """Real time: the half second after which the lock is no longer waited for."""
     limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=100))

@@ -24,7 +24,7 @@ def test_a_provider_works_with_its_own_defaults(run, switch, settings, name):
     assert run(scenario)
 
 
-def test_no_session_is_left_open(run, recwarn, quick_gc):
+def test_no_session_is_left_open(run, recwarn):
     async def scenario(world):
         await world.search("tavily")
         async with world.provider("tavily") as tavily:
@@ -38,7 +38,7 @@ def test_no_session_is_left_open(run, recwarn, quick_gc):
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_blocks_within_blocks_share_one_session(run, recwarn, quick_gc):
+def test_blocks_within_blocks_share_one_session(run, recwarn):
     async def scenario(world):
         tavily = world.provider("tavily")
         async with tavily:

@@ -228,7 +228,7 @@ def test_the_time_budget_ends_the_slow_and_keeps_the_rest(run):
     assert len(result.findings) == 10
 
 
-def test_all_are_asked_at_once_and_cancelling_ends_every_call(run, recwarn, quick_gc):
+def test_all_are_asked_at_once_and_cancelling_ends_every_call(run, recwarn):
     async def scenario(world):
         for name in WEB:
             world.fault(name, delay=30.0)

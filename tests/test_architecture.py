@@ -148,6 +148,7 @@ NO_OTHER_WAY = frozenset(
 )
 
 
+@pytest.mark.no_cover
 def test_nothing_decides_by_the_words_of_a_sentence():
     assert set(word_decisions()) <= NO_OTHER_WAY
 

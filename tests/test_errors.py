@@ -98,6 +98,7 @@ COPIES = {
 }
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("twin_of", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_it_survives_the_way_to_another_process(error: Exception, twin_of) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.no_cover
 @given(body=json_values, name=st.text(), ascii_only=st.booleans(), indent=st.sampled_from([None, 2, "\t"]))
 def test_an_answers_line_is_one_line_and_means_what_the_server_said(
     body: object, name: str, ascii_only: bool, indent: int | str | None

@@ -816,6 +816,7 @@ def test_lanes_say_why_they_wait(play, http_error):
     play(scenario)
 
 
+@pytest.mark.no_cover
 def test_many_keys_cost_no_more_lanes_than_are_in_use(play):
     async def scenario(lab):
         api = lab.api(lambda item, _: item, takes=0.0)

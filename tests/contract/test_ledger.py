@@ -267,6 +267,7 @@ async def test_numbers_that_are_none_harm_neither_their_row_nor_its_neighbours(l
     assert (await ledger.counts()).states == {DONE: 2}
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(5))
 async def test_whatever_happens_the_counts_are_those_of_a_plain_list(ledger, rows, outcome, seed):
     draw = random.Random(seed)

@@ -168,6 +168,7 @@ def test_a_controller_without_a_limit_lets_everything_through_and_stays_sane() -
             assert isfinite(gate.pacer.tokens)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("burst", [1.0, 4.0])
 @everywhere
 def test_clock_readings_that_overtake_each_other_give_nothing_away(name: str, burst: float) -> None:
@@ -327,6 +328,7 @@ def test_every_call_is_a_request_whatever_else_it_costs(cost: float | dict[str, 
     assert sum(isinstance(gate.ask(tick * 0.1, cost), Ticket) for tick in range(600)) <= 10
 
 
+@pytest.mark.no_cover
 @given(
     st.lists(
         st.tuples(st.floats(0.0, 20.0), st.integers(1, 12), st.floats(0.0, 1.0), st.booleans()), min_size=5, max_size=40
@@ -611,6 +613,7 @@ def test_many_calls_in_flight_at_once_all_stay_counted_and_are_all_heard() -> No
     assert all(gate.record(ticket, OK, 4.0, 5.0, 0.0) for ticket in tickets)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("answers", [0, 25])
 def test_permits_never_ended_are_bounded_where_the_owner_looks_after_them(answers: int) -> None:
     gate, most = gate_of(rate=1e6, burst=1e6), 0

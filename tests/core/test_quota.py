@@ -91,6 +91,7 @@ def most_in_any_window(spent: Iterable[tuple[float, float]], window: float) -> f
 # ---------------------------------------------------------------------- never more than the limit
 
 
+@pytest.mark.no_cover
 @given(quotas(), asks, st.sampled_from([0.0, 1000.0, 1e6]))
 @thoroughly
 def test_no_window_ever_holds_more_than_the_amount(quota: Quota, script: list, start: float) -> None:
@@ -406,6 +407,7 @@ def lines_run(work: Callable[[], object]) -> int:
     return count
 
 
+@pytest.mark.no_cover
 def test_a_big_cost_is_no_more_work_than_a_small_one() -> None:
     def spend(cost: float) -> int:
         bucket = bucket_of(1e9, 60, 1e8)
@@ -421,6 +423,7 @@ def test_what_is_remembered_stays_small_however_much_is_spent() -> None:
     assert len(bucket.spent) <= SLICES + 2
 
 
+@pytest.mark.no_cover
 @given(quotas(), asks, asks)
 @thoroughly
 def test_a_copy_from_its_state_goes_on_the_same_way(quota: Quota, before: list, after: list) -> None:

@@ -225,6 +225,7 @@ def test_a_broken_sitemap_is_told_of(tmp_path):
     assert kept == [("sitemap is broken XML (no element found)",)]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", ["map.xml.gz", pytest.param("map.xml", marks=pytest.mark.chaos)])
 def test_a_sitemap_of_30_megabytes_is_read(name):
     """... and its pages are bounded in size all the same."""
@@ -264,6 +265,7 @@ def test_a_sitemap_of_30_megabytes_is_read(name):
 # ---------------------------------------------------------------------- going on as somebody else
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("changed", "named"),
     [

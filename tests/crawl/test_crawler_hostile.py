@@ -83,6 +83,7 @@ async def crawled(port, seeds, **settings):
     return pages, lost, crawler.report()
 
 
+@pytest.mark.no_cover
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs more than one loopback address")
 @pytest.mark.parametrize("cases", [CORNERS, pytest.param(CASES, marks=pytest.mark.chaos)], ids=["corners", "all"])
 def test_every_redirect_ends_as_it_should_and_nobody_inside_is_asked(cases):
@@ -158,6 +159,7 @@ async def hostile(request):
     return web.Response(body=b"<title>fine</title><p>A page like any other.</p>", headers=OK)
 
 
+@pytest.mark.no_cover
 def test_every_bomb_and_broken_page_has_its_name_and_the_crawl_its_end():
     names = ["bomb", "large", "packed-badly", "picture", "silent", "cut", "garbage", "deep", "links", "fine"]
 

@@ -132,6 +132,7 @@ BOMBS = {
 HEAVY = ("addresses without end",)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.chaos] if name in HEAVY else []) for name in BOMBS]
 )
@@ -151,6 +152,7 @@ def test_no_more_addresses_are_read_than_the_bound_says(monkeypatch: pytest.Monk
     assert "more than 3 URLs" in found.problem
 
 
+@pytest.mark.no_cover
 @given(
     st.lists(
         st.sampled_from(

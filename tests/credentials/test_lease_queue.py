@@ -268,6 +268,7 @@ class TestReally:
             thread.join()
         assert all(0.3 <= at < 10.0 for at in woke), woke
 
+    @pytest.mark.no_cover
     @pytest.mark.parametrize("at_once", [1, 2])
     def test_threads_and_loops_share_few_keys_and_never_too_many_hold_one(self, at_once: int) -> None:
         keys = CredentialCoordinator(["a", "b"], at_once=at_once)
@@ -340,6 +341,7 @@ class TestReally:
         held.release()
         assert keys.acquire(timeout=1).label == "key-1"
 
+    @pytest.mark.no_cover
     @pytest.mark.filterwarnings("ignore")
     def test_one_who_was_served_on_a_loop_that_never_runs_again_gives_back(self) -> None:
         keys = CredentialCoordinator(["a"], at_once=1)
@@ -355,6 +357,7 @@ class TestReally:
         gc.collect()
         assert keys.try_acquire() is not None
 
+    @pytest.mark.no_cover
     def test_a_lease_may_be_collected_in_the_middle_of_a_decision(self) -> None:
         keys = CredentialCoordinator(["a", "b"], at_once=1)
         lease: Lease | None = keys.acquire()

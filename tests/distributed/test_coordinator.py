@@ -414,6 +414,7 @@ class TestTime:
         assert counter.sync("b").hold == 5.0
 
 
+@pytest.mark.no_cover
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_put_away_and_taken_out_again_it_is_the_same(data):
@@ -436,6 +437,7 @@ def test_put_away_and_taken_out_again_it_is_the_same(data):
         counter.coordinator = QuotaCoordinator.from_state(state)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_no_number_is_ever_given_to_two(data):

@@ -308,6 +308,7 @@ class TestHandingOver:
         learning.go_on(text, 0)
         assert learning.publication(1000.5).rate == pytest.approx(100.0)
 
+    @pytest.mark.no_cover
     @pytest.mark.parametrize("seed", range(4))
     @pytest.mark.parametrize("strategy", ["fixed", "aimd", "gradient", "adaptive"])
     def test_a_text_with_a_few_letters_changed_is_learned_anew(self, strategy, seed):

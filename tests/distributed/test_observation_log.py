@@ -156,6 +156,7 @@ class TestNoSuchNote:
                 letters[rng.randrange(len(letters))] = rng.choice(string.printable)
             check(*read("".join(letters), "m", 1000.0))
 
+    @pytest.mark.no_cover
     @settings(max_examples=30)
     @given(
         st.recursive(

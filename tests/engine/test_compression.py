@@ -78,6 +78,7 @@ def test_a_damaged_file_is_told(kind: Compression, tmp_path: Path) -> None:
         list(rows)
 
 
+@pytest.mark.no_cover
 def test_a_small_file_that_unpacks_to_a_huge_line_is_not_held(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"x" * (64 << 20)))

@@ -50,6 +50,7 @@ def test_rows_leave_by_priority_and_then_in_order(rows):
     assert drain(queue) == [index for _, index in sorted((-priority, index) for priority, index in rows)]
 
 
+@pytest.mark.no_cover
 @given(st.data())
 def test_a_row_can_be_taken_out_wherever_it_stands(data):
     rows = {index: item(index) for index in data.draw(st.lists(st.integers(0, 400), unique=True, max_size=200))}
@@ -65,6 +66,7 @@ def test_a_row_can_be_taken_out_wherever_it_stands(data):
     assert left == sorted(set(rows) - gone)
 
 
+@pytest.mark.no_cover
 def test_rows_taken_out_do_not_pile_up():
     queue = OrderedQueue()
     for index in range(100_000):

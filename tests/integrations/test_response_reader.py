@@ -90,6 +90,7 @@ def test_endless_answer_takes_bounded_memory(monkeypatch):
     assert len(reader._kept) <= 1000
 
 
+@pytest.mark.no_cover
 def test_bomb_is_not_unpacked(monkeypatch):
     monkeypatch.setattr(response_reader, "MOST_UNPACKED", 1 << 20)
     reader = ResponseReader(streams=True, encoding="gzip")

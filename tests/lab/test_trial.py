@@ -33,6 +33,7 @@ def run_trial(plan, *, calls, workers, stop_after=None, secrets=("any",)):
     return asyncio.run(main())
 
 
+@pytest.mark.no_cover
 def test_every_item_is_done_once_through_429s_and_an_outage():
     plan = MockPlan(rate=Rate(40.0), burst=12, latency=0.005, outages=(Outage(0.3, 0.3),))
     trial, truth = run_trial(plan, calls=80, workers=20)
@@ -49,6 +50,7 @@ THREE = tuple(MockPlan(rate=Rate(rate), burst=6) for rate in (60.0, 30.0, 10.0))
 SECRETS = ("mock-key-1", "mock-key-2", "mock-key-3")
 
 
+@pytest.mark.no_cover
 def test_every_key_does_what_its_own_quota_allows_and_rests_when_it_was_refused():
     plan = MockPlan(latency=0.005, keys=THREE)
     trial, truth = run_trial(plan, calls=200, workers=20, secrets=SECRETS)

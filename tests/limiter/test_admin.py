@@ -226,6 +226,7 @@ class TestCounting:
 
 
 class TestShared:
+    @pytest.mark.no_cover
     def test_a_limit_is_for_this_process_and_leaves_the_rest_to_others(self, shared):
         async def main(population):
             one, other = population.join(), population.join()
@@ -238,6 +239,7 @@ class TestShared:
 
         shared(main)
 
+    @pytest.mark.no_cover
     def test_a_paused_process_takes_nothing_from_the_others(self, shared):
         async def main(population):
             one, other = population.join(), population.join()

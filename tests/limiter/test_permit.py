@@ -204,6 +204,7 @@ def test_a_permit_names_its_key_and_nothing_else() -> None:
     assert repr(limiter.acquire("https://user:secret@API.example.com:443/v1")) == "<Permit 1 of 'api.example.com'>"
 
 
+@pytest.mark.no_cover
 def test_permits_that_are_never_ended_are_let_go_in_the_end() -> None:
     config = RateLimitConfig(strategy="fixed", initial_rps=1e9, token_bucket_capacity=1e6)
     limiter, _ = limiter_at(config=config)

@@ -16,6 +16,7 @@ def test_time_counts_from_the_first_call():
     assert api.begin(1005.0, 0.5).verdict is Verdict.ADMITTED
 
 
+@pytest.mark.no_cover
 def test_a_step_changes_the_quota_at_its_instant():
     api = MockApi(MockPlan(rate=Rate(100.0), burst=1, steps=(Step(0.5, 10.0), Step(2.0, 20.0))))
     assert served(api, 7.0, 10, 1000) == pytest.approx(1000, abs=2)

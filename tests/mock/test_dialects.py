@@ -119,6 +119,7 @@ def test_every_dialect_is_in_the_table():
     assert set(TABLE) == set(DIALECTS)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", QUOTAS)
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_an_announcement_is_understood_as_it_was_meant(dialect, kind):
@@ -147,6 +148,7 @@ def test_an_announcement_is_understood_as_it_was_meant(dialect, kind):
     assert limit.reset == (None if says.reset is None else pytest.approx(meant, abs=says.reset))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", QUOTAS)
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_refusal_is_understood_as_it_was_meant(dialect, kind):

@@ -62,6 +62,7 @@ def test_the_next_second_has_room_again(clock):
     assert len(ring.after(0, most=2_000)) == 3 * MOST_A_SECOND
 
 
+@pytest.mark.no_cover
 def test_it_is_bounded_however_long_it_goes_on_and_however_many_kinds_there_are(clock):
     ring = EventBuffer(clock)
     for second in range(300):

@@ -1,5 +1,7 @@
 """How keys have been going: sampled, thinned, bounded, and true to what was counted."""
 
+import pytest
+
 from headgate.observe.history import MOST_SAMPLES, MOST_SHOWN, MOST_TIMELINES, MOST_WANTED, WANTED_FOR, History
 from headgate.observe.snapshot import KeyLine
 
@@ -44,6 +46,7 @@ def test_only_what_came_after_is_given():
     assert one(history, since=109.0).at == ()
 
 
+@pytest.mark.no_cover
 def test_many_hours_are_no_longer_than_one_and_keep_their_sum():
     history = History()
     for second in range(21_600):

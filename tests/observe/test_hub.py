@@ -197,6 +197,7 @@ class TestRefusal:
         assert not is_wanted(broken, "item_done")
         assert "failed in wants(item_done)" in caplog.text
 
+    @pytest.mark.no_cover
     def test_threads_lose_none_though_others_come_and_go(self, hub):
         ring = EventBuffer(VirtualClock())
         ring.wants = lambda kind: False
@@ -297,6 +298,7 @@ class TestLimiter:
         limiter.try_acquire(KEY)
         assert "held" not in [one.kind for one in heard]
 
+    @pytest.mark.no_cover
     def test_a_hub_keeps_no_limiter_alive(self):
         hub = Hub()
         limiter = AdaptiveRateLimiter(clock=VirtualClock(), on_event=hub)

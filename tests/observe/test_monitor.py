@@ -117,6 +117,7 @@ class TestProgram:
         assert limiter.key_status(f"api/{SECRET}").limit == 6.0
         assert SECRET not in said + repr(watched.events(0))
 
+    @pytest.mark.no_cover
     def test_it_is_small_however_many_keys_there_are(self):
         clock = VirtualClock()
         limiter, watched = watched_program(clock)

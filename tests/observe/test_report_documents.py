@@ -195,6 +195,7 @@ def test_waits_are_added_up():
     assert times_in_states(LINE) == {"open": 1.0, "ramp": 1.0, "held": 1.0, "circuit": 1.0}
 
 
+@pytest.mark.no_cover
 def test_a_run_is_noted_as_it_goes_and_told_at_its_end(tmp_path):
     clock = VirtualClock()
     limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=50.0), clock=clock)

@@ -39,6 +39,7 @@ LASTING = {
 }
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("row", PASSING)
 def test_what_passes_is_asked_again(run, switch, name, row):
@@ -66,6 +67,7 @@ def test_an_answer_that_does_not_come_in_time_is_asked_for_again(run, switch):
     assert calls >= 2
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("row", FINAL)
 def test_what_will_not_pass_is_told_at_once(run, switch, name, row):

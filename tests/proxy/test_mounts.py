@@ -71,6 +71,7 @@ def test_none_is_followed(tools, status):
     assert tools.CANARY.encode() not in said
 
 
+@pytest.mark.no_cover
 def test_callers_who_follow_take_no_credential_along(tools):
     """Every case over one proxy, by real clients that follow redirects, and with a secret of their own to lose."""
 

@@ -147,6 +147,7 @@ def test_events_are_flushed_at_once(tools):
     assert run(work()) == ([b"data: 1\n\n", b"data: 2\n\n"], 0)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("chunked", [False, True])
 def test_large_uploads_stream_and_are_not_kept(tools, chunked):
     size, piece = 32 << 20, b"u" * (1 << 18)

@@ -28,6 +28,7 @@ def create(name, client, **more):
     return (client.chat.completions if name == "openai" else client.messages).create(**body)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", ["openai", "anthropic"])
 def test_programs_need_no_key_and_see_no_429(tools, name):
     async def work():

@@ -247,6 +247,7 @@ def test_all_are_asked_at_once_and_cancelling_ends_every_call(run, recwarn):
     assert [str(warning.message) for warning in recwarn] == []
 
 
+@pytest.mark.no_cover
 def test_cancelling_at_any_moment_leaks_no_permit_no_probe_and_no_lease(run):
     async def scenario(world):
         await world.half_open_circuit("tavily")

@@ -167,6 +167,7 @@ class TestOrder:
         assert len({finding.url for finding in findings}) == len(findings)
         assert [finding.score for finding in findings] == sorted((one.score for one in findings), reverse=True)
 
+    @pytest.mark.no_cover
     def test_thousands_of_one_title_are_no_more_work_than_others(self):
         lists = [
             [found(name, f"https://{name}.example/{number}", TITLE, authors=["A. Smith"]) for number in range(1000)]

@@ -75,6 +75,7 @@ def random_step(rng: random.Random) -> tuple[str, object]:
     return step, rng.choice([0.5, 1.0, 4.0, RECOVERY])
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("probes_allowed", [1, 2])
 @pytest.mark.parametrize("threshold", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))

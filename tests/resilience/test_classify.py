@@ -62,6 +62,7 @@ def test_without_credentials(play, http_error, status, body, kind, retried, atte
     play(scenario)
 
 
+@pytest.mark.no_cover
 @rows
 def test_with_credentials(play, http_error, status, body, kind, retried, attempt, breaker, credential) -> None:
     async def scenario(lab):

@@ -99,6 +99,7 @@ def fake_credentials(lab):
     return lab.credentials()
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("pool", [no_credentials, fake_credentials, real_credentials])
 @pytest.mark.parametrize("prepare", [hard_way, half_open, streaming])
 def test_cancelled_at_every_await(play, prepare, pool) -> None:

@@ -148,6 +148,7 @@ def test_providers_have_circuits_of_their_own(play) -> None:
     play(scenario)
 
 
+@pytest.mark.no_cover
 def test_after_an_outage_the_credentials_come_back_on_a_ramp_together(play) -> None:
     async def scenario(lab):
         credentials = lab.credentials(*(f"key-{n}" for n in range(20)))

@@ -119,6 +119,7 @@ class TestTimeBudget:
 
         play(scenario)
 
+    @pytest.mark.no_cover
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(
         st.lists(st.tuples(st.floats(0.0, 5.0), st.sampled_from([429, 500, 503, 0])), min_size=1, max_size=12),

@@ -242,6 +242,7 @@ class TestAsync:
 
         run(main)
 
+    @pytest.mark.no_cover
     @modest
     @given(
         st.lists(st.tuples(st.floats(0.0, 5.0), st.sampled_from([429, 500, 503])), min_size=1, max_size=20),

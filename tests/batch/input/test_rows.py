@@ -75,6 +75,7 @@ def test_a_row_that_is_only_skipped_is_never_parsed(rows_of: Any, monkeypatch: p
 names = st.text(min_size=1, max_size=30).filter(lambda name: not any("\ud800" <= c <= "\udfff" for c in name))
 
 
+@pytest.mark.no_cover
 @given(name=names, ascii_only=st.booleans(), first=st.booleans(), nested=names)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_the_name_read_in_passing_is_the_name_in_the_line(

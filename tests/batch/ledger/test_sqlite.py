@@ -236,6 +236,7 @@ class TestIdentity:
 
 
 class TestAmounts:
+    @pytest.mark.no_cover
     def test_large_lines_are_read_a_few_at_a_time_and_none_is_skipped(self, path):
         large = b"x" * (MOST_BYTES // 2 + 1)
 
@@ -247,6 +248,7 @@ class TestAmounts:
 
         run(path, scenario)
 
+    @pytest.mark.no_cover
     def test_more_rows_than_a_statement_takes(self, path):
         async def scenario(ledger):
             claims = await ledger.claim(rows(3000))

@@ -220,6 +220,7 @@ class TestTheDead:
 
 
 class TestThoughtDead:
+    @pytest.mark.no_cover
     def test_its_word_counts_until_another_process_has_the_row_and_not_after(self, path):
         async def main():
             async with opened(path) as first, opened(path) as second:

@@ -254,6 +254,7 @@ def test_a_folder_may_be_moved_between_two_runs(headgate, files, to):
     assert headgate("verify", after / "out.jsonl").out.startswith("2 rows of input: 2 done")
 
 
+@pytest.mark.no_cover
 def test_rows_that_all_fail_alike_stop_the_run_before_the_rest_does(headgate, to, files):
     files.rows.write_text("".join(line(f"r{number}", model="") for number in range(1000)))
     said = headgate("run", files.rows, "-o", files.out, "--workers", "4", *to)

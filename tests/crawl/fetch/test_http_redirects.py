@@ -109,6 +109,7 @@ def test_there_are_the_cases_we_speak_of():
     assert len(CASES) == len(WORLD["cases"]) >= 50
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", CASES)
 def test_a_redirect_ends_as_it_should_and_nobody_inside_is_asked(name):
     case = CASES[name]
@@ -120,6 +121,7 @@ def test_a_redirect_ends_as_it_should_and_nobody_inside_is_asked(name):
     assert len(world.asked) <= MOST_HOPS
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", CASES)
 def test_what_one_origin_may_see_no_other_gets(name):
     _, _, world = asyncio.run(run(CASES[name]))

@@ -88,6 +88,7 @@ def test_what_is_written_makes_room():
     assert (room.is_open, room.held, room.kept) == (True, 0, 0)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_crawl_of_large_pages_holds_no_more_than_it_may(monkeypatch, packed):
     """16 pages of 1 MB, all of them under way at once, with room for 4: each arrives, none is asked for twice."""

@@ -73,6 +73,7 @@ class TestAdding:
 
         play(scenario)
 
+    @pytest.mark.no_cover
     def test_more_than_fit_into_one_transaction(self, place):
         async def scenario():
             async with place.frontier() as frontier:

@@ -121,6 +121,7 @@ def check(crawl):
     assert sorted(pages) == sorted(url for url, how in crawl.ended.items() if how == "finish")
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(3))
 def test_the_counts_agree_with_the_addresses(tmp_path, seed):
     crawl = CrawlRun(tmp_path, seed)

@@ -107,6 +107,7 @@ class TestLifetimes:
         coordinator, _ = all_keys(client)
         assert sorted(client.hkeys(coordinator)) == [b"3", b"desk", b"learned"]
 
+    @pytest.mark.no_cover
     def test_there_are_never_more_notes_than_the_bound(self, client, store, member):
         one = member(store, "one")
         for _ in range(6):

@@ -362,6 +362,7 @@ class TestSize:
         assert sync(store, 2, key="key5").first == 1.0
         assert len(store.snapshot()) == 3
 
+    @pytest.mark.no_cover
     def test_it_does_not_grow_with_the_requests(self, path, opened):
         store = opened()
         for number in range(1, 800):

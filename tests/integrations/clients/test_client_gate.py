@@ -104,6 +104,7 @@ async def generator_async():
         yield piece
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["generator", "file", "bytes in a file"])
 @pytest.mark.parametrize("first", [429, 500, None])
 def test_upload_that_cannot_be_repeated_is_never_sent_twice(lab, own_error, kind, first, tmp_path):

@@ -71,6 +71,7 @@ def _is_alias(seen):
     return seen.headers["host"].startswith("localhost")
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("start", "status"),
     [
@@ -90,6 +91,7 @@ def test_headers_with_keys_do_not_follow(lab, to, location, start, status):
     assert stranger.headers["x-request-id"] == "harmless"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("start", ["home", "home_tls"])
 @pytest.mark.parametrize("location", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_leased_credential_goes_to_its_origin_alone(lab, to, location, start):
@@ -104,6 +106,7 @@ def test_leased_credential_goes_to_its_origin_alone(lab, to, location, start):
     assert SECRET not in answer.asked_with, "what the client shows of its requests says nothing of it"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("location", ODD.values(), ids=ODD)
 def test_odd_address_gets_nothing_whatever_the_client_makes_of_it(lab, to, location):
     keys = CredentialCoordinator(["leased-" + SECRET], clock=lab.clock)

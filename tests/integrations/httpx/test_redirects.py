@@ -53,6 +53,7 @@ def carried(request):
     return f"{request.url} {list(request.headers.raw)}"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("status", [307, pytest.param(302, marks=pytest.mark.chaos)])
 @pytest.mark.parametrize("to", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_headers_with_keys_do_not_follow(lab, to, status):
@@ -65,6 +66,7 @@ def test_headers_with_keys_do_not_follow(lab, to, status):
     assert second.headers["x-request-id"] == "harmless"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("to", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_leased_credential_goes_to_its_origin_alone(lab, to):
     keys = CredentialCoordinator([SECRET], clock=lab.clock)

@@ -168,6 +168,7 @@ def test_named_keys_have_plans_of_their_own_and_no_other_is_taken(name):
     assert [told(answers[at], "requests", "limit") for at in (1, 3, 6)] == ["1", "9", "9"]
 
 
+@pytest.mark.no_cover
 def test_a_keys_day_ends_at_midnight_utc(name):
     async def conversation(call, hands, server):
         answers = [await call() for _ in range(3)]
@@ -235,6 +236,7 @@ def test_every_trouble_of_all_mocks_is_known(name):
     assert set(TROUBLES) <= set(OUTCOMES)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("trouble", OUTCOMES)
 def test_headgate_reads_every_refusal_from_the_clients_own_error(name, trouble):
     async def conversation(call, hands, server):

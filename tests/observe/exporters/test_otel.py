@@ -407,6 +407,7 @@ def test_the_duration_of_requests_is_measured_by_the_conventions(seen):
     assert waits.count == 3
 
 
+@pytest.mark.no_cover
 def test_gauges_look_at_the_limiter_and_do_not_keep_it(seen):
     limiter = limiter_at(rate=40)
     seen.instrument(limiter)

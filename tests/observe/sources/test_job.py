@@ -58,6 +58,7 @@ class TestBatch:
     async def quick(item, ctx, clock):
         await clock.sleep_async(0.1)
 
+    @pytest.mark.no_cover
     def test_progress_rate_and_time_to_go(self):
         async def act(watched, clock, runner):
             watched.snapshot()
@@ -118,6 +119,7 @@ class TestBatch:
         assert snapshot.blocked == first.behind, "rows that could go with either key are counted once"
         assert [line.state for line in snapshot.credentials] == ["resting", "resting"]
 
+    @pytest.mark.no_cover
     @pytest.mark.parametrize("rps", [40.0, 600.0])
     def test_rows_that_are_only_paced_have_their_sentence_at_every_instant(self, rps):
         async def act(watched, clock, runner):
@@ -210,6 +212,7 @@ class TestBatch:
             ("invalid: 404 No such model.", 4, "row 2"),
         ]
 
+    @pytest.mark.no_cover
     def test_however_many_reasons_there_are_few_are_shown_and_all_are_counted(self):
         async def picky(item, ctx, clock):
             raise ValueError("x" * item)
@@ -254,6 +257,7 @@ class TestBatch:
         ]
         assert [one.reason for one in told] == said
 
+    @pytest.mark.no_cover
     def test_looking_from_another_thread_disturbs_nothing(self):
         """In real time: threads have no other."""
         runner = BatchRunner(

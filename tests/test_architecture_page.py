@@ -24,7 +24,7 @@ def test_every_file_it_names_exists():
 
 
 def test_every_package_is_in_its_tree():
-    tree = PAGE.partition("## The tree")[2].partition("## Four walks")[0]
+    tree = PAGE.partition("## The tree")[2].partition("## Five walks")[0]
     for package in SOURCE.iterdir():
         if (package / "__init__.py").is_file() and package.name not in {"stores", "sim"}:
             assert f"{package.name}/" in tree, f"{package.name}/ is missing in the tree"

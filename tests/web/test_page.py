@@ -68,7 +68,7 @@ def test_every_answer_has_the_strict_headers(shared_page, path, known):
 
 def test_files_have_the_kinds_that_browsers_insist_on(page):
     assert page.ask("GET /", page.bearer).fields["content-type"] == "text/html; charset=utf-8"
-    assert page.ask("GET /static/wire.js", page.bearer).fields["content-type"] == "text/javascript; charset=utf-8"
+    assert page.ask("GET /static/connection.js", page.bearer).fields["content-type"] == "text/javascript; charset=utf-8"
     assert page.ask("GET /static/icon.svg", page.bearer).fields["content-type"] == "image/svg+xml"
 
 

@@ -16,7 +16,7 @@ from .fetch.http import PAGES
 
 AGENT = f"headgate/{__version__} (+https://pypi.org/project/headgate/)"
 FIRST_RATE = 2.0
-"""Calls a second to a host of which nothing is known yet."""
+"""Calls a second to a host about which nothing is known yet."""
 LOOK_AGAIN = 15.0
 """Seconds after which a host that has been failing is tried again."""
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 60.0
@@ -28,7 +28,7 @@ MOST_KEYS = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlConfig:
-    """Settings of a ``Crawler``. The defaults are polite to a host of which nothing is known."""
+    """Settings of a ``Crawler``. The defaults are polite to a host about which nothing is known."""
 
     hosts: tuple[str, ...] = ()
     """Where it may go: hosts, or ``*`` for everywhere. By default the hosts of the seeds."""

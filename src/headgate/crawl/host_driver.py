@@ -4,8 +4,8 @@
       └──────────────── an obstacle: sleep until a notification or until its time ────────────────┘
 
 A lane gets its permit first and takes a URL then, so a host that has to wait holds neither a worker nor a permit.
-A host that must wait for long (its circuit is open, it asked for an hour's rest, its robots.txt cannot be had) is shut:
-its URLs go back to the frontier with the time to come back, and it costs nothing meanwhile.
+A host that must wait for long (its circuit is open, it asked for an hour's rest, its robots.txt is unreachable) is
+shut: its URLs go back to the frontier with the time to come back, and it costs nothing meanwhile.
 
 A slow host holds workers for as long as its answers take. So a host may have only a share of the workers that are free
 (``SHARE``): the fewer are left, the fewer each may have, down to one. Many slow hosts together never take the last

@@ -51,11 +51,11 @@ class CrawlReport:
     """A crawl, now or at its end. What this run did; ``before`` is what earlier runs of the same frontier did."""
 
     pages: int = 0
-    """URLs that answered and are written down."""
+    """URLs that answered and are written."""
     failed: int = 0
-    """URLs given up, each written down with its reason."""
+    """URLs that failed for good, each recorded with its reason."""
     refused: int = 0
-    """Addresses not visited: robots.txt forbids it, they lie outside, their address is private."""
+    """URLs not visited: robots.txt forbids it, they are out of scope, their address is private."""
     sent_on: int = 0
     """Redirects."""
     sitemaps: int = 0
@@ -69,7 +69,7 @@ class CrawlReport:
     before: int = 0
     """Pages that earlier runs have written ..."""
     failed_before: int = 0
-    """... and URLs they have given up."""
+    """... and URLs that failed in them."""
     open: int = 0
     """URLs that are known and not visited yet."""
     hosts: int = 0
@@ -80,7 +80,7 @@ class CrawlReport:
     retries: int = 0
     """Requests for a URL that had failed before."""
     rate_limited: int = 0
-    """Requests that were answered with 429 or alike."""
+    """Requests that were rate limited: 429 and the like."""
     bytes: int = 0
     """... of answers, unpacked."""
     statuses: Counter[int] = field(default_factory=Counter)

@@ -5,7 +5,7 @@
         v                     v                       v
       rules <──────── rules, sitemaps         deferred for now, failed in the end
 
-No page of a host may be fetched while its robots.txt cannot be had: RFC 9309 asks for that.
+No page of a host may be fetched while its robots.txt is unreachable: RFC 9309 asks for that.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RobotsCache:
         self._backlog, self._clock = backlog, clock
         self._agent, self._sitemap_scope = agent, sitemap_scope
         self._tried: dict[str, Visit] = {}
-        """By origin, where robots.txt could not be had: with its counts so far."""
+        """By origin, where robots.txt was unreachable: its visit, with the attempts so far."""
 
     async def recall(self, origin: str) -> Known | None:
         """The rules that the frontier remembers, if they are not too old."""

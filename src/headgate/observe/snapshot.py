@@ -40,7 +40,7 @@ class ProgressLine:
     in_flight: int = 0
     parked: int = 0
     rate: float = 0.0
-    """Finished a second, of late."""
+    """Finished a second, recently."""
     eta: float | None = None
     """Seconds to go, where that can be said."""
     tokens: int = 0
@@ -58,7 +58,7 @@ class KeyLine:
     done: int = 0
     """Answers that were a success."""
     refused: int = 0
-    """Answers that were 429 or alike."""
+    """Answers that were rate limited: 429 and the like."""
     failed: int = 0
     in_flight: int = 0
     waiting: int = 0

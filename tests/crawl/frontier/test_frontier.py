@@ -474,7 +474,7 @@ class TestStanding:
             with pytest.raises(LedgerError, match="is not open: begin comes first"):
                 await frontier.take(1)
             await frontier.begin()
-            with pytest.raises(LedgerError, match="has been begun already"):
+            with pytest.raises(LedgerError, match="is open already"):
                 await frontier.begin()
             await frontier.close()
             await frontier.close()

@@ -180,7 +180,7 @@ def _named(error: Exception, reading: ResponseReader) -> tuple[FetchProblem, str
     cause = error.__cause__
     is_no_http = isinstance(cause, BadHttpMessage) and not isinstance(cause, PayloadEncodingError)
     if isinstance(error, aiohttp.ClientResponseError) or is_no_http:
-        return FetchProblem.BAD_HEADERS, "did not answer in HTTP, or with headers beyond all measure"
+        return FetchProblem.BAD_HEADERS, "did not answer in HTTP, or with headers beyond the limits"
     if isinstance(error, ValueError):
         return FetchProblem.BAD_ADDRESS, "cannot be asked: the request cannot be written"
     where = "in the middle of its answer" if reading.has_begun else "without an answer"

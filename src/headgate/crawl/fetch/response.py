@@ -8,7 +8,7 @@
     tls              certificate not trusted, or no common protocol      transient
     timeout          too late, silent or slow                            transient
     hung_up          the connection broke                                transient
-    bad_headers      no HTTP, or headers beyond all measure              transient
+    bad_headers      no HTTP, or headers beyond the limits                transient
     bad_encoding     packed in a way that cannot be unpacked             invalid
     too_large        more bytes than wanted                              ok: the server is well
     bomb             a few bytes that unpack to very many                ok
@@ -147,7 +147,7 @@ def _problem_again(kind: FetchProblem, sentence: str, outcome: Outcome, host: st
 # after each piece    how slow, how many bytes packed
 # after each step     how many bytes unpacked, and how many for each that came
 #
-# One timer does it all: it is set anew for every piece, and stands still while there is no room in memory for the
+# One timer does it all: it is set again for every piece, and paused while there is no room in memory for the
 # next. Of an answer that is not 2xx the status is what matters, so
 # whatever is wrong with its body, it is an answer.
 

@@ -1,4 +1,4 @@
-"""How many URLs of one host, and of one shape there, a crawl takes up: the bound on calendars that never end.
+"""How many URLs of one host, and of one shape there, a crawl accepts: the bound on calendars that never end.
 
 The file has every count, and a few of them are remembered. URLs are only ever added, and by one process, so what is
 remembered stays true as long as every addition is counted here too. The decision is part of the transaction that adds
@@ -29,7 +29,7 @@ Kind = tuple[str, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How many URLs that pages lead to are taken up. What is beyond is left out and reported."""
+    """How many of the URLs that pages link to are added. What is beyond is left out and reported."""
 
     per_host: int | None = None
     per_shape: int = 10_000
@@ -58,7 +58,7 @@ SITEMAPS = digest_of("sitemaps")
 
 
 def shape_of(one: FoundUrl) -> int:
-    """0 for a URL without numbers: nothing else looks like it. All sitemaps of a host are alike."""
+    """0 for a URL without numbers: nothing else looks like it. All sitemaps of a host have one shape."""
     if one.is_sitemap:
         return SITEMAPS
     shape = trap_shape(one.url)

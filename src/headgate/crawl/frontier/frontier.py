@@ -70,7 +70,7 @@ class Frontier:
         clock: Clock | None = None,
         on_step: Callable[[str], None] | None = None,
     ) -> None:
-        """``identity`` says what is crawled (seeds, scope): another crawl's file is not taken up. ``per_host``
+        """``identity`` says what is crawled (seeds, scope): another crawl's file is refused. ``per_host``
         is how many visits of one host may be taken at a time. ``bounds`` are for what visits lead to; ``left_out``
         is called with what is beyond them, and why; ``on_step`` with the name of each step that a crash could split."""
         check_whole("per_host", per_host)
@@ -88,9 +88,9 @@ class Frontier:
         self._writer: GroupCommitWriter[FrontierTransaction] | None = None
 
     async def begin(self) -> FrontierCounts:
-        """Make the file, or take up where it was left; the outputs are cut back to what is known to be done."""
+        """Create the file, or resume where it stopped; the outputs are cut back to what is known to be done."""
         if self._writer is not None:
-            raise LedgerError(f"{self.path} has been begun already")
+            raise LedgerError(f"{self.path} is open already")
         self._wall_ahead = self._clock.wall() - self._clock.now()
         session = self._session = await asyncio.to_thread(
             FrontierSession, self.path, self._identity, self._outputs, self.now()

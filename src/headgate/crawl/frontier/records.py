@@ -54,7 +54,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundUrl:
-    """A URL in its canonical form, and how it was come upon."""
+    """A URL in its canonical form, and where it was found."""
 
     url: str
     depth: int

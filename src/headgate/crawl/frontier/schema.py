@@ -58,8 +58,8 @@ FORM = DatabaseFormat(
     absent="there is no crawl at",
     empty="is an empty file; no crawl has begun in it",
     elsewhere="name another output",
-    rescue="The pages that are in the output are safe. Bring back a copy of the frontier, or move both away and begin "
-    "anew",
+    rescue="The pages that are in the output are safe. Bring back a copy of the frontier, or move both away and start "
+    "over",
     cache=16_384,
 )
 open_to_write, open_to_read, ledger_error = FORM.open_to_write, FORM.open_to_read, FORM.ledger_error

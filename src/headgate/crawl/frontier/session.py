@@ -1,5 +1,5 @@
-"""Take up a crawl: be the only process at its file, make sure that it is the same crawl, and put right what a process
-that died has left behind.
+"""Start or resume a crawl: be the only process at its file, make sure that it is the same crawl, and repair what a
+process that died has left behind.
 
     lock ─> identity ─> what was taken waits again ─> outputs are cut back to what is done ─> COMMIT
 
@@ -96,7 +96,7 @@ def _enter(connection: sqlite3.Connection, path: str, now: float) -> ProcessLock
 def _take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], path: str) -> None:
     """The URLs in the file belong to this crawl; raises if pages of another are written.
 
-    Before the first page there is nothing to mix: a seed that was mistyped may be put right, and it begins anew.
+    Before the first page there is nothing to mix: a seed that was mistyped may be corrected, and the crawl starts over.
     """
     known = dict(connection.execute("SELECT name, value FROM identity"))
     if known == identity:
@@ -149,7 +149,7 @@ _SAFE = "Every page up to the last that was done is in it"
 
 
 class PageFile:
-    """One output's file. ``ours`` says that this frontier has begun it; otherwise only a new or empty one is taken.
+    """One output's file. ``ours`` says that this frontier has written to it; otherwise it must be new or empty.
 
     ``died`` says that the last process at it has not left it in order: what is behind ``length`` is then cut off.
     """
@@ -214,5 +214,5 @@ def _check_length(path: str, length: int, frontier: str) -> None:
         there = f"has {status.st_size:,} bytes"
     raise LedgerError(
         f"{path} {there}, but {length:,} bytes of pages were written to it. Put it back as it was, or remove "
-        f"{frontier} and what is left of the output, and the crawl begins anew"
+        f"{frontier} and what is left of the output, and the crawl starts over"
     )

@@ -32,7 +32,7 @@ ROWS_PER_STATEMENT = 256
 MOST_AWOKEN = 1_000
 """URLs put off that may come back in one transaction; the next takes more."""
 MOST_REMEMBERED = 50_000
-"""URLs in each of the two lots of those seen lately: most links of a page are to pages that its neighbours link
+"""URLs in each of the two lots of those seen recently: most links of a page are to pages that its neighbours link
 to as well, and need not be looked for on disk."""
 
 _COLUMN_OF = {WAITING: 0, TAKEN: 1, PUT_OFF: 2, DONE: 3, FAILED: 4, REFUSED: 4}
@@ -93,7 +93,7 @@ class FrontierTransaction:
         bounds: Bounds | None = None,
         left_out: list[tuple[FoundUrl, str]] | None = None,
     ) -> int:
-        """How many of these are new; ``load`` has had their digests. What is beyond the bounds is not taken up."""
+        """How many of these are new; ``load`` has had their digests. What is beyond the bounds is left out."""
         new = {digest: one for digest, one in found if digest not in self._known}
         rows = [(digest, one, host_of(storable(one.url)), shape_of(one)) for digest, one in new.items()]
         if bounds is not None:

@@ -55,7 +55,7 @@ METRICS = (
     MetricInfo("headgate_run_started_timestamp_seconds", "gauge", ("run",), "When the run started, Unix time."),
     MetricInfo("headgate_run_rows", "gauge", ("run", "state"), "Rows or pages: done, dead, open, in_flight, parked."),
     MetricInfo("headgate_run_rows_expected", "gauge", ("run",), "Rows or pages in all, where that is known."),
-    MetricInfo("headgate_run_rows_per_second", "gauge", ("run",), "Rows or pages finished a second, of late."),
+    MetricInfo("headgate_run_rows_per_second", "gauge", ("run",), "Rows or pages finished a second, recently."),
     MetricInfo("headgate_run_eta_seconds", "gauge", ("run",), "Seconds to go, where that can be said."),
     MetricInfo("headgate_run_blocked_rows", "gauge", ("run",), "Rows, pages or callers behind blocked scopes."),
     MetricInfo("headgate_run_tokens", "gauge", ("run",), "Tokens that the run has used."),
@@ -66,14 +66,16 @@ METRICS = (
         "headgate_run_counter", "gauge", ("run", "name"), "Further numbers of the run, as its snapshot has them."
     ),
     MetricInfo("headgate_key_calls", "counter", ("run", "key"), "Calls sent."),
-    MetricInfo("headgate_key_refused", "counter", ("run", "key"), "Answers that were 429 or alike."),
+    MetricInfo("headgate_key_refused", "counter", ("run", "key"), "Answers that were rate limited (429 and the like)."),
     MetricInfo("headgate_key_failed", "counter", ("run", "key"), "Answers that were failures."),
     MetricInfo("headgate_key_calls_per_second", "gauge", ("run", "key"), "The pace that was learned."),
     MetricInfo("headgate_key_said_calls_per_second", "gauge", ("run", "key"), "The pace the server speaks of."),
     MetricInfo("headgate_key_limit_calls_per_second", "gauge", ("run", "key"), "The most that an operator allows."),
     MetricInfo("headgate_key_in_flight", "gauge", ("run", "key"), "Calls on their way."),
     MetricInfo("headgate_key_waiting", "gauge", ("run", "key"), "Callers in line."),
-    MetricInfo("headgate_key_latency_seconds", "gauge", ("run", "key"), "Mean latency of late; of others the longest."),
+    MetricInfo(
+        "headgate_key_latency_seconds", "gauge", ("run", "key"), "Mean latency, recent calls; of others the longest."
+    ),
     MetricInfo(
         "headgate_key_latency_p95_seconds", "gauge", ("run", "key"), "95 of 100 are faster; of others the longest."
     ),

@@ -7,7 +7,7 @@
 //   0.4 s |  latency
 //         '-------------
 
-import { figure, moment, span, timeOfDay } from "./words.js";
+import { figure, moment, span, timeOfDay } from "./formatting.js";
 
 const uPlot = globalThis.uPlot;
 const HEIGHT = 196;

@@ -1,7 +1,7 @@
 // Credentials by their labels, those in trouble first, with the time until each is back.
 
 import { byId, listed, make, mark, show, write } from "./dom.js";
-import { count, countdown, span } from "./words.js";
+import { count, countdown, span } from "./formatting.js";
 
 const MOST_SHOWN = 60;
 const ORDER = { resting: 0, retired: 1, held: 2, free: 3 };

@@ -1,7 +1,7 @@
 // What happened, the newest first. However many come, a bounded number is kept and fewer are drawn.
 
 import { byId, make, mark, write, writeName } from "./dom.js";
-import { count, pace, plural, short, spaced, timeOfDay } from "./words.js";
+import { count, pace, plural, short, spaced, timeOfDay } from "./formatting.js";
 
 const MOST_KEPT = 2000;
 const MOST_DRAWN = 120;
@@ -31,7 +31,7 @@ export function forgetEvents() {
   for (const row of rows) row.number = 0;
 }
 
-export function hearEvents(events) {
+export function addEvents(events) {
   for (const event of events) {
     if (event.number <= last) continue;
     kept.push({ ...event, missed: last ? event.number - last - 1 : 0 });

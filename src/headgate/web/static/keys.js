@@ -1,7 +1,7 @@
 // All keys in one table: sorted, filtered, and only those rows in the document that can be seen.
 
 import { byId, make, mark, write, writeName } from "./dom.js";
-import { count, countdown, figure, plural, short, span, spaced } from "./words.js";
+import { count, countdown, figure, plural, short, span, spaced } from "./formatting.js";
 
 const ROW = 32;
 const SPARE_ROWS = 6;

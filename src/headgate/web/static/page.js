@@ -1,15 +1,15 @@
-// The page: news comes in from the wire, and at most a few times a second what changed is drawn.
+// The page: takes snapshots and events from the connection, and draws what changed, at most a few times a second.
 
-import { askCredential, askKey, askPause } from "./asking.js";
+import { askCredential, askKey, askPause } from "./operator_actions.js";
 import { drawCredentials, tellKeys } from "./credentials.js";
 import { byId, mark, show, speak, typing, write } from "./dom.js";
-import { drawEvents, forgetEvents, hearEvents, lastEvent, toggleHold } from "./events.js";
+import { drawEvents, forgetEvents, addEvents, lastEvent, toggleHold } from "./events.js";
 import { KeyTable } from "./keys.js";
 import { drawHead, drawRuns } from "./progress.js";
 import { Timelines } from "./timelines.js";
 import { drawDead, drawWaits } from "./waits.js";
-import { Wire } from "./wire.js";
-import { countdown, span, timeOfDay } from "./words.js";
+import { Connection } from "./connection.js";
+import { countdown, span, timeOfDay } from "./formatting.js";
 
 const DRAW_EVERY = 200;
 const TICK = 1000;
@@ -28,9 +28,9 @@ const isLive = (run) => link.is === "live" && !run.silent;
 const onlyShows = (run) => Boolean(news.read_only) || run.state === "ended";
 const passed = () => (performance.now() - heardAt) / 1000;
 
-const timelines = new Timelines(() => wire.open(), openKey);
+const timelines = new Timelines(() => connection.open(), openKey);
 const table = new KeyTable({ open: openKey, pin, pinned: timelines.pinned });
-const wire = new Wire(wanted, {
+const connection = new Connection(wanted, {
   snapshot(body) {
     const before = theRun();
     news = body;
@@ -43,7 +43,7 @@ const wire = new Wire(wanted, {
     ask();
   },
   events(body) {
-    if (body.run === chosen) hearEvents(body.events);
+    if (body.run === chosen) addEvents(body.events);
     ask();
   },
   timelines(body) {
@@ -75,7 +75,7 @@ function choose(name) {
   forgetEvents();
   timelines.forget();
   history.replaceState(null, "", `#${new URLSearchParams({ run: name })}`);
-  wire.open();
+  connection.open();
 }
 
 // ------------------------------------------------------------------ drawing
@@ -111,7 +111,7 @@ function draw() {
 
 function drawLink() {
   const left = (link.until - performance.now()) / 1000;
-  const silent = (performance.now() - wire.heardAt) / 1000;
+  const silent = (performance.now() - connection.heardAt) / 1000;
   const old = silent > SILENT ? `, silent for ${span(Math.round(silent))}` : "";
   const words = { live: `live${old}`, connecting: link.was === "lost" ? "trying again" : "connecting", waiting: "not connected", refused: "not allowed", closed: "closed" };
   write(byId("link-text"), words[link.is]);
@@ -128,7 +128,7 @@ function drawLink() {
 /** Nothing that cannot be known from here: a run may go on without its page, or not. */
 function lostSentence(run, left) {
   if (link.is === "refused") return "This link is not valid any more. Open the address that the run printed.";
-  if (wire.closedBy === "run") return "The run has ended and closed its page. What you see is how it was at the end.";
+  if (connection.closedBy === "run") return "The run has ended and closed its page. What you see is how it was at the end.";
   const seen = run?.state === "ended" ? "The run had ended before." : `Whether the run goes on cannot be seen from here.${run ? ` What you see is from ${timeOfDay(run.at)}.` : ""}`;
   if (link.is === "closed") return `What served this page has ended. ${seen}`;
   return `The connection is lost. ${seen} ${link.is === "connecting" ? "Trying again now." : `Trying again in ${countdown(left)}.`}`;
@@ -182,7 +182,7 @@ addEventListener("keydown", (press) => {
 });
 byId("pause").addEventListener("click", pause);
 byId("help-open").addEventListener("click", help);
-byId("retry").addEventListener("click", () => wire.retry());
+byId("retry").addEventListener("click", () => connection.retry());
 byId("run").addEventListener("change", (change) => choose(change.target.value));
 setInterval(ask, TICK);
-wire.open();
+connection.open();

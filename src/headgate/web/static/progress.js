@@ -1,7 +1,7 @@
 // The head of the page: which run, in what state, how far, how fast, how long.
 
 import { byId, make, mark, show, speak, wide, write } from "./dom.js";
-import { count, moment, money, pace, plural, short, span, stateOf, unitOf } from "./words.js";
+import { count, moment, money, pace, plural, short, span, stateOf, unitOf } from "./formatting.js";
 
 const TONES = { running: "good", paused: "warn", stopping: "warn", done: "good", stopped: "warn", failed: "bad", lost: "bad", "not answering": "bad" };
 const at = Object.fromEntries(

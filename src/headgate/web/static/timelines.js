@@ -3,12 +3,12 @@
 import { KeyChart } from "./chart.js";
 import { byId, make, mark, write } from "./dom.js";
 import { stateOf } from "./keys.js";
-import { figure, pace, plural, span, timeOfDay } from "./words.js";
+import { figure, pace, plural, span, timeOfDay } from "./formatting.js";
 
 const SHOWN = 3;
 const MOST_PINNED = 6;
 const MOST_INSTANTS = 1200;
-/** The busiest are chosen anew so often; a chart that changes its key all the time cannot be read. */
+/** The busiest are chosen again after so many milliseconds; a chart that changes its key all the time cannot be read. */
 const CHOOSE_EVERY = 10_000;
 const NO_HISTORY = "No history of this key yet.";
 const FIELDS = ["at", "rate", "said", "done", "refused", "latency", "waiting", "state"];

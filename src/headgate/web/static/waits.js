@@ -1,7 +1,7 @@
 // Why it waits: one sentence for each thing that holds rows back, the largest crowd first; and the rows that died.
 
 import { byId, listed, make, mark, show, wide, write } from "./dom.js";
-import { count, countdown, plural, short, spaced, unitOf } from "./words.js";
+import { count, countdown, plural, short, spaced, unitOf } from "./formatting.js";
 
 const list = byId("waits-list");
 const sum = byId("waits-sum");

@@ -1,8 +1,8 @@
-// What an operator may do, each with a question first where it hurts and the run's own answer after.
+// What an operator may do: a dialog to confirm it, the request, and the answer of the run as a toast.
 
 import { byId, make, show, write } from "./dom.js";
 import { keyFacts } from "./keys.js";
-import { act } from "./wire.js";
+import { act } from "./connection.js";
 
 const [dialog, form, title, text, facts, field, label, input, unit, error, choices] = [
   "ask", "ask-form", "ask-title", "ask-text", "ask-facts", "ask-field", "ask-label", "ask-value", "ask-unit", "ask-error", "ask-choices",

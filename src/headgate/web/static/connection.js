@@ -1,8 +1,8 @@
-// The line to the run: one stream of news that comes back by itself, and the operator's wishes the other way.
+// The connection to the server: one event stream that reconnects by itself, and operator actions the other way.
 //
 //     connecting --open--> live --error or silence--> waiting --time is up--> connecting
 //                                 |                     '--401, 403--> refused (asks again, but seldom)
-//                                 '--the server says that it ends--> closed (until a line opens again)
+//                                 '--the server says that it ends--> closed (until a stream opens again)
 
 const FIRST_WAIT = 0.5;
 const LONGEST_WAIT = 8;
@@ -11,7 +11,7 @@ const SILENCE = 20;
 /** A link that holds for so many seconds was a good one: the next failure starts from the shortest wait again. */
 const GOOD = 5;
 
-export class Wire {
+export class Connection {
   /** `wanted()` gives the parameters for the stream; `hear` has a function for each kind of message, and `link`. */
   constructor(wanted, hear) {
     Object.assign(this, { wanted, hear, wait: FIRST_WAIT, stream: null, timer: 0, openedAt: 0, heardAt: 0, closedBy: "" });

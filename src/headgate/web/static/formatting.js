@@ -1,4 +1,4 @@
-// Numbers, spans and instants as people say them.
+// Numbers, durations and instants as text.
 
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
 const brief = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
 from ..core.cooldown import above
@@ -31,7 +31,6 @@ from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
 from ..core.retry import delay
 from ..core.row_state import FailureReason
 from ..core.signal import SILENT, Signal
-from ..credentials import Lease
 from ..errors import Failed, Refused
 from ..formatting import printable
 from ..limiter import AdaptiveRateLimiter
@@ -46,6 +45,9 @@ from .config import BatchConfig
 from .item import Item
 from .lanes import RowLane
 from .ledger.protocol import RowState
+
+if TYPE_CHECKING:
+    from ..credentials import Lease
 
 Worker = Callable[[Any, "ItemContext"], Any]
 """``worker(item, ctx)``: a coroutine function, or a plain one, which then runs in threads."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..core.decision import LONGEST_WAIT, Outcome
 from ..errors import ConfigError
-from ..resilience.recovery import RecoveryRateLimiter
+
+if TYPE_CHECKING:
+    from ..resilience.recovery import RecoveryRateLimiter
 
 SCOPES = ("credential", "key", "provider")
 DURABILITIES = ("full", "normal")
@@ -78,9 +80,7 @@ class BatchConfig:
         _check(self, "retry_budget", lambda share: 0 <= share < inf, "a share, 0 or more")
         _check(self, "cooldown", lambda policy: policy is None or callable(policy.pause), "None or have pause(n)")
         _check(self, "cooldown_scope", lambda scope: scope in SCOPES, f"one of {', '.join(SCOPES)}")
-        _check(
-            self, "ramp", lambda ramp: ramp is None or isinstance(ramp, RecoveryRateLimiter), "a RecoveryRateLimiter"
-        )
+        _check(self, "ramp", lambda ramp: ramp is None or _is_ramp(ramp), "a RecoveryRateLimiter")
         for name in ("attempt_timeout", "item_deadline", "deadline", "standstill", "max_tokens", "max_cost"):
             _check(self, name, lambda value: value is None or 0 < value < inf, "None or a finite number above 0")
         _check(self, "prices", lambda by: all(0 <= price < inf for price in by.values()), "numbers of 0 or more")
@@ -93,6 +93,12 @@ class BatchConfig:
         most = MOST_ROWS_IN_MEMORY
         _check(self, "window", lambda rows: _whole(1)(rows) and rows <= most, f"a whole number from 1 to {most:,}")
         _check(self, "durability", lambda kind: kind in DURABILITIES, f"one of {', '.join(DURABILITIES)}")
+
+
+def _is_ramp(given: object) -> bool:
+    from ..resilience.recovery import RecoveryRateLimiter  # few runs have one
+
+    return isinstance(given, RecoveryRateLimiter)
 
 
 def _whole(least: int) -> Any:

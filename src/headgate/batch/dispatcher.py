@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
 from ..core.decision import NEVER, UNKNOWN
-from ..credentials import CredentialCoordinator, Lease
 from ..engine.lane import LaneWait, Obstacle
 from ..engine.supervisor import PauseSwitch, StopReason, Supervisor
 from ..engine.worker_pool import WorkerPool
@@ -34,6 +33,9 @@ from .outcomes import Outcomes
 from .pricing import SpendingCaps
 from .report import BatchReport
 from .stalls import StandstillDetector
+
+if TYPE_CHECKING:
+    from ..credentials import CredentialCoordinator, Lease
 
 LOOK_AGAIN = 5.0
 """Seconds after which a lane looks whether another process or caller has freed its credential."""

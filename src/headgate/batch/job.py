@@ -20,9 +20,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from .. import fork_safety
-from ..credentials import Credential, CredentialCoordinator
 from ..engine.output_file import STDOUT
 from ..engine.supervisor import Stop, StopReason
 from ..errors import Failed, InputError, OutputError
@@ -42,6 +42,9 @@ from .report import BatchReport, FailureGroup, FailureSummary, JobReport, added_
 from .runner import BatchRunner
 from .stalls import NoResponseMonitor
 from .target import Target, TargetConfig
+
+if TYPE_CHECKING:
+    from ..credentials import Credential, CredentialCoordinator
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at rows that other processes have."""

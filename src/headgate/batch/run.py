@@ -14,11 +14,11 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..core.decision import UNKNOWN
 from ..core.row_state import FailureReason
-from ..credentials import CredentialCoordinator
 from ..engine.lane import Alarm
 from ..engine.scheduler import Scheduler
 from ..engine.supervisor import PauseSwitch, Stop, StopReason, Supervisor
@@ -39,6 +39,9 @@ from .outcomes import Outcomes
 from .pricing import SpendingCaps
 from .report import BatchReport
 from .stalls import StandstillDetector
+
+if TYPE_CHECKING:
+    from ..credentials import CredentialCoordinator
 
 GIVEN_BACK_AT_ONCE = 1000
 UNRECORDED_PER_WORKER = 4

@@ -17,10 +17,9 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, SystemClock
-from ..credentials import Credential, CredentialCoordinator
 from ..engine.supervisor import PauseSwitch, StopReason
 from ..errors import ConfigError
 from ..events import BatchEvent
@@ -36,6 +35,9 @@ from .lanes import LaneStanding, RunStatus
 from .ledger.protocol import Ledger
 from .report import BatchReport
 from .run import Run, RunSettings
+
+if TYPE_CHECKING:
+    from ..credentials import Credential, CredentialCoordinator
 
 AUTO_WORKERS = 1000
 """Calls at once without a bound of the caller's: the limiter finds out how many the other side takes."""
@@ -79,9 +81,7 @@ class BatchRunner:
         self.workers = _checked(workers, is_async(worker))
         self.limiter = AdaptiveRateLimiter(clock=self.clock, rng=self.rng) if limiter is None else limiter
         self.limiter.warn_unreported = False  # every permit is reported; a thousand at once are no leak
-        if credentials is not None and not isinstance(credentials, CredentialCoordinator):
-            credentials = CredentialCoordinator(credentials, clock=self.clock)
-        self.credentials = credentials
+        self.credentials = None if credentials is None else _coordinator_of(credentials, self.clock)
         self.on_event = on_event
         self._worker, self._given_ledger = worker, ledger
         self._pause = PauseSwitch()
@@ -91,7 +91,7 @@ class BatchRunner:
             rng=self.rng,
             workers=self.workers,
             limiter=self.limiter,
-            credentials=credentials,
+            credentials=self.credentials,
             gate_keys=self.gate_keys,
             functions=RowFunctions(
                 row_of=row_of,
@@ -226,6 +226,12 @@ class BatchRunner:
 
             return SqliteLedger(given, durability=self.config.durability, wall=self.clock.wall)
         return given
+
+
+def _coordinator_of(given: CredentialCoordinator | Iterable[str | Credential], clock: Clock) -> CredentialCoordinator:
+    from ..credentials import CredentialCoordinator
+
+    return given if isinstance(given, CredentialCoordinator) else CredentialCoordinator(given, clock=clock)
 
 
 def _checked(workers: int | str, is_async: bool) -> int:

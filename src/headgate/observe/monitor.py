@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import fork_safety
 from ..clock import Clock
 from ..core.decision import LONGEST_WAIT
-from ..credentials import CredentialCoordinator
 from ..errors import ConfigError
 from ..events import EventRecord
 from ..formatting import format_seconds
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from ..batch.job import Job
     from ..batch.runner import BatchRunner
     from ..crawl.crawler import Crawler
+    from ..credentials import CredentialCoordinator
 
 
 log = logging.getLogger("headgate")
@@ -65,8 +65,6 @@ SHARE = 100.0
 LONGEST_STALE = 5.0
 MOST_COMPLAINTS = 20
 
-Given = CredentialCoordinator | Mapping[str, CredentialCoordinator]
-
 
 class RunMonitor:
     """A ``MonitoredRun``: safe for threads."""
@@ -77,7 +75,7 @@ class RunMonitor:
         job: Job | BatchRunner | None = None,
         crawler: Crawler | None = None,
         limiter: AdaptiveRateLimiter | None = None,
-        credentials: Given | None = None,
+        credentials: CredentialCoordinator | Mapping[str, CredentialCoordinator] | None = None,
         emitters: Sequence[EventEmitter] = (),
         progress: Callable[[], ProgressLine] | None = None,
         rows: Callable[[], int | None] | None = None,
@@ -293,7 +291,7 @@ def _source_of(
     job: Job | BatchRunner | None,
     crawler: Crawler | None,
     limiter: AdaptiveRateLimiter | None,
-    credentials: Given | None,
+    credentials: CredentialCoordinator | Mapping[str, CredentialCoordinator] | None,
     emitters: Sequence[EventEmitter],
     progress: Callable[[], ProgressLine] | None,
     rows: Callable[[], int | None] | None,

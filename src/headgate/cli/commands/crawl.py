@@ -16,14 +16,14 @@ from ...crawl.config import CrawlConfig
 from ...crawl.crawler import Crawler
 from ...crawl.frontier.schema import SUFFIX
 from ...crawl.url import canonical, host_of, origin_of
-from ...credentials import Credential, CredentialCoordinator, CredentialStore
+from ...credentials import Credential, CredentialCoordinator
 from ...engine.output_file import STDOUT
 from ...errors import ConfigError, LedgerError, OutputError
 from ...observe.monitor import RunMonitor
 from ...resilience.context import KEY_HEADER
 from ...units import read_rate
 from ...wire.redact import redact
-from ..ui.display import open_display
+from ..ui.display import Summary, open_display
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
 from ..ui.options import (
     DURATION,
@@ -38,7 +38,6 @@ from ..ui.options import (
 )
 from ..ui.session import ignore_late_interrupts, run_async, run_to_end
 from ..ui.shared_state import NONE, SharedState, coordinator_of, read_credentials, store_option
-from ..ui.summary import Summary
 from ..ui.terminal import CannotStart
 from .crawl_display import ProgressSampler, summarize, summarize_failure, write_failures
 
@@ -170,9 +169,9 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
         recorder = trace_recorder(given["trace"], config)
         seeds = (*seeds, *seeds_of(given["seed_file"]))
         shared = SharedState.open(given["store"])
-        credentials = credentials_of(given["sources"], given["key_header"], seeds, shared.credentials)
+        credentials = credentials_of(given["sources"], given["key_header"], seeds, shared)
         by_host = {host_of(origin): coordinator for origin, (coordinator, _) in credentials.items()}
-        limiter = shared.limiter(config.pace(), by_host.get)
+        limiter = shared.limiter(config.pace(), by_host.get if by_host else None)
         with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
             has_no_file = output == STDOUT and given["warc"] is None
             crawler = Crawler(
@@ -292,7 +291,7 @@ def seeds_of(path: str | None) -> list[str]:
 
 
 def credentials_of(
-    sources: Iterable[str], header: str, seeds: Iterable[str], store: CredentialStore
+    sources: Iterable[str], header: str, seeds: Iterable[str], shared: SharedState
 ) -> dict[str, tuple[CredentialCoordinator, str]]:
     """By origin. A source without one is for the origin of the start addresses, if they have only one."""
     found: defaultdict[str, list[Credential]] = defaultdict(list)
@@ -300,7 +299,7 @@ def credentials_of(
         has_origin = given.startswith(("http://", "https://"))
         origin, _, source = given.partition("=") if has_origin else (_only_origin(seeds), "", given)
         found[origin] += read_credentials([source])
-    return {origin: (coordinator_of(keys, host_of(origin), store), header) for origin, keys in found.items()}
+    return {origin: (coordinator_of(keys, host_of(origin), shared), header) for origin, keys in found.items()}
 
 
 def _only_origin(seeds: Iterable[str]) -> str:

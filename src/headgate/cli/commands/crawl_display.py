@@ -21,9 +21,23 @@ from ...formatting import format_seconds
 from ...limiter.snapshot import SharingSnapshot
 from ...observe.sources.base import RecentRate
 from ...wire.redact import for_display, redact
-from ..ui.display import WIDEST, Column, fitted_table, note, progress_row, sharing_note, sharing_text
+from ..ui.display import (
+    RESUME,
+    WIDEST,
+    Column,
+    Summary,
+    fitted_table,
+    note,
+    plural,
+    progress_row,
+    sentence,
+    sharing_note,
+    sharing_text,
+    top_counts,
+    until,
+    with_retired_keys,
+)
 from ..ui.shared_state import sharing_fields
-from ..ui.summary import RESUME, Summary, plural, sentence, top_counts, until, with_retired_keys
 from ..ui.terminal import DONE, FAILED, STOPPED, CommandFailed
 
 # ---------------------------------------------------------------------- progress

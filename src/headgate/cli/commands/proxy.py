@@ -25,7 +25,7 @@ from ...proxy.proxied_request import Counts
 from ...resilience.config import REMEMBERED
 from ...wire.redact import redact
 from ...wire.urls import host_key
-from ..ui.display import Display, Mode
+from ..ui.display import Display, Mode, Summary
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
 from ..ui.options import (
     DURATION,
@@ -39,7 +39,6 @@ from ..ui.options import (
 from ..ui.run_page import MOST_EVENTS, RunView, page_of, run_line
 from ..ui.session import access_token, cannot_listen, run_async, run_to_end
 from ..ui.shared_state import MACHINE, SharedState, is_key_set, store_option, vendor_coordinator
-from ..ui.summary import Summary
 from ..ui.terminal import DONE, STOPPED, CommandFailed
 
 TOKEN_VARIABLE = "HEADGATE_PROXY_TOKEN"  # noqa: S105  # its name, not a token
@@ -188,7 +187,7 @@ def gate_of(
     shared.warn_if_uncounted(config)
     return ClientGate(
         config=config,
-        store=shared.quotas_of(coordinator_of),
+        store=shared.quotas_of(coordinator_of if keys else None),
         credentials={mount.origin: bound(mount) for mount in mounts if mount.name in keys},
         key=lines_of(mounts),
         max_wait=given["max_wait"],
@@ -227,7 +226,7 @@ def coordinators(
             continue
         if where or is_key_set(mount.address.key_variable):
             address = mount.address
-            found_keys = vendor_coordinator(address.name, address.key_variable, tuple(where), shared.credentials)
+            found_keys = vendor_coordinator(address.name, address.key_variable, tuple(where), shared)
             if found_keys is not None:
                 found[mount.name] = found_keys
     return found

@@ -15,8 +15,8 @@ from ...batch.ledger.queries import read_note, read_status
 from ...batch.ledger.repair import reopen
 from ...batch.ledger.schema import open_to_read
 from ...formatting import printable
+from ..ui.display import top_counts
 from ..ui.options import ExampleCommand, json_option
-from ..ui.summary import top_counts
 from ..ui.terminal import DONE, CommandFailed, say
 from .status import find_ledger
 

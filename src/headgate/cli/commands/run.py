@@ -22,12 +22,11 @@ from ...batch.pricing import Prices
 from ...batch.runner import AUTO_WORKERS
 from ...batch.target import TargetConfig
 from ...config import RateLimitConfig
-from ...credentials import CredentialCoordinator, CredentialStore
 from ...engine.output_file import STDOUT
 from ...errors import ConfigError, InputError, LedgerError, OutputError
 from ...observe.monitor import RunMonitor
 from ...wire.redact import redact
-from ..ui.display import open_display
+from ..ui.display import Summary, open_display
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
 from ..ui.options import (
     DURATION,
@@ -45,11 +44,11 @@ from ..ui.options import (
 )
 from ..ui.session import run_async, run_to_end
 from ..ui.shared_state import MACHINE, SharedState, hide_login, store_option, vendor_coordinator
-from ..ui.summary import Summary
 from ..ui.terminal import DONE, CannotStart, say
 from .run_display import ProgressSampler, RunProgress, summarize, summarize_failure
 
 if TYPE_CHECKING:
+    from ...credentials import CredentialCoordinator
     from ..ui.trace_recorder import TraceRecorder
 
 MOST_WORKERS = 100_000
@@ -235,10 +234,10 @@ def ledger_path(output: str, ledger: str | None) -> str | None:
 
 
 def credentials_of(
-    to: TargetConfig, sources: tuple[str, ...], store: CredentialStore | None = None
+    to: TargetConfig, sources: tuple[str, ...], shared: SharedState | None = None
 ) -> CredentialCoordinator | None:
     endpoint = endpoint_of(to.to)
-    return vendor_coordinator(endpoint.name, endpoint.key_variable, sources, store)
+    return vendor_coordinator(endpoint.name, endpoint.key_variable, sources, shared)
 
 
 def prices_of(given: Iterable[str]) -> Prices:
@@ -283,7 +282,7 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
         raise click.UsageError("--report and --output are the same file; each needs its own.")
     ledger = ledger_path(output, given["ledger"])
     shared = SharedState.open(given["store"])
-    credentials = credentials_of(to, given["sources"], shared.credentials)
+    credentials = credentials_of(to, given["sources"], shared)
     settings = settings_of(given, shared, credentials)
     recorder = trace_recorder(given, rows, credentials)
     folder = "" if ledger is not None else tempfile.mkdtemp(prefix="headgate-")
@@ -325,7 +324,7 @@ def settings_of(
     config = RateLimitConfig(limits=given["limits"] or {}, open_state_duration=RETRY_CIRCUIT_AFTER)
     shared.warn_if_uncounted(config)
     return {
-        "limiter": shared.limiter(config, lambda _: credentials),
+        "limiter": shared.limiter(config, None if credentials is None else lambda _: credentials),
         "workers": given["workers"],
         "prices": prices,
         "config": BatchConfig(

@@ -22,19 +22,25 @@ from ...formatting import format_seconds, printable
 from ...limiter.snapshot import SharingSnapshot
 from ...observe.sources.base import RecentRate
 from ...wire.redact import for_display, redact
-from ..ui.display import WIDEST, Column, fitted_table, note, progress_row, sharing_note, sharing_text
-from ..ui.shared_state import sharing_fields
-from ..ui.summary import (
+from ..ui.display import (
     MOST_GROUPS,
     RESUME,
+    WIDEST,
+    Column,
     Summary,
     failure_fields,
     failure_text,
+    fitted_table,
+    note,
+    progress_row,
     sentence,
+    sharing_note,
+    sharing_text,
     top_counts,
     until,
     with_retired_keys,
 )
+from ..ui.shared_state import sharing_fields
 from ..ui.terminal import DONE, FAILED, STOPPED
 
 # ---------------------------------------------------------------------- progress

@@ -20,9 +20,9 @@ from ...batch.report import Failures
 from ...formatting import format_seconds, printable
 from ...observe.run_registry import machine_runs
 from ...sqlite_file import is_database
+from ..ui.display import MOST_GROUPS, MOST_LISTED, RESUME, failure_fields, failure_text, top_counts
 from ..ui.options import ExampleCommand, json_option, shared_store_options
 from ..ui.run_page import ENDLESS, RunsFrame, RunsSampler, fitting_runs
-from ..ui.summary import MOST_GROUPS, MOST_LISTED, RESUME, failure_fields, failure_text, top_counts
 from ..ui.terminal import DONE, CommandFailed, say, table_console
 
 

@@ -16,8 +16,8 @@ from ...batch.ledger.queries import read_status
 from ...batch.ledger.schema import beside, output_of
 from ...batch.ledger.verify import LedgerVerifier, Verification
 from ...errors import ConfigError, InputError
+from ..ui.display import RESUME
 from ..ui.options import ExampleCommand, json_option
-from ..ui.summary import RESUME
 from ..ui.terminal import DONE, FAILED, CommandFailed, say
 from .status import find_ledger
 

@@ -20,8 +20,8 @@ import click
 from ...errors import HeadgateError
 from ...observe.monitor import RunMonitor
 from ...observe.run_registry import announced
+from .display import sentence
 from .options import HIGHEST_PORT, ExampleCommand, Notation
-from .summary import sentence
 from .terminal import DONE, FAILED, STOPPED, CannotStart, complain
 
 if TYPE_CHECKING:

@@ -5,26 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ...config import RateLimitConfig
 from ...core.quota import LONG_WINDOW
-from ...credentials import (
-    Credential,
-    CredentialCoordinator,
-    CredentialStore,
-    FileStore,
-    StoreError,
-    credentials_from,
-)
 from ...errors import ConfigError
 from ...limiter import AdaptiveRateLimiter
 from ...limiter.snapshot import SharingSnapshot
-from ...resilience.credential_scope import PairedStore
 from ...stores import Store, open_store
 from .terminal import CommandFailed, complain
+
+if TYPE_CHECKING:
+    from ...credentials import Credential, CredentialCoordinator, CredentialStore
 
 NONE, MACHINE = "none", "machine"
 VARIABLE = "HEADGATE_STORE"
@@ -48,22 +42,28 @@ def store_option(default: str) -> Callable[[F], F]:
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """The stores that ``--store`` names."""
+    """The stores that ``--store`` names. What credentials need is loaded only where there are some."""
 
     quotas: Store | None
-    credentials: CredentialStore
+    server: CredentialStore | None = None
+    """Where credentials are shared over machines; else they are shared in files."""
 
     @classmethod
     def open(cls, where: str) -> SharedState:
         """Raises ``ConfigError``, which does not repeat the address: there may be a password in it."""
         if where == NONE:
-            return cls(None, FileStore())
+            return cls(None)
         if is_redis(where):
             from ...credentials.redis_store import RedisCredentialStore
 
             both = RedisCredentialStore(where)
             return cls(both, both)
-        return cls(open_store(where), FileStore())
+        return cls(open_store(where))
+
+    def credentials(self) -> CredentialStore:
+        from ...credentials import FileStore
+
+        return FileStore() if self.server is None else self.server
 
     def warn_if_uncounted(self, config: RateLimitConfig) -> None:
         """Without a store, only this process knows what was spent of a long window."""
@@ -73,12 +73,16 @@ class SharedState:
                 "starts from zero. Use --store machine to count across runs."
             )
 
-    def quotas_of(self, coordinator_of: Callable[[str], CredentialCoordinator | None]) -> PairedStore | None:
-        """The store for a limiter; ``coordinator_of``: the credentials that calls under a key are made with."""
-        return None if self.quotas is None else PairedStore(self.quotas, coordinator_of)
+    def quotas_of(self, coordinator_of: Callable[[str], CredentialCoordinator | None] | None) -> Store | None:
+        """The store for a limiter; ``coordinator_of``: the credentials that calls under a key are made with, if any."""
+        if self.quotas is None or coordinator_of is None:
+            return self.quotas
+        from ...resilience.credential_scope import PairedStore
+
+        return PairedStore(self.quotas, coordinator_of)
 
     def limiter(
-        self, config: RateLimitConfig, coordinator_of: Callable[[str], CredentialCoordinator | None]
+        self, config: RateLimitConfig, coordinator_of: Callable[[str], CredentialCoordinator | None] | None
     ) -> AdaptiveRateLimiter:
         return AdaptiveRateLimiter(config, store=self.quotas_of(coordinator_of))
 
@@ -115,6 +119,8 @@ def is_key_set(variable: str) -> bool:
 
 def read_credentials(sources: Iterable[str], option: str = "--keys") -> list[Credential]:
     """The keys of all sources (``env:NAME``, ``file:PATH``, ``cmd:WORDS``)."""
+    from ...credentials import credentials_from
+
     try:
         return [one for source in sources for one in credentials_from(source, warn=complain)]
     except ConfigError as error:
@@ -122,8 +128,11 @@ def read_credentials(sources: Iterable[str], option: str = "--keys") -> list[Cre
 
 
 def coordinator_of(
-    credentials: Iterable[Credential], provider: str, store: CredentialStore | None
+    credentials: Iterable[Credential], provider: str, shared: SharedState | None
 ) -> CredentialCoordinator:
+    from ...credentials import CredentialCoordinator, StoreError
+
+    store = None if shared is None else shared.credentials()
     try:
         return CredentialCoordinator(credentials, provider=provider, store=store)
     except ConfigError as error:
@@ -133,7 +142,7 @@ def coordinator_of(
 
 
 def vendor_coordinator(
-    provider: str, key_variable: str, sources: tuple[str, ...], store: CredentialStore | None = None
+    provider: str, key_variable: str, sources: tuple[str, ...], shared: SharedState | None = None
 ) -> CredentialCoordinator | None:
     """The keys of ``--keys``, else those of the vendor's usual variable; a URL without either needs none."""
     if not sources and key_variable:
@@ -142,4 +151,4 @@ def vendor_coordinator(
                 f"{provider} needs a key: set the environment variable {key_variable}, or pass --keys file:PATH."
             )
         sources = (f"env:{key_variable}",)
-    return coordinator_of(read_credentials(sources), provider, store) if sources else None
+    return coordinator_of(read_credentials(sources), provider, shared) if sources else None

@@ -29,8 +29,8 @@ from ...identity import SHOWN_DIGITS, Identities
 from ...stores import QuotaView, Store, StoreDown, open_store
 from ...wire.redact import redact
 from ...wire.urls import host_key
+from .display import clock_time, plural
 from .shared_state import MACHINE, is_redis
-from .summary import clock_time, plural
 
 PATIENCE = 2.0
 """Seconds for an answer: a person waits longer than a program."""

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...clock import Clock
-from ...credentials import CredentialCoordinator
-from ...credentials.credential import CredentialState
 from ...events import EventRecord
 from ...limiter import AdaptiveRateLimiter
 from ..hub import EventEmitter
 from ..snapshot import DeadLine, ProgressLine
 from ..waits import Waits
 
+if TYPE_CHECKING:
+    from ...credentials import CredentialCoordinator
+    from ...credentials.credential import CredentialState
+
 RECENTLY = 20.0
 """Seconds by whose pace the time to go is told."""
 MOST_MARKS = 200
 MOST_EXAMPLES = 100
 
-States = Mapping[str, CredentialState]
+States = Mapping[str, "CredentialState"]
 """Credentials by their labels."""
 
 

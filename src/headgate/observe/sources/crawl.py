@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...batch.ledger.protocol import LedgerError
-from ...credentials import CredentialCoordinator
 from ...events import CrawlEvent, EventRecord
 from ...limiter import AdaptiveRateLimiter
 from ...wire.redact import for_display
@@ -19,6 +18,7 @@ from .base import RecentRate, States
 if TYPE_CHECKING:
     from ...crawl.crawler import Crawler
     from ...crawl.status import HostStatus
+    from ...credentials import CredentialCoordinator
 
 MOST_HOSTS = 200
 READ_EVERY = 5.0

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from ...batch.dispatcher import OF_A_CREDENTIAL
 from ...batch.job import Job
@@ -15,7 +16,6 @@ from ...batch.report import BatchReport, FailureGroup
 from ...batch.runner import BatchRunner
 from ...core.decision import LONGEST_WAIT
 from ...core.row_state import FailureReason
-from ...credentials import CredentialCoordinator
 from ...events import EventRecord
 from ...limiter import AdaptiveRateLimiter
 from ...reason_text import elsewhere_text, retries_text, workers_text
@@ -25,6 +25,9 @@ from ..snapshot import DeadLine, ProgressLine, WaitLine
 from ..waits import ORDINARY, Cause, LastCauses, Waits
 from .base import RecentRate, States
 from .program import status_text
+
+if TYPE_CHECKING:
+    from ...credentials import CredentialCoordinator
 
 MOST_LANES = 200
 MOST_NAMED = 3

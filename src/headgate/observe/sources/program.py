@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from ...clock import Clock, SystemClock
 from ...core.decision import LONGEST_WAIT
 from ...core.gate_config import FASTEST
 from ...core.signal import Limit
-from ...credentials import CredentialCoordinator
-from ...credentials.credential import CredentialState
 from ...events import EventRecord
 from ...limiter import AdaptiveRateLimiter
 from ...limiter.snapshot import KeySnapshot
@@ -31,6 +30,10 @@ from ..snapshot import (
 )
 from ..waits import Waits, cause_of, paced
 from .base import States
+
+if TYPE_CHECKING:
+    from ...credentials import CredentialCoordinator
+    from ...credentials.credential import CredentialState
 
 
 class ProgramSource:
@@ -196,7 +199,7 @@ def _held(seen: KeySnapshot) -> float:
 # Credentials as lines: by label and six digits, what they rest for, and which one an operator means.
 
 
-Coordinators = Mapping[str, CredentialCoordinator]
+Coordinators = Mapping[str, "CredentialCoordinator"]
 
 
 def status_text(state: CredentialState) -> str:

@@ -115,16 +115,14 @@ class Item:
         for before."""
         self.place, self.is_stored = Place.NOWHERE, False
         waited = now - self.waits_since
+        if waited <= 0.0:
+            return
+        if permit_waited > 0.0:
+            pace = min(permit_waited, waited)
+            self.waited["pace"] = self.waited.get("pace", 0.0) + pace
+            waited -= pace
         if waited > 0.0:
-            if permit_waited:
-                pace = min(permit_waited, waited)
-                self._note_wait("pace", pace)
-                waited -= pace
-            self._note_wait(self.waits_for, waited)
-
-    def _note_wait(self, why: str, seconds: float) -> None:
-        if seconds > 0.0:
-            self.waited[why] = self.waited.get(why, 0.0) + seconds
+            self.waited[self.waits_for] = self.waited.get(self.waits_for, 0.0) + waited
 
     def change(
         self, state: RowState, reason: FailureReason | None = None, ready_at: float = 0.0, result: bytes = b""

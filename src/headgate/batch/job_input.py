@@ -51,25 +51,24 @@ class RowValidator:
             what = f"the price of its model {request.model[:80]!r} is not known, and max_cost needs it"
             raise row.reject(f"{what} (a price for '*' is that of all)")
 
-    def cost(self, row: InputRow) -> Cost:
-        """Tokens are estimated only where they must fit something: it takes longer than all else about a row."""
-        return self._target.cost(row) if self._key(row)[1] else 1
-
     def key(self, row: InputRow) -> str:
         """Vendors count for each model by itself. The key is shown to people: a name of control characters is none."""
-        return self._key(row)[0]
-
-    def _key(self, row: InputRow) -> tuple[str, bool]:
-        """... and whether its tokens are counted."""
         model = row.request().model[:80]
         known = self._keys.get(model)
         if known is None:
-            name = self._target.endpoint.name
-            if not model.isprintable() or not model or len(self._keys) >= MOST_MODELS:
-                return name, self._counts_tokens(name)
-            key = f"{name}/{model}"
-            known = self._keys[model] = key, self._counts_tokens(key)
-        return known
+            key = name = self._target.endpoint.name
+            if model and model.isprintable() and len(self._keys) < MOST_MODELS:
+                key = f"{name}/{model}"
+            known = key, self._counts_tokens(key)
+            if key != name:
+                self._keys[model] = known
+        key, row.counts_tokens = known
+        return key
+
+    def cost(self, row: InputRow) -> Cost:
+        """Tokens are estimated only where they must fit something: it takes longer than all else about a row. Its
+        ``key`` is asked for first, and says whether they must."""
+        return self._target.cost(row) if row.counts_tokens else 1
 
 
 class JobLedger(SqliteLedger):

@@ -25,7 +25,7 @@ def where(request):
 def used(where, patient):
     """A store that a program with one key uses right now."""
     shared = SharedState.open(where)
-    keys = CredentialCoordinator([SECRET], provider="openai", store=shared.credentials)
+    keys = CredentialCoordinator([SECRET], provider="openai", store=shared.credentials())
     limiter = shared.limiter(RateLimitConfig(initial_rps=100.0), lambda _: keys)
     for status in (200, 200, 429):
         with limiter.permit("openai/gpt-4o/key-1") as permit:

@@ -60,7 +60,7 @@ def same_name(name: str, where: str) -> str:
 class InputRow:
     """One row of the input."""
 
-    __slots__ = ("_is_nameless", "_request", "_rows", "digest", "index", "line", "problem", "raw")
+    __slots__ = ("_is_nameless", "_request", "_rows", "counts_tokens", "digest", "index", "line", "problem", "raw")
 
     def __init__(self, rows: Rows, index: int, line: int, raw: bytes, digest: bytes, problem: str = "") -> None:
         self._rows = rows
@@ -74,6 +74,8 @@ class InputRow:
         self.digest = digest
         self.problem = problem
         """Why it cannot be sent, as far as is known; empty if nothing is wrong with it."""
+        self.counts_tokens = True
+        """Whether its tokens must fit a limit or a cap, and are estimated before it is sent."""
 
     @property
     def key(self) -> str:

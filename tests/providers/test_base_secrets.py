@@ -11,7 +11,7 @@ from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import HeadgateError, ProviderError
 from headgate.exchange import Answer
 from headgate.providers import PROVIDERS, TavilyProvider
-from headgate.providers.transport import Request
+from headgate.providers.base import Request
 
 NAMES = tuple(PROVIDERS)
 CANARY = "canary-7f3a9c55e1d04b"

@@ -15,8 +15,7 @@ import httpx2
 
 from ..resilience.context import Credentials
 from .client_gate import Passing
-from .httpx2 import gate
-from .model_clients import http_client, model_gate, without_retries
+from .model_clients import client_options
 
 USUAL_BASE_URL = "https://api.anthropic.com"
 
@@ -30,18 +29,20 @@ def anthropic_client(
     Else the settings of ``Passing`` may stand among the options: ``limits={"requests": "500/min", "tokens":
     "30000/min"}``, ``store="machine"``, ``max_wait=30``, ... Everything else is the vendor's.
     """
-    passing = model_gate(_base_url(options), passing, keys, options)
-    inside = http_client(options.pop("http_client", None), httpx2.Client, anthropic.DefaultHttpxClient)
-    return anthropic.Anthropic(http_client=gate(inside, passing=passing), **without_retries(options, keys))
+    return anthropic.Anthropic(
+        **client_options(_base_url(options), keys, passing, options, httpx2.Client, anthropic.DefaultHttpxClient)
+    )
 
 
 def async_anthropic_client(
     *, keys: Credentials | None = None, passing: Passing | None = None, **options: Any
 ) -> anthropic.AsyncAnthropic:
     """The same for ``anthropic.AsyncAnthropic``."""
-    passing = model_gate(_base_url(options), passing, keys, options)
-    inside = http_client(options.pop("http_client", None), httpx2.AsyncClient, anthropic.DefaultAsyncHttpxClient)
-    return anthropic.AsyncAnthropic(http_client=gate(inside, passing=passing), **without_retries(options, keys))
+    return anthropic.AsyncAnthropic(
+        **client_options(
+            _base_url(options), keys, passing, options, httpx2.AsyncClient, anthropic.DefaultAsyncHttpxClient
+        )
+    )
 
 
 def _base_url(options: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ import httpx
 
 from ..errors import CircuitOpenError, Refused, TimeBudgetExceededError, WaitTooLongError
 from .client_gate import Passing, refusal_kinds
-from .httpx_transport import AsyncBody, Body, TransportAdapter, check_ungated, replace_transports
+from .httpx_transport import AsyncBody, AsyncTransport, Body, SyncTransport, TransportAdapter, gate_transports
 
 __all__ = [
     "AsyncGatedTransport",
@@ -46,8 +46,6 @@ class GateRefusedError(Refused, httpx.TransportError):
 
 C = TypeVar("C", bound=httpx.Client | httpx.AsyncClient)
 
-_REFUSALS = refusal_kinds(GateTimeoutError, OutOfTimeError, GateClosedError, GateRefusedError)
-
 
 class _Body(Body, httpx.SyncByteStream):
     pass
@@ -57,51 +55,24 @@ class _AsyncBody(AsyncBody, httpx.AsyncByteStream):
     pass
 
 
+_REFUSALS = refusal_kinds(GateTimeoutError, OutOfTimeError, GateClosedError, GateRefusedError)
 _ADAPTER = TransportAdapter(httpx, _REFUSALS, _Body, _AsyncBody)
 
 
-class GatedTransport(httpx.BaseTransport):
+class GatedTransport(SyncTransport[httpx.BaseTransport], httpx.BaseTransport):
     """``GatedTransport(passing=...)`` shares a gate with others; else it makes one of the settings of ``Passing``."""
 
-    def __init__(
-        self, transport: httpx.BaseTransport | None = None, *, passing: Passing | None = None, **settings: Any
-    ) -> None:
-        check_ungated("transport", (transport,))
-        self.passing = Passing.given(passing, settings)
-        self._inside = httpx.HTTPTransport() if transport is None else transport
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        response: httpx.Response = _ADAPTER.send(self.passing, self._inside, request)
-        return response
-
-    def close(self) -> None:
-        self._inside.close()
-        self.passing.client_closed()
+    adapter = _ADAPTER
 
 
-class AsyncGatedTransport(httpx.AsyncBaseTransport):
+class AsyncGatedTransport(AsyncTransport[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport):
     """The same for ``httpx.AsyncClient``, on asyncio."""
 
-    def __init__(
-        self, transport: httpx.AsyncBaseTransport | None = None, *, passing: Passing | None = None, **settings: Any
-    ) -> None:
-        check_ungated("transport", (transport,))
-        self.passing = Passing.given(passing, settings)
-        self._inside = httpx.AsyncHTTPTransport() if transport is None else transport
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        response: httpx.Response = await _ADAPTER.send_async(self.passing, self._inside, request)
-        return response
-
-    async def aclose(self) -> None:
-        await self._inside.aclose()
-        await self.passing.client_closed_async()
+    adapter = _ADAPTER
 
 
 def gate(client: C, *, passing: Passing | None = None, **settings: Any) -> C:
     """Put the gate into a client as it is: its transport and those of its proxies stay, behind the gate. Returns it."""
-    check_ungated("client", (client._transport, *client._mounts.values()))
-    passing = Passing.given(passing, settings)
     kind = AsyncGatedTransport if isinstance(client, httpx.AsyncClient) else GatedTransport
-    replace_transports(client, lambda transport: kind(transport, passing=passing))
+    gate_transports(client, kind, passing, settings)
     return client

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 from ..errors import ConfigError, Refused
 from .client_gate import ClientGate, Refusals, as_client_error
@@ -24,22 +24,9 @@ from .origins import first_hop, strip
 from .request import OutgoingRequest
 from .response_reader import LARGEST_ERROR, has_readable_error, unpacked
 
+T = TypeVar("T")
 FIRST_HOP = "headgate.first_hop"
 """Where a request remembers its first hop; clients take extensions along from hop to hop."""
-
-
-def check_ungated(name: str, transports: Iterable[object]) -> None:
-    """Refuse what is behind a gate of either library already."""
-    if any(isinstance(getattr(transport, "passing", None), ClientGate) for transport in transports):
-        raise ConfigError(f"{name}: it is behind a gate already, and would wait in the queue twice")
-
-
-def replace_transports(client: Any, gated: Callable[[Any], Any]) -> None:
-    """Put a client's transport, and those of its proxies, behind the gate."""
-    client._transport = gated(client._transport)
-    client._mounts = {
-        pattern: None if transport is None else gated(transport) for pattern, transport in client._mounts.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +139,77 @@ def _completed(gated: GatedRequest, response: Any) -> Any:
     return response
 
 
-class Body:
-    """The body of a response: what was read of it before, then the rest. Each piece and the end are passed on."""
+def _check_ungated(name: str, transports: Iterable[object]) -> None:
+    """Refuse what is behind a gate of either library already."""
+    if any(isinstance(getattr(transport, "passing", None), ClientGate) for transport in transports):
+        raise ConfigError(f"{name}: it is behind a gate already, and would wait in the queue twice")
+
+
+def gate_transports(
+    client: Any, kind: Callable[..., Any], passing: ClientGate | None, settings: dict[str, Any]
+) -> None:
+    """Put a client's transport, and those of its proxies, behind one gate."""
+    _check_ungated("client", (client._transport, *client._mounts.values()))
+    passing = ClientGate.given(passing, settings)
+    client._transport = kind(client._transport, passing=passing)
+    client._mounts = {
+        pattern: None if transport is None else kind(transport, passing=passing)
+        for pattern, transport in client._mounts.items()
+    }
+
+
+class SyncTransport(Generic[T]):
+    """A transport ``T`` of one library behind the gate; the library's own file adds its base class and ``adapter``."""
+
+    adapter: ClassVar[TransportAdapter]
+
+    def __init__(self, transport: T | None = None, *, passing: ClientGate | None = None, **settings: Any) -> None:
+        _check_ungated("transport", (transport,))
+        self.passing = ClientGate.given(passing, settings)
+        self._inside: Any = self.adapter.library.HTTPTransport() if transport is None else transport
+
+    def handle_request(self, request: Any) -> Any:
+        return self.adapter.send(self.passing, self._inside, request)
+
+    def close(self) -> None:
+        self._inside.close()
+        self.passing.client_closed()
+
+
+class AsyncTransport(Generic[T]):
+    """The same, with await."""
+
+    adapter: ClassVar[TransportAdapter]
+
+    def __init__(self, transport: T | None = None, *, passing: ClientGate | None = None, **settings: Any) -> None:
+        _check_ungated("transport", (transport,))
+        self.passing = ClientGate.given(passing, settings)
+        self._inside: Any = self.adapter.library.AsyncHTTPTransport() if transport is None else transport
+
+    async def handle_async_request(self, request: Any) -> Any:
+        return await self.adapter.send_async(self.passing, self._inside, request)
+
+    async def aclose(self) -> None:
+        await self._inside.aclose()
+        await self.passing.client_closed_async()
+
+
+class _OpenBody:
+    """What is known of a body under way; one that is thrown away unread is noted."""
 
     def __init__(self, stream: Any, gated: GatedRequest) -> None:
         self._stream, self._gated = stream, gated
         self._pieces: Any = None
         self._start: list[bytes] = []
         self._is_over = False
+
+    def __del__(self) -> None:
+        if not self._is_over:
+            leaked_requests.append(self._gated)
+
+
+class Body(_OpenBody):
+    """The body of a response: what was read of it before, then the rest. Each piece and the end are passed on."""
 
     def begin(self) -> bytes:
         """How it begins: enough to see what an error says."""
@@ -188,19 +238,9 @@ class Body:
             self._is_over = True
             self._gated.abandon()
 
-    def __del__(self) -> None:
-        if not self._is_over:
-            leaked_requests.append(self._gated)
 
-
-class AsyncBody:
+class AsyncBody(_OpenBody):
     """The same, with await."""
-
-    def __init__(self, stream: Any, gated: GatedRequest) -> None:
-        self._stream, self._gated = stream, gated
-        self._pieces: Any = None
-        self._start: list[bytes] = []
-        self._is_over = False
 
     async def begin(self) -> bytes:
         self._pieces = aiter(self._stream)
@@ -228,7 +268,3 @@ class AsyncBody:
         finally:
             self._is_over = True
             self._gated.abandon()
-
-    def __del__(self) -> None:
-        if not self._is_over:
-            leaked_requests.append(self._gated)

@@ -6,13 +6,14 @@ a POST; as that is switched off in favour of the gate, the gate does it for them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ..config import RateLimitConfig
 from ..errors import ConfigError
 from ..resilience.context import Credentials
 from .client_gate import Passing
+from .httpx2 import gate
 
 STAND_IN = "leased-for-each-request"
 """The key of a client that needs one, where the gate puts in the real one."""
@@ -20,7 +21,30 @@ _SETTINGS = frozenset(Passing.__init__.__kwdefaults__ or ()) - {"credentials"}
 """Of the gate; its credentials are called ``keys`` here, since only one origin is asked."""
 
 
-def model_gate(base_url: str, passing: Passing | None, keys: Credentials | None, options: dict[str, Any]) -> Passing:
+def client_options(
+    base_url: str,
+    keys: Credentials | None,
+    passing: Passing | None,
+    options: dict[str, Any],
+    kind: type[Any],
+    make: Callable[[], Any],
+) -> dict[str, Any]:
+    """The options of a vendor's client: its HTTP client behind the gate, its own retries off unless they are given.
+
+    ``kind`` is what the client is built on, ``make`` makes the one that it has by default.
+    """
+    passing = _model_gate(base_url, passing, keys, options)
+    inside = options.pop("http_client", None)
+    if inside is None:
+        inside = make()
+    elif not isinstance(inside, kind):
+        given = f"{type(inside).__module__.partition('.')[0]}.{type(inside).__name__}"
+        raise ConfigError(f"http_client={given} must be an httpx2.{kind.__name__}, as this client needs")
+    stand_in = {} if keys is None else {"api_key": STAND_IN}
+    return {"max_retries": 0, **stand_in, **options, "http_client": gate(inside, passing=passing)}
+
+
+def _model_gate(base_url: str, passing: Passing | None, keys: Credentials | None, options: dict[str, Any]) -> Passing:
     """The gate that a vendor's client was given, or one with the settings among the options; it takes those out.
 
     ``keys`` go to the origin of ``base_url`` alone.
@@ -31,22 +55,6 @@ def model_gate(base_url: str, passing: Passing | None, keys: Credentials | None,
         if passing is not None:
             raise ConfigError("passing: it has credentials of its own; keys cannot be given beside it")
     return Passing.given(passing, settings).for_models()
-
-
-def http_client(given: Any, kind: type[Any], makes: Callable[[], Any]) -> Any:
-    """The HTTP client that a vendor's client was given, which must be of the kind it is built on, or a new one."""
-    if given is None:
-        return makes()
-    if not isinstance(given, kind):
-        given_kind = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
-        raise ConfigError(f"http_client={given_kind} must be an httpx2.{kind.__name__}, as this client needs")
-    return given
-
-
-def without_retries(options: Mapping[str, Any], keys: Credentials | None) -> dict[str, Any]:
-    """A client's options with its own retries off, unless their number is given."""
-    stand_in = {} if keys is None else {"api_key": STAND_IN}
-    return {"max_retries": 0, **stand_in, **options}
 
 
 def _is_ours(name: str, value: object) -> bool:

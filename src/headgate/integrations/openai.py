@@ -15,8 +15,7 @@ import openai
 
 from ..resilience.context import Credentials
 from .client_gate import Passing
-from .httpx2 import gate
-from .model_clients import http_client, model_gate, without_retries
+from .model_clients import client_options
 
 USUAL_BASE_URL = "https://api.openai.com/v1"
 
@@ -28,18 +27,18 @@ def openai_client(*, keys: Credentials | None = None, passing: Passing | None = 
     Else the settings of ``Passing`` may stand among the options: ``limits={"requests": "500/min", "tokens":
     "30000/min"}``, ``store="machine"``, ``max_wait=30``, ... Everything else is the vendor's.
     """
-    passing = model_gate(_base_url(options), passing, keys, options)
-    inside = http_client(options.pop("http_client", None), httpx2.Client, openai.DefaultHttpxClient)
-    return openai.OpenAI(http_client=gate(inside, passing=passing), **without_retries(options, keys))
+    return openai.OpenAI(
+        **client_options(_base_url(options), keys, passing, options, httpx2.Client, openai.DefaultHttpxClient)
+    )
 
 
 def async_openai_client(
     *, keys: Credentials | None = None, passing: Passing | None = None, **options: Any
 ) -> openai.AsyncOpenAI:
     """The same for ``openai.AsyncOpenAI``."""
-    passing = model_gate(_base_url(options), passing, keys, options)
-    inside = http_client(options.pop("http_client", None), httpx2.AsyncClient, openai.DefaultAsyncHttpxClient)
-    return openai.AsyncOpenAI(http_client=gate(inside, passing=passing), **without_retries(options, keys))
+    return openai.AsyncOpenAI(
+        **client_options(_base_url(options), keys, passing, options, httpx2.AsyncClient, openai.DefaultAsyncHttpxClient)
+    )
 
 
 def _base_url(options: Mapping[str, Any]) -> str:

@@ -7,14 +7,13 @@
 A new provider is one file: a subclass of ``SearchProvider`` with ``ask`` and ``read``.
 """
 
-from .base import Question, SearchProvider
+from .base import Question, Request, SearchProvider
 from .crossref import CrossrefProvider
 from .google import GoogleProvider
 from .perplexity import PerplexityProvider
 from .results import Page, SearchResult
 from .semantic_scholar import SemanticScholarProvider
 from .tavily import Extraction, TavilyExtractProvider, TavilyProvider
-from .transport import Request
 
 PROVIDERS: dict[str, type[SearchProvider]] = {
     provider.name: provider

@@ -11,9 +11,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from .base import Question, SearchProvider
+from .base import Question, Request, SearchProvider
 from .results import Json, Page, SearchResult, inner, number, objects, text, web_address
-from .transport import Request
 
 PER_PAGE = 100
 """The API allows 1000; a page of those is megabytes."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError
-from .base import Question, SearchProvider
+from .base import Question, Request, SearchProvider
 from .results import Json, Page, SearchResult, inner, instant, objects, position, text, web_address
-from .transport import Request
 
 PER_PAGE = 10
 

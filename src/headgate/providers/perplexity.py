@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Question, SearchProvider
+from .base import Question, Request, SearchProvider
 from .results import Json, Page, SearchResult, instant, objects, text, web_address
-from .transport import Request
 
 LONGEST_SNIPPET = 300
 """Characters; Perplexity's snippet is most of the page."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Question, SearchProvider
+from .base import Question, Request, SearchProvider
 from .results import Json, Page, SearchResult, inner, instant, number, objects, position, text, web_address
-from .transport import Request
 
 PER_PAGE = 100
 FIELDS = "title,url,abstract,year,publicationDate,authors,venue,citationCount,externalIds,openAccessPdf,tldr"

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError
-from .base import Question, SearchProvider
+from .base import Question, Request, SearchProvider
 from .results import Json, Page, SearchResult, instant, number, objects, text, web_address
-from .transport import Request
 
 EXTRACTED_PER_CALL = 20
 

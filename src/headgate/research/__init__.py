@@ -5,13 +5,11 @@
     for finding in found.findings:
         print(finding.title, finding.url, dict(finding.places))
 
-deep_research   queries the providers at once, and handles their failures
-rank_fusion     which results are the same work, and in which order works are ranked
-findings        the result
+deep_research   queries the providers at once, handles their failures, and reports how each has ended
+rank_fusion     findings: which results are the same work, and in which order works are ranked
 """
 
-from .deep_research import DeepResearch
-from .findings import Finding, ProviderReport, ResearchResult
-from .rank_fusion import merge
+from .deep_research import DeepResearch, ProviderReport, ResearchResult
+from .rank_fusion import Finding, merge
 
 __all__ = ["DeepResearch", "Finding", "ProviderReport", "ResearchResult", "merge"]

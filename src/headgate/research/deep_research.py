@@ -15,7 +15,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from ..core.decision import CircuitState
 from ..errors import CircuitOpenError, ConfigError, Failed, HeadgateError, Refused, TimeBudgetExceededError
@@ -25,8 +26,7 @@ from ..providers.tavily import TavilyExtractProvider
 from ..resilience import ProviderResilienceManager, get_resilience_manager
 from ..resilience.manager import KillSwitch
 from ..wire.redact import redact
-from .findings import Finding, ProviderReport, ResearchResult
-from .rank_fusion import address_key, merge
+from .rank_fusion import Finding, address_key, merge
 
 log = logging.getLogger("headgate")
 
@@ -36,6 +36,65 @@ MOST_RESULTS = 1000
 LONGEST_BUDGET = 3600.0
 LONGEST_REASON = 300
 """Characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderReport:
+    """What one provider returned, and why it was not more. Has no secret."""
+
+    provider: str
+    outcome: str
+    """asking (in progress), complete, partial (failed midway), failed, or skipped (its circuit is open)."""
+    found: int = 0
+    kept: int = 0
+    """Findings that it has found ..."""
+    alone: int = 0
+    """... and no other provider."""
+    pages: int = 0
+    seconds: float = 0.0
+    breaker_state: str = "closed"
+    """Of its circuit at the end: closed, open or half_open."""
+    error_type: str = ""
+    """circuit_open, no_credential, rate_limit, auth, time_budget, ...; empty if nothing went wrong."""
+    reason: str = ""
+    """A sentence."""
+    retry_after: float | None = None
+    """Seconds until a retry makes sense, where that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResearchResult:
+    question: str
+    findings: list[Finding]
+    providers: list[ProviderReport]
+    """In the order in which they were given."""
+    seconds: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every provider returned all its results."""
+        return all(report.outcome == "complete" for report in self.providers)
+
+    @property
+    def breaker_states(self) -> dict[str, str]:
+        return {report.provider: report.breaker_state for report in self.providers}
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """All but the findings, ready for JSON."""
+        return {
+            "question": self.question,
+            "seconds": round(self.seconds, 3),
+            "breaker_states": self.breaker_states,
+            "providers": [
+                {**asdict(report), "seconds": round(report.seconds, 3), "retry_after": _rounded(report.retry_after)}
+                for report in self.providers
+            ],
+        }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 class DeepResearch:

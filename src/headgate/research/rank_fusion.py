@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from math import fsum
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from ..providers.results import SearchResult
 from ..wire.urls import LONGEST_URL, host_key
-from .findings import Finding
 
 FUSION = 60
 """The constant of reciprocal rank fusion, as usual."""
@@ -44,6 +45,39 @@ _ARXIV = re.compile(r"(?:10\.48550/arxiv\.|arxiv\.org/(?:abs|pdf|html)/)(\d{4}\.
 _SITE = re.compile(r"\s[|–—·-]\s")
 _LABEL = re.compile(r"^\s*(?:\[[^\]]{0,40}\]\s*)+")
 _ARTICLES = frozenset({"a", "an", "the"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One work, however many providers found it."""
+
+    results: tuple[SearchResult, ...]
+    """The results for it, best rank first."""
+    places: Mapping[str, int]
+    """Its rank, from 1, among the results of each provider that found it."""
+    score: float
+    """Higher where more providers rank it early."""
+
+    @property
+    def title(self) -> str:
+        return next((result.title for result in self.results if result.title), self.url)
+
+    @property
+    def url(self) -> str:
+        return self.results[0].url
+
+    @property
+    def snippet(self) -> str:
+        return next((result.snippet for result in self.results if result.snippet), "")
+
+    @property
+    def content(self) -> str | None:
+        """The text itself, from the first that has it."""
+        return next((result.content for result in self.results if result.content), None)
+
+    @property
+    def published_at(self) -> datetime | None:
+        return next((result.published_at for result in self.results if result.published_at), None)
 
 
 def merge(lists: Sequence[Sequence[SearchResult]]) -> list[Finding]:

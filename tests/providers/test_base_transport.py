@@ -8,7 +8,7 @@ import pytest
 from headgate.errors import ProviderError
 from headgate.mock.server import MockServer
 from headgate.providers import PROVIDERS
-from headgate.providers.transport import LARGEST_ANSWER
+from headgate.providers.base import LARGEST_ANSWER
 
 NAMES = tuple(PROVIDERS)
 

@@ -66,14 +66,14 @@ class TestLearning:
 
     def test_a_call_that_left_before_its_member_heard_of_the_cut_does_not_cut_again(self):
         learning, members = learner(), Members()
-        members.log("b").hear(learning.word)
+        members.log("b").note_word(learning.word)
         members.call("a", 1, 1000.1, 1000.2, Outcome.RATE_LIMITED)
         learning.take(members.notes(1000.3), 1000.3, 0.5)
         cut = learning.publication(1000.3)
         members.call("b", 1, 1000.32, 1000.4, Outcome.RATE_LIMITED)  # it still goes by the word before
         learning.take(members.notes(1000.4), 1000.4, 0.5)
         assert learning.publication(1000.4).rate == pytest.approx(cut.rate)
-        members.log("b").hear(cut.word)
+        members.log("b").note_word(cut.word)
         members.call("b", 2, 1000.5, 1000.6, Outcome.RATE_LIMITED)
         learning.take(members.notes(1000.6), 1000.6, 0.5)
         assert learning.publication(1000.6).rate < 0.6 * cut.rate
@@ -232,7 +232,7 @@ class TestHandingOver:
     def test_notes_that_were_not_saved_yet_are_read_again(self):
         config, learning, now = grown("aimd")
         saved, members = learning.saved(), Members()
-        members.log("a").hear(learning.word)
+        members.log("a").note_word(learning.word)
         members.call("a", 1, now + 0.1, now + 0.2, Outcome.RATE_LIMITED)
         notes = members.notes(now + 0.3)
         learning.take(notes, now + 0.3, 0.5)
@@ -245,7 +245,7 @@ class TestHandingOver:
 
     def test_the_next_leader_does_not_cut_again_for_calls_that_left_before_a_cut_was_heard_of(self):
         learning, members = learner(), Members()
-        members.log("b").hear(learning.word)
+        members.log("b").note_word(learning.word)
         members.call("a", 1, 1000.1, 1000.2, Outcome.RATE_LIMITED)
         learning.take(members.notes(1000.3), 1000.3, 0.5)
         cut = learning.publication(1000.3)

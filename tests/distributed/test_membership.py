@@ -26,7 +26,7 @@ def reply(fence=1, **more):
 def leading(fence=1, **more):
     leadership = leadership_of()
     leadership.set_time(THERE, HERE, solo=False)
-    leadership.hear("api", reply(fence, **more), 0.5, solo=False)
+    leadership.on_reply("api", reply(fence, **more), 0.5, solo=False)
     return leadership
 
 
@@ -57,7 +57,7 @@ class TestLeading:
         log = ObservationLog()
         leadership = Leadership(CONFIG.gate_config(), log)
         leadership.set_time(THERE, HERE, solo=False)
-        leadership.hear("api", reply(), 0.5, solo=False)
+        leadership.on_reply("api", reply(), 0.5, solo=False)
         log.send(1, HERE + 0.1)
         log.end(1, HERE + 0.2, 0.1, SILENT[Outcome.RATE_LIMITED], "")
         assert leadership.publish("api", "me", 1, HERE + 0.3, 0.5).rate < 100.0
@@ -65,9 +65,9 @@ class TestLeading:
     def test_another_fence_is_another_leader_and_none_ends_it(self):
         leadership = leading()
         before = leadership.leader
-        leadership.hear("api", reply(2), 0.5, solo=False)
+        leadership.on_reply("api", reply(2), 0.5, solo=False)
         assert leadership.leader is not before
-        leadership.hear("api", reply(0), 0.5, solo=False)
+        leadership.on_reply("api", reply(0), 0.5, solo=False)
         assert leadership.leader is None
 
 
@@ -83,7 +83,7 @@ class TestWhatIsKnown:
         leadership = leading()
         before = leadership.leads
         before.gate.answers = answers
-        leadership.hear("api", reply(2, learned=leading().leads.saved()), 0.5, solo=True)
+        leadership.on_reply("api", reply(2, learned=leading().leads.saved()), 0.5, solo=True)
         assert (leadership.leader is before) is keeps
         assert leadership.leads.fence == 2
 

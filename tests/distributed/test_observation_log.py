@@ -61,9 +61,9 @@ class TestThereAndBack:
 
     def test_it_says_by_which_word_each_call_left(self):
         log = ObservationLog()
-        log.hear(3)
+        log.note_word(3)
         log.sends.append((1, 1.0))
-        log.hear(4)
+        log.note_word(4)
         log.sends.append((2, 2.0))
         own = [one.word for one in log.seen("m", 0.0)]
         others, _, _ = read(log.text(3.0), "m", 3.0)
@@ -76,7 +76,7 @@ class TestThereAndBack:
 
     def test_clearing_leaves_nothing_but_the_word(self):
         log = log_of([(1, 1.0)], [(1, 2.0, 1.0, TOLD, "")])
-        log.hear(5)
+        log.note_word(5)
         log.oks, log.waited_at = 3, 1.0
         log.clear()
         assert log.text(9.0) == ""

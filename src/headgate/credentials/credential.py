@@ -37,7 +37,7 @@ class Credential:
     """Shown in logs, events and tables. An empty one becomes key-1, key-2, ... in a coordinator."""
     secret: str
     group: str | None
-    """Credentials of one group share one rate limit: when one is told to wait, all rest."""
+    """Credentials of one group share one rate limit: when one is rate limited, all rest."""
 
     def __init__(self, label: str, secret: str, group: str | None = None) -> None:
         for name, text, least in (("label", label, 0), ("group", group, 1)):
@@ -76,7 +76,7 @@ class Credential:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a credential is not pickled, for its secret would go with it; read it anew over there")
+        raise TypeError("a credential is not pickled: its secret would go with it; read it again in the other process")
 
 
 class Key(PoolEntry):
@@ -98,7 +98,7 @@ class BySecret(dict[str, Key]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialState:
-    """How one credential stands, for people and programs that watch."""
+    """The state of one credential, for people and monitoring."""
 
     label: str
     shown: str

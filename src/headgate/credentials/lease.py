@@ -81,7 +81,7 @@ class Lease:
     def report(self, answer: object = None, *, signal: Signal | None = None) -> Outcome:
         """Say how the call ended, which ends the lease. Returns what it counts as.
 
-        ``answer`` is a response (of httpx2, aiohttp, requests or alike) or an exception. A rate limit rests the
+        ``answer`` is a response (of httpx2, aiohttp, requests or similar) or an exception. A rate limit rests the
         credential and its group, a quota that is used up the credential alone, both as long as the answer says;
         a credential that is not accepted is retired.
         """

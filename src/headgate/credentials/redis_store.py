@@ -18,8 +18,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..distributed.backends.redis import RedisStore
-from ..distributed.backends.redis_scripts import Request, Script
+from ..distributed.backends.redis import RedisStore, Request, Script
 from ..distributed.store import TIMEOUT
 from ..identity import Identities
 from .record import Record, by_name

@@ -7,7 +7,7 @@
                  or, if the name ends in .toml, label = "secret" and tables with secret and group
     cmd:WORDS    what the command prints, read like a file's lines; it is run without a shell
 
-What cannot be read is told by where it stands, never by what stands there. The name of a variable that is not set, or
+An error names where a secret should be, never what is there. The name of a variable that is not set, or
 of a file that is not there, is not repeated either: ``env:$NAME``, where a shell puts the key, is an easy mistake.
 """
 
@@ -34,7 +34,7 @@ _LABELLED = re.compile(rf"([A-Za-z0-9_.-]{{0,{LONGEST_LABEL}}})[ \t]*=[ \t]*(.*[
 
 
 def credentials_from(source: str, *, warn: Callable[[str], object] | None = None) -> list[Credential]:
-    """Read ``env:NAME``, ``file:PATH`` or ``cmd:WORDS``. ``warn`` is told of a file others can read, else the log."""
+    """Read ``env:NAME``, ``file:PATH`` or ``cmd:WORDS``. A file others can read is logged, or passed to ``warn``."""
     kind, _, where = source.partition(":")
     read = {"env": _from_environment, "file": _from_file, "cmd": _from_command}.get(kind)
     if read is None or not where.strip():

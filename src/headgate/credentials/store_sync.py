@@ -53,7 +53,7 @@ LAST_WAIT = 1.0
 
 LONGER = 0.05
 """Seconds by which a rest must end later to be news: clocks of hosts are compared no better than that."""
-_NOTHING_HEARD = (-1, False, 0.0)
+_NOTHING_KNOWN = (-1, False, 0.0)
 
 
 class StoreRecords:
@@ -85,7 +85,7 @@ class StoreRecords:
         self._identity_of: dict[Key, str] = {}
         self._seen: dict[str, Record] = {}
         """What was read or written last; only what differs from it is news."""
-        self._heard: dict[str, tuple[int, bool, float]] = {}
+        self._most_known: dict[str, tuple[int, bool, float]] = {}
         """The most that was read or written of each: era, retired, until. Only more is news; a rest that is over stays
         in the store, and where the wall clock went back it would seem to begin again."""
         self._stamp: object = self  # no store returns this one
@@ -192,9 +192,9 @@ class StoreRecords:
             return
         before, self._names = self._identity_of, names
         self._identity_of = {key: names.of(key.credential.secret) for key in self._keys}
-        heard, self._seen, self._stamp = self._heard, {}, self
-        kept = {key: heard.get(record_name(identity, self._provider)) for key, identity in before.items()}
-        self._heard = {self._name_of(key): most for key, most in kept.items() if most is not None}
+        known, self._seen, self._stamp = self._most_known, {}, self
+        kept = {key: known.get(record_name(identity, self._provider)) for key, identity in before.items()}
+        self._most_known = {self._name_of(key): most for key, most in kept.items() if most is not None}
 
     def _name_of(self, key: Key) -> str:
         return record_name(self._identity_of[key], self._provider)
@@ -210,19 +210,19 @@ class StoreRecords:
         """Whether the store has forgotten something that still counts."""
         if record is None:
             return True
-        era, retired, until = self._heard.get(name, _NOTHING_HEARD)
+        era, retired, until = self._most_known.get(name, _NOTHING_KNOWN)
         if era != record.era:
             return era > record.era
         return (retired and not record.retired) or (until > max(record.until + LONGER, wall) and not record.retired)
 
     def _is_more(self, record: Record) -> bool:
         """Whether it says more than all before it; from now on that is known."""
-        era, retired, until = self._heard.get(record.name, _NOTHING_HEARD)
+        era, retired, until = self._most_known.get(record.name, _NOTHING_KNOWN)
         more = (record.era, record.retired) > (era, retired) or (
             (record.era, record.retired) == (era, retired) and record.until > until + LONGER
         )
         if more:
-            self._heard[record.name] = record.era, record.retired, record.until
+            self._most_known[record.name] = record.era, record.retired, record.until
         return more
 
     def _failed(self, error: Exception) -> None:

@@ -199,7 +199,7 @@ def _sqlite_file(path: str) -> Iterator[_File]:
         connection.close()
 
 
-# ---------------------------------------------------------------------- The store of credentials that a word stands for
+# ---------------------------------------------------------------------- opening a store by name
 
 _KNOWN = "'machine', 'redis://host:port/db' or one of its relatives, or an object such as FileStore(path)"
 

@@ -1,6 +1,6 @@
 """The one place at which all members that share a key's quota ask for permits, whatever store it lies in.
 
-Permits are numbered. The *line* says how many may have started by now; it grows by the rate, stands still during
+Permits are numbered. The *line* says how many may have started by now; it grows by the rate, stops during
 a hold and never runs ahead of what was asked for by more than the burst. A member gets a few numbers at a time,
 about ``PERIOD`` seconds' worth of the rate for all members together, and may use each once the line has
 reached it. So the order of asking is the order of starting, no member asks twice for a permit, and when
@@ -14,7 +14,7 @@ A hold starts an era: numbers of the era before are void, so nothing that was sa
 depth or a known limit is short, members are served in the order in which they became hungry.
 
 A member that is alone here may start calls by itself, as without a store, and says afterwards how many (``taken``).
-Another that comes waits until the first one has heard of it; then both go on by numbers.
+Another that comes waits until the first one knows of it; then both go on by numbers.
 
 One member leads. It gets what all of them saw (notes), learns from it, and publishes rate, hold, cap and circuit. A
 leader that is not seen for ``LEADER_SILENT`` while others are at work is replaced by the next member, which goes on
@@ -48,7 +48,7 @@ LEAST_PACE = 1e-9
 NOT_STORED = ("members", "quotas", "period")
 """As they are: the first two are stored under other names."""
 OPENS_ANEW = 0.05
-"""A circuit that stays open for so many seconds longer than was known has opened anew; less is the way to here."""
+"""A circuit that stays open for so many seconds longer than was known has opened again; less is network delay."""
 
 
 class QuotaCoordinator:
@@ -125,8 +125,8 @@ class QuotaCoordinator:
         short, note, learned = NOTHING, None, ""
         if request.number > member.number:
             member.number, member.gone, member.span = request.number, request.leaves, min(request.span, LONGEST_SPAN)
-            member.solo = request.solo and (solo or member.solo)  # until it has heard that it is not alone any more
-            note = self._hear(request, member, now)
+            member.solo = request.solo and (solo or member.solo)  # until it knows that it is not alone any more
+            note = self._apply_report(request, member, now)
             if published is not None and published.fence == self.fence:
                 self._publish(published, now, wall)
                 learned = published.learned
@@ -245,7 +245,7 @@ class QuotaCoordinator:
             self.line = min(grown, max(self.line, self.issued + self.terms.burst))
         self.at = now
 
-    def _hear(self, request: SyncRequest, member: Member, now: float) -> Note | None:
+    def _apply_report(self, request: SyncRequest, member: Member, now: float) -> Note | None:
         member.flying = 0 if request.leaves else request.flying
         if request.taken > 0:
             self.issued += request.taken

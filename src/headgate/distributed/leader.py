@@ -49,7 +49,7 @@ class MemberCall(Ticket):
 
     __slots__ = ("known_as",)
     known_as: int
-    """Its place among all calls, for judging its answer: not after a cut its member had not heard of."""
+    """Its place among all calls, for judging its answer: not after a cut that its member did not know of."""
 
 
 class LeaderGate(Gate):
@@ -143,14 +143,14 @@ class QuotaLeader:
             self._check_rate()
             self._cuts = [(int(word), int(seq)) for word, seq in cuts]
             self._before = str(member), int(number)
-        except Exception:  # of another version or another strategy, or no such text at all: learn anew
+        except Exception:  # of another version or another strategy, or no such text at all: start over
             self.gate, self.at, self.base = LeaderGate.local(self.gate.config), since, 0.0
 
     def take(self, notes: Iterable[Note], now: float, draw: float) -> None:
         """Learn from what the others saw."""
         seen: list[Observation] = []
         latest: dict[str, float] = {}
-        """Of each member: one request may have been faster on its way than the next, which told of what came later."""
+        """Of each member: one request may have been faster on its way than the next, which reported what came later."""
         waited_at, oks = NEVER, 0
         for note in notes:
             if note.member == self._before[0] and request_of(note.text) <= self._before[1]:
@@ -256,7 +256,7 @@ class QuotaLeader:
             (gate.cancel if one.end == ABANDONED else gate.release)(found, self.at)
 
     def _known_as(self, word: int, seq: int) -> int:
-        """A call that left before its member heard of a cut belongs to the era before it."""
+        """A call that left before its member knew of a cut belongs to the era before it."""
         for published, cut_seq in self._cuts:
             if word < published:
                 return min(seq, cut_seq)
@@ -270,7 +270,7 @@ class QuotaLeader:
         return bool(opens_at > self._told[0] or cap < self._told[1] or rate < self._told[4])
 
     def publication(self, now: float, member: str = "", number: int = 0) -> Publication:
-        """What all members should go by from now on, told by this member in its request of this number."""
+        """What all members should go by from now on, published by this member in its request of this number."""
         gate = self.gate
         now = max(now - self.base, self.at)
         gate.bring_up_to(now)
@@ -304,7 +304,7 @@ class QuotaLeader:
         )
 
     def _check_rate(self) -> None:
-        """No member is told a pace that is none."""
+        """No member gets a pace that is none."""
         if not 0.0 < self.gate.pacer.rate < float("inf"):
             raise ValueError(f"rate={self.gate.pacer.rate!r} must be a finite number above 0")
 
@@ -313,8 +313,8 @@ class QuotaLeader:
         state = self.gate.to_state()
         if state is None:
             return ""
-        told = state, self._cuts, self.at, (member, number), self.base
-        text = json.dumps(told, default=_encoded, separators=(",", ":"))
+        published = state, self._cuts, self.at, (member, number), self.base
+        text = json.dumps(published, default=_encoded, separators=(",", ":"))
         return _checksum(text) + text
 
     def _summary(self) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from .protocol import MOST_ASKS, NO_CAP, QuotaTerms, SyncReply
 from .protocol import Cost as Amounts
 
 LISTEN_EVERY = 0.04
-"""Seconds between two exchanges while there is anything to do: this soon a member hears of another's refusal."""
+"""Seconds between two exchanges while there is anything to do: this soon a member knows of another's refusal."""
 LEAST_RATE = 1e-9
 """Calls a second; nothing is divided by less."""
 USABLE_FOR = 0.02
@@ -121,7 +121,7 @@ class Lease(TokenBucket):
         self.lent = 0.0
         """Calls that left on credit since the last reply."""
         self.free = 0.0
-        """Which part of the rate no process asked for of late."""
+        """Which part of the rate no process asked for recently."""
         self.cap = NO_CAP
         self.has_fallen = False
         """Whether the rate has ever fallen: until then no limit was met."""
@@ -133,7 +133,7 @@ class Lease(TokenBucket):
         self.synced_at = NEVER
         """When the last request that was answered set out."""
         self.trip = 0.0
-        """How long an exchange takes, of late."""
+        """How long recent exchanges took."""
         self.line_told = 0.0, UNKNOWN
         """How far the line was, by the last reply, and when, in the coordinator's time."""
 
@@ -263,7 +263,7 @@ class Lease(TokenBucket):
         self._ranges.clear()
         return held, pool
 
-    def begin_anew(self, rate: float, now: float) -> None:
+    def restart(self, rate: float, now: float) -> None:
         """The line is unknown again: nothing may start before the next reply."""
         self.rate = rate
         self.tokens, self.filled_at = 0.0, now

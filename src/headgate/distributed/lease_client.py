@@ -67,8 +67,8 @@ class LeaseClient:
         self.membership = membership
         self.alone = self.solo = False
         """Whether the store cannot be reached; whether this member starts calls by itself, as no other is there."""
-        self.crowd, self._crowd_at = 1, NEVER
-        """The most members there were of late, and when: a store that was wiped has seen none of the others yet."""
+        self.most_members, self._most_members_at = 1, NEVER
+        """The most members there were recently, and when: a store that was wiped has seen none of the others yet."""
         self.era = 0
         self.sync_at = now
         """When the next exchange is due."""
@@ -121,7 +121,7 @@ class LeaseClient:
         return self.gate.pacer is self.lease
 
     def _go_leased(self, now: float) -> None:
-        self.lease.begin_anew(self._reporter.rate, now)
+        self.lease.restart(self._reporter.rate, now)
         self.lease.last_sent_at = self.gate.last_sent_at
         self.lease.queue = self.gate.queue
         policies = PolicyList(self.circuit, self.hold, (self._policies.ceiling,), self.lease)
@@ -131,7 +131,7 @@ class LeaseClient:
         self.gate.swap(config, controller, policies)
         self._reporter.void_to_seq = self.gate.seq
 
-    # ------------------------------------------------------------------ what the gate tells
+    # ------------------------------------------------------------------ what the gate reports
 
     def want(self, now: float) -> None:
         """Exchange with the coordinator as soon as possible."""
@@ -155,7 +155,7 @@ class LeaseClient:
     # ------------------------------------------------------------------ exchanging
 
     def request(self, now: float, draw: float, *, leaves: bool = False) -> SyncRequest:
-        """All that is to be told to the coordinator now."""
+        """All that is to be reported to the coordinator now."""
         if self.solo and not self.alone and (leaves or not self._could_be_solo(now)):
             self._end_solo(now)  # it will come too seldom to hear of others in time
         gate, lease, outbox, member = self.gate, self.lease, self.outbox, self.membership.member
@@ -203,14 +203,14 @@ class LeaseClient:
         self._joined_at = min(self._joined_at, now)
         if not self.solo:
             self.lease.settle_debt(reply)
-            self._hear(reply, sent_at, now, draw)
+            self._take_reply(reply, sent_at, now, draw)
             self._go_by(reply, now)
             if self.leader is not None and reply.solo and not reply.circuit_open:
                 self.leadership.take_own(self.membership.member, now, draw)
                 self.log.clear()
                 self._go_solo(now, reply.line - self.lease.next_number if self.lease.holds else 0.0)
             return
-        self._hear(reply, sent_at, now, draw)
+        self._take_reply(reply, sent_at, now, draw)
         if not reply.solo or self.leader is None:
             self._end_solo(now)
             self._go_by(reply, now)
@@ -220,7 +220,7 @@ class LeaseClient:
         else:
             self.sync_at = now + LISTEN_EVERY
 
-    def _hear(self, reply: SyncReply, sent_at: float, now: float, draw: float) -> None:
+    def _take_reply(self, reply: SyncReply, sent_at: float, now: float, draw: float) -> None:
         """Take in which members are there, how far the coordinator is, and what there is to learn for a leader."""
         lease = self.lease
         lease.asked, lease.out_since = False, UNKNOWN
@@ -228,11 +228,11 @@ class LeaseClient:
         lease.trip += 0.2 * (now - sent_at - lease.trip) if lease.trip else now - sent_at
         self._left = reply.left
         lease.members = max(1, reply.members)
-        if lease.members >= self.crowd or now > self._crowd_at + LIVE:
-            self.crowd, self._crowd_at = lease.members, now
-        self.log.hear(reply.word)
+        if lease.members >= self.most_members or now > self._most_members_at + LIVE:
+            self.most_members, self._most_members_at = lease.members, now
+        self.log.note_word(reply.word)
         self.leadership.set_time(reply.now, now, solo=self.solo)
-        self.leadership.hear(self.key, reply, draw, solo=self.solo)
+        self.leadership.on_reply(self.key, reply, draw, solo=self.solo)
 
     def _go_by(self, reply: SyncReply, now: float) -> None:
         """Start calls by the numbers that were granted, under the rate, the hold and the circuit of all."""
@@ -265,7 +265,7 @@ class LeaseClient:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is wanted, held, in flight or to be told."""
+        """Whether nothing is wanted, held, in flight or to be reported."""
         gate, lease = self.gate, self.lease
         return not (gate.has_waiters or len(gate.in_flight) or lease.holds or len(self.log) or lease.asked)
 
@@ -278,7 +278,7 @@ class LeaseClient:
     def _could_be_solo(self, now: float) -> bool:
         """Whether calls would start without numbers if no other member were there."""
         gate = self.gate
-        if gate.config.quotas or self.crowd > 1 or now < self._joined_at + GATHERING:
+        if gate.config.quotas or self.most_members > 1 or now < self._joined_at + GATHERING:
             return False
         if gate.breaker.state is not CircuitState.CLOSED and not self.solo:
             return False
@@ -341,20 +341,20 @@ class LeaseClient:
         gate, lease = self.gate, self.lease
         self.outbox.lose_store()
         is_new = lease.synced_at == NEVER
-        if self.crowd == 1:
+        if self.most_members == 1:
             self._learn_alone(now)
             self._go_solo(now, lease.burst if is_new and not gate.seq else 0.0)
         else:
             lease.asked, self.leadership.leader = False, None
             lease.lent -= lease.drop()[0]
-            config = share_config(self._config, lease.rate, self.crowd)
+            config = share_config(self._config, lease.rate, self.most_members)
             controller = config.controller()
             self._swap(config, controller, self._policies.share(config, controller, self.hold.until, now))
         self.log.clear()
         due = min(1.0, (now - gate.last_sent_at) * gate.pacer.rate)  # a call that waited for the store waits no longer
         gate.pacer.tokens = max(gate.pacer.tokens, due)
-        if not is_new and gate.policies.quotas is not None:  # what others spent of late is not known: nothing is left
-            gate.policies.quotas.drain(lease.limited, self._left / self.crowd, now)
+        if not is_new and gate.policies.quotas is not None:  # what others spent recently is not known: nothing is left
+            gate.policies.quotas.drain(lease.limited, self._left / self.most_members, now)
 
     def _learn_alone(self, now: float) -> None:
         """Go on from what was learned as the leader; else begin at the rate that is known."""
@@ -367,7 +367,7 @@ class LeaseClient:
     def _come_back(self, now: float) -> None:
         self.alone = False
         self._policies.store_lost.store = self.gate.pacer.lost_store = ""
-        self.outbox.find_store(self.lease.terms, self.lease.limited, self.crowd, now)
+        self.outbox.find_store(self.lease.terms, self.lease.limited, self.most_members, now)
         if self.solo:
             self.gate.apply_limits(now)
             return
@@ -383,7 +383,7 @@ class LeaseClient:
         if self.solo:
             self._end_solo(now)
         elif was_alone:
-            known_rate = self.gate.config.most * self.crowd
+            known_rate = self.gate.config.most * self.most_members
             self._go_leased(now)
             lease.rate = known_rate
         lease.drop()

@@ -8,7 +8,7 @@ costs in a process alone.
     the coordinator is short of something ──> wait for just that
 
 Credit keeps calls from waiting for a store that is far away or stalls. It is given at this member's share of what no
-process asked for of late; of everything, if the store takes longer than it usually does. A number that was kept for
+process asked for recently; of everything, if the store takes longer than it usually does. A number that was kept for
 long is used at that share too: numbers that many saved up must not all go at once.
 """
 
@@ -320,8 +320,8 @@ class LeasedPacer(Lease):
     @property
     def learned_rate(self) -> float:
         """The pace that is handed out follows a window step by step; what it says is known where this member leads."""
-        told = self.stated_rate()
-        return self.rate if told is None else told
+        stated = self.stated_rate()
+        return self.rate if stated is None else stated
 
     def explain(self, wait: Wait, now: float) -> Explanation:
         return Explanation(reason=wait.reason, rate=self.learned_rate, members=self.members)

@@ -103,7 +103,7 @@ class Leadership:
             self.start_over(key, leader)
             return None
 
-    def hear(self, key: str, reply: SyncReply, draw: float, *, solo: bool) -> None:
+    def on_reply(self, key: str, reply: SyncReply, draw: float, *, solo: bool) -> None:
         """Lead if the coordinator says so, and learn from what the others saw."""
         leader = self.leader
         if not reply.fence:

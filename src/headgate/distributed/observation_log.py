@@ -4,9 +4,9 @@
            "w": ago, "o": count, "v": [word, calls, word], "n": request}
 
 Times are seconds before the request, by the member's own clock. ``"w"`` says when a caller last waited for the
-pace. A strategy that never learns from success is told only how many there were, which its circuit must know ("o").
+pace. A strategy that never learns from success gets only how many there were, which its circuit must know ("o").
 ``"v"`` says by which word of the leader's the calls left: the first so many by one, the rest by another. ``"n"`` is
-the member's request in which it was told.
+the member's request in which it was reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .protocol import LARGEST_NOTE
 MOST_EVENTS = 1_000
 """Calls in one note, and answers; a member with more exchanges sooner."""
 LATEST = 20
-"""Answers of which all is told in any case."""
+"""Answers that are reported in full in any case."""
 MOST_OKS = 1_000_000
 MOST_LIMITS = 32
 LONGEST_NAME = 200
@@ -62,7 +62,7 @@ class ObservationLog:
         self.ends: list[End] = []
         self.waited_at = NEVER
         self.oks = 0
-        """Successes of which nothing more is told."""
+        """Successes that are only counted."""
         self.word = self.word_before = self.before = 0
         """What the leader says now; what it said when the first ``before`` calls left."""
 
@@ -77,7 +77,7 @@ class ObservationLog:
         if len(self.ends) < MOST_EVENTS:
             self.ends.append((number, at, latency, signal, how))
 
-    def hear(self, word: int) -> None:
+    def note_word(self, word: int) -> None:
         """From now on calls leave by this word of the leader's."""
         if word != self.word:
             self.word_before, self.word, self.before = self.word, word, len(self.sends)
@@ -102,11 +102,11 @@ class ObservationLog:
             text = self._text(now, number, [*map(_in_short, self.ends[:-LATEST]), *self.ends[-LATEST:]])
         return text
 
-    def _text(self, now: float, number: int, told: list[End]) -> str:
+    def _text(self, now: float, number: int, reported: list[End]) -> str:
         sends: list[float] = []
         for call, at in self.sends:
             sends += call, round(now - at, 6)
-        ends = [_end_as_list(now, *end) for end in told]
+        ends = [_end_as_list(now, *end) for end in reported]
         content: dict[str, Any] = {"s": sends, "a": ends, "v": [self.word_before, self.before, self.word], "n": number}
         if self.waited_at != NEVER:
             content["w"] = round(now - self.waited_at, 6)
@@ -144,7 +144,7 @@ def read(text: str, member: str, at: float) -> tuple[list[Observation], float, i
 
 
 def request_of(text: str) -> int:
-    """In which of its writer's requests a note was told; 0 if it does not say."""
+    """In which of its writer's requests a note was reported; 0 if it does not say."""
     try:
         return int(json.loads(text)["n"])
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError):

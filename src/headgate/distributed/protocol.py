@@ -36,7 +36,7 @@ class QuotaTerms:
     probes: int = 1
     """Calls that a half-open circuit lets through at a time."""
     probe_for: float = 15.0
-    """Seconds after which a probe that was not heard of again loses its slot."""
+    """Seconds after which a probe that was not reported loses its slot."""
     limits: tuple[tuple[str, float, float, float], ...] = ()
     """Known limits that the pace alone does not keep, in order: dimension, amount, window, burst."""
 
@@ -60,7 +60,7 @@ class Publication:
     read: int = 0
     """The newest note the leader has."""
     learned: str = ""
-    """All that was learned, to go on from; empty if it was not written anew."""
+    """All that was learned, to go on from; empty if it was not written again."""
     covers: int = 0
     """The newest note that ``learned`` knows of; up to it the coordinator need not keep any."""
 
@@ -98,7 +98,7 @@ class SyncRequest:
     probe_over: bool = False
     """The probe ended without an answer that could tell."""
     rest: float = 0.0
-    """A member was told to wait for so many seconds."""
+    """A server asked a member to wait for so many seconds."""
     note: str = ""
     """What was seen since the last request, for the leader."""
     publication: Publication | None = None

@@ -1,6 +1,6 @@
 """What a leased gate reports to the coordinator: calls, answers and what comes back, for the leader to learn from.
 
-``Reporter`` stands in place of the gate's controller, because the leader concludes for all members.
+``Reporter`` takes the place of the gate's controller, because the leader concludes for all members.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Outbox:
         self.taken = min(0, self.taken)
 
     def drop(self) -> None:
-        """What was to be told concerns no coordinator any more."""
+        """What was to be reported concerns no coordinator any more."""
         self.back, self.refunds, self.apart, self.rest, self.taken = 0, {}, {}, 0.0, 0
 
     # ------------------------------------------------------------------ without the store
@@ -78,15 +78,15 @@ class Outbox:
         self.spent_alone = {name: -amount for name, amount in self.refunds.items() if amount < 0}
         self.back, self.refunds = 0, {}
 
-    def find_store(self, terms: QuotaTerms, limited: Iterable[str], crowd: int, now: float) -> None:
+    def find_store(self, terms: QuotaTerms, limited: Iterable[str], members: int, now: float) -> None:
         """Charge for calls started without the coordinator: so much that it gives no burst on top."""
         most: dict[str, float] = {}
         for dimension, _, window, burst in terms.limits:
             if window < LONG_WINDOW:
-                most[dimension] = min(most.get(dimension, UNKNOWN), burst / crowd)
+                most[dimension] = min(most.get(dimension, UNKNOWN), burst / members)
         spent = self.spent_alone
         charged = {name: -max(0.0, min(spent.get(name, 0.0), burst)) for name, burst in most.items()}
-        self.refund(charged, now)  # not before: a store that is too slow hears every attempt
+        self.refund(charged, now)  # not before: a store that is too slow receives every attempt
         apart = {name: spent.get(name, 0.0) + charged.get(name, 0.0) for name in limited}
         self.apart = {name: amount for name, amount in apart.items() if amount > 0}
         self.spent_alone = {}
@@ -144,7 +144,7 @@ class Reporter(Controller):
     def why_cap(self) -> ControllerNote | str:
         return self._idle.why_cap()
 
-    # ------------------------------------------------------------------ what the policies tell
+    # ------------------------------------------------------------------ what the policies report
 
     def refund(self, amounts: Mapping[str, float], taken_at: float) -> None:
         self.outbox.refund(amounts, taken_at)
@@ -171,7 +171,7 @@ class Reporter(Controller):
         self._make_room(now)
 
     def _make_room(self, now: float) -> None:
-        """A call has ended: if others were told that too many are in flight, they wait for just that."""
+        """A call has ended: members that were refused because too many are in flight wait for this."""
         if self.lease.short_of in ("depth", "turn") and not self.lease.asked:
             self.want(now)
 

@@ -1,7 +1,7 @@
 """What every store promises, whatever it is made of.
 
 A store holds a coordinator for each key, serves the members one by one and gives them its own time. It is one place for
-all processes that can reach it; one that cannot is told so in time (``StoreDown``) and goes on without it.
+all processes that can reach it; one that cannot gets ``StoreDown`` in time and goes on without it.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ class SyncLoop:
     def _without_it(self) -> str:
         if self.refuses:
             return "nothing may start without it (without_store='refuse')"
-        if any(client.crowd > 1 for client in self._clients.values()):
+        if any(client.most_members > 1 for client in self._clients.values()):
             return "calls go on at this process's own share until it is back"
         return "calls go on as without a store until it can be reached; check store= (--store, HEADGATE_STORE)"
 

@@ -4,7 +4,7 @@
 
 ``gate`` puts every adapter of a session behind one gate, whatever prefix it is mounted for; each stays what it is, with
 its pool and its own ways. The session follows redirects above its adapters, so every hop comes through the gate, as
-long as http and https alike are behind it. The headers of a request that leaves its origin are taken off before it
+long as both http and https are behind it. The headers of a request that leaves its origin are taken off before it
 does, so that they would not even reach a hop that another adapter sends.
 """
 
@@ -106,7 +106,7 @@ class Adapter(HTTPAdapter):
         return {**super().__getstate__(), "passing": self.passing}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.passing = state["passing"]  # the pool that is made anew needs it
+        self.passing = state["passing"]  # the pool that is made again needs it
         super().__setstate__({name: value for name, value in state.items() if name != "passing"})
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:

@@ -4,7 +4,7 @@
     text/event-stream    line by line; of each only what is looked for is parsed
 
 Nothing is held up: the client gets every piece when it comes. What is too large, or packed in a way that Python itself
-cannot unpack, is not read, and then what was expected stands for what was taken.
+cannot unpack, is not read, and then the estimate counts as what was taken.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ class ResponseReader:
         if not isinstance(event, dict):
             return
         for place in (event, event.get("message"), event.get("response")):
-            said = place.get("usage") if isinstance(place, dict) else None
-            if not isinstance(said, dict):
+            usage = place.get("usage") if isinstance(place, dict) else None
+            if not isinstance(usage, dict):
                 continue
-            known, output = usage_of(place), said.get("output_tokens")
+            known, output = usage_of(place), usage.get("output_tokens")
             if known is None and type(output) is int and self.usage is not None:
                 known = self.usage._replace(output=max(0, output))
             self.usage = known or self.usage

@@ -212,7 +212,7 @@ def secrets_to_drop(meta: MutableMapping[str, Any], url: str, headers: Iterable[
 
 
 def leave_slot_of_other_host(meta: MutableMapping[str, Any], url: str) -> None:
-    """A redirect to another host stands in that host's line. A slot that the spider chose itself stays."""
+    """A redirect to another host waits in that host's queue. A slot that the spider chose itself stays."""
     before = urlsplit(came_from(meta)).hostname
     if before and meta.get(_SLOT) == before != urlsplit(url).hostname:
         del meta[_SLOT]

@@ -278,8 +278,8 @@ class SearchProvider(ABC):
                 what = f"answered {status}, a redirect, which is not followed; check base_url"
                 raise UnfitAnswerError(self.name, what)
             return
-        said = read_error(answer, key) or signal.reason
-        message = f"answered {status} ({signal.outcome.value.replace('_', ' ')})" + (f": {said}" if said else "")
+        detail = read_error(answer, key) or signal.reason
+        message = f"answered {status} ({signal.outcome.value.replace('_', ' ')})" + (f": {detail}" if detail else "")
         kind = _RAISED.get(signal.outcome, ProviderError)
         failure = kind(self.name, message, status_code=status, retry_after=signal.retry_after)
         failure.response = answer  # where the gate finds headers and body

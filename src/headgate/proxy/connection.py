@@ -3,8 +3,8 @@
 aiohttp parses HTTP strictly; anything else (two lengths, an endless header, a request inside another) ends the
 connection.
 
-A client that closes its connection and one that has only finished sending look alike: both send FIN. They differ in how
-they take a byte of the response, which always begins with the same bytes:
+A client that closes its connection and one that has only finished sending look the same (both send FIN). They differ in
+how they take a byte of the response, which always begins with the same bytes:
 
     FIN ──first byte of the response──┬─ RST: the client is gone, and its call is cancelled
                                       └─ nothing: it waits for the rest

@@ -1,10 +1,10 @@
-"""What an attempt needs before it starts, and gives back, once, when it has ended.
+"""What an attempt holds while it runs, and gives back, once, when it has ended.
 
-asked for            held       given back
-CredentialRequest    lease      report: with what was learned; release: without an outcome
-PermitRequest        permit     report; release: sent, outcome unknown; abandon: nothing was sent
-... of the circuit   circuit    likewise; only where the pace is a credential's own
-take_retry           a share of the provider's retry budget
+step          held         given back
+CREDENTIAL    lease        report: with what was learned; release: without an outcome
+PERMIT        permit       report; release: sent, outcome unknown; abandon: nothing was sent
+CIRCUIT       circuit      likewise; only where the pace is a credential's own
+a retry       has_retry    a share of the provider's retry budget
 """
 
 from __future__ import annotations

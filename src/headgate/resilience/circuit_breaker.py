@@ -137,8 +137,8 @@ class CircuitBreaker:
         outcome = Outcome.ABANDONED  # cancelled, interrupted, never sent or unclear: says nothing about the target
         try:
             if isinstance(error, Exception) and not isinstance(error, Refused):
-                said = None if self._classify is None else call_hook(self._classify, Outcome, error)
-                outcome = failure_of(error) if said is None else said
+                hooked = None if self._classify is None else call_hook(self._classify, Outcome, error)
+                outcome = failure_of(error) if hooked is None else hooked
         finally:
             self._ended(number, outcome)
 

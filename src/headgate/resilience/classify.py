@@ -60,7 +60,7 @@ class ErrorClassification:
     retryable: bool
     trips_breaker: bool
     backoff_seconds: float | None = None
-    """Wait at least this long; ``None`` is the usual backoff. A longer floor of the server's stands."""
+    """Wait at least this long; ``None`` is the usual backoff. A longer Retry-After of the server wins."""
     error_type: str = "unknown"
     """One of the table above, or a word of your own."""
 
@@ -71,7 +71,7 @@ class ErrorClassification:
 
 
 AWAY_STATUSES = frozenset((502, 503, 504, *range(520, 531)))
-"""Answers that say that the host is away, not that it failed at this request: those of what stands before it."""
+"""Answers of a gateway or proxy in front of the host: the host is unreachable, not unable to serve this request."""
 _AWAY = ("connection", "timeout", "overloaded")
 """Types of errors that say so."""
 
@@ -110,16 +110,16 @@ def classify_failure(
         response = wire.response_behind(error)
     if signal is None:
         signal = _read(response, error, wall)
-    said = None if hook is None else call_hook(hook, ErrorClassification, response, error)
-    if said is None:
+    hooked = None if hook is None else call_hook(hook, ErrorClassification, response, error)
+    if hooked is None:
         return Verdict(signal, signal.outcome.retried, _type_of(signal.outcome, response, error))
-    outcome = OUTCOME_OF.get(said.error_type, Outcome.INVALID)
-    if outcome not in _INNOCENT and outcome.counts_against_target != bool(said.trips_breaker):
-        outcome = Outcome.TRANSIENT if said.trips_breaker else Outcome.INVALID
-    floor = max(said.backoff_seconds or 0.0, signal.retry_after or 0.0)
+    outcome = OUTCOME_OF.get(hooked.error_type, Outcome.INVALID)
+    if outcome not in _INNOCENT and outcome.counts_against_target != bool(hooked.trips_breaker):
+        outcome = Outcome.TRANSIENT if hooked.trips_breaker else Outcome.INVALID
+    floor = max(hooked.backoff_seconds or 0.0, signal.retry_after or 0.0)
     floored = min(floor, LONGEST_WAIT) if floor > 0.0 else None
-    retryable = bool(said.retryable) or outcome.needs_other_credential
-    return Verdict(replace(signal, outcome=outcome, retry_after=floored), retryable, said.error_type)
+    retryable = bool(hooked.retryable) or outcome.needs_other_credential
+    return Verdict(replace(signal, outcome=outcome, retry_after=floored), retryable, hooked.error_type)
 
 
 def is_away(verdict: Verdict, response: object | None, error: Exception | None) -> bool:

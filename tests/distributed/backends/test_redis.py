@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from headgate.distributed.backends.memory import MemoryStore
-from headgate.distributed.backends.redis_scripts import SYNC
+from headgate.distributed.backends.redis import SYNC
 from headgate.distributed.coordinator import MOST_NOTES
 from headgate.distributed.protocol import Publication
 from headgate.distributed.store import StoreDown

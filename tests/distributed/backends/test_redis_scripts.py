@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from headgate.distributed.backends.redis import _message, _reply
-from headgate.distributed.backends.redis_scripts import SYNC
+from headgate.distributed.backends.redis import SYNC, _message, _reply
 from headgate.distributed.coordinator import MOST_MEMBERS, QuotaCoordinator
 from headgate.distributed.grants import Member
 from headgate.distributed.protocol import Publication, QuotaTerms, SyncRequest

@@ -23,14 +23,16 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from hashlib import sha1
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError
 from ...identity import Identities
+from .. import coordinator, grants, shared_quota
 from ..protocol import Note, SyncReply, SyncRequest, plain
-from ..store import TIMEOUT, AdaptiveTimeout, FormerStoreNames, MemberView, QuotaView, StoreDown, shown
+from ..store import FORGOTTEN_AFTER, TIMEOUT, AdaptiveTimeout, FormerStoreNames, MemberView, QuotaView, StoreDown, shown
 from .redis_address import LONGEST_TIMEOUT, read_address
-from .redis_scripts import SNAPSHOT, SYNC, Request, Script
 
 if TYPE_CHECKING:
     from .redis_connection import Server
@@ -47,6 +49,42 @@ NUMBERS = struct.Struct("<20d")
 EXPIRED = struct.Struct("<d")
 """What a request that has expired is answered with: the server's clock."""
 SHOWN_AT_ONCE = 100
+
+
+_NUMBERS = {
+    name: value
+    for known in (vars(shared_quota), vars(grants), vars(coordinator), {"KEPT_FOR": int(FORGOTTEN_AFTER)})
+    for name, value in known.items()
+    if name.isupper() and type(value) in (int, float)
+}
+"""The constants of the scripts, such as how long a lease is: defined once, in Python, and put in front of them."""
+
+
+class Request(NamedTuple):
+    key: str
+    """Decides which node of a Cluster is asked."""
+    words: tuple[Any, ...]
+
+
+class Script:
+    """A server knows a script by its hash once it has run it; until then it wants the whole text."""
+
+    def __init__(self, *names: str, flags: str = "") -> None:
+        folder = Path(__file__).parent / "lua"
+        lines = [f"#!lua{flags}"]
+        lines += [f"local {name} = {value!r}" for name, value in sorted(_NUMBERS.items())]
+        self.text = "\n".join([*lines, *((folder / f"{name}.lua").read_text("utf-8") for name in names)])
+        self.name = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def by_name(self, key: str, arguments: Sequence[bytes]) -> Request:
+        return Request(key, ("EVALSHA", self.name, 1, key, *arguments))
+
+    def whole(self, key: str, arguments: Sequence[bytes]) -> Request:
+        return Request(key, ("EVAL", self.text, 1, key, *arguments))
+
+
+SYNC = Script("fields", "shared_quota", "coordinator", "grants", "sync")
+SNAPSHOT = Script("fields", "snapshot", flags=" flags=no-writes")
 
 
 class RedisStore(FormerStoreNames):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import redis
 from redis.backoff import NoBackoff
@@ -20,7 +20,9 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from .redis_address import FILES, SENTINEL_LOGIN, Address
-from .redis_scripts import Request
+
+if TYPE_CHECKING:
+    from .redis import Request
 
 __all__ = ["FAULTS", "NoScriptError", "Server", "connect", "why"]
 
@@ -129,15 +131,15 @@ class _Nodes:
                 answers[place] = answer
         return answers
 
-    def _follow(self, request: Request, told: AskError, timeout: float) -> Any:
+    def _follow(self, request: Request, redirect: AskError, timeout: float) -> Any:
         """Ask where the answer says: for good (MOVED), or because the slot is being moved (ASK)."""
         manager = self._cluster.nodes_manager
-        if isinstance(told, MovedError):
-            manager.initialize(additional_startup_nodes_info=[(told.host, told.port)])
+        if isinstance(redirect, MovedError):
+            manager.initialize(additional_startup_nodes_info=[(redirect.host, redirect.port)])
             return self._ask_nodes([request], timeout)[0]
-        node = self._cluster.get_node(told.host, told.port) or _node(told.host, told.port)
+        node = self._cluster.get_node(redirect.host, redirect.port) or _node(redirect.host, redirect.port)
         connection = self._cluster.get_redis_connection(node)
-        return _ask(connection, [Request(request.key, ("ASKING",)), request], timeout)[1]
+        return _ask(connection, [request._replace(words=("ASKING",)), request], timeout)[1]
 
     def keys(self, pattern: str) -> Iterator[bytes]:
         return self._cluster.scan_iter(pattern, SCANNED_AT_ONCE)  # type: ignore[no-any-return]

@@ -320,11 +320,11 @@ def move_aside(path: str, identity: tuple[int, int] | None) -> None:
         if os.path.exists(path + beside):
             os.unlink(path + beside)
     os.replace(path, f"{path}.broken")
-    log.warning("%s was damaged; it is now %s.broken, and what is shared is learned anew", path, path)
+    log.warning("%s was damaged; it is now %s.broken, and what is shared is learned again", path, path)
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
-    """Which file that name stands for now; None if there is none."""
+    """Which file has that name now; None if there is none."""
     try:
         status = os.stat(path)
     except OSError:

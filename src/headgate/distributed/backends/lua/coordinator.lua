@@ -187,7 +187,7 @@ local function pass_on(back, member)
 end
 
 -- Gives the note as it is kept: its number, when it came, how long the member's name is, that name, and the text.
-local function hear(member, now)
+local function apply_report(member, now)
   member[FLYING] = request.leaves and 0 or request.flying
   if request.taken > 0 then
     state.issued = state.issued + request.taken

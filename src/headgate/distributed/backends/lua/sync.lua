@@ -37,7 +37,7 @@ local wait, of, kept, saved = 0, '', nil, ''
 if request.number > member[NUMBER] then
   member[NUMBER], member[GONE], member[SPAN] = request.number, request.leaves, math.min(request.span, LONGEST_SPAN)
   member[SOLO] = request.solo and (solo or member[SOLO])
-  kept = hear(member, now)
+  kept = apply_report(member, now)
   if published and published.fence == state.fence then
     publish(now)
     saved = learned

@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from .checks import FINITE, WHOLE, shown
-from .controllers import CONTROLLERS, ControllerFactory, controller_factory
+from .controllers import CONTROLLERS, ControllerFactory, controller_factory, is_controller
 from .core.circuit_breaker import BreakerPolicy
 from .core.controller import Controller
 from .core.decision import LONGEST_WAIT
@@ -22,6 +22,7 @@ from .core.gate_config import FASTEST, GateConfig
 from .core.quota import LONG_WINDOW, Quota, known_pace
 from .core.rolling_stats import MOST_BUCKETS
 from .errors import ConfigError
+from .plugins import PluginError
 from .units import read_quota
 from .wire.redact import redact
 from .wire.urls import host_key
@@ -140,8 +141,8 @@ class RateLimitConfig:
         _check(
             self,
             "strategy",
-            lambda strategy: callable(strategy) or isinstance(strategy, Controller) or strategy in CONTROLLERS,
-            f"one of {', '.join(CONTROLLERS)}, a Controller, or a function that makes one",
+            lambda strategy: callable(strategy) or isinstance(strategy, Controller) or is_controller(strategy),
+            f"one of {', '.join(CONTROLLERS)}, that of an installed plugin, a Controller, or a function that makes one",
             _misspelt,
         )
         self._check_dimensions()
@@ -241,7 +242,10 @@ class RateLimitConfig:
 def _factory(strategy: str | Strategy | Controller, config: RateLimitConfig) -> ControllerFactory:
     """What makes the controllers of single keys: of an object each key gets a copy."""
     if isinstance(strategy, str):
-        return controller_factory(strategy, config)
+        try:
+            return controller_factory(strategy, config)
+        except PluginError as error:
+            raise ConfigError(f"strategy: {error}") from None
     if isinstance(strategy, Controller):
         return lambda: deepcopy(strategy)
     return lambda: strategy(config)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ..errors import ConfigError
+from ..plugins import VENDORS, PluginError, load_plugin
+from ..wire.dialect import Dialect
 
 LONGEST_PATH = 2_048
 LONGEST_URL = 2_048
@@ -23,6 +25,7 @@ LONGEST_URL = 2_048
 _CHAT = "/v1/chat/completions"
 _PATH = re.compile(r"(?a)/(?!/)[\w.~!$&'()*+,;=:@%/-]*(\?[\w.~!$&'()*+,;=:@%/?-]*)?")
 _BASE = re.compile(r"(?ai)(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?((?:/[\w.~-]+)*)/?")
+_PLUGIN = re.compile(r"(?a)[a-z][\w.-]{0,63}")
 _VERSION = re.compile(r"v[0-9]+[a-z0-9]*")
 
 
@@ -59,10 +62,21 @@ class Endpoint:
         return self.base_url + asked
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """What a package offers as an entry point of ``headgate.vendors``: where its API is, and how it states limits."""
+
+    endpoint: Endpoint
+    dialect: Dialect | None = None
+    """None: its headers and error bodies are the customary ones."""
+
+
 def endpoint_of(to: str) -> Endpoint:
-    """A known name, or a base URL."""
+    """A known name, that of an installed plugin, or a base URL."""
     if to in KNOWN_ENDPOINTS:
         return KNOWN_ENDPOINTS[to]
+    if _PLUGIN.fullmatch(to) and (vendor := _vendor_of(to)) is not None:
+        return vendor.endpoint
     found = _BASE.fullmatch(to) if len(to) <= LONGEST_URL else None
     if found is None or ".." in to or int((found[3] or ":1")[1:]) not in range(1, 65_536):
         what = "has a user, a query or something else that a base URL may not have" if "://" in to else "is unknown"
@@ -84,6 +98,23 @@ def endpoint_of(to: str) -> Endpoint:
         headers=known.headers,
         key_variable=known.key_variable,
     )
+
+
+def _vendor_of(name: str) -> Vendor | None:
+    """The vendor of a plugin; its dialect is understood from now on."""
+    try:
+        vendor = load_plugin(VENDORS, name)
+    except PluginError as error:
+        raise ConfigError(f"target: {error}") from None
+    if vendor is None:
+        return None
+    if not isinstance(vendor, Vendor):
+        raise ConfigError(f"target: the plugin {name!r} must be a headgate.batch.endpoints.Vendor")
+    if vendor.dialect is not None:
+        from ..wire.dialects import register
+
+        register(vendor.dialect)
+    return vendor
 
 
 def _alike(name: str, base_url: str) -> Endpoint:

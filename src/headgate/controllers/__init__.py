@@ -19,6 +19,8 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from ..core.controller import Controller
+from ..plugins import CONTROLLERS as PLUGINS
+from ..plugins import has_plugin, load_plugin
 
 
 class Entry(NamedTuple):
@@ -65,8 +67,16 @@ class ControllerOptions(Protocol):
     def starting_rate(self) -> float: ...
 
 
+def is_controller(name: object) -> bool:
+    """Whether ``controller_factory`` knows it: one of ``CONTROLLERS``, or of an installed plugin."""
+    return name in CONTROLLERS or has_plugin(PLUGINS, name)
+
+
 def controller_factory(name: str, options: ControllerOptions) -> ControllerFactory:
-    """What makes the controllers of single keys; ``name`` is one of ``CONTROLLERS``."""
+    """What makes the controllers of single keys. Raises ``PluginError``."""
+    if name not in CONTROLLERS:
+        make = load_plugin(PLUGINS, name)
+        return lambda: make(options)  # type: ignore[no-any-return]
     module: Any = import_module(f"{__name__}.{CONTROLLERS[name].module}")
     factory: ControllerFactory = module.factory(options)
     return factory

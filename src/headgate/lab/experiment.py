@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from ..config import RateLimitConfig
-from ..controllers import CONTROLLERS
+from ..controllers import CONTROLLERS, is_controller
 from ..controllers.adaptive.trace import TraceEvent
 from ..core.gate import Gate
 from . import virtual_time
@@ -41,7 +41,7 @@ def strategies_of(strategy: str) -> list[str]:
     """The single strategies of ``a`` or ``a+b``; ``ValueError`` names one that is not known."""
     names = strategy.split("+")
     for name in names:
-        if name not in OURS and name not in BASELINES:
+        if name not in BASELINES and not is_controller(name):
             raise ValueError(f"strategy {name!r} must be one of {', '.join([*OURS, *BASELINES])}")
     return names
 
@@ -126,7 +126,7 @@ class _Experiment:
         rng = self._rng(f"client{process}")
         if shared is not None:
             return [ContractClient(self.context, process=process, contracts=shared, workers=scenario.workers)]
-        if name in OURS:
+        if name not in BASELINES:
             return [
                 LimiterClient(
                     self.context,
@@ -161,7 +161,7 @@ class _Experiment:
         """For each process that is together with others, its contract for each key: one gate behind all of them."""
         contracts: dict[int, list[Contract]] = {}
         for name in dict.fromkeys(self.strategies):
-            if name not in OURS:
+            if name in BASELINES:
                 continue
             members = [process for process, own in enumerate(self.strategies) if own == name]
             for key in range(self.server.keys):

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..distributed.store import FormerStore, MemberView, QuotaView, Store, StoreDown
 from ..errors import ConfigError
+from ..plugins import STORES, PluginError, load_plugin
 
 __all__ = ["MemberView", "QuotaView", "Store", "StoreDown", "open_store"]
 
@@ -43,6 +44,12 @@ def open_store(where: str | Store, *, timeout: float | None = None) -> Store:
         from ..distributed.backends.redis import RedisStore
 
         return RedisStore(where) if timeout is None else RedisStore(where, timeout=timeout)
+    try:
+        plugin = load_plugin(STORES, kind)
+    except PluginError as error:
+        raise ConfigError(f"store: {error}") from None
+    if plugin is not None:
+        return open_store(plugin(where, timeout))
     said = kind[:32] if kind.replace("+", "").isalpha() else "..."  # anything else may be a password in the wrong place
     raise ConfigError(f"store={said + '://...' if mark else said!r} is not known; it must be {_KNOWN}")
 

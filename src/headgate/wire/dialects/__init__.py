@@ -21,7 +21,7 @@ from __future__ import annotations
 from ...core.signal import Limit
 from ..dialect import UNKNOWN, Dialect
 from ..error_body import ErrorDetails, Json, first_object
-from ..headers import RateLimitHeaders
+from ..headers import RateLimitHeaders, meaning
 from ..retry_after import Arrival
 from . import chat, google, platforms, standards
 
@@ -63,10 +63,35 @@ _OWNER_OF_MARK = {mark: dialect for dialect in DIALECTS for mark in dialect.mark
 _OWNERS_OF_BUDGETS = [(dialect.owns_budget, dialect) for dialect in DIALECTS if dialect.owns_budget]
 _OWNER_OF_STATUS = {status: dialect for dialect in DIALECTS for status in dialect.statuses}
 _OWNERS_OF_PAGES = [(dialect.page_mark, dialect) for dialect in DIALECTS if dialect.page_mark]
-_READERS = tuple(dict.fromkeys(dialect.read_error for dialect in DIALECTS if dialect.read_error))
-_READERS_OF_GOOD_ANSWERS = tuple(
+_READERS = list(dict.fromkeys(dialect.read_error for dialect in DIALECTS if dialect.read_error))
+_READERS_OF_GOOD_ANSWERS = list(
     dict.fromkeys(dialect.read_error for dialect in DIALECTS if dialect.read_error and dialect.hides_errors)
 )
+
+
+def register(dialect: Dialect) -> None:
+    """Understand one more vendor in this process from now on; those above go before it where both claim an answer."""
+    if dialect.name in BY_NAME:
+        if BY_NAME[dialect.name] is dialect:
+            return
+        raise ValueError(f"there is a dialect {dialect.name!r} already")
+    BY_NAME[dialect.name] = dialect
+    for table, names in ((BY_HOST, dialect.hosts), (_OWNER_OF_MARK, dialect.marks)):
+        for name in names:
+            table.setdefault(name, dialect)
+    for status in dialect.statuses:
+        _OWNER_OF_STATUS.setdefault(status, dialect)
+    for mark, says in {**dialect.marks, **dialect.reads}.items():
+        MARKS.setdefault(mark, says)
+    if dialect.owns_budget:
+        _OWNERS_OF_BUDGETS.append((dialect.owns_budget, dialect))
+    if dialect.page_mark:
+        _OWNERS_OF_PAGES.append((dialect.page_mark, dialect))
+    if dialect.read_error and dialect.read_error not in _READERS:
+        _READERS.append(dialect.read_error)
+        if dialect.hides_errors:
+            _READERS_OF_GOOD_ANSWERS.append(dialect.read_error)
+    meaning.cache_clear()  # it has seen these headers when they meant nothing
 
 
 def by_host(host: str) -> Dialect | None:

@@ -1,4 +1,4 @@
-"""What every test gets: a state folder of its own, never the user's. And a real Redis, if it asks.
+"""What every test gets: folders for state and configuration of its own, never the user's. And a real Redis, if it asks.
 
 Tests that pass the same lines a million times carry pytest-cov's marker ``no_cover``: counting the lines would take
 three times as long as the tests, and other tests reach them too.
@@ -130,7 +130,10 @@ def state_folders(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def state_folder(state_folders, monkeypatch):
-    monkeypatch.setenv("HEADGATE_STATE", str(next(state_folders)))
+    folder = str(next(state_folders))
+    monkeypatch.setenv("HEADGATE_STATE", folder)
+    monkeypatch.setenv("XDG_CONFIG_HOME", folder)
+    monkeypatch.delenv("HEADGATE_CONFIG", raising=False)
 
 
 @pytest.fixture

@@ -27,9 +27,7 @@ def install(folder: Path, name: str, points: dict[str, dict[str, str]]) -> None:
     information = folder / f"{name}-0.1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
-    lines = [
-        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in each.items()) for group, each in points.items()
-    ]
+    lines = [f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in each.items()) for group, each in points.items()]
     (information / "entry_points.txt").write_text("\n".join(lines))
 
 
@@ -119,7 +117,7 @@ class TestMistakes:
         for make in (
             lambda: endpoint_of("torn"),
             lambda: open_store("torn://x"),
-            lambda: AdaptiveRateLimiter(RateLimitConfig(strategy="torn")),
+            lambda: AdaptiveRateLimiter(RateLimitConfig(strategy="torn")).acquire("api.example.com"),
         ):
             with pytest.raises(ConfigError, match="cannot be loaded"):
                 make()
@@ -128,13 +126,13 @@ class TestMistakes:
         install(tmp_path, "one", {CONTROLLERS: {"same": "one:x"}})
         install(tmp_path, "two", {CONTROLLERS: {"same": "two:x"}})
         monkeypatch.syspath_prepend(str(tmp_path))
-        with pytest.raises(PluginError, match="several packages: one, two|several packages: two, one"):
+        with pytest.raises(PluginError, match="several packages"):
             load_plugin(CONTROLLERS, "same")
 
     def test_a_vendor_must_be_one(self, tmp_path, monkeypatch):
         install(tmp_path, "odd", {"headgate.vendors": {"odd": "os:path"}})
         monkeypatch.syspath_prepend(str(tmp_path))
-        with pytest.raises(ConfigError, match="must be a headgate.batch.endpoints.Vendor"):
+        with pytest.raises(ConfigError, match=r"must be a headgate\.batch\.endpoints\.Vendor"):
             endpoint_of("odd")
 
     def test_a_dialect_cannot_take_a_name(self):

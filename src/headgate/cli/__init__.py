@@ -52,6 +52,7 @@ COMMANDS = {
     "status": Entry("Monitor and manage", "Show the progress of a batch, or which processes share a quota."),
     "verify": Entry("Monitor and manage", "Verify that a batch has no row lost and none twice."),
     "keys": Entry("Monitor and manage", "Show credentials; park, free or retire one."),
+    "config": Entry("Monitor and manage", "Show which files, variables and options are in force."),
 }
 
 START_HERE = [

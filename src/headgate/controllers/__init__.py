@@ -76,7 +76,7 @@ def controller_factory(name: str, options: ControllerOptions) -> ControllerFacto
     """What makes the controllers of single keys. Raises ``PluginError``."""
     if name not in CONTROLLERS:
         make = load_plugin(PLUGINS, name)
-        return lambda: make(options)  # type: ignore[no-any-return]
+        return lambda: make(options)
     module: Any = import_module(f"{__name__}.{CONTROLLERS[name].module}")
     factory: ControllerFactory = module.factory(options)
     return factory

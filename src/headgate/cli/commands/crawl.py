@@ -23,6 +23,7 @@ from ...observe.monitor import RunMonitor
 from ...resilience.context import KEY_HEADER
 from ...units import read_rate
 from ...wire.redact import redact
+from ..ui.config_file import config_option
 from ..ui.display import Summary, open_display
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
 from ..ui.options import (
@@ -147,6 +148,7 @@ def read_ceiling(text: str) -> float | None:
 @store_option(NONE)
 @deadline_option
 @wait_option
+@config_option
 @click.option("--failures", metavar="FILE", help="Write failed addresses and reasons here at the end.")
 @trace_option
 @observe_options

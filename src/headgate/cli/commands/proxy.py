@@ -25,6 +25,7 @@ from ...proxy.proxied_request import Counts
 from ...resilience.config import REMEMBERED
 from ...wire.redact import redact
 from ...wire.urls import host_key
+from ..ui.config_file import config_option
 from ..ui.display import Display, Mode, Summary
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
 from ..ui.options import (
@@ -121,6 +122,7 @@ SCREEN_EVERY = 0.5
 @host_option(TOKEN_VARIABLE)
 @allow_host_option
 @store_option(MACHINE)
+@config_option
 @observe_options
 @json_option("Print the address, progress and the summary as JSON lines.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the address and the last line.")

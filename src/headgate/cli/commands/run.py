@@ -26,6 +26,7 @@ from ...engine.output_file import STDOUT
 from ...errors import ConfigError, InputError, LedgerError, OutputError
 from ...observe.monitor import RunMonitor
 from ...wire.redact import redact
+from ..ui.config_file import config_option
 from ..ui.display import Summary, open_display
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
 from ..ui.options import (
@@ -33,7 +34,6 @@ from ..ui.options import (
     STANDSTILL,
     Notation,
     Number,
-    config_option,
     count_option,
     deadline_option,
     json_lines_option,
@@ -184,7 +184,7 @@ def read_workers(text: str) -> int | str:
     is_flag=True,
     help=f"Continue although the first {ALIKE} rows have all failed with the same error.  [default: stop]",
 )
-@config_option(tables={"limits": ",", "prices": None})
+@config_option
 @trace_option
 @observe_options
 @json_lines_option

@@ -7,8 +7,7 @@ be understood is answered with the right form, and never repeated where it could
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -20,7 +19,6 @@ from ...units import read_duration, read_whole_number
 HIGHEST_PORT = 65_535
 STANDSTILL = 15 * 60.0
 """Seconds without a call that could start, after which a command without ``--wait`` stops."""
-LARGEST_CONFIG = 1 << 20
 DIMENSIONS = ("requests", "tokens")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -196,78 +194,3 @@ def shared_store_options(command: F) -> F:
         help="With --store: a key to show by name; the store holds only hashes. Repeatable.",
     )
     return store(key(command))
-
-
-# ---------------------------------------------------------------------- a configuration file
-
-
-def config_option(tables: Mapping[str, str | None]) -> Callable[[F], F]:
-    """``--config FILE``: TOML whose values become the defaults of the command's options; what is typed wins.
-
-    ``tables`` names the parameters that a file may write as a table, and what joins their entries on the command line
-    (None: each entry is a value of its own).
-    """
-
-    def read(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
-        if path is not None:
-            defaults = _defaults_of(path, context.command, parameter, tables)
-            context.default_map = {**(context.default_map or {}), **defaults}
-
-    return click.option(
-        "--config",
-        metavar="FILE",
-        is_eager=True,
-        expose_value=False,
-        callback=read,
-        help='TOML with the names of these options: to = "openai", max-cost = 20. What is typed wins.',
-    )
-
-
-def _defaults_of(
-    path: str, command: click.Command, own: click.Parameter, tables: Mapping[str, str | None]
-) -> dict[str, Any]:
-    parameters = {str(one.name): one for one in command.params if one is not own}
-    by_option = {
-        option.lstrip("-").replace("-", "_"): name for name, one in parameters.items() for option in (*one.opts, name)
-    }
-    defaults: dict[str, Any] = {}
-    for given, value in _read_toml(path).items():
-        name = by_option.get(given.replace("-", "_"))
-        if name is None:
-            known = sorted(option[2:] for one in parameters.values() for option in one.opts if option[:2] == "--")
-            raise click.UsageError(
-                f"--config: {path} has {given!r}, which is not an option; the options are {', '.join(known)}."
-            )
-        defaults[name] = _as_typed(given, value, parameters[name], tables)
-    return defaults
-
-
-def _read_toml(path: str) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_CONFIG + 1)
-        if len(content) > LARGEST_CONFIG:
-            raise click.UsageError(f"--config: {path} is longer than {LARGEST_CONFIG:,} bytes.")
-        return tomllib.loads(content.decode())
-    except OSError as error:
-        raise click.UsageError(f"--config: {path} cannot be read ({error.strerror}).") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise click.UsageError(f"--config: {path} is not valid TOML ({error}).") from None
-
-
-def _as_typed(given: str, value: Any, parameter: click.Parameter, tables: Mapping[str, str | None]) -> Any:
-    """A value of the file as the command line would have it."""
-    if isinstance(value, dict) and parameter.name in tables:
-        entries = [
-            f"{name}={amount}"
-            for name, amounts in value.items()
-            for amount in (amounts if isinstance(amounts, list) else [amounts])
-        ]
-        joint = tables[parameter.name]
-        return entries if joint is None else joint.join(entries)
-    if isinstance(value, bool) or not isinstance(value, dict | list):
-        text = value if isinstance(value, bool) else str(value)
-        return [text] if parameter.multiple or parameter.nargs == -1 else text
-    if isinstance(value, list) and parameter.multiple:
-        return [str(one) for one in value]
-    raise click.UsageError(f"--config: {given} is not a single value; write it as on the command line.")

@@ -10,8 +10,7 @@ import pytest
 from headgate.core.decision import Outcome
 from headgate.mock.api import MockPlan
 from headgate.mock.providers import PROVIDER_APIS
-from headgate.mock.providers.faults import Fault
-from headgate.mock.providers.provider_api import TROUBLES
+from headgate.mock.providers.provider_api import TROUBLES, Fault
 from headgate.mock.server import MockServer
 from headgate.units import Outage, Rate
 from headgate.wire import read

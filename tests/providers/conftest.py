@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.mock.api import MockPlan
-from headgate.mock.providers.faults import Fault
+from headgate.mock.providers.provider_api import Fault
 from headgate.mock.server import MockServer
 from headgate.providers import PROVIDERS
 from headgate.resilience import ProviderResilienceConfig, ProviderResilienceManager, RateLimiterConfig

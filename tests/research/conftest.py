@@ -13,7 +13,7 @@ from headgate.core.decision import CircuitState
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import ProviderError
 from headgate.mock.api import MockPlan
-from headgate.mock.providers.faults import Fault
+from headgate.mock.providers.provider_api import Fault
 from headgate.mock.server import MockServer
 from headgate.providers import PROVIDERS
 from headgate.research import DeepResearch

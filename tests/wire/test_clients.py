@@ -12,7 +12,7 @@ import pytest
 
 from headgate import Outcome
 from headgate.mock.api import MockPlan
-from headgate.mock.providers.faults import Fault
+from headgate.mock.providers.provider_api import Fault
 from headgate.mock.server import MockServer
 from headgate.resilience import classify_error
 from headgate.resilience.circuit_breaker import failure_of

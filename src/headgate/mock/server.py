@@ -29,7 +29,7 @@ from .dialects import DIALECTS
 from .llm import LANGUAGE_APIS
 from .llm.service import LARGEST_BODY, LONGEST_ID, LanguageService
 from .providers import PROVIDER_APIS
-from .providers.faults import Fault
+from .providers.provider_api import Fault
 from .providers.service import ProviderService, answer
 
 FAULT_FIELDS = ("provider", "times", *(field.name for field in fields(Fault)))

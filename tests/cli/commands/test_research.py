@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.mock.providers import PROVIDER_APIS
-from headgate.mock.providers.faults import Fault
+from headgate.mock.providers.provider_api import Fault
 from headgate.providers import PROVIDERS
 from headgate.resilience import reset_resilience_manager_for_testing
 

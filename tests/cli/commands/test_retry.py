@@ -8,7 +8,7 @@ import pytest
 
 from headgate.batch.ledger.protocol import Change, Row, RowState
 from headgate.batch.ledger.sqlite import SqliteLedger
-from headgate.mock.providers.faults import Fault
+from headgate.mock.providers.provider_api import Fault
 
 REASONS = ("transient: hung up", "transient: did not answer", "invalid: no such model", "")
 

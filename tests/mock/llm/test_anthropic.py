@@ -7,8 +7,8 @@ import anthropic
 import pytest
 
 from headgate.mock.api import MockPlan
-from headgate.mock.llm.text import tokens_of
-from headgate.mock.providers.faults import Fault
+from headgate.mock.llm.language_api import tokens_of
+from headgate.mock.providers.provider_api import Fault
 from headgate.mock.server import MockServer
 from headgate.units import Outage, Rate
 

@@ -41,19 +41,19 @@ To add a vendor, write its fields and its refusal in ``chat`` (language models) 
 
 from __future__ import annotations
 
-from . import chat, platforms, standards
+from . import chat, dialect, platforms
 from .dialect import Dialect, LimitStatuses
 
 __all__ = ["DIALECTS", "Dialect", "LimitStatuses"]
 
 DIALECTS: dict[str, Dialect] = {
-    "none": standards.NONE,
-    "retry-after": standards.RETRY_AFTER,
-    "retry-after-date": standards.RETRY_AFTER_DATE,
-    "ratelimit": standards.RATELIMIT,
-    "x-ratelimit": standards.X_RATELIMIT,
-    "ietf": standards.IETF,
-    "ietf-one-field": standards.IETF_ONE_FIELD,
+    "none": dialect.NONE,
+    "retry-after": dialect.RETRY_AFTER,
+    "retry-after-date": dialect.RETRY_AFTER_DATE,
+    "ratelimit": dialect.RATELIMIT,
+    "x-ratelimit": dialect.X_RATELIMIT,
+    "ietf": dialect.IETF,
+    "ietf-one-field": dialect.IETF_ONE_FIELD,
     "openai": chat.OPENAI,
     "azure-openai": chat.AZURE_OPENAI,
     "anthropic": chat.ANTHROPIC,

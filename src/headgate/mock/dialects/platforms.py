@@ -18,6 +18,7 @@ from .dialect import (
     TICK,
     Dialect,
     LimitStatuses,
+    ietf_fields,
     says_nothing,
     seconds_left,
     told_at_once,
@@ -25,7 +26,6 @@ from .dialect import (
     wait_of,
     whole_seconds,
 )
-from .standards import ietf_fields
 
 TEN_MINUTES = 10 * MINUTE
 _EDGE_PAGE = (

@@ -13,8 +13,19 @@ from ..api import Reply
 from ..dialects import DIALECTS
 from ..dialects.dialect import DAY, MINUTE, ROUNDING, whole_seconds
 from ..providers.provider_api import MockRequest
-from .language_api import LONGEST_MODEL, MISSING, Answer, Event, LanguageApi, Refusal, RejectedError, Stamp
-from .text import texts_in, tokens_of, write
+from .language_api import (
+    LONGEST_MODEL,
+    MISSING,
+    Answer,
+    Event,
+    LanguageApi,
+    Refusal,
+    RejectedError,
+    Stamp,
+    texts_in,
+    tokens_of,
+    write,
+)
 
 CONTEXT = 200_000
 """Tokens that fit into a question."""

@@ -1,24 +1,27 @@
-"""What the mock must know of an API of language models to speak it.
+"""What the mock must know of an API of language models to speak it, and what the mocked models say.
 
     request ─> key_of ─> check ─> endpoints[path] ─> Answer: body, or events      200
                  │         └───────────┴──> RejectedError: its 400, 404
                  └─ unknown, unpaid ──────> refuse("unauthorized"), refuse("quota")
 
-Everything here is pure; quotas, faults and sockets are the service's (``service.py``).
+Everything here is pure; budgets and sockets are in ``service.py``.
 """
 
 from __future__ import annotations
 
+import math
+import random
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from ..api import MockPlan, Reply
-from ..dialects import Dialect, LimitStatuses
-from ..dialects.dialect import DAY, HOUR, MINUTE, RETRY_WHEN_UNKNOWN
+from ..api import Reply
+from ..dialects import Dialect
+from ..dialects.dialect import DAY, HOUR, MINUTE
 from ..providers.provider_api import MockRequest
-from ..quota import LimitStatus, Quota, make_quota
+from ..quota import LimitStatus
 
 MISSING = "missing"
 """Models whose name begins like this do not exist; all others do."""
@@ -79,6 +82,23 @@ Endpoint = Callable[[Mapping[str, Any], str], Answer]
 """Reads the fields of a request; the second argument is the seed. Raises ``RejectedError``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    trouble: str
+    """too_large, daily or rate_limited."""
+    unit: str
+    """What the limit counts: calls or tokens."""
+    status: LimitStatus
+    """Where it stands; ``retry`` is this call's own wait."""
+    requested: int
+
+    @classmethod
+    def scripted(cls, trouble: str, wait: float) -> Refusal:
+        """One that no limit asked for: of a small limit on calls, which is used up."""
+        window, wait = (DAY, HOUR) if trouble == "daily" else (MINUTE, wait)
+        return cls(trouble, "calls", LimitStatus(60.0, window, 60.0, 0.0, wait, wait, 60.0, wait), 1)
+
+
 class LanguageApi(ABC):
     name: str
     site: str
@@ -113,94 +133,75 @@ class LanguageApi(ABC):
         """The reply with the request's id, where this API puts it."""
 
 
-# ---------------------------------------------------------------------- what a key may do
-# What one key may still do: calls and tokens by the minute, calls by the day. A call fits into all, or spends nothing.
+# ---------------------------------------------------------------------- what models read and say
+# A token is four characters. Everything follows from the seed, the model and the text: the same question gets the
+# same answer.
+#
+#     tokens of a text    its characters, divided by four, rounded up
+#     an answer           made-up sentences of 16 to 96 tokens or a few more, cut where the caller's maximum is reached
+#     a vector            of length one, and the same for the same text
+
+CHARACTERS_PER_TOKEN = 4
+SHORTEST, LONGEST = 16, 96
+"""Tokens of an answer whose caller sets no maximum, but for the end of its last sentence."""
+READ = ("content", "text", "input", "output", "arguments", "thinking")
+"""Where texts are in a message; pictures and the like cost nothing here."""
+
+_RIVER = """
+    the water rises behind each gate until a keeper lets some through and no more than the river below can hold so
+    nothing floods while every boat that waits gets its turn at a steady pace which no sign shows but all learn"""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    trouble: str
-    """too_large, daily or rate_limited."""
-    unit: str
-    """What the limit counts: calls or tokens."""
-    status: LimitStatus
-    """Where it stands; ``retry`` is this call's own wait."""
-    requested: int
+class Written:
+    text: str
+    cut: bool
+    """Whether the maximum came first."""
 
-    @classmethod
-    def scripted(cls, trouble: str, wait: float) -> Refusal:
-        """One that no limit asked for: of a small limit on calls, which is used up."""
-        window, wait = (DAY, HOUR) if trouble == "daily" else (MINUTE, wait)
-        return cls(trouble, "calls", LimitStatus(60.0, window, 60.0, 0.0, wait, wait, 60.0, wait), 1)
+    @property
+    def tokens(self) -> int:
+        return tokens_of(self.text)
+
+    @property
+    def pieces(self) -> list[str]:
+        """Word by word, as it is streamed."""
+        return re.findall(r"\s*\S+", self.text)
 
 
-@dataclass(slots=True)
-class KeyBudget:
-    plan: MockPlan
-    per_day: int | None
-    today: int = 0
-    _day: float = -1.0
-    _steps_taken: int = 0
-    _calls: Quota = field(init=False)
-    _tokens: Quota | None = None
+def tokens_of(text: str) -> int:
+    return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
 
-    def __post_init__(self) -> None:
-        self._calls = self.plan.make_quota()
-        rate = self.plan.tokens
-        if rate is not None:
-            counted = "bucket" if self.plan.algorithm == "concurrency" else self.plan.algorithm
-            self._tokens = make_quota(counted, rate=rate, burst=max(1.0, rate.amount), at_once=1)
 
-    def take(self, elapsed: float, wall: float, tokens: int) -> Refusal | None:
-        """Let a call of so many tokens through, or say what keeps it out; ``end`` follows one that was let through."""
-        self._catch_up(elapsed, wall)
-        refusal = self._too_large(elapsed, tokens) or self._daily(wall) or self._rate_limited(elapsed, tokens)
-        self.today += refusal is None
-        for quota, amount in ((self._calls, 1), (self._tokens, tokens)):
-            if quota is not None:
-                (quota.take if refusal is None else quota.refuse)(elapsed, amount)
-        return refusal
+def texts_in(value: Any) -> Iterator[str]:
+    """Every text of a message, a list of them, or what else may be asked."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for entry in value:
+            yield from texts_in(entry)
+    elif isinstance(value, Mapping):
+        for name in READ:
+            yield from texts_in(value.get(name))
 
-    def end(self, elapsed: float) -> None:
-        self._calls.end(elapsed)
 
-    def statuses(self, elapsed: float, wall: float) -> LimitStatuses:
-        self._catch_up(elapsed, wall)
-        statuses = [("calls", self._calls.status(elapsed))]
-        return statuses if self._tokens is None else [*statuses, ("tokens", self._tokens.status(elapsed))]
+def write(seed: str, model: str, prompt: str, most_tokens: int | None) -> Written:
+    """The model's answer; ``most_tokens`` is the caller's maximum."""
+    words, rng = _RIVER.split(), _chance(seed, model, prompt)
+    wanted = rng.randint(SHORTEST, LONGEST)
+    text = "This is made up."
+    while tokens_of(text) < wanted:
+        text += f" {' '.join(rng.choices(words, k=rng.randint(4, 11))).capitalize()}."
+    if most_tokens is None or tokens_of(text) <= most_tokens:
+        return Written(text, False)
+    return Written(text[: most_tokens * CHARACTERS_PER_TOKEN].rstrip(), True)
 
-    def _too_large(self, elapsed: float, tokens: int) -> Refusal | None:
-        if self._tokens is None:
-            return None
-        status = self._tokens.status(elapsed)
-        return Refusal("too_large", "tokens", status, tokens) if tokens > status.burst else None
 
-    def _daily(self, wall: float) -> Refusal | None:
-        if self.per_day is None or self.today < self.per_day:
-            return None
-        left = (self._day + 1) * DAY - wall
-        status = LimitStatus(self.per_day, DAY, self.today, 0.0, left, left, self.per_day, left)
-        return Refusal("daily", "calls", status, 1)
+def vector(seed: str, model: str, text: str, dimensions: int) -> list[float]:
+    raw = _chance(seed, model, text).randbytes(dimensions)
+    length = math.sqrt(sum((byte - 127.5) ** 2 for byte in raw))
+    return [(byte - 127.5) / length for byte in raw]
 
-    def _rate_limited(self, elapsed: float, tokens: int) -> Refusal | None:
-        """By the limit that keeps it out longest."""
-        longest, refusal = 0.0, None
-        for unit, quota, amount in (("calls", self._calls, 1), ("tokens", self._tokens, tokens)):
-            wait = 0.0 if quota is None else quota.wait(elapsed, amount)
-            told = RETRY_WHEN_UNKNOWN if wait is None else wait
-            if quota is not None and told > longest:
-                longest = told
-                refusal = Refusal("rate_limited", unit, replace(quota.status(elapsed), retry=wait), amount)
-        return refusal
 
-    def _catch_up(self, elapsed: float, wall: float) -> None:
-        """Take every step that fell due, at its own instant, and begin the day anew at midnight."""
-        for step in self.plan.steps[self._steps_taken :]:
-            if step.at > elapsed:
-                break
-            self._calls.scale(step.factor, step.at)
-            if self._tokens is not None:
-                self._tokens.scale(step.factor, step.at)
-            self._steps_taken += 1
-        if wall // DAY > self._day:
-            self.today, self._day = 0, wall // DAY
+def _chance(*about: str) -> random.Random:
+    """Half a character, which JSON can hold and UTF-8 cannot, is as good as any."""
+    return random.Random("\n".join(about).encode("utf-8", "surrogatepass"))

@@ -13,8 +13,20 @@ from ..dialects import DIALECTS
 from ..dialects.dialect import DAY, HOUR, MINUTE, ROUNDING, go_duration, wait_of
 from ..providers.provider_api import MockRequest
 from ..quota import LimitStatus
-from .language_api import LONGEST_MODEL, MISSING, Answer, Event, LanguageApi, Refusal, RejectedError, Stamp
-from .text import texts_in, tokens_of, vector, write
+from .language_api import (
+    LONGEST_MODEL,
+    MISSING,
+    Answer,
+    Event,
+    LanguageApi,
+    Refusal,
+    RejectedError,
+    Stamp,
+    texts_in,
+    tokens_of,
+    vector,
+    write,
+)
 
 # -- OpenAI's errors: one object with a message, a type, a parameter and a code
 # | trouble      | status | type                  | code                  |
@@ -46,12 +58,7 @@ _ERRORS: dict[str, tuple[int, str, str, str | None]] = {
     ),
     "invalid": (400, "The request is not valid.", _REQUEST, None),
     "too_long": (400, "Your input exceeds the context window of this model.", _REQUEST, "context_length_exceeded"),
-    "not_found": (
-        404,
-        "The model `mock` does not exist or you do not have access to it.",
-        _REQUEST,
-        "model_not_found",
-    ),
+    "not_found": (404, "The model `mock` does not exist or you do not have access to it.", _REQUEST, "model_not_found"),
     "too_large": (413, "The request body is too large.", _REQUEST, "request_too_large"),
     "quota": (
         429,
@@ -59,12 +66,7 @@ _ERRORS: dict[str, tuple[int, str, str, str | None]] = {
         "insufficient_quota",
         "insufficient_quota",
     ),
-    "server_error": (
-        500,
-        "The server had an error while processing your request.",
-        "server_error",
-        None,
-    ),
+    "server_error": (500, "The server had an error while processing your request.", "server_error", None),
     "unavailable": (503, "The service is temporarily unavailable.", "server_error", None),
     "overloaded": (503, "The engine is currently overloaded, please try again later", "server_error", None),
 }

@@ -17,16 +17,19 @@ import random
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiohttp import web
 
 from ...units import LONGEST_DURATION
 from ..api import LATENCY_SPREAD, MOST_IDS, MockPlan, Reply
-from ..providers.faults import Fault, FaultScript
-from ..providers.provider_api import MockRequest
+from ..dialects import LimitStatuses
+from ..dialects.dialect import DAY, RETRY_WHEN_UNKNOWN
+from ..providers.provider_api import Fault, FaultScript, MockRequest
 from ..providers.service import MOST_KEYS, REVOKED, answer
-from .language_api import Answer, Event, KeyBudget, LanguageApi, RejectedError, Stamp
+from ..quota import LimitStatus, Quota, make_quota
+from .language_api import Answer, Event, LanguageApi, Refusal, RejectedError, Stamp
 
 UNPAID = "unpaid"
 LARGEST_BODY = 32 * 1024 * 1024
@@ -39,6 +42,83 @@ _STREAM = {
     "Cache-Control": "no-cache",
     "Server": "headgate-mock",
 }
+
+
+@dataclass(slots=True)
+class KeyBudget:
+    """What a key may still do: calls and tokens by the minute, calls by the day.
+
+    A call fits into all of them, or spends nothing.
+    """
+
+    plan: MockPlan
+    per_day: int | None
+    today: int = 0
+    _day: float = -1.0
+    _steps_taken: int = 0
+    _calls: Quota = field(init=False)
+    _tokens: Quota | None = None
+
+    def __post_init__(self) -> None:
+        self._calls = self.plan.make_quota()
+        rate = self.plan.tokens
+        if rate is not None:
+            counted = "bucket" if self.plan.algorithm == "concurrency" else self.plan.algorithm
+            self._tokens = make_quota(counted, rate=rate, burst=max(1.0, rate.amount), at_once=1)
+
+    def take(self, elapsed: float, wall: float, tokens: int) -> Refusal | None:
+        """Let a call of so many tokens through, or say what keeps it out; ``end`` follows one that was let through."""
+        self._catch_up(elapsed, wall)
+        refusal = self._too_large(elapsed, tokens) or self._daily(wall) or self._rate_limited(elapsed, tokens)
+        self.today += refusal is None
+        for quota, amount in ((self._calls, 1), (self._tokens, tokens)):
+            if quota is not None:
+                (quota.take if refusal is None else quota.refuse)(elapsed, amount)
+        return refusal
+
+    def end(self, elapsed: float) -> None:
+        self._calls.end(elapsed)
+
+    def statuses(self, elapsed: float, wall: float) -> LimitStatuses:
+        self._catch_up(elapsed, wall)
+        statuses = [("calls", self._calls.status(elapsed))]
+        return statuses if self._tokens is None else [*statuses, ("tokens", self._tokens.status(elapsed))]
+
+    def _too_large(self, elapsed: float, tokens: int) -> Refusal | None:
+        if self._tokens is None:
+            return None
+        status = self._tokens.status(elapsed)
+        return Refusal("too_large", "tokens", status, tokens) if tokens > status.burst else None
+
+    def _daily(self, wall: float) -> Refusal | None:
+        if self.per_day is None or self.today < self.per_day:
+            return None
+        left = (self._day + 1) * DAY - wall
+        status = LimitStatus(self.per_day, DAY, self.today, 0.0, left, left, self.per_day, left)
+        return Refusal("daily", "calls", status, 1)
+
+    def _rate_limited(self, elapsed: float, tokens: int) -> Refusal | None:
+        """By the limit that keeps it out longest."""
+        longest, refusal = 0.0, None
+        for unit, quota, amount in (("calls", self._calls, 1), ("tokens", self._tokens, tokens)):
+            wait = 0.0 if quota is None else quota.wait(elapsed, amount)
+            told = RETRY_WHEN_UNKNOWN if wait is None else wait
+            if quota is not None and told > longest:
+                longest = told
+                refusal = Refusal("rate_limited", unit, replace(quota.status(elapsed), retry=wait), amount)
+        return refusal
+
+    def _catch_up(self, elapsed: float, wall: float) -> None:
+        """Take every step that fell due, at its own instant, and begin the day anew at midnight."""
+        for step in self.plan.steps[self._steps_taken :]:
+            if step.at > elapsed:
+                break
+            self._calls.scale(step.factor, step.at)
+            if self._tokens is not None:
+                self._tokens.scale(step.factor, step.at)
+            self._steps_taken += 1
+        if wall // DAY > self._day:
+            self.today, self._day = 0, wall // DAY
 
 
 class LanguageService:

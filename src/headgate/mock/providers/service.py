@@ -23,8 +23,7 @@ from aiohttp import web
 from ...wire.dates import next_midnight_pacific
 from ..api import Decision, MockApi, MockPlan, Reply, Verdict
 from ..dialects.dialect import whole_seconds
-from .faults import Fault, FaultScript
-from .provider_api import InvalidRequestError, MockRequest, ProviderApi
+from .provider_api import Fault, FaultScript, InvalidRequestError, MockRequest, ProviderApi
 
 MOST_KEYS = 10_000
 """Keys whose quotas are remembered; above that the one used longest ago starts anew."""

@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from bench.apart import NoFiguresError, run_apart
-from bench.behaviours import BEHAVIOURS, MEMORY, Behaviour
-from bench.costs import CostRow, label, results_of
-from bench.measure import interleave
-from bench.operations import COSTS
+from bench.behaviours import BEHAVIOURS, MEMORY, Behaviour, NoFiguresError, run_in_process
+from bench.costs import COSTS
+from bench.measure import CostRow, interleave, label, results_of
 from bench.report import BehaviourResult, Report, markdown, show
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -64,7 +62,7 @@ def _tried(behaviour: Behaviour, quick: bool, say: Callable[[str], None]) -> Beh
     for contender in behaviour.contenders:
         say(f"{behaviour.name}: {contender}")
         try:
-            result.figures[contender] = run_apart(behaviour, contender, quick=quick)
+            result.figures[contender] = run_in_process(behaviour, contender, quick=quick)
         except NoFiguresError as why:
             result.figures[contender] = str(why)
     return result

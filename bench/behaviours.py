@@ -2,10 +2,18 @@
 
 Peers are tried where the test can be put to them: a waiting call for pacing, a cost for heavy
 requests, keys for the fresh key. A peer's figures are shown, not judged.
+
+``run_in_process`` runs one test on one contender in a process of its own, under a time limit: a limiter that hangs, a
+patched clock and threads that never end stay in that process. It prints its figures as one line of JSON and exits
+without waiting for its threads.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -191,3 +199,31 @@ BEHAVIOURS = (
         describe=lambda it: f"{it['wrapped_ms']:.2f} ms beside {it['bare_ms']:.2f}, {it['added']:+.1%}",
     ),
 )
+
+
+# -- one test in a process of its own
+
+TIME_LIMIT = 20.0
+"""Seconds a test may take, start of the interpreter included; the longest needs about seven."""
+
+
+class NoFiguresError(Exception):
+    """The test did not end in time, or failed; the message says which."""
+
+
+def run_in_process(behaviour: Behaviour, contender: str, *, quick: bool) -> Figures:
+    command = [sys.executable, "-m", __spec__.name, behaviour.name, contender, "quick" if quick else "full"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        raise NoFiguresError(f"no end within {TIME_LIMIT:.0f} s") from None
+    if ended.returncode != 0:
+        raise NoFiguresError(f"failed: {(ended.stderr.strip() or 'no reason given').splitlines()[-1]}")
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    name, contender, length = sys.argv[1:]
+    behaviour = next(one for one in (*MEMORY, *BEHAVIOURS) if one.name == name)
+    print(json.dumps(behaviour.measure(contender, length == "quick")), flush=True)
+    os._exit(0)

@@ -1,4 +1,4 @@
-"""What a breaker does at the moments that matter: half-open under a crowd, polled while open, many threads at once."""
+"""What a breaker does when half-open under many callers, when polled while open, and under many threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether sick hosts slow healthy ones down: `python -m bench.crawl_hosts [--healthy 950 --sick 50]`.
+"""Whether slow and failing hosts slow the healthy ones down: `python -m bench.crawl_hosts [--healthy 950 --sick 50]`.
 
 All hosts are on one loopback port (`crawl_site`). Healthy ones are crawled at a fixed pace each, once alone and once
 beside the sick ones: a fifth each is failing, throttling and lying, and two fifths are slow. What counts is how many

@@ -1,4 +1,4 @@
-"""Our crawl, in a process of its own: `python -m bench.crawl_ours '{"seeds": [...], ...}'`."""
+"""Headgate's crawl of `bench.crawl`, in its own process: `python -m bench.crawl_ours '{"seeds": [...], ...}'`."""
 
 from __future__ import annotations
 

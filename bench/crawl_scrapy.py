@@ -1,4 +1,4 @@
-"""The rival's crawl, in a process of its own: `python bench/crawl_scrapy.py '{"seeds": [...], ...}'`.
+"""Scrapy's crawl of `bench.crawl`, in its own process: `python bench/crawl_scrapy.py '{"seeds": [...], ...}'`.
 
 Scrapy reads the same of a page as we do: title, text, description and links; robots.txt is obeyed, pages go to JSON
 lines, and the requests to a folder from which it could go on (``JOBDIR``). Imports nothing of ours.

@@ -1,6 +1,4 @@
-"""What credentials cost: picking one of five, and asking and remembering with a hundred in quarantine.
-
-    python -m bench.credentials
+"""What a lease of a credential costs, with five keys and with a hundred in quarantine: `python -m bench.credentials`.
 
 Exits with 1 if a bound is not kept.
 """

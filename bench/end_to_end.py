@@ -1,7 +1,6 @@
-"""``headgate run`` from end to end on three keys, with all that can happen to them.
+"""``headgate run`` from end to end on three keys, drawn as docs/run.svg: `python -m bench.end_to_end` (two minutes).
 
-`python -m bench.end_to_end` runs it (two minutes) and draws docs/run.svg. Calls and tokens are limited by the minute,
-one quota halves, one key's day is soon spent, and there is an outage.
+Calls and tokens are limited by the minute, one quota halves, one key's day is soon spent, and there is an outage.
 
 What the quotas allow is an upper bound: full buckets at the start, then the narrower of calls and tokens. During the
 outage nothing is served, and buckets fill: that of tokens all the time, that of calls until it is full.

@@ -1,8 +1,7 @@
-"""Is one lock for all keys a bottleneck? Eight threads on eight keys of one limiter, and of a limiter each.
+"""Whether one lock for all keys is a bottleneck: `python -m bench.locks`.
 
-    python -m bench.locks
-
-A limiter each is what perfect sharding would be: no two threads ever meet at a lock.
+Eight threads use eight keys of one limiter, then a limiter each. A limiter each is what perfect sharding would be: no
+two threads ever wait for the same lock.
 """
 
 from __future__ import annotations

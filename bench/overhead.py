@@ -1,4 +1,4 @@
-"""What looking on costs: `python -m bench.overhead [permit|job ...] [--write]`.
+"""What events, metrics, logs and the page cost: `python -m bench.overhead [permit|job ...] [--write]`.
 
 | figure | what is timed                                                                                             |
 |--------|-----------------------------------------------------------------------------------------------------------|

@@ -14,8 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from bench.contenders.budgets import BUDGETS
-from bench.contenders.limiters import ASYNC_LIMITERS, SYNC_LIMITERS, AsyncAcquire
+from bench.contenders.limiters import ASYNC_LIMITERS, BUDGETS, SYNC_LIMITERS, AsyncAcquire
 
 Figures = dict[str, float]
 

@@ -1,8 +1,7 @@
-"""The main text of a page: what a crawl keeps, beside trafilatura's settings, on pages with a reference text.
+"""How well a crawl finds the main text of a page: `python -m bench.readable [--cache FOLDER]` writes bench/READABLE.md.
 
-    python -m bench.readable [--cache FOLDER]        prints the table and writes bench/READABLE.md
-
-The pages are those in the source distribution of newspaper4k, downloaded once into the cache folder, not committed.
+Its text is compared with those of trafilatura's settings, on pages with a reference text. The pages are
+those in the source distribution of newspaper4k, downloaded once into the cache folder, not committed.
 A text scores by its words against the reference: precision, recall and F1 over the multiset of words. Scripts that
 are written without spaces count by character.
 

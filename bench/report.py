@@ -1,4 +1,4 @@
-"""What one run found out, and the tables it becomes."""
+"""The figures of one run of `python -m bench`, and its tables in Markdown and in a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.behaviours import BEHAVIOUR_NOTES, MEMORY_NOTES, Behaviour
-from bench.costs import CostResult
+from bench.measure import CostResult
 from bench.pacing import Figures
 
 PEERS = (
@@ -117,10 +117,7 @@ class Report:
         ]
 
     def summary(self) -> str:
-        verdicts = self.verdicts()
-        missed = [name for name, met in verdicts if not met]
-        met = f"{len(verdicts) - len(missed)} of {len(verdicts)} marks met."
-        return f"{met} Missed: {', '.join(missed)}." if missed else met
+        return marks_met(self.verdicts())
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -191,6 +188,13 @@ def circumstances(command: str) -> str:
         f"{platform.python_implementation()} {platform.python_version()}, {platform.system()} "
         f"{platform.machine()}, {os.cpu_count()} cores; headgate {version('headgate')}."
     )
+
+
+def marks_met(verdicts: Sequence[tuple[str, bool]]) -> str:
+    """How many marks are met, and which are not."""
+    missed = [name for name, met in verdicts if not met]
+    met = f"{len(verdicts) - len(missed)} of {len(verdicts)} marks met."
+    return f"{met} Missed: {', '.join(missed)}." if missed else met
 
 
 def verdict(met: bool) -> str:

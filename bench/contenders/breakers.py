@@ -1,4 +1,4 @@
-"""The peers' circuit breakers, built alike: so many failures trip one, so many seconds rest it."""
+"""The peers' circuit breakers, built with the same settings: failures to open, seconds to stay open."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -223,4 +224,44 @@ ASYNC_LIMITERS: dict[str, Callable[[float, int], AsyncAcquire]] = {
     "pyrate": _pyrate_awaited,
     "steindamm": _steindamm_awaited,
     "throttled": _throttled_awaited,
+}
+
+
+# -- asked for thousands of units at a time: a million tokens a minute
+# ``room`` is what a limiter grants from rest without waiting. A peer's is the whole minute's worth; Headgate's is a
+# tenth of it, so that no window of a minute can ever hold more than its limit.
+
+PER_MINUTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    room: int
+    make: Callable[[], Callable[[int], object]]
+
+
+def _limits_budget() -> Callable[[int], object]:
+    from limits import RateLimitItemPerMinute
+    from limits.storage import MemoryStorage
+    from limits.strategies import MovingWindowRateLimiter
+
+    limiter, limit = MovingWindowRateLimiter(MemoryStorage()), RateLimitItemPerMinute(PER_MINUTE)
+    return lambda cost: limiter.hit(limit, "api", cost=cost)
+
+
+def _pyrate_budget() -> Callable[[int], object]:
+    limiter = pyrate(PER_MINUTE / 60, PER_MINUTE)
+    return lambda cost: limiter.try_acquire("api", cost)
+
+
+def _throttled_budget() -> Callable[[int], object]:
+    limiter = throttled_sync(PER_MINUTE / 60, PER_MINUTE)
+    return lambda cost: limiter.limit("api", cost)
+
+
+BUDGETS: dict[str, Budget] = {
+    ours.NAME: Budget(PER_MINUTE // 10, lambda: ours.token_budget(PER_MINUTE)),
+    "limits": Budget(PER_MINUTE, _limits_budget),
+    "pyrate": Budget(PER_MINUTE, _pyrate_budget),
+    "throttled": Budget(PER_MINUTE, _throttled_budget),
 }

@@ -17,8 +17,7 @@ from typing import cast
 
 from bench.lab import scale
 from bench.lab.misses import read_notes, summary, worse
-from bench.lab.page import page
-from bench.lab.pictures import TELLING, draw
+from bench.lab.page import ILLUSTRATIONS, draw, page
 from bench.lab.plan import FULL, LAB, QUICK, Job
 from bench.lab.results import Results
 from headgate.lab.comparison import Figures, measured
@@ -108,9 +107,9 @@ def _measure(jobs: Sequence[Job], processes: int, results: Results, say: Say) ->
 
 def _draw(folder: Path, say: Say) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for telling in TELLING:
-        say(f"drawing {telling.scenario}")
-        draw(telling, folder)
+    for illustration in ILLUSTRATIONS:
+        say(f"drawing {illustration.scenario}")
+        draw(illustration, folder)
 
 
 def _write(folder: Path, told: str, results: Results, say: Say, *, is_bar: bool) -> None:

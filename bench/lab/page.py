@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from bench.lab import scale
 from bench.lab.marks import (
@@ -19,10 +21,13 @@ from bench.lab.marks import (
     without_marks,
 )
 from bench.lab.misses import GOODPUT_LOST, REFUSALS_WON, Miss, headline, misses, summary, worst
-from bench.lab.pictures import TELLING
 from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT, HERDS, LESSER, OURS, PUBLISHED, RIVAL_OF_UNSEEN, RIVALS, TOGETHER
 from bench.lab.results import Cell, Results
+from headgate.lab.charts.drawing_file import save
+from headgate.lab.charts.run_chart import outages_of, picture_of
+from headgate.lab.experiment import run
 from headgate.lab.scenario import Scenario
+from headgate.lab.scenario_file import named
 
 MET, MISSED = "met", "**missed**"
 
@@ -197,9 +202,61 @@ def _circuit(results: Results) -> Iterator[str]:
     yield _grid(rows) if len(rows) > 2 else "Not run."
 
 
+# ---------------------------------------------------------------------- the pictures
+# Four scenarios that show what the figures mean: each strategy's run under the other, with one seed.
+
+SEED = 0
+
+
+class Illustration(NamedTuple):
+    scenario: str
+    strategies: tuple[str, ...]
+    caption: str
+
+
+ILLUSTRATIONS = (
+    Illustration(
+        "step",
+        ("adaptive", "cubic", "aimd-10s", "backoff"),
+        "A quota that falls and rises: found, held and followed. Backoff gets as much done, with a third refused.",
+    ),
+    Illustration(
+        "fw60",
+        ("adaptive", "cubic", "pause-60", "gradient2"),
+        "A window of a minute that begins at an unknown moment: spread evenly, or spent at once and then refused.",
+    ),
+    Illustration(
+        "queue80",
+        ("adaptive", "gradient2", "cubic", "backoff"),
+        "A server that slows down as its queue grows, and says 503 when that is full: the latency tells in time.",
+    ),
+    Illustration(
+        "hdr-tb",
+        ("adaptive", "header-pace", "cubic"),
+        "A server that says what is left: its steps are followed at once, and nothing is refused.",
+    ),
+)
+
+
+def draw(illustration: Illustration, folder: Path) -> Path:
+    scenario = named(illustration.scenario)
+    oracle = run(scenario, "oracle", SEED)
+    headed = []
+    for strategy in illustration.strategies:
+        one = run(scenario, strategy, SEED, watch=True)
+        share = one.goodput_against(oracle)
+        headed.append((f"{share:.1%} of an oracle's goodput, {one.refused_share:.2%} refused", one))
+    path = folder / f"{illustration.scenario}.svg"
+    save(
+        picture_of(headed, title=illustration.scenario, note=scenario.note, outages=outages_of(scenario)).drawing(),
+        path,
+    )
+    return path
+
+
 def _pictures() -> Iterator[str]:
-    for telling in TELLING:
-        yield f"{telling.caption}\n\n![{telling.scenario}](pictures/{telling.scenario}.svg)"
+    for illustration in ILLUSTRATIONS:
+        yield f"{illustration.caption}\n\n![{illustration.scenario}](pictures/{illustration.scenario}.svg)"
 
 
 def _scale(results: Results) -> Iterator[str]:

@@ -2,9 +2,10 @@
 
     python -m bench.lab.scale          the whole table; 1,000,000 keys take some minutes
 
-Every size runs in a process of its own, so that its memory can be told from anybody else's. The quota is the same
-for all sizes of a kind: only the crowd grows. Time is processor time for a whole simulated call, the server and the
-network included; memory is what the run added at its peak, with some 16 bytes for each call in the results of the run.
+Every size runs in a process of its own, so that its memory is measured alone. The quota is the same for all sizes of a
+kind: only the number of keys, workers or processes grows. Time is processor time for a whole simulated call, the server
+and the network included; memory is what the run added at its peak, with some 16 bytes for each call in the results of
+the run.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def mock_api() -> Iterator[str]:
     stop = asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve(stop)))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     yield address[0]
     loop.call_soon_threadsafe(stop.set)
     thread.join()
@@ -123,13 +123,13 @@ def test_any_language(openai_here: str) -> None:
     try:
         assert proxy.stdout is not None
         told = proxy.stdout.readline()
-        assert told, f"it ended with {proxy.wait(10)}"
+        assert told, f"it ended with {proxy.wait(60)}"
         here = json.loads(told)["targets"][0]["base_url"]
         assert "$ export OPENAI_BASE_URL=http://127.0.0.1:8747/v1 " in first_screen()
         question = json.dumps({"model": "gpt-4o-mini", "input": "Good day"}).encode()
         headers = {"Content-Type": "application/json"}  # and no key
         request = urllib.request.Request(f"{here}/responses", question, headers)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert json.load(answer)["usage"]["total_tokens"] > 0
     finally:
         proxy.send_signal(signal.SIGINT)

@@ -57,9 +57,9 @@ class TestThread:
 
         thread = threading.Thread(target=wait)
         thread.start()
-        ready.wait(10)
+        ready.wait(60)
         assert made[0].settle()
-        assert woken.wait(10)
+        assert woken.wait(60)
         thread.join()
         made[0].on_wake()
         assert not made[0].signaled

@@ -161,7 +161,7 @@ class TestScale:
         measured = scale.measure_apart("keys", 1000)
         assert measured.size == 1000
         assert measured.calls >= 1000
-        assert 0 < measured.microseconds < 5000
+        assert measured.microseconds > 0
 
     def test_all_sizes_make_a_table(self):
         found = {kind.name: [scale.Measured(kind.sizes[-1], 10, 1.0, 2.0, 1.0, 1.0)] for kind in scale.KINDS}

@@ -119,7 +119,7 @@ def test_a_reader_who_leaves_is_no_error(headgate_process):
     process = headgate_process("--help")
     process.stdout.close()
     process.stdout = None
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert "Traceback" not in process.stderr.read()
 
 
@@ -128,5 +128,5 @@ def test_a_reader_who_leaves_is_no_error(headgate_process):
 def test_output_that_does_not_fit_is_one_sentence(headgate_process, arguments):
     with open("/dev/full", "w") as full:
         process = headgate_process(*arguments, stdout=full)
-        assert process.wait(20) == 3
+        assert process.wait(60) == 3
     assert process.stderr.read() == "headgate: cannot write the output (No space left on device).\n"

@@ -438,7 +438,7 @@ def test_retry_after_is_waited_for_and_uses_up_no_attempt(tmp_path):
 
     def check(crawler, report, log, url):
         (_, first, second) = log
-        assert 1.0 <= second[0] - first[0] < 3.0
+        assert 1.0 <= second[0] - first[0] < 30.0  # generous: the machine may stall, a default pause is far longer
         assert json.loads((tmp_path / "pages.jsonl").read_text())["attempts"] == 1
         assert report.rate_limited == 1
 

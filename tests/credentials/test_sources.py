@@ -137,7 +137,7 @@ class TestCommand:
         started_at = time.monotonic()
         with pytest.raises(ConfigError, match="longer than"):
             credentials_from(self.python('while True: print("x" * 10000)'))
-        assert time.monotonic() - started_at < 10
+        assert time.monotonic() - started_at < 30
 
     @pytest.mark.parametrize(
         "code",
@@ -154,7 +154,7 @@ class TestCommand:
         started_at = time.monotonic()
         with pytest.raises(ConfigError, match=r"took longer than 0\.7 s|holds no credentials"):
             credentials_from(self.python(code))
-        assert time.monotonic() - started_at < 10
+        assert time.monotonic() - started_at < 30
 
 
 @pytest.mark.parametrize("text", ["sk-live-123", "", "env:", "file: ", "sk:live", "ENV:x"])

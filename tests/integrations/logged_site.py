@@ -68,13 +68,13 @@ class Site:
 
     def __enter__(self):
         self.thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(10.0)
+        asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(60.0)
         return self
 
     def __exit__(self, *_):
-        asyncio.run_coroutine_threadsafe(self.runner.cleanup(), self.loop).result(10.0)
+        asyncio.run_coroutine_threadsafe(self.runner.cleanup(), self.loop).result(60.0)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10.0)
+        self.thread.join(60.0)
         self.loop.close()
 
 

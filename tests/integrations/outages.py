@@ -48,14 +48,14 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.away()
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10.0)
+        self._thread.join(60.0)
         self.loop.close()
 
     def away(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._away(), self.loop).result(10.0)
+        asyncio.run_coroutine_threadsafe(self._away(), self.loop).result(60.0)
 
     def back(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._back(), self.loop).result(10.0)
+        asyncio.run_coroutine_threadsafe(self._back(), self.loop).result(60.0)
 
     async def _back(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, backlog=512)

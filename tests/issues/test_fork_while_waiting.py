@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-PATIENCE = 20
+PATIENCE = 60
 """Seconds after which a child is given up; it needs milliseconds."""
 FAST = RateLimitConfig(strategy="fixed", initial_rps=1000, token_bucket_capacity=100)
 BUSY = RateLimitConfig(

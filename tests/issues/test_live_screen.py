@@ -97,7 +97,7 @@ class Session:
 
     def end(self) -> int:
         code = self.process.wait(60)
-        self._reader.join(10)
+        self._reader.join(60)
         os.close(self._master)
         return code
 

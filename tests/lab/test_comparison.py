@@ -103,10 +103,10 @@ class TestProcesses:
             time.sleep(after)
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
             began = time.monotonic()
-            out, errors = process.communicate(timeout=30)
+            out, errors = process.communicate(timeout=60)
         assert out == b"interrupted, 0 left\n"
         assert errors == b""
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
 
 
 INTERRUPTED = """

@@ -27,7 +27,7 @@ from headgate.errors import CircuitOpenError, WaitTooLongError
 pytestmark = pytest.mark.no_cover
 
 KEY = "api.example.com"
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds for what takes milliseconds, unless the machine stands still; what goes wrong would take for ever."""
 
 
@@ -92,7 +92,7 @@ class TestThreads:
             thread.join(PATIENCE)
             assert not thread.is_alive()
         assert len(starts) <= 1.02 * 400 * (max(starts) - began_at) + 4 + 16
-        moving = sum(gap for gap in map(sub, starts[1:], starts) if gap < 0.5)  # the machine may have stood still
+        moving = sum(gap for gap in map(sub, starts[1:], starts) if gap < 0.05)  # the machine may stall
         assert len(starts) >= 0.5 * 400 * moving
 
     def test_a_first_call_takes_milliseconds(self, limiter_of):

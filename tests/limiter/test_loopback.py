@@ -81,7 +81,7 @@ def test_retry_after_is_never_undercut(server: type[Scripted], strategy: str) ->
 
     starts = asyncio.run(main())
     assert starts[2] - server.arrivals[1] >= 0.5
-    assert starts[2] - server.arrivals[1] < 10.0
+    assert starts[2] - server.arrivals[1] < 30.0
 
 
 def test_headers_of_a_real_answer_are_read_by_every_client(server: type[Scripted]) -> None:

@@ -299,7 +299,7 @@ def test_threads_and_tasks_stand_in_the_same_line() -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(timeout=10)
+        worker.join(timeout=60)
     took = time.monotonic() - started_at
     assert (served.count("thread"), served.count("task")) == (40, 80)
     assert took >= 119 / 200 * 0.95

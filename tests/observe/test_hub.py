@@ -222,7 +222,7 @@ class TestRefusal:
         with hub._lock:
             asked = threading.Thread(target=is_wanted, args=(hub, "item_done"))
             asked.start()
-            asked.join(timeout=10)
+            asked.join(timeout=60)
             assert not asked.is_alive()
 
 

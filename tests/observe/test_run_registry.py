@@ -244,7 +244,7 @@ os._exit(9)
         assert run.snapshot().pid == process.pid
         process.stdin.write(b"x")
         process.stdin.close()
-        assert process.wait(20) == 9
+        assert process.wait(60) == 9
     assert machine_runs(folder).runs() == []
     assert os.listdir(folder) == []
     assert (run.snapshot().state, run.snapshot().ending) == ("ended", "lost")

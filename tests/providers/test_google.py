@@ -77,8 +77,8 @@ def test_a_daily_quota_parks_the_key_until_midnight_pacific_and_the_others_go_on
     assert used.count("fresh-key-00") == 3
     (spent,) = [state for state in states if state.label == "spent"]
     assert spent.state == "resting"
-    assert spent.back_in == pytest.approx(until_midnight, rel=0.2, abs=5.0)
-    assert spent.back_in >= until_midnight - 5.0
+    assert spent.back_in == pytest.approx(until_midnight, rel=0.2, abs=60.0)
+    assert spent.back_in >= until_midnight - 60.0
 
 
 def test_a_daily_quota_by_the_mocks_own_count(run, switch):
@@ -103,7 +103,7 @@ def test_a_daily_quota_on_the_only_key_says_when_to_come_back(run, switch):
 
     error, calls, until_midnight = run(scenario)
     assert (error.status_code, calls) == (429, 1)
-    assert error.retry_after == pytest.approx(until_midnight, abs=5.0)
+    assert error.retry_after == pytest.approx(until_midnight, abs=60.0)
 
 
 def test_a_quota_of_a_minute_is_only_a_rate_limit(run, switch):

@@ -23,7 +23,7 @@ from headgate.observe.snapshot import (
 )
 from headgate.web import serve
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 REFUSED = {0, 400, 401, 403, 404, 405, 408, 411, 413, 415, 421, 431, 501, 503}
 """0: cut off without a word."""
 TELLING = re.compile(rb"(?i)traceback|file \"|/site-packages|/src/|\.py\b|python|uvicorn|starlette|h11|exception")

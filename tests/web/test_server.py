@@ -103,7 +103,7 @@ def a_program():
 def asked(served, path):
     token = served.url.partition("token=")[2]
     request = urllib.request.Request(f"{served.address}api/{path}", headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -161,7 +161,7 @@ def test_closing_waits_for_nobody_who_looks(open_page, hangs):
     page.run.hangs.set()
     for one in [*streams, *silent]:
         one.close()
-    assert took < 5.0  # nobody waits for the streams' ends; a busy machine takes its time all the same
+    assert took < 30.0  # the streams would last longer; a busy machine takes its time
 
 
 PROGRAM = """
@@ -200,9 +200,9 @@ def test_ctrl_c_ends_a_program_at_once_even_with_open_streams(closing):
             streams.append(one)
         program.send_signal(signal.SIGINT)
         began = time.monotonic()
-        assert program.wait(10) == 7
+        assert program.wait(60) == 7
         took = time.monotonic() - began
         for one in streams:
             one.close()
         assert program.stderr.read() == ""
-    assert took < 5.0  # nobody waits for the streams' ends; a busy machine takes its time all the same
+    assert took < 30.0  # the streams would last longer; a busy machine takes its time

@@ -75,7 +75,7 @@ def test_the_loop_is_free_and_can_stop_while_the_pipe_is_silent() -> None:
         os.close(writing)  # only now can the thread go on
         for thread in threading.enumerate():
             if thread.name == "headgate-input":
-                thread.join(10)
+                thread.join(60)
 
 
 def test_only_so_many_rows_wait_for_a_slow_taker(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class TestCommits:
         def on_step(step):
             commits.append(step)
             if commits.count("commit") == 1:
-                assert others_have_come.wait(10)
+                assert others_have_come.wait(60)
 
         async def scenario(ledger):
             claims = await ledger.claim(rows(40))

@@ -116,7 +116,7 @@ def test_ctrl_c_gives_the_score_so_far_and_exit_code_4(headgate_process, tmp_pat
     while json.loads(process.stdout.readline())["done"] == 0:
         pass
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=15)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 4, err
     end = json.loads(out.splitlines()[-1])
     assert end["sound"] is True

@@ -186,7 +186,7 @@ def test_a_pipe_gets_no_colours_and_whole_lines(headgate_process, used):
     long = Credential("a" * 64, "sk-long", "g" * 64)
     CredentialCoordinator([long], provider="p" * 40, store=FileStore())
     process = headgate_process("keys", env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "60"})
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     assert "\x1b" not in out
     assert len(out.splitlines()) == 5
 

@@ -35,12 +35,12 @@ def on_a_thread(serve):
 
     thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield value[0]
     finally:
         value[2].call_soon_threadsafe(value[1].set)
-        thread.join(10)
+        thread.join(60)
 
 
 class Site:

@@ -43,7 +43,7 @@ def serve(headgate, monkeypatch):
 def get(url, body=None, **headers):
     try:
         data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=10) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as response:
             return response.status, dict(response.headers), json.load(response)
     except urllib.error.HTTPError as error:
         with error:
@@ -58,7 +58,7 @@ def test_it_prints_its_address_serves_and_ends_with_ctrl_c(headgate_process):
     assert statuses == [200, 200, 429]
     assert get(url)[1]["Retry-After"] == "30"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "4 calls: 2 answered, 2 rate limited, 0 failed." in out
     assert err == ""
@@ -69,7 +69,7 @@ def test_a_polite_kill_ends_it_as_cleanly_as_ctrl_c(headgate_process):
     url = process.stdout.readline().split()[3]
     assert get(url)[0] == 200
     process.terminate()
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert "1 calls: 1 answered" in out
 
@@ -78,7 +78,7 @@ def test_it_ends_with_its_standard_input_and_speaks_json(headgate_process):
     process = headgate_process("mock", "--json", "--stop-with-stdin", "--outage", "0s+1h")
     url = json.loads(process.stdout.readline())["url"]
     assert get(f"{url}/v1/x")[0] == 503
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert json.loads(out)["down_answers"] == 1
     assert err == ""

@@ -253,7 +253,7 @@ def test_a_terminal_sees_how_it_goes_and_a_pipe_does_not(headgate_process, mock)
     terminal, stderr = pty.openpty()
     try:
         process = headgate_process("research", "gates", "--providers", "crossref", mock.option, stderr=stderr)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
         os.close(stderr)
         shown = os.read(terminal, 65536).decode()
     finally:

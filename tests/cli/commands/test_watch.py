@@ -143,7 +143,7 @@ class TestWatch:
             assert (first["event"], first["run"], first["progress"]["done"]) == ("run", one.run, 30)
             assert [event["kind"] for event in first["events"]]
             assert json.loads(process.stdout.readline())["events"] == []  # told already
-        rest = process.communicate(timeout=20)[0].splitlines()
+        rest = process.communicate(timeout=60)[0].splitlines()
         last = json.loads(rest[-1])
         assert (last["event"], last["run"], last["title"]) == ("ended", one.run, one.title)
         assert (last["progress"]["done"], last["progress"]["total"]) == (30, 100)
@@ -158,7 +158,7 @@ class TestWatch:
         assert ended == f"rows.jsonl to out.jsonl: ended, 30 of 100 rows ({one.run})\n"
         assert process.stdout.readline().startswith("No run is under way")
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert process.stderr.read() == ""
 
     def test_of_all_runs_each_end_is_told_once_also_after_a_crash(self, headgate_process):
@@ -186,7 +186,7 @@ class TestWatch:
         with ended:
             left = read_until(terminal, one.run.encode() + b")").partition(b"\x1b[?1049l")[2]
             assert b"rows.jsonl to out.jsonl: ended, 100 of 100 rows (" in left
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
 
     def test_q_ends_the_screen_and_leaves_the_terminal_as_it_was(self):
         """The terminal is small: whole columns are shown, and how to leave."""
@@ -199,7 +199,7 @@ class TestWatch:
             assert not termios.tcgetattr(terminal)[3] & termios.ICANON
             os.write(terminal, b"q")
             read_until(terminal, b"\x1b[?1049l")
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
             assert termios.tcgetattr(terminal)[3] & termios.ICANON
 
     @pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 140])
@@ -253,7 +253,7 @@ class TestWatch:
         assert key["members"][0]["process"].startswith(f"{os.getpid()}@")
         limiter.close()
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert process.stderr.read() == ""
 
     def test_a_store_that_goes_away_and_comes_back_is_told(self, headgate_process):
@@ -280,7 +280,7 @@ class TestWatch:
             told = json.load(opener.open(f"{address}/api/snapshot", timeout=20))
             assert [run["run"] for run in told["runs"]] == [one.run]
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         with pytest.raises(urllib.error.URLError):
             opener.open(f"{address}/healthz", timeout=5)
 
@@ -348,7 +348,7 @@ class TestCommands:
         while not process.stdout.readline().startswith("   1 s"):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
         assert process.returncode == 4
         (last,) = Path(runs_folder()).iterdir()
         assert json.loads(last.read_bytes())["snapshot"]["ending"] == "stopped"
@@ -400,7 +400,7 @@ class TestWeb:
             told = json.load(opener.open(f"http://127.0.0.1:{link[2]}/api/snapshot", timeout=20))
             assert ([run["run"] for run in told["runs"]], told["read_only"]) == ([one.run], True)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
             assert process.stderr.read() == ""
 
     def test_other_addresses_need_a_token(self, headgate, monkeypatch):

@@ -103,7 +103,7 @@ def _in_front_of(port, context):
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(10.0)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(60.0)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10.0)
+        thread.join(60.0)
         loop.close()

@@ -115,7 +115,7 @@ def test_a_scrape_over_http_tells_every_call_of_a_limiter(metrics):
     metrics.register(registry)
     server, thread = start_http_server(0, "127.0.0.1", registry)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
             assert answer.status == 200
             samples = parsed(answer.read())
     finally:

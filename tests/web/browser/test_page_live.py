@@ -32,7 +32,7 @@ def start():
     yield begin
     for process in started:
         process.terminate()
-        said += process.communicate(timeout=20)
+        said += process.communicate(timeout=60)
     assert [secret for secret in SECRETS.values() if secret in "".join(said)] == []
 
 

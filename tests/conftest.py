@@ -151,7 +151,7 @@ def shared_redis():
 
 
 @pytest.fixture
-def redis_server(shared_redis):
-    """The same, empty."""
+def redis_server(shared_redis, patient):
+    """The same, empty; its clients allow for stalls of the machine."""
     assert shared_redis.ask(b"FLUSHALL") == b"+OK\r\n"
     return shared_redis

@@ -25,10 +25,14 @@ def server(mock_api):
     return SimpleNamespace(url=f"{api.url}/v1", truth=api.truth)
 
 
+def write(path, rows):
+    path.write_text("".join(json.dumps({"model": "m", "input": number}) + "\n" for number in range(rows)))
+
+
 @pytest.fixture
 def rows(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"model": "m", "input": number}) + "\n" for number in range(ROWS)))
+    write(path, ROWS)
     return path
 
 
@@ -68,7 +72,8 @@ def test_so_do_two_that_share_a_server(run, server, redis_server):
     assert (server.truth()["answered"], refused(server)) == (2 * ROWS, 0)
 
 
-def test_two_that_share_nothing_do_not(run, server):
+def test_two_that_share_nothing_do_not(run, server, rows):
+    write(rows, 100 * ROWS)  # they are cut off at the first refusal, however far apart they begin
     runs = [run(name, "--store", "none") for name in ("FIRST", "SAME")]
     while not refused(server) and any(process.poll() is None for process in runs):
         time.sleep(0.05)

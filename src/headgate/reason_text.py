@@ -170,6 +170,12 @@ class CircuitChange(NamedTuple):
     after: CircuitState
 
 
+class PauseStart(NamedTuple):
+    """Nothing starts for so long."""
+
+    seconds: float
+
+
 def event_reason(code: str, detail: object) -> str:
     """The public ``reason`` of an event."""
     if isinstance(detail, Explanation):
@@ -179,6 +185,8 @@ def event_reason(code: str, detail: object) -> str:
         return f"{change}, {controller_text(detail.note)}"
     if isinstance(detail, CircuitChange):
         return f"{detail.before.value} to {detail.after.value}"
+    if isinstance(detail, PauseStart):
+        return format_seconds(detail.seconds)
     text = str(detail)
     return f"{code}: {text}" if code and text else code or text
 

@@ -35,7 +35,7 @@ from ..errors import Failed, Refused
 from ..formatting import printable
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import Cost
-from ..limiter.call_hooks import CallInfo, around
+from ..limiter.events import CallInfo, around
 from ..limiter.permit import Permit
 from ..resilience.classify import ClassifyError, Verdict, classify_failure, signal_in_result
 from ..resilience.context import CallContext

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Self, cast
 
 from .circuit_breaker import Breaker
@@ -34,6 +35,7 @@ FIRST_CHECK = 20
 CHECK_EVERY = 8192
 """After so many calls the gate's owner should call ``drop_lost``."""
 OK = Outcome.OK
+_learns_from_success = attrgetter("learns_from_success")
 
 
 class Gate:
@@ -288,17 +290,13 @@ class Gate:
         controller = self.controller
         skip = controller.on_answer(ticket, signal, latency, now)
         if skip:
-            self.skip(skip, now)
+            self.pacer.skip(skip, now)
         if controller.rate != self._rate or controller.hold_until != self._hold_until or controller.cap != self._cap:
             self.apply_limits(now)
 
-    def skip(self, slots: float, now: float) -> None:
-        """Start nothing for so many slots."""
-        self.pacer.skip(slots, now)
-
     def _choose_listeners(self) -> None:
         """Policies with nothing to learn from a success are not called for one."""
-        self._on_success = [policy for policy in self.policies.recording if policy.learns_from_success]
+        self._on_success = list(filter(_learns_from_success, self.policies.recording))
 
     # ------------------------------------------------------------------ limits
 

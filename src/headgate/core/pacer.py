@@ -142,8 +142,6 @@ NO_RAMP = ResumeRamp()
 
 def gentler_ramp(one: ResumeRamp, other: ResumeRamp) -> ResumeRamp:
     """Where two ramps meet: from the later start, the longer way, and up from no higher than either."""
-    if not one.lasts:
-        return other
     starts_at = max(one.starts_at, other.starts_at)
     if one.ends_at < starts_at:
         return other
@@ -262,12 +260,14 @@ class Pacer(TokenBucket):
 
     def resume_after_outage(self, down: float, now: float) -> None:
         """The target was down for so long, and is back now."""
-        self.ramp = gentler_ramp(self.ramp, after_outage(down, now))
+        ramp = after_outage(down, now)
+        self.ramp = gentler_ramp(self.ramp, ramp) if self.ramp.lasts else ramp
         self.tokens = min(self.tokens, 1.0)
 
     def resume_after_pause(self, seconds: float, until: float) -> None:
         """Calls are held for so long, until then."""
-        self.ramp = gentler_ramp(self.ramp, after_pause(seconds, until))
+        ramp = after_pause(seconds, until)
+        self.ramp = gentler_ramp(self.ramp, ramp) if self.ramp.lasts else ramp
 
     # ------------------------------------------------------------------ putting away
 

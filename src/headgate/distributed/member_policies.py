@@ -215,7 +215,7 @@ class SoloController(Controller):
         if gate.breaker.probes:
             gate.breaker.give_back(ticket.seq)
         if skipped:
-            gate.skip(skipped, now)
+            gate.pacer.skip(skipped, now)
         self.mirror(now)
 
     def end_without_answer(self, ticket: Ticket, how: str, now: float) -> None:

@@ -17,20 +17,23 @@ from collections.abc import Callable
 from threading import Lock
 
 from ..clock import Clock
-from ..core.decision import UNKNOWN, Refuse, Wait, WaitReason
+from ..core.decision import INSTANT, NEVER, UNKNOWN, Refuse, RefuseReason, Wait, WaitReason, explain
 from ..core.policy import GateStatus
-from ..errors import Refused
-from . import multi_key
+from ..errors import CircuitOpenError, Refused, WaitTooLongError
+from ..reason_text import reason_text, refuse_text
 from .arguments import Cost
 from .events import LimiterEvents
 from .key_entry import KeyEntry
 from .permit import LongPermit, Permit
-from .wait_queue import STALLED_AFTER, QueuedCall, WaitQueue
+from .wait_queue import MOST_WAITING, STALLED_AFTER, Demand, QueuedCall, WaitQueue
 
 LONGEST_DECISION = 0.5
 """The lock is never held for so many seconds, unless by the thread that asks for it."""
 CHECK_PAUSE_EVERY = 60.0
 """Seconds after which a waiter looks whether the limiter is still paused; resuming it serves every queue at once."""
+
+Decision = tuple[KeyEntry, Wait | Refuse]
+"""What was decided, and by which key."""
 
 
 class Admission:
@@ -61,7 +64,7 @@ class Admission:
             call.permit, waiter.settled = found, True
             return
         decision = call.interpret(found) if isinstance(found, Refuse) else found
-        refusal = multi_key.pointless(decider, decision, now, waiter.give_up_at)
+        refusal = pointless(decider, decision, now, waiter.give_up_at)
         if refusal is None:
             call.entries = entries
             for entry in entries:
@@ -100,7 +103,7 @@ class Admission:
                 self.serve(entry, now, call)
             if not waiter.settled and now >= waiter.give_up_at:
                 decider, decision = self._forecast(call, entries, now)
-                self._settle(call, None, multi_key.timed_out(decider, decision, now), now, runs=True)
+                self._settle(call, None, timed_out(decider, decision, now), now, runs=True)
                 for entry in entries:
                     self.serve(entry, now)
             if not waiter.settled:
@@ -205,7 +208,7 @@ class Admission:
         if isinstance(decision, Wait):
             return decision
         if isinstance(decision, Refuse):
-            self._settle(head, None, multi_key.refusal_of(decider, decision, now), now, runs=takes)
+            self._settle(head, None, refusal_of(decider, decision, now), now, runs=takes)
         elif decision is not None:
             self._settle(head, decision, None, now, runs=takes)
         else:
@@ -218,23 +221,47 @@ class Admission:
     def _refuse_late(self, entry: KeyEntry, queue: WaitQueue, now: float) -> list[KeyEntry]:
         """The forecast has worsened: refuse at once what would now wait too long. Returns what queues that leaves."""
         left: list[KeyEntry] = []
-        for call, refusal in multi_key.broken_promises(entry, queue, now):
+        ahead = Demand()
+        for call in queue.in_order():
+            found = entry.gate.check(now, call.cost, ahead.requests, ahead.costs)
+            wait = call.interpret(found) if isinstance(found, Refuse) else found
+            if isinstance(wait, Refuse):
+                refusal = refusal_of(entry, wait, now)
+            elif wait is not None and wait.not_before > call.waiter.give_up_at + INSTANT:
+                refusal = too_long(entry, wait, now, "the wait has become too long")
+            else:
+                ahead.add(call)
+                continue
             self._settle(call, None, refusal, now)
             left.extend(other for other in call.entries if other is not entry)
         return left
 
-    def _forecast(self, call: QueuedCall, entries: list[KeyEntry], now: float) -> multi_key.Decision:
-        """When the turn of a call would come that joins now, and which key decides that."""
-        decider, decision = multi_key.forecast(entries, call.cost, now)
-        if isinstance(decision, Refuse):
-            decision = call.interpret(decision)
+    def _forecast(self, call: QueuedCall, entries: list[KeyEntry], now: float) -> Decision:
+        """When the turn of a call would come that joins now, by the key where it is known to come last."""
+        decider, latest = entries[0], Wait(WaitReason.NONE, NEVER)
+        decision: Wait | Refuse | None = None
+        for entry in entries:
+            queue = entry.queue
+            if queue is None:
+                decision = entry.gate.check(now, call.cost)
+            elif len(queue) >= MOST_WAITING:
+                decision = Refuse(RefuseReason.QUEUE_FULL, subject=str(MOST_WAITING))
+            else:
+                decision = entry.gate.check(now, call.cost, queue.requests, queue.costs)
+            if isinstance(decision, Refuse):
+                decider, decision = entry, call.interpret(decision)
+                break
+            if decision is not None and (decision.not_before, decision.until) > (latest.not_before, latest.until):
+                decider, latest = entry, decision
+        else:
+            decision = latest if latest.until > NEVER else Wait(WaitReason.NONE, now)
         if self.is_paused and isinstance(decision, Wait) and decision.until <= now + CHECK_PAUSE_EVERY:
             return entries[0], Wait(WaitReason.PAUSED, now + CHECK_PAUSE_EVERY)
         return decider, decision
 
     def _check(
         self, entries: list[KeyEntry], now: float, cost: Cost, call: QueuedCall | None = None
-    ) -> multi_key.Decision | None:
+    ) -> Decision | None:
         """What speaks against a call under all of its keys now: the longest wait, or a refusal.
 
         For a queued one: after those ahead of it that have yet to run.
@@ -312,7 +339,7 @@ class Admission:
         found = entry.gate.breaker.check(now)
         if found is None:
             return None
-        refusal = multi_key.refusal_of(entry, found, now)
+        refusal = refusal_of(entry, found, now)
         self.note_refusal(entry, refusal, now)
         return refusal
 
@@ -328,3 +355,37 @@ class Admission:
 
     def flush_events(self) -> None:
         self._events.flush()
+
+
+def pointless(entry: KeyEntry, decision: Wait | Refuse, now: float, give_up_at: float) -> Refused | None:
+    """Why a call need not join: nothing is let through, or not in time. None if it is worth waiting."""
+    if isinstance(decision, Refuse):
+        return refusal_of(entry, decision, now)
+    if now > give_up_at:
+        return WaitTooLongError(entry.key, "the deadline has passed already")
+    if decision.not_before > give_up_at + INSTANT:
+        return too_long(entry, decision, now, "the wait would be too long")
+    return None
+
+
+def timed_out(entry: KeyEntry, decision: Wait | Refuse, now: float) -> Refused:
+    """The deadline has come while it waited."""
+    wait = decision if isinstance(decision, Wait) else None
+    retry_after = wait.until - now if wait is not None and wait.is_forecast else None
+    if wait is not None and wait.is_circuit:
+        return CircuitOpenError(entry.key, reason_text(explain(entry.gate, wait, now)), retry_after)
+    return WaitTooLongError(entry.key, "not let through within the time allowed", retry_after)
+
+
+def too_long(entry: KeyEntry, wait: Wait, now: float, what: str) -> Refused:
+    """A wait that cannot be kept within the time allowed."""
+    reason = reason_text(explain(entry.gate, wait, now))
+    if wait.is_circuit:
+        return CircuitOpenError(entry.key, reason, wait.not_before - now)
+    return WaitTooLongError(entry.key, f"{what}: {reason}", wait.not_before - now)
+
+
+def refusal_of(entry: KeyEntry, refuse: Refuse, now: float) -> Refused:
+    retry_after = None if refuse.retry_at is None else max(0.0, refuse.retry_at - now)
+    kind = WaitTooLongError if refuse.reason is RefuseReason.QUEUE_FULL else CircuitOpenError
+    return kind(entry.key, refuse_text(refuse), retry_after)

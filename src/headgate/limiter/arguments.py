@@ -1,14 +1,18 @@
-"""What callers may ask for, checked before any lock is taken; an error names the argument, the value and the range."""
+"""What callers may ask for. An error names the argument, the value and the range."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..checks import shown
-from ..errors import ConfigError
+from ..core.policy import costs_of
+from ..errors import ConfigError, CostTooLargeError
+
+if TYPE_CHECKING:
+    from .key_entry import KeyEntry
 
 log = logging.getLogger("headgate")
 
@@ -74,6 +78,16 @@ def check_cost(cost: Cost) -> None:
             f"cost={_shown(cost)} must be a number above 0, or numbers of 0 and more for up to {MOST_DIMENSIONS} "
             f"dimensions, each at most {MOST_COST:g}"
         )
+
+
+def check_fits(entries: list[KeyEntry], cost: Cost) -> None:
+    """Raise if a known limit is smaller than what one call takes."""
+    for entry in entries:
+        quota = entry.gate.never_fits(costs_of(cost)) if entry.gate.config.quotas else None
+        if quota is not None:
+            amount = costs_of(cost)[quota.dimension]
+            reason = f"cost[{quota.dimension!r}]={amount:,.10g} is above the limit of {quota.amount:,.10g}"
+            raise CostTooLargeError(entry.key, f"{reason} and would never fit")
 
 
 def real_cost(cost: Cost) -> dict[str, float]:

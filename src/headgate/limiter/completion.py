@@ -31,6 +31,7 @@ log = logging.getLogger("headgate")
 
 RETRIED = (Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.TRANSIENT)
 """Answers after which callers send again."""
+REFUSED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED)
 _OK = SILENT[Outcome.OK]
 _KEY_PARTS = re.compile(r"[/:|\s]")
 
@@ -92,8 +93,7 @@ class Completion:
                 entry.used_at = now
                 self._entries.move_to_end(entry.key)
                 if signal is not _OK:
-                    self.retries += signal.outcome in RETRIED
-                    entry.count(signal)
+                    self._count(entry, signal)
                     if signal.outcome is not Outcome.OK:
                         events.note_state(entry, now)
                 if real is not None:
@@ -124,11 +124,21 @@ class Completion:
             entry = self._registry.open(key, now)
             before = entry.gate.status()
             record_unmatched(entry.gate, signal, latency, now, draw)
-            entry.count(signal)
-            self.retries += signal.outcome in RETRIED
+            self._count(entry, signal)
             self._events.note_changes(entry, before, entry.gate.status(), now)
             self._serve(entry, now)
         self._events.flush()
+
+    def _count(self, entry: KeyEntry, signal: Signal) -> None:
+        """Count an answer that said more than that the call succeeded; nothing is decided by these counts."""
+        outcome = signal.outcome
+        if signal.limits:
+            entry.heard = signal.limits
+        if outcome in REFUSED:
+            entry.refused += 1
+        elif outcome is not Outcome.OK:
+            entry.failed += 1
+        self.retries += outcome in RETRIED
 
     def drop(self, permit: Permit, *, sent: bool) -> None:
         """Take a permit back without an outcome. Called by ``permit.release`` and ``permit.abandon``."""

@@ -1,11 +1,19 @@
-"""The events of a limiter: noted under its lock, handed over without it, so a listener may call the limiter.
+"""The events and the observers of a limiter: noted under its lock, called without it, so they may call the limiter.
 
     note(...) ──> news ──flush()──> the listener
               ──> state changes ────> the log (``headgate.limiter``, at INFO), and listeners for circuits
-    notify_ended(...) ──────────────> observers of calls
 
-A listener that raises is logged and otherwise ignored; it costs no caller a permit. Circuits and pauses are logged
-without any listener; the record's ``event`` says which it is.
+Events say what changes. An observer sees every single call (metrics, spans, recordings), and only where there is one
+does a call cost anything for it:
+
+    permit ──around──> the call ──ended──> what came back
+                          └─────dropped──> the outcome is unknown, or nothing was sent
+
+``around`` is entered by the parts that make the call themselves: ``limiter.permit(...)``, resilience, batch, crawl. A
+caller that acquires and reports by hand has an end without it.
+
+A listener or an observer that raises is logged and otherwise ignored; it costs no caller a permit. Circuits and pauses
+are logged without any listener; the record's ``event`` says which it is.
 """
 
 from __future__ import annotations
@@ -14,16 +22,16 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..clock import Clock
-from ..core.decision import NEVER, blocked_by
+from ..core.decision import NEVER, Outcome, blocked_by
 from ..core.policy import GateStatus
 from ..core.signal import Signal
 from ..events import CallEvent, Event, EventRecord, deliver, is_wanted
-from ..formatting import format_seconds
-from ..reason_text import CircuitChange, RateChange
-from .call_hooks import MOST_KEPT, CallObserver, status_of
+from ..reason_text import CircuitChange, PauseStart, RateChange
+from ..wire import response_behind
 from .key_entry import KeyEntry
 
 if TYPE_CHECKING:
@@ -31,6 +39,69 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headgate")
 state_log = logging.getLogger("headgate.limiter")
+
+_NOTHING: AbstractContextManager[object] = nullcontext()
+
+
+class CallInfo(NamedTuple):
+    """What is known of a call before it is made."""
+
+    attempt: int = 1
+    method: str = ""
+    url: str = ""
+    credential: str = ""
+    """Its label."""
+
+
+EndedCall = tuple[str, Outcome, float, float]
+"""A call's key, how it ended, its latency, and how long it waited for its permit."""
+MOST_KEPT = 1_000
+"""Calls that wait in an inbox."""
+
+
+class CallObserver:
+    """Base of observers. Its methods run in the caller's thread and must not wait; what they raise is logged."""
+
+    inbox: deque[EndedCall] | None = None
+    """An observer that only counts has one: calls are put there instead of calling ``ended`` for each, which costs a
+    fraction, and ``take_inbox`` is called before there are too many."""
+
+    def take_inbox(self) -> None:
+        """Empty the inbox. May be called by several threads at once."""
+
+    def around(self, permit: Permit, about: CallInfo) -> AbstractContextManager[object]:
+        """Entered right before the call is made, left when it is over; ``ended`` or ``dropped`` comes after that."""
+        return _NOTHING
+
+    def ended(self, permit: Permit, call: CallEvent) -> None:
+        """An answer came, or an error that says as much."""
+
+    def dropped(self, permit: Permit, sent: bool) -> None:
+        """It ended without an outcome."""
+
+
+def around(observers: tuple[CallObserver, ...], permit: Permit, about: CallInfo) -> AbstractContextManager[object]:
+    """Enter all observers, the first outermost."""
+    stack = ExitStack()
+    for observer in observers:
+        try:
+            stack.enter_context(observer.around(permit, about))
+        except Exception:  # an observer must not fail a call
+            log.exception("an observer failed on a call of %s", permit.key)
+    return stack
+
+
+def status_of(answer: object) -> int | None:
+    """The HTTP status of an answer: a response, an exception, the number itself."""
+    if answer is None or isinstance(answer, int):
+        return answer
+    if isinstance(answer, BaseException):
+        answer = response_behind(answer)
+    status = getattr(answer, "status_code", None)
+    if not isinstance(status, int):
+        status = getattr(answer, "status", None)
+    return status if isinstance(status, int) else None
+
 
 PACE = "rate_changed"
 """What may happen with every answer ..."""
@@ -134,7 +205,7 @@ class LimiterEvents:
             entry.circuit_noted = present
         if paused_until > max(entry.pause_noted, now):
             if entry.pause_noted == NEVER:
-                self._note_state("cooldown_started", entry, now, format_seconds(paused_until - now))
+                self._note_state("cooldown_started", entry, now, PauseStart(paused_until - now))
             entry.pause_noted = paused_until
         elif NEVER < entry.pause_noted <= now:
             self._note_state("cooldown_ended", entry, now, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait
+from ..core.decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
 from ..core.gate import Gate
 from ..core.quota import Quota
 from ..core.signal import Limit, Signal
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 UNREPORTED_AFTER = 60.0
 """Seconds after which a call whose permit has not ended is taken for one that will never be reported."""
-_REFUSED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED)
 
 
 class KeyEntry:
@@ -63,16 +62,6 @@ class KeyEntry:
         """Calls that were sent and never reported."""
         self.heard: tuple[Limit, ...] = ()
         """The limits in the last answer that had any."""
-
-    def count(self, signal: Signal) -> None:
-        """Count an answer that said more than that the call succeeded."""
-        if signal.limits:
-            self.heard = signal.limits
-        outcome = signal.outcome
-        if outcome in _REFUSED:
-            self.refused += 1
-        elif outcome is not Outcome.OK:
-            self.failed += 1
 
     @property
     def members(self) -> int:

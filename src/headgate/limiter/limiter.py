@@ -24,12 +24,10 @@ from ..events import Event
 from ..waiters import TaskWaiter, ThreadWaiter
 from .admin import Admin
 from .admission import Admission
-from .arguments import Cost, WhenOpen, check_also, check_cost, check_request
-from .call_hooks import CallObserver
+from .arguments import Cost, WhenOpen, check_also, check_cost, check_fits, check_request
 from .completion import Completion
-from .events import LimiterEvents
+from .events import CallObserver, LimiterEvents
 from .key_entry import KeyEntry
-from .multi_key import check_fits
 from .permit import Feedback, Permit, PermitContext
 from .registry import KeyRegistry
 from .snapshot import KeySnapshot, LimiterSnapshot, SharingSnapshot, SnapshotReader

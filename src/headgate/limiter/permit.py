@@ -23,7 +23,7 @@ from ..core.ticket import Ticket
 from ..errors import Refused
 from ..wire import Headers
 from .arguments import Cost, WhenOpen
-from .call_hooks import CallInfo, around
+from .events import CallInfo, around
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -190,10 +190,12 @@ class PermitContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._permit is not None
+        permit = self._permit
+        assert permit is not None
         if self._around is not None:
             self._around.__exit__(kind, error, trace)
-        self._permit.__exit__(kind, error, trace)
+        if not permit.has_ended:
+            permit.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Permit:
         self._permit = permit = await self._limiter.acquire_async(*self._request)

@@ -24,7 +24,7 @@ from ..core.decision import INSTANT, UNKNOWN, CircuitState, Outcome
 from ..core.signal import SILENT, Signal
 from ..errors import CircuitOpenError, NoCredentialError, Refused, TimeBudgetExceededError, WaitTooLongError
 from ..limiter.arguments import Cost, WhenOpen
-from ..limiter.call_hooks import CallInfo, around
+from ..limiter.events import CallInfo, around
 from ..limiter.permit import Permit
 from .attempt import CIRCUIT, CREDENTIAL, ENDED, OPEN, PERMIT, SEND, SENT, SLEEP, WAITING, Holdings, Step
 from .classify import Verdict, classify_failure, is_away, signal_in_result

@@ -160,7 +160,7 @@ def _classify(
         details = ErrorDetails()
     host = by_host(host_key(url)) if isinstance(url, str) and len(url) <= LONGEST_URL else None
     dialect = host or recognise(headers, details, status, body)
-    limits = limits_of(headers, dialect, arrival)
+    limits = limits_of(headers, dialect, arrival) if headers.budgets or headers.marks else []
     if host is None and limits:
         dialect = by_pace(dialect, limits)
     if details is not None:
@@ -179,7 +179,10 @@ def _error_signal(
 ) -> Signal:
     if details.limits:
         limits = _merged(limits, details.limits)
-    hints = [hint for text, ms in headers.retries if (hint := arrival.until(text, milliseconds=ms)) is not None]
+    hints = []
+    for text, milliseconds in headers.retries:
+        if (hint := arrival.until(text, milliseconds=milliseconds)) is not None:
+            hints.append(hint)
     spent = bool(limits) and any(limit.remaining == 0 for limit in limits)
     stripe_reason = code_text(headers.marks[_STRIPE_REASON]) if _STRIPE_REASON in headers.marks else ""
     outcome = _corrected(status, outcome, details, headers, bool(hints) or spent)

@@ -143,21 +143,20 @@ def retry_after(value: object, *, wall: float, date: object = None) -> float | N
 class Arrival:
     """When an answer came in, by our clock and, if it says so, by the server's: every instant in it is judged by that.
 
-    Reading the ``Date`` header costs more than reading most limits, so it is put off until
-    something in the answer really is an instant.
+    The ``Date`` header is read only when something in the answer is an instant: it costs more than most limits.
     """
 
     __slots__ = ("_date", "_now", "_wall")
 
     def __init__(self, wall: object, date: str | None = None) -> None:
-        self._wall = sane_wall(wall)
+        self._wall = wall
         self._date = date
-        self._now = self._wall if date is None else None
+        self._now: float | None = None
 
     @property
     def now(self) -> float:
         if self._now is None:
-            self._now = server_now(self._date, wall=self._wall)
+            self._now = server_now(self._date, wall=sane_wall(self._wall))
         return self._now
 
     def until(self, text: str, *, milliseconds: bool = False) -> float | None:

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.controllers.adaptive.estimator import CRUISED, LEAST_LOOK, MOST_CUT, SEARCHED, SOUGHT, Burst
-from headgate.controllers.adaptive.history import CallHistory
+from headgate.controllers.adaptive.estimator import CRUISED, LEAST_LOOK, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory
 from headgate.controllers.adaptive.rate_search import Phase, RateSearch
 from headgate.core.ticket import Ticket
 

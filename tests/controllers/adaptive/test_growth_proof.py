@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.controllers.adaptive.estimator import QuotaEstimator
+from headgate.controllers.adaptive.estimator import CallHistory, QuotaEstimator
 from headgate.controllers.adaptive.growth_probe import GrowthProbe, PaceCurve
-from headgate.controllers.adaptive.history import CallHistory
 
 pytestmark = pytest.mark.no_cover
 

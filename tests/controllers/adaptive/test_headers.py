@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.controllers.adaptive.estimator import SendLog
 from headgate.controllers.adaptive.headers import EARLY, LONGEST_BELIEF, MUTED, PATIENCE, SLOWEST, TARGET, HeaderModel
-from headgate.controllers.adaptive.history import SendLog
 from headgate.core.decision import NEVER
 from headgate.core.signal import Limit
 from headgate.core.ticket import Ticket

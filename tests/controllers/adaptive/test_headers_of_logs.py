@@ -6,8 +6,8 @@ from math import ceil
 
 import pytest
 
+from headgate.controllers.adaptive.estimator import SendLog
 from headgate.controllers.adaptive.headers import SLOWEST, SURELY_LOG, HeaderModel
-from headgate.controllers.adaptive.history import SendLog
 from headgate.core.decision import NEVER
 from headgate.core.signal import Limit
 from headgate.core.ticket import Ticket

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.controllers.adaptive import AdaptivePolicy
-from headgate.controllers.adaptive.history import MARKS, RUNS, RefusalLog, SendLog
-from headgate.controllers.adaptive.latency import LatencyModel
+from headgate.controllers.adaptive.concurrency import LatencyModel
+from headgate.controllers.adaptive.estimator import MARKS, RUNS, RefusalLog, SendLog
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import RateSearch
 from headgate.core.ticket import Ticket

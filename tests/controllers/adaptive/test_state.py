@@ -12,12 +12,17 @@ from enum import Enum
 import pytest
 
 from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
-from headgate.controllers.adaptive.concurrency import ConcurrencyCap
-from headgate.controllers.adaptive.estimator import Burst, QuotaEstimator
+from headgate.controllers.adaptive.concurrency import ConcurrencyCap, LatencyModel
+from headgate.controllers.adaptive.estimator import (
+    RESTING_MARKS,
+    Burst,
+    CallHistory,
+    QuotaEstimator,
+    RefusalLog,
+    SendLog,
+)
 from headgate.controllers.adaptive.growth_probe import GrowthProbe, PaceCurve, SharingDetector
 from headgate.controllers.adaptive.headers import HeaderModel
-from headgate.controllers.adaptive.history import RESTING_MARKS, CallHistory, RefusalLog, SendLog
-from headgate.controllers.adaptive.latency import LatencyModel
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import RateSearch
 from headgate.controllers.adaptive.state import Storable

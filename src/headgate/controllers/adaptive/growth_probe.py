@@ -24,8 +24,7 @@ import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from .estimator import QuotaEstimator
-from .history import CallHistory
+from .estimator import CallHistory, QuotaEstimator
 from .state import Storable
 
 FEWEST, MOST = 4, 6

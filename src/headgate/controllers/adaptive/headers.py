@@ -23,7 +23,7 @@ from math import ceil
 from ...core.decision import NEVER
 from ...core.signal import Limit
 from ...core.ticket import Ticket
-from .history import SendLog
+from .estimator import SendLog
 from .rate_search import LONG_FLOOR
 from .state import Storable
 

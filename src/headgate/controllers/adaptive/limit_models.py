@@ -1,9 +1,9 @@
 """The kinds of limit a server can have, asked in order of what is surest.
 
 headers.py       the server says what is left: follow it while it proves right
-concurrency.py   refused at one depth, or only in a crowd: hold the depth, leave the pace free
+concurrency.py   refused at one depth, or only in a crowd: hold the depth, leave the pace free;
+                 served, but slower and slower: hold less in flight
 rate_search.py   refused at some pace: measure the quota and hold it
-latency.py       served, but slower and slower: hold less in flight
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from math import inf
 from ...core.decision import NEVER, ControllerNote, PaceReason
 from ...core.signal import Limit
 from ...core.ticket import Ticket
-from .concurrency import ConcurrencyCap, Verdict
+from .concurrency import ConcurrencyCap, LatencyModel, Verdict
 from .headers import HeaderModel
-from .latency import LatencyModel
 from .rate_search import STEADY, Phase, RateSearch
 from .state import Storable
 from .trace import Step

@@ -20,9 +20,8 @@ from enum import Enum
 
 from ...core.decision import NEVER
 from ...core.ticket import Ticket
-from .estimator import CRUISED, MOST_CUT, SEARCHED, SOUGHT, Burst, QuotaEstimator
+from .estimator import CRUISED, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory, QuotaEstimator
 from .growth_probe import SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
-from .history import CallHistory
 from .state import Storable
 from .trace import Step, Trace
 from .window import PROBE_GRACE, Block

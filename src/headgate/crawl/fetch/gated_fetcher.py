@@ -32,7 +32,7 @@ from ...core.signal import SILENT
 from ...errors import Refused
 from ...formatting import format_seconds
 from ...limiter import AdaptiveRateLimiter, KeySnapshot, Permit
-from ...limiter.call_hooks import CallInfo, around
+from ...limiter.events import CallInfo, around
 from ...wire import signal_of
 from ..config import CrawlConfig
 from ..frontier.records import Reason, Visit

@@ -44,7 +44,7 @@ from ...core.signal import Signal
 from ...errors import Refused
 from ...events import CallEvent, Event
 from ...limiter import AdaptiveRateLimiter, Permit
-from ...limiter.call_hooks import CallObserver
+from ...limiter.events import CallObserver
 from ..virtual_time import LoopClock, run
 from .trace import EXACTLY, RELEASED, Call, Circuit, Heading, Learned, Told, Trace, TraceWriter, by_key
 

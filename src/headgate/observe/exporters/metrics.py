@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from ... import fork_safety
 from ...core.decision import Outcome
 from ...events import BatchEvent, CrawlEvent, Event, EventRecord, PublicEvent, ResilienceEvent, record_of
-from ...limiter.call_hooks import EndedCall
+from ...limiter.events import EndedCall
 
 # ---------------------------------------------------------------------- the metrics
 # Tests hold docs and collectors to this list. Names follow Prometheus: a prefix, base units (seconds), ``_total`` for

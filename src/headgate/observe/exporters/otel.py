@@ -25,7 +25,7 @@ from ..._version import __version__
 from ...core.decision import Outcome
 from ...events import EventRecord, PublicEvent
 from ...limiter import AdaptiveRateLimiter
-from ...limiter.call_hooks import CallInfo, CallObserver
+from ...limiter.events import CallInfo, CallObserver
 from ...wire.redact import redact
 from ...wire.urls import host_key
 from ..hub import EventEmitter, add_listener, limiter_of

@@ -29,7 +29,7 @@ except ImportError as error:
 
 from ... import fork_safety
 from ...events import EventRecord, PublicEvent
-from ...limiter.call_hooks import CallObserver, EndedCall
+from ...limiter.events import CallObserver, EndedCall
 from ..hub import EventEmitter, add_listener, limiter_of
 from .metrics import BOUNDS, BY_NAME, METRICS, Counters, Histogram, MetricInfo, count_event, is_counted
 

@@ -34,7 +34,7 @@ def begun(manager, *, holds_answer=False, **options):
 
 def sent(call):
     assert call.next_step() is PERMIT
-    call.held.permit = call.limiter.acquire(*call.permit_request(PERMIT))
+    call.held.permit = call.limiter.acquire(*call.request)
     assert call.next_step() is SEND
     return call
 
@@ -93,9 +93,9 @@ def test_one_for_a_whole_provider_is_drawn_once_for_the_circuit_and_for_the_pace
     assert call.next_step() is CREDENTIAL
     call.held.lease = keys.acquire()
     assert call.next_step() is PERMIT
-    call.held.permit = call.limiter.acquire(*call.permit_request(PERMIT))
+    call.held.permit = call.limiter.acquire(*call.request)
     assert call.next_step() is CIRCUIT
-    call.held.circuit = call.limiter.acquire(*call.permit_request(CIRCUIT))
+    call.held.circuit = call.limiter.acquire(*call.request)
     assert call.next_step() is SEND
     call.reported = Signal(outcome=Outcome.OVERLOADED, retry_after=10.0)
     drawn_before = manager.rng.getstate()
@@ -138,9 +138,9 @@ def test_with_credentials_the_pace_and_the_circuit_are_asked_apart(manager):
         if step is CREDENTIAL:
             call.held.lease = Lease()
         elif step is PERMIT:
-            call.held.permit = manager.limiter.acquire(*call.permit_request(step))
+            call.held.permit = manager.limiter.acquire(*call.request)
         else:
-            call.held.circuit = manager.limiter.acquire(*call.permit_request(step))
+            call.held.circuit = manager.limiter.acquire(*call.request)
     assert steps == [CREDENTIAL, PERMIT, CIRCUIT]
     assert (call.held.permit.key, call.held.circuit.key) == ("api/key-1", "api")
     call.close()

@@ -61,7 +61,9 @@ class Call:
     observers: AbstractContextManager[object] | None = None
     """To be entered around the attempt."""
     wait = 0.0
-    """Seconds that the next step may take: to sleep, or to wait for a credential or a permit."""
+    """Seconds that the next step may take: to sleep, or to wait for a credential."""
+    request: tuple[str, Cost, float, None, tuple[str, ...], WhenOpen]
+    """The arguments for the limiter's ``acquire``, where the next step is a permit or the circuit."""
     _pause = 0.0
     """Seconds to sleep before anything else."""
     _is_bounded_by_budget = False
@@ -127,7 +129,7 @@ class Call:
     # ------------------------------------------------------------------ before an attempt
 
     def next_step(self) -> Step:
-        """What is still missing before the attempt may start; ``wait`` is how long that may take."""
+        """What is still missing before the attempt may start; ``wait`` or ``request`` says how long that may take."""
         if self._pause > 0.0:
             self.wait, self._pause = self._pause, 0.0
             return SLEEP
@@ -136,8 +138,7 @@ class Call:
         held, provider = self.held, self.provider
         if held.permit is None and (self.limiter is not None or self.credentials is not None):
             if provider.per_credential and held.is_empty and self._waits_for_circuit():
-                self.wait = self._permit_wait()
-                return CIRCUIT  # neither a credential nor a pace is held meanwhile
+                return self._request_permit(CIRCUIT)  # neither a credential nor a pace is held meanwhile
             if self.credentials is not None and held.lease is None:
                 self._check_circuit()
                 left = self.time_left()  # a retry may use all of it
@@ -146,19 +147,11 @@ class Call:
             if self.limiter is not None:
                 if provider.per_credential:
                     self._check_circuit()
-                self.wait = self._permit_wait()
-                return PERMIT
+                return self._request_permit(PERMIT)
         elif provider.per_credential and held.needs_circuit:
-            self.wait = self._permit_wait()
-            return CIRCUIT
+            return self._request_permit(CIRCUIT)
         self.begin_attempt()
         return SEND
-
-    def permit_request(self, step: Step) -> tuple[str, Cost, float, None, tuple[str, ...], WhenOpen]:
-        """The arguments for the limiter's ``acquire``."""
-        if step is CIRCUIT:
-            return self.provider.key, 1, self.wait, None, (), self.when_open
-        return self.provider.pace_key(self.held.lease), self.options.cost, self.wait, None, (), self.when_open
 
     def begin_attempt(self) -> None:
         """All is there: the attempt starts now."""
@@ -288,8 +281,8 @@ class Call:
             return False
         return self.limiter.circuit_state(self.provider.key) is not CLOSED
 
-    def _permit_wait(self) -> float:
-        """Seconds that the wait for a permit may take, by ``max_wait`` and by the time budget."""
+    def _request_permit(self, step: Step) -> Step:
+        """Set ``request``: the key and the cost of the step, and how long ``max_wait`` and the time budget allow."""
         if self._retry is None and not self.provider.per_credential:  # the call has just begun
             left, most = self.time_budget, self.max_wait
         else:
@@ -297,7 +290,12 @@ class Call:
                 self._asked_at = self.manager.clock.now()
             left, most = self.time_left(), self._wait_left()
         self._is_bounded_by_budget = left < most
-        return left if left < most else most
+        wait = left if left < most else most
+        if step is CIRCUIT:
+            self.request = self.provider.key, 1, wait, None, (), self.when_open
+        else:
+            self.request = self.provider.pace_key(self.held.lease), self.options.cost, wait, None, (), self.when_open
+        return step
 
     def _wait_left(self) -> float:
         asked_at = self.started_at if self._asked_at is None else self._asked_at

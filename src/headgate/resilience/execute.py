@@ -135,7 +135,7 @@ def drive_sync(call: Call, attempt: Callable[[], Any]) -> Any:
                 while (step := call.next_step()) is not SEND:
                     if step is PERMIT or step is CIRCUIT:
                         assert limiter is not None
-                        permit = limiter.acquire(*call.permit_request(step))
+                        permit = limiter.acquire(*call.request)
                         if step is PERMIT:
                             held.permit = permit
                         else:
@@ -178,7 +178,7 @@ async def drive(call: Call, attempt: Callable[[], Awaitable[Any]]) -> Any:
                 while (step := call.next_step()) is not SEND:
                     if step is PERMIT or step is CIRCUIT:
                         assert limiter is not None
-                        permit = await limiter.acquire_async(*call.permit_request(step))
+                        permit = await limiter.acquire_async(*call.request)
                         if step is PERMIT:
                             held.permit = permit
                         else:

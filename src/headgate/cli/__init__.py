@@ -24,6 +24,7 @@ from importlib import import_module
 from typing import NamedTuple, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from .._version import __version__
 from .ui.terminal import DONE, FAILED, STOPPED, USAGE, complain
@@ -82,6 +83,13 @@ class LazyGroup(click.Group):
             hint = f'did you mean "{near[0]}"?' if near else f"the commands are {', '.join(COMMANDS)}"
             raise click.UsageError(f'there is no command "{name}"; {hint}')
         return super().resolve_command(context, args)
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and summaries, without importing the commands; then the options."""
+        found = [
+            CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*found, *super(click.Group, self).shell_complete(context, incomplete)]
 
     def format_help(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(context, formatter)

@@ -31,6 +31,7 @@ from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_option
 from ..ui.options import (
     DURATION,
     allow_host_option,
+    complete_from,
     count_option,
     host_option,
     json_option,
@@ -84,6 +85,7 @@ SCREEN_EVERY = 0.5
     required=True,
     multiple=True,
     metavar="[NAME=]URL|VENDOR",
+    shell_complete=complete_from(KNOWN_ENDPOINTS),
     help=f"The API: a URL such as https://api.example.com, or one of {', '.join(KNOWN_ENDPOINTS)}. Only scheme, host "
     "and port change; a path in the URL is the only one let through. Repeatable: each is then found below /NAME/.",
 )

@@ -34,6 +34,7 @@ from ..ui.options import (
     STANDSTILL,
     Notation,
     Number,
+    complete_from,
     count_option,
     deadline_option,
     json_lines_option,
@@ -113,6 +114,7 @@ def read_workers(text: str) -> int | str:
     "--to",
     required=True,
     metavar="URL|NAME",
+    shell_complete=complete_from(KNOWN_ENDPOINTS),
     help=f"A base URL such as http://localhost:8000/v1, or one of {', '.join(KNOWN_ENDPOINTS)}.",
 )
 @click.option("--path", "path", default="", metavar="PATH", help="The path of rows without a url: /v1/embeddings.")

@@ -8,12 +8,12 @@ from contextlib import suppress
 import click
 
 from ...observe.run_registry import machine_runs
+from ..ui.observe_options import WEB_TOKEN_VARIABLE as TOKEN_VARIABLE
 from ..ui.observe_options import page
 from ..ui.options import ExampleCommand, allow_host_option, host_option, port_option
 from ..ui.session import access_token, sigterm_interrupts
 from ..ui.terminal import DONE
 
-TOKEN_VARIABLE = "HEADGATE_WEB_TOKEN"  # noqa: S105  # its name, not a token
 A_TOKEN = f"{TOKEN_VARIABLE}=$(openssl rand -hex 24)"
 
 

@@ -22,6 +22,7 @@ from ...observe.monitor import RunMonitor
 from ...observe.run_registry import announced
 from .display import sentence
 from .options import HIGHEST_PORT, ExampleCommand, Notation
+from .session import access_token
 from .terminal import DONE, FAILED, STOPPED, CannotStart, complain
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ...observe.snapshot import MonitoredRuns
 
 FREE_PORT = 0
+LOOPBACK = "127.0.0.1"
+WEB_TOKEN_VARIABLE = "HEADGATE_WEB_TOKEN"  # noqa: S105  # its name, not a token
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -137,7 +140,8 @@ def observed(options: ObserveOptions, make: Callable[[], RunMonitor], *, quiet: 
     steps = () if notes is None else (notes.take,)
     with ExitStack() as stack:
         if options.web is not None:
-            stack.enter_context(page(monitor, options.web, metrics=metrics_of(monitor)))
+            token = access_token(LOOPBACK, WEB_TOKEN_VARIABLE)
+            stack.enter_context(page(monitor, options.web, token=token, metrics=metrics_of(monitor)))
         is_whole = False
         try:
             with monitor.start(*steps) if options.unseen else announced(monitor, *steps):

@@ -7,10 +7,12 @@ be understood is answered with the right form, and never repeated where it could
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from ...config import RateLimitConfig
 from ...errors import ConfigError
@@ -19,6 +21,8 @@ from ...units import read_duration, read_whole_number
 HIGHEST_PORT = 65_535
 STANDSTILL = 15 * 60.0
 """Seconds without a call that could start, after which a command without ``--wait`` stops."""
+FILE_NAME = re.compile(r"\[?((IN|OUT)\b|(\w+\|)*(FILE|OUTPUT)\b).*")
+"""Metavars of arguments and options that are names of files."""
 DIMENSIONS = ("requests", "tokens")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,12 +35,15 @@ class ExampleCommand(click.Command):
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
         super().__init__(*args, **kwargs)
         self.examples = examples
+        for parameter in self.params:
+            if parameter.type is click.STRING and FILE_NAME.fullmatch(parameter.metavar or ""):
+                parameter.type = FilePath()
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         context.allow_extra_args = True
         try:
             super().parse_args(context, args)
-            if context.args:  # not repeated: it may be a key in the wrong place
+            if context.args and not context.resilient_parsing:  # not repeated: it may be a key in the wrong place
                 count = len(context.args)
                 raise click.UsageError(
                     f"{count} argument{'s'[: count - 1]} too many; put quotes around what has spaces"
@@ -57,6 +64,20 @@ class ExampleCommand(click.Command):
 # ---------------------------------------------------------------------- value types
 
 
+class FilePath(click.types.StringParamType):
+    """Text that a shell completes to the name of a file."""
+
+    def shell_complete(
+        self, context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+def complete_from(names: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """``shell_complete`` of an option that takes one of these names, or something else."""
+    return lambda context, parameter, incomplete: [name for name in names if name.startswith(incomplete)]
+
+
 class Notation(click.ParamType):  # type: ignore[type-arg]
     """A value read by a function that raises ``ValueError`` with a sentence for a person."""
 
@@ -71,6 +92,11 @@ class Notation(click.ParamType):  # type: ignore[type-arg]
             return self.read(value)
         except ValueError as error:
             self.fail(str(error), parameter, context)
+
+    def shell_complete(
+        self, context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return FilePath().shell_complete(context, parameter, incomplete) if self.name == "FILE" else []
 
 
 WHOLE = Notation("INTEGER", read_whole_number)

@@ -3,15 +3,17 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# What `make release-check` runs the tests on: the versions of the classifiers must be here, others are run if they are.
+PYTHONS := 3.11 3.12 3.13 3.14
 
 # The tests start hundreds of interpreters; without compiled files each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint bench lab lab-full chaos wheel clean
+.PHONY: help setup demo test check lint bench lab lab-full chaos wheel dist release-test release-check release-tag-check clean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: .venv/.ready  ## make .venv with everything but the benchmark's peers
 
@@ -76,6 +78,29 @@ lab-full: .venv/.ready  ## the same over 20 seeds throughout, and the scale tabl
 wheel: .venv/.ready  ## build the wheel into dist/
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
 
+dist: .venv/.release  ## the wheel and the source archive, into dist/
+	@rm -rf dist && $(BIN)/hatchling build -d dist
+
+.venv/.release: .venv/.ready
+	@echo "installing pipx, pre-commit, twine and uv ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then for tool in prometheus zsh fish; do \
+		command -v $$tool >/dev/null || { echo "installing $$tool ..."; \
+		(apt-get update -qq && apt-get install -y -qq --no-install-recommends $$tool) >/dev/null 2>&1 || true; }; \
+	done; fi
+	@touch $@
+
+release-test: dist  ## the wheel with each extra, pipx, uvx, the archive, a plugin, shells, Prometheus, pre-commit
+	@$(BIN)/python -m pytest release
+
+release-check: release-test  ## all that must hold before a release: release-test, docs, and the tests on every version
+	@if grep -q '^docs:' Makefile; then $(MAKE) docs; fi
+	@$(BIN)/python -m release.versions $(PYTHONS)
+
+release-tag-check:
+	@test "$(TAG)" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/headgate/_version.py)" || { echo "the tag $(TAG) is not the version"; exit 1; }
+	@grep -q "^## $${TAG#v} " CHANGELOG.md && ! grep -q "^## $${TAG#v} (unreleased)" CHANGELOG.md || { echo "CHANGELOG.md has no date for $(TAG)"; exit 1; }
+
 clean:  ## remove everything that was made
-	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .artefacts headgate-demo*.svg
+	rm -rf .venv .release dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .artefacts headgate-demo*.svg
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Tests and tools of a release; `make release-check` runs them."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from email import message_from_string
@@ -88,6 +90,40 @@ class TestWheel:
         assert {"all", "speed", "test"} <= set(metadata.get_all("Provides-Extra", []))
         assert metadata["Requires-Python"] == ">=3.11"
         assert metadata["License-Expression"] == "Apache-2.0"
+
+
+class TestMetadata:
+    """What a package index and a public host read."""
+
+    @pytest.fixture
+    def project(self) -> dict[str, object]:
+        return tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    def test_it_is_complete(self, project: dict[str, object]) -> None:
+        assert project["authors"] == [{"name": "Headgate contributors"}]
+        assert {"description", "readme", "license", "keywords", "classifiers", "requires-python"} <= set(project)
+        assert "urls" not in project  # until there is a public home: the comment in pyproject.toml says where they go
+
+    def test_the_citation_has_the_version(self) -> None:
+        assert f"\nversion: {__version__}\n" in (PROJECT / "CITATION.cff").read_text(encoding="utf-8")
+
+    def test_the_classifiers_name_versions_that_a_release_runs(self, project: dict[str, object]) -> None:
+        prefix = "Programming Language :: Python :: 3."
+        named = {one.rpartition(" ")[2] for one in project["classifiers"] if one.startswith(prefix)}  # type: ignore[attr-defined]
+        (run,) = re.findall(r"^PYTHONS := (.+)$", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        workflow = (PROJECT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+        (matrix,) = re.findall(r"^ +python: (\[.+\])$", workflow, re.MULTILINE)
+        assert named <= set(run.split()) == set(json.loads(matrix))
+        assert min(named, key=lambda version: int(version[2:])) == str(project["requires-python"]).removeprefix(">=")
+
+    def test_the_workflows_only_call_make(self) -> None:
+        targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+        for path in (PROJECT / ".github" / "workflows").iterdir():
+            for line in re.findall(r"^ *- run: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+                if "apt-get" not in line:
+                    program, target = line.split()[:2]
+                    assert program == "make"
+                    assert target in targets | {"docs"}
 
 
 OF_HEAVY_PACKAGES = {"headgate.integrations.scrapy"}

@@ -144,6 +144,30 @@ def test_from_the_first_line_to_a_drained_end(start, api, tmp_path):
     assert not any(CANARY.encode() in path.read_bytes() for path in state)
 
 
+def test_a_service_is_healthy_and_ends_cleanly(start, api):
+    """As systemd stops it: one SIGTERM; the call in flight is answered, new ones are not, the exit code is 0."""
+    process, first = start("--to", api.url, "--json", "--store", "none", "--unseen")
+    url = json.loads(first)["url"]
+    assert fetch(f"{url}/-/healthz") == (200, b"ok\n")
+    api.hold.clear()
+    answers = []
+    caller = threading.Thread(target=lambda: answers.append(fetch(f"{url}/slow")))
+    caller.start()
+    while not api.asked:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    while is_open(url):
+        time.sleep(0.01)
+    assert process.poll() is None
+    api.hold.set()
+    caller.join()
+    out, _ = process.communicate(timeout=60)
+    assert answers == [(200, b"{}")]
+    assert process.returncode == 0
+    last = json.loads(out.splitlines()[-1])
+    assert (last["answered"], last["cut_off"]) == (1, 0)
+
+
 def test_a_second_interrupt_cuts_off(start, api):
     process, first = start("--to", api.url, "--json", "--store", "none", "--unseen")
     told = json.loads(first)

@@ -399,9 +399,19 @@ class TestWeb:
             opener.open(link[1], timeout=20).read()
             told = json.load(opener.open(f"http://127.0.0.1:{link[2]}/api/snapshot", timeout=20))
             assert ([run["run"] for run in told["runs"]], told["read_only"]) == ([one.run], True)
+            health = urllib.request.urlopen(f"http://127.0.0.1:{link[2]}/healthz", timeout=20)  # needs no token
+            assert (health.status, health.read()) == (200, b"ok\n")
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
             assert process.stderr.read() == ""
+
+    def test_a_token_of_ones_own_so_that_prometheus_can_be_set_up(self, headgate_process, monkeypatch):
+        monkeypatch.setenv("HEADGATE_WEB_TOKEN", "a-token-of-ones-own")
+        process = headgate_process("demo", "--calls", "100000", "--no-picture", "--web", "--unseen")
+        link = LINK.match(process.stderr.readline())
+        request = urllib.request.Request(f"http://127.0.0.1:{link[2]}/metrics")
+        request.add_header("Authorization", "Bearer a-token-of-ones-own")
+        assert b"headgate_run_info" in urllib.request.urlopen(request, timeout=20).read()
 
     def test_other_addresses_need_a_token(self, headgate, monkeypatch):
         monkeypatch.delenv("HEADGATE_WEB_TOKEN", raising=False)

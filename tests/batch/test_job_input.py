@@ -102,7 +102,6 @@ class TestDuplicateNames:
         assert workspace.run(on_broken="stop").complete
         assert workspace.server.calls == Counter("abAc")
 
-    @pytest.mark.no_cover
     @pytest.mark.parametrize("between", [1, 255, 256, 1000])
     def test_however_far_apart_they_are(self, workspace, between):
         names = ["same", *(f"r{number}" for number in range(between)), "same", "same"]

@@ -67,7 +67,6 @@ class Chance:
         return AdaptiveRateLimiter(config, clock=self.lab.clock, rng=self.draw)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(16))
 def test_no_row_is_lost_and_none_is_done_twice(play, http_error, seed):
     async def scenario(lab):

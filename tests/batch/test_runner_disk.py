@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-import pytest
-
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
 from headgate.batch.ledger.protocol import RowState
@@ -16,7 +14,6 @@ from headgate.batch.runner import BatchRunner
 UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)
 
 
-@pytest.mark.no_cover
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path):
     path = str(tmp_path / "run.ledger")
     calls: Counter[int] = Counter()
@@ -67,7 +64,6 @@ def test_what_is_on_disk_is_what_was_shown(tmp_path):
     assert counts.reasons == {"invalid": 1}
 
 
-@pytest.mark.no_cover
 def test_two_runs_on_one_ledger_share_the_rows(tmp_path):
     calls: Counter[int] = Counter()
 

@@ -75,7 +75,6 @@ class AnyAnswers(RuleBasedStateMachine):
         assert controller_text(self.controller.why_cap())
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("name", CONTROLLERS)
 def test_any_order_of_answers(name: str) -> None:
     machine = type(name, (AnyAnswers,), {"name": name})

@@ -81,7 +81,6 @@ CASES = [
 ]
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_broken_file_is_read_as_far_as_it_can_be(case: Case) -> None:
     began = time.process_time()

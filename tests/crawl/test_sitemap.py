@@ -152,7 +152,6 @@ def test_no_more_addresses_are_read_than_the_bound_says(monkeypatch: pytest.Monk
     assert "more than 3 URLs" in found.problem
 
 
-@pytest.mark.no_cover
 @given(
     st.lists(
         st.sampled_from(

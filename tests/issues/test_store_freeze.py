@@ -82,7 +82,12 @@ def test_a_clock_that_was_set_forward_costs_a_repetition_and_no_answer(server: R
 
 @pytest.mark.usefixtures("patient")
 def test_calls_go_on_at_full_pace_when_a_frozen_store_is_back(server: RedisServer) -> None:
-    async def main() -> tuple[bool, float]:
+    async def turns(count: int) -> None:
+        """Hundredths of a second in which this process runs; while it stalls none passes."""
+        for _ in range(count):
+            await asyncio.sleep(0.01)
+
+    async def main() -> tuple[bool, int]:
         limiters = [
             AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=RATE), store=server.url) for _ in range(4)
         ]
@@ -103,17 +108,19 @@ def test_calls_go_on_at_full_pace_when_a_frozen_store_is_back(server: RedisServe
         await asyncio.sleep(FREEZE)
         was_lost = lost()
         server.go_on()
-        back_at = time.monotonic()
         async with asyncio.timeout(20.0):
             while any(lost()):
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(max(0.0, back_at + 1.5 - time.monotonic()))
+        await turns(50)
+        before = len(starts)
+        await turns(80)
+        started = len(starts) - before
         for task in tasks:
             task.cancel()
         for limiter in limiters:
             limiter.close()
-        return all(was_lost), sum(back_at + 0.5 < at <= back_at + 1.5 for at in starts)
+        return all(was_lost), started
 
     was_lost, started = asyncio.run(main())
     assert was_lost
-    assert started > 0.3 * RATE  # they were silent for as long as the freeze had lasted
+    assert started > 0.3 * RATE * 0.8  # they were silent for as long as the freeze had lasted

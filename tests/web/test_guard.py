@@ -200,7 +200,6 @@ cases(
 )
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("name", CASES)
 def test_refused_silent_and_the_run_goes_on(name, shared_page, check_refused):
     check_refused(shared_page, CASES[name])

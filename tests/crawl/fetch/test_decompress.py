@@ -30,7 +30,6 @@ def packers():
     return found
 
 
-@pytest.mark.no_cover
 @settings(max_examples=30)
 @given(data=st.binary(max_size=300), times=st.integers(1, 5000), sizes=st.lists(st.integers(1, 70_000), min_size=1))
 @pytest.mark.parametrize("encoding", packers())

@@ -269,7 +269,6 @@ def test_there_are_the_bombs_we_speak_of():
     assert len(BOMBS) >= 20
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_named_and_neither_hangs_nor_stays_connected(name):
     bomb, kinds, says = BOMBS[name]
@@ -281,7 +280,6 @@ def test_a_bomb_is_named_and_neither_hangs_nor_stays_connected(name):
     assert took < struck + LATE
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
 def test_a_bomb_takes_little_memory(encoding):
     """With the limits that users have, 64 MiB in one answer."""

@@ -63,7 +63,6 @@ def depth_of(body: bytes) -> int:
     return deepest
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("seeds", [range(250), pytest.param(range(250, 4_000), marks=pytest.mark.chaos)])
 def test_a_page_is_never_deeper_than_it_was_taken_for(seeds: range) -> None:
     """A motif repeated a hundred times: whatever it leaves open piles up, and must have been seen to."""
@@ -96,7 +95,6 @@ def deepest_seen(body: bytes) -> int:
     return deepest
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "unit",
     [

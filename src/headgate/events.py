@@ -6,9 +6,9 @@
     batch ───────┤                                   │
     crawl ───────┘                                   └──> logs, metrics, pages: the record itself
 
-A record says what happened by codes and numbers; its sentence is made when a person is to read it.
-An event names a key, never a credential. With the same seed and the same answers on a virtual clock, two runs give the
-same events.
+A record says what happened by codes and numbers; its sentence is made when a person is to read it. A hook is asked
+instead of told: ``call_hook``. An event names a key, never a credential. With the same seed and the same answers on a
+virtual clock, two runs give the same events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 from .reason_text import event_reason
 
 log = logging.getLogger("headgate")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +247,19 @@ def deliver(listener: Listener, event: EventRecord | PublicEvent) -> None:
     except Exception:
         what = f"{event.kind} of {event.scope}" if isinstance(event, EventRecord) else type(event).__name__
         log.exception("a listener failed on %s (%s)", what, name_of(listener))
+
+
+def call_hook(hook: Callable[..., Any], kind: type[T], *facts: object) -> T | None:
+    """What the hook returns; None, and a warning in the log, if it raises or returns something that is no ``kind``."""
+    try:
+        found = hook(*facts)
+    except Exception as error:  # its message may hold anything, so it is not logged
+        log.warning("Ignoring hook %s: it raised %s", name_of(hook), type(error).__name__)
+        return None
+    if found is None or isinstance(found, kind):
+        return found
+    log.warning("Ignoring hook %s: it returned %s instead of %s", name_of(hook), type(found).__name__, kind.__name__)
+    return None
 
 
 def name_of(listener: object) -> str:

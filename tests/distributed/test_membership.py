@@ -112,5 +112,5 @@ class TestWhatIsKnown:
     def test_who_leads_knows_how_many_failed_of_all(self):
         breaker = Breaker(BreakerPolicy())
         breaker.failures = 3
-        assert leading(fence=0).ailment(breaker, HERE) == (3, 0.0)
-        assert leading().ailment(breaker, HERE)[0] == 0
+        assert leading(fence=0).recent_failures(breaker, HERE) == (3, 0.0)
+        assert leading().recent_failures(breaker, HERE)[0] == 0

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 CONTROLLERS = {
     "adaptive": Entry(
-        "adaptive", "the default: measures the quota between two refusals, or heeds what the server says of it"
+        "adaptive", "the default: measures the quota between two refusals, or follows what the server says of it"
     ),
     "aimd": Entry("aimd", "additive increase, multiplicative decrease, one cut for a burst of refusals"),
     "gradient": Entry("gradient", "slows down when answers take longer than they used to"),

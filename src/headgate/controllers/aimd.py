@@ -3,7 +3,7 @@
     2xx, faster than the latency target        rate += increase
     429, 503, or degrade_factor x the target   rate *= decrease, once per era
 
-The target is what answers have taken of late: a moving average that is anchored at ``latency_target``, where it starts
+The target is what answers have taken recently: a moving average that is anchored at ``latency_target``, where it starts
 and which it never falls below. So a host that always takes three seconds is no slow one; and one that answers in
 milliseconds is not cut for taking twice as many, as every second answer might.
 

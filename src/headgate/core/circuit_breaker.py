@@ -8,7 +8,7 @@ It never sleeps, reads a clock or raises for an expected outcome.
 
 It trips on failures in a row, or on the share of failures among enough calls. Half-open
 lets ``half_open_probes`` calls through at a time; a probe that is refused for reasons of
-pace (429), cancelled, or never heard of again gives its slot back.
+pace (429), cancelled, or never ends gives its slot back.
 
 Each change of state starts a new *era*. Calls are numbered in the order they are let
 through, so the number alone tells which era a call belongs to: a slow answer to an old
@@ -84,7 +84,7 @@ class Breaker:
         self.tripped_by = 0, 0.0
         """Failures in a row, and the error rate, when the circuit last opened after having been closed."""
         self.probes: dict[int, float] = {}
-        """Probes in the air: their numbers, and when they left. At most ``half_open_probes``."""
+        """Probes in flight: their numbers, and when they were sent. At most ``half_open_probes``."""
         self.probes_ok = 0
         self.counts = None if policy.error_rate_to_trip is None else SlidingCounts(policy.window, policy.window_bucket)
 
@@ -115,11 +115,11 @@ class Breaker:
         return was_open
 
     def state_at(self, now: float) -> CircuitState:
-        """What an onlooker sees; looking takes no probe slot."""
+        """The state that an observer sees; observing takes no probe slot."""
         cooled = self.state is OPEN and now >= self.opened_at + self.policy.cool_off
         return HALF_OPEN if cooled else self.state
 
-    def ailment(self, now: float) -> tuple[int, float]:
+    def recent_failures(self, now: float) -> tuple[int, float]:
         """Failures in a row, and the error rate: those of now, or those that opened a circuit that is not closed."""
         if self.state is not CLOSED:
             return self.tripped_by
@@ -170,7 +170,7 @@ class Breaker:
         self.probes.pop(number, None)
 
     def to_state(self) -> tuple[Any, ...]:
-        """Everything but the probes in the air: a breaker with a probe out is not put away."""
+        """Everything but the probes in flight: a breaker with one is not put away."""
         counts = () if self.counts is None else self.counts.to_state()
         return (
             (self.state.value, self.era_after, self.opened_at, self.sick_since, self.failures, self.probes_ok),

@@ -1,6 +1,6 @@
 """The calls of a key that are in flight, and the bound on how many there may be at once.
 
-A call is in flight from being let through until it is heard of again. Some never are: a permit that was dropped, a task
+A call is in flight from being let through until it ends. Some never end: a permit that was dropped, a task
 that died. Each of them is lost after ``LOST_AFTER`` seconds. A caller that never ends any permit would still fill the
 memory long before, so calls are kept in two lots, and while nothing ends, the older lot makes room for the younger.
 
@@ -17,7 +17,7 @@ from .policy import Demand, Limits
 LOST_AFTER = 900.0
 """A permit that has not ended after so many seconds no longer counts as a call in flight."""
 MOST_OUT = 1_000_000
-"""Calls of one key that may be in the air; beyond it the oldest are given up, whatever their age."""
+"""Calls of one key that may be in flight; beyond it the oldest are given up, however young they are."""
 A_LOT = 20_000
 """Fewer calls than this without an end prove nothing: they may all still be on their way."""
 _NONE: dict[int, float] = {}

@@ -39,7 +39,7 @@ class Controller:
 
     @property
     def is_told(self) -> bool:
-        """Whether ``rate`` is the server's own word: then it may be below the least that is learned."""
+        """Whether the server states ``rate`` itself: then it may be below the least that is learned."""
         return False
 
     @property
@@ -78,7 +78,7 @@ class Controller:
         """Call ``listener(now, event)`` at each turning point from now on; strategies without a trace do not."""
 
     def rest(self) -> None:
-        """Nothing was sent for a while: let go of details that matter only in the heat, before being put away."""
+        """Nothing was sent for a while: drop details that matter only under load, before being put away."""
 
     def to_state(self) -> tuple[Any, ...] | None:
         """Everything learned, as plain numbers, strings and tuples; None if it cannot be put away."""

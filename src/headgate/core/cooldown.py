@@ -175,7 +175,7 @@ class HoldPolicy:
 
     @property
     def opens_at(self) -> float:
-        """Before this instant nothing starts, whatever asked for it."""
+        """Nothing starts before this instant, by any pause or hold."""
         hold_until, cooldown = self.limits.hold_until, self.cooldown
         return hold_until if cooldown is None or cooldown.until <= hold_until else cooldown.until
 
@@ -206,7 +206,7 @@ class HoldPolicy:
             self.pacer.resume_after_pause(cooldown.until - now, cooldown.until)
 
     def pause(self, seconds: float, now: float) -> bool:
-        """Start nothing for so long, by another word than an answer's; False if a longer pause holds already."""
+        """Start nothing for so long, for another reason than an answer; False if a longer pause holds already."""
         cooldown, until = self._cooldown(), now + seconds
         if until <= max(cooldown.until, now):
             return False

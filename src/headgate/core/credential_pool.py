@@ -210,7 +210,7 @@ class Pool(Generic[S]):
             free[slot] = None
 
     def mend(self) -> None:
-        """File every credential anew, by the facts: a change was interrupted."""
+        """File every credential again, by the facts: a change was interrupted."""
         self.resting = {slot: None for slot in self.slots if slot.until != NEVER and not slot.retired}
         for slot in self.slots:
             slot.exclusive = slot.exclusive and slot.holders > 0
@@ -299,7 +299,7 @@ class Pool(Generic[S]):
         return [slot]
 
     def bring_back(self, slot: S) -> bool:
-        """An operator's word: no rest, not retired, nothing known. False if that is how it was."""
+        """Reset by an operator: no rest, not retired, nothing known. False if that is how it was."""
         limit_group, was_away = slot.limit_group, slot.retired or slot.until != NEVER
         if was_away:
             slot.era, slot.freed_after = slot.era + 1, self._uses

@@ -49,7 +49,7 @@ class Outcome(Enum):
     uses_attempt: bool
     """Counts towards ``max_attempts``."""
     counts_against_target: bool
-    """Says that the other side is sick: feeds the breaker."""
+    """Says that the target fails: feeds the breaker."""
 
     def __new__(cls, label: str, retried: bool, uses_attempt: bool, counts: bool) -> Self:
         member = object.__new__(cls)
@@ -106,7 +106,7 @@ class RefuseReason(StrEnum):
 
 _CIRCUIT = (WaitReason.CIRCUIT_OPEN, WaitReason.PROBE_IN_FLIGHT)
 _UNFORESEEABLE = (WaitReason.DEPTH, WaitReason.PAUSED, WaitReason.PROBE_IN_FLIGHT)
-"""What ends with an answer or an operator's word."""
+"""What ends with an answer or an operator's action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Wait:
     def not_before(self) -> float:
         """The earliest instant at which the turn can come, by what is known.
 
-        A wait for depth or a probe ends with an answer, a pause with an operator's word, and a pace that was only
+        A wait for depth or a probe ends with an answer, a pause with an operator's action, and a pace that was only
         guessed may grow at any moment: by these alone no caller is turned away.
         """
         return NEVER if self.reason in _UNFORESEEABLE else min(self.until, self.known_until)

@@ -319,7 +319,7 @@ class Gate:
         self.fast_path_from = UNKNOWN if self.has_waiters else self._only_pace_from
 
     def pause(self, seconds: float, now: float) -> None:
-        """Start nothing for so long, by another word than an answer's, and resume by the same ramp."""
+        """Start nothing for so long, for another reason than an answer, and resume by the same ramp."""
         if self.hold.pause(seconds, now):
             self.apply_limits(now)
 

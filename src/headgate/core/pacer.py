@@ -167,7 +167,7 @@ class Pacer(TokenBucket):
     __slots__ = ("ceiling", "configured_most", "least", "limits", "most", "ramp")
 
     lost_store = ""
-    """The store that cannot be reached, where this pacer stands in for it."""
+    """The store that cannot be reached, where this pacer replaces it."""
 
     def __init__(self, limits: Limits, burst: float, least: float, most: float) -> None:
         super().__init__(burst, least)
@@ -220,7 +220,7 @@ class Pacer(TokenBucket):
     def apply(self, opens_at: float, now: float) -> None:
         """Follow the controller's rate, the hold that ends at ``opens_at`` and the ramp as they are now."""
         rate = self.limits.rate
-        if not rate >= self.least and not (rate > 0.0 and self.limits.is_told):  # below it only by the server's word
+        if not rate >= self.least and not (rate > 0.0 and self.limits.is_told):  # below it only by the server
             rate = self.least
         if rate > self.most:
             rate = self.most

@@ -76,7 +76,7 @@ class Limits(Protocol):
 
     @property
     def is_told(self) -> bool:
-        """Whether ``rate`` is the server's own word: then it may be below the least that is learned."""
+        """Whether the server states ``rate`` itself: then it may be below the least that is learned."""
         ...
 
     @property
@@ -179,7 +179,7 @@ class HoldRole(Policy, Protocol):
 
     @property
     def opens_at(self) -> float:
-        """Before this instant nothing starts, whatever asked for it."""
+        """Nothing starts before this instant, by any pause or hold."""
         ...
 
     @property
@@ -193,7 +193,7 @@ class HoldRole(Policy, Protocol):
         ...
 
     def pause(self, seconds: float, now: float) -> bool:
-        """Start nothing for so long, by another word than an answer's; False if a longer pause holds already."""
+        """Start nothing for so long, for another reason than an answer; False if a longer pause holds already."""
         ...
 
 
@@ -208,7 +208,7 @@ class PacerRole(Policy, Protocol):
     has_waiters: bool
     late_until: float
     lost_store: str
-    """The store that cannot be reached, where this pacer stands in for it."""
+    """The store that cannot be reached, where this pacer replaces it."""
 
     @property
     def learned_rate(self) -> float: ...

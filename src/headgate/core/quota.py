@@ -239,7 +239,7 @@ class QuotaPolicy:
                 bucket.take(amount, now)
 
     def drain(self, dimensions: Iterable[str], left: float, now: float) -> None:
-        """Begin with nothing left for these, for what others spent of late is not known; of long windows this share."""
+        """Begin with nothing left for these, since what others spent is not known; of long windows this share."""
         for bucket in self.all:
             if bucket.dimension in dimensions:
                 quota = bucket.quota

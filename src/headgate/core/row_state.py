@@ -90,7 +90,7 @@ class Entry:
         self.state, self.holder = RowState.LEASED, process
         self.fence += 1
 
-    def heeds(self, fence: int) -> bool:
+    def accepts_fence(self, fence: int) -> bool:
         """Whether a change under this fence still counts."""
         return fence == self.fence and not self.state.final
 

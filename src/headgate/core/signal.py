@@ -1,4 +1,4 @@
-"""What an answer says about its limits, whatever server sent it and in whatever dialect.
+"""What an answer says about its limits, the same for every server and dialect.
 
 ``wire`` makes signals out of status, headers and body; controllers and gates read
 them. Times are seconds from the moment the answer came in, never instants, so a

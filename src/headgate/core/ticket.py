@@ -1,4 +1,4 @@
-"""Leave to make one call: what a gate hands out and takes back.
+"""The admission of one call: what a gate hands out and takes back.
 
 A ticket says when the call was sent, as which call of its gate and beside how many
 others. The answer brings it back, so an answer can be judged by what was

@@ -269,9 +269,9 @@ class LeaseClient:
         gate, lease = self.gate, self.lease
         return not (gate.has_waiters or len(gate.in_flight) or lease.holds or len(self.log) or lease.asked)
 
-    def ailment(self, now: float) -> tuple[int, float]:
+    def recent_failures(self, now: float) -> tuple[int, float]:
         """Failures in a row and the error rate, of all members where this one leads."""
-        return self.leadership.ailment(self.gate.breaker, now)
+        return self.leadership.recent_failures(self.gate.breaker, now)
 
     # ------------------------------------------------------------------ solo: no other member is there
 

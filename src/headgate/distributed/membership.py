@@ -139,8 +139,8 @@ class Leadership:
             gate_config = replace(config, initial_rps=rate, overrides={}).gate_config()
         self.leader = QuotaLeader(gate_config, 0, now + self.shift, 0)
 
-    def ailment(self, breaker: Breaker, now: float) -> tuple[int, float]:
+    def recent_failures(self, breaker: Breaker, now: float) -> tuple[int, float]:
         """Failures in a row and the error rate of all members, where this one leads; else what ``breaker`` knows."""
         if self.leader is None:
-            return breaker.ailment(now)
-        return self.leader.gate.breaker.ailment(now + self.shift - self.leader.base)
+            return breaker.recent_failures(now)
+        return self.leader.gate.breaker.recent_failures(now + self.shift - self.leader.base)

@@ -44,7 +44,7 @@ class Admission:
         self.now = clock.now
         self.draw = draw
         self.is_paused = False
-        """Whether an operator lets nothing start, whatever the key."""
+        """Whether an operator lets nothing start, under any key."""
         self.throttled = self.denied = 0
         """Calls that had to wait, and calls that were refused."""
         self._events = events

@@ -57,7 +57,7 @@ class KeyEntry:
         self.circuit_noted, self.pause_noted = CircuitState.CLOSED, NEVER
         """The circuit, and the end of the pause that holds, as they were logged last."""
         self.refused = self.failed = 0
-        """Answers that were 429 or alike, and all others that were no success."""
+        """Answers that refused the call (429, a spent quota), and all others that were no success."""
         self.released = 0
         """Calls that were sent and never reported."""
         self.heard: tuple[Limit, ...] = ()
@@ -68,9 +68,9 @@ class KeyEntry:
         """Members that share its quota; 0 unless it lies in a store."""
         return 0 if self.client is None else self.client.members
 
-    def ailment(self, now: float) -> tuple[int, float]:
+    def recent_failures(self, now: float) -> tuple[int, float]:
         """Failures in a row, and the error rate: those of now, or those that opened the circuit."""
-        return self.gate.breaker.ailment(now) if self.client is None else self.client.ailment(now)
+        return self.gate.breaker.recent_failures(now) if self.client is None else self.client.recent_failures(now)
 
     def unreported(self, now: float) -> int:
         """How many calls are over, or in flight for long, of which no report came."""

@@ -277,7 +277,7 @@ class AdaptiveRateLimiter:
         return CircuitState.CLOSED if entry is None else entry.gate.breaker.state
 
     def held_for(self, key: str) -> float:
-        """Seconds until anything may start under this key, by the server's or the controller's word. Takes nothing."""
+        """Seconds until anything may start under this key, by the server or the controller. Takes nothing."""
         return self._reader.held_for(key)
 
     # ------------------------------------------------------------------ listeners
@@ -317,7 +317,7 @@ class AdaptiveRateLimiter:
         self._admin.pause(key, seconds)
 
     def pause_all(self) -> None:
-        """Start nothing, whatever the key, until ``resume_all``. Calls in flight go on, new ones wait."""
+        """Start nothing, under any key, until ``resume_all``. Calls in flight go on, new ones wait."""
         self._admin.pause_all()
         self._find = self._registry.find
 

@@ -84,7 +84,7 @@ class Permit(Ticket):
     ) -> Outcome:
         """Say how the call ended, so that the next ones can be paced by it. Returns what it counts as.
 
-        ``answer`` is a response (of httpx2, aiohttp, requests or alike) or an exception;
+        ``answer`` is a response (of httpx2, aiohttp, requests or the like) or an exception;
         without one, give ``status_code`` and whatever else is known; a ``cost`` or a ``latency`` alone means
         success. ``latency`` defaults to the time since the permit was given. ``cost`` is what the call really cost.
         """

@@ -47,7 +47,7 @@ MOST_ALIASES = 4096
 TIDY_STEPS = 64
 """Keys that one tidying may pack or evict."""
 OPENING_STEPS = 2
-"""... and those that opening a key does by the way."""
+"""... and those that opening a key may."""
 TIDY_EVERY = 0.01
 TIDY_SELDOM = 1.0
 """Seconds between two tidyings, while there is work and when there is none."""

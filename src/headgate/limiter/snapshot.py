@@ -33,7 +33,7 @@ class KeySnapshot:
 
     key: str
     rate: float
-    """The learned pace in calls a second; what holds back more than it stands in ``reason``."""
+    """The learned pace in calls a second; what holds back more than it is in ``reason``."""
     tokens: float
     """Calls that may start at once; below 0 is debt."""
     average_latency: float
@@ -60,7 +60,7 @@ class KeySnapshot:
     answers: int = 0
     """... whose outcome was reported ..."""
     refused: int = 0
-    """... as 429 or alike ..."""
+    """... by a 429 or a spent quota ..."""
     failed: int = 0
     """... or as anything else but a success."""
     returning: float = 1.0
@@ -79,7 +79,7 @@ class KeySnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingSnapshot:
-    """How it stands with the store through which a limiter shares its keys."""
+    """The state of the store through which a limiter shares its keys."""
 
     where: str
     members: int
@@ -112,9 +112,9 @@ class LimiterSnapshot:
 
 
 def key_snapshot(entry: KeyEntry, now: float, held: Explanation | None = None) -> KeySnapshot:
-    """``held``: why nothing starts whatever the key."""
+    """``held``: why nothing starts under any key."""
     gate = entry.gate
-    failures, error_rate = entry.ailment(now)
+    failures, error_rate = entry.recent_failures(now)
     found = held or explain(entry, now)
     return KeySnapshot(
         key=entry.key,

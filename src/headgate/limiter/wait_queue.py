@@ -217,7 +217,7 @@ class WaitQueue:
             self.unrun.setdefault(call.waiter.home, OrderedDict())[call] = now
 
     def put_back(self, call: QueuedCall) -> None:
-        """Its waiter runs: until its token is taken it stands in its old place again."""
+        """Its waiter runs: until its token is taken it is in its old place again."""
         if self._unnotify(call):
             _insert(self.waiting, call, None)
 

@@ -20,7 +20,7 @@ from ..clock import Clock, SystemClock
 from ..core.circuit_breaker import Breaker, BreakerPolicy
 from ..core.decision import CircuitState, Outcome
 from ..errors import CircuitOpenError, Refused
-from ..hooks import call_hook
+from ..events import call_hook
 from ..reason_text import refuse_text
 
 log = logging.getLogger("headgate.resilience.circuit_breaker")

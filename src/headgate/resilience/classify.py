@@ -30,7 +30,7 @@ from ..clock import Clock
 from ..core.decision import LONGEST_WAIT, UNKNOWN, Outcome
 from ..core.signal import SILENT, Signal
 from ..errors import AuthenticationError, Failed, RateLimitError
-from ..hooks import call_hook
+from ..events import call_hook
 from ..wire import signal_of
 
 OUTCOME_OF = {

@@ -21,7 +21,7 @@ from ..core.decision import UNKNOWN, Outcome
 from ..core.retry import Deadline, delay
 from ..core.signal import Signal
 from ..errors import TimeBudgetExceededError
-from ..hooks import call_hook
+from ..events import call_hook
 from ..wire import signal_of
 
 R = TypeVar("R")

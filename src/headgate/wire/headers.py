@@ -59,7 +59,7 @@ class Meaning(NamedTuple):
     window: float | None = None
     milliseconds: bool = False
     family: str = ""
-    """What stands before ``ratelimit-``: ``x-``, ``anthropic-``, or nothing."""
+    """What comes before ``ratelimit-``: ``x-``, ``anthropic-``, or nothing."""
     is_about_limits: bool = True
     """Whether this header alone makes an answer worth reading."""
 

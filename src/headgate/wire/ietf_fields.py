@@ -98,7 +98,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _parsed(text: str) -> list[Member]:
-    import http_sf  # a rare guest, and slow to arrive
+    import http_sf  # rarely needed, and slow to load
 
     data = text.encode("utf-8", "replace")
     for kind in ("list", "dictionary"):

@@ -247,7 +247,7 @@ def _floor(
 
 
 def _resets_of_spent(limits: list[Limit]) -> list[float]:
-    """When the budgets that are used up are whole again; one that stands alone and says nothing of what is left is."""
+    """When the budgets that are used up are whole again; a single one that does not say what is left is one."""
     alone = len(limits) == 1
     return [
         limit.reset

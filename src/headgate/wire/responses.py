@@ -85,7 +85,7 @@ MOST_CAUSES = 5
 """Exceptions looked at along ``raise ... from ...``."""
 
 _BY_CLASS = {
-    # The call never made sense, or a file is missing: no word about the server.
+    # The call never made sense, or a file is missing: says nothing about the server.
     "InvalidURL": Outcome.INVALID,
     "InvalidSchema": Outcome.INVALID,
     "MissingSchema": Outcome.INVALID,
@@ -148,7 +148,7 @@ def _speaker(exc: BaseException) -> tuple[BaseException | None, Outcome | None]:
 
 
 _SENTENCES = ("message", "detail", "error_description", "title", "error", "msg")
-"""Where a sentence stands, in an error or around it."""
+"""Where a sentence is found, in an error or around it."""
 
 
 def error_message(response: object, otherwise: str) -> str:

@@ -75,7 +75,7 @@ def within_bounds(seconds: float) -> float:
 
 
 def sane_wall(wall: object) -> float:
-    """A clock reading that can be counted with, whatever was passed for one."""
+    """A usable clock reading; 0 for anything that is none."""
     if isinstance(wall, int | float) and 0.0 <= wall <= LAST_INSTANT:
         return float(wall)
     return 0.0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 CHARACTERS_IN_A_TOKEN = 4
 MESSAGE = 4
-"""Tokens for what stands around a message: its role, its ends."""
+"""Tokens for what surrounds a message: its role, its ends."""
 PICTURE = 800
 """Tokens for a picture or another file that is part of the request."""
 SHORTEST_FILE = 1_000

@@ -77,7 +77,7 @@ class MemoryLedger:
 
     def _record(self, change: Change) -> bool:
         entry = self._open.get(change.index)
-        if entry is None or not entry.heeds(change.fence):
+        if entry is None or not entry.accepts_fence(change.fence):
             return False
         self._spent.attempts += change.attempts - entry.attempts
         self._spent.spend(change.tokens, change.cost, change.waited)

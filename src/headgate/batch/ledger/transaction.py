@@ -126,7 +126,7 @@ class LedgerTransaction:
 
     def _record(self, change: Change) -> bool:
         entry = self._entries.get(change.index)
-        if entry is None or not entry.heeds(change.fence):
+        if entry is None or not entry.accepts_fence(change.fence):
             return False
         self._count(entry, -1)
         entry.move(change.state)
@@ -159,7 +159,7 @@ class LedgerTransaction:
         self._load_wanted()
         for claim in claims:
             entry = self._entries.get(claim.index)
-            if entry is not None and entry.heeds(claim.fence):
+            if entry is not None and entry.accepts_fence(claim.fence):
                 self._count(entry, -1)
                 entry.move(RowState.PENDING)
                 self._count(entry, 1)

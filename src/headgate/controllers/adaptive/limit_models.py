@@ -44,7 +44,7 @@ class LimitModels(Storable):
             self.search.block.busy_from, self.search.block.busy_after = now, seq
 
     def rest(self) -> None:
-        """Let go of what matters only in the heat: a sketch of the history stays, a measurement under way does not."""
+        """Drop what matters only under load: a sketch of the history stays, a measurement under way does not."""
         search = self.search
         search.history.sends.rest()
         search.history.refusals.rest()

@@ -171,7 +171,7 @@ class RateSearch(Storable):
         self.trace.note(now, Step.CLIMBING, quota=self.curve.quota)
 
     def go_on_from(self, quota: float, seq: int) -> None:
-        """Another rule has let go: cruise at what it reached, and measure anew."""
+        """Another model has given up: cruise at what it reached, and measure again."""
         self.curve.guess(quota)
         self.estimator.forget()
         self.cruise_from(seq)

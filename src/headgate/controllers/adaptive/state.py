@@ -2,7 +2,7 @@
 
 Everything it learns lives in a few small dataclasses. What is stored are their fields, in the order in which they are
 declared: nothing can be remembered that is not also saved, and a stored object is as flat as a row. Names are not
-stored, so a field may be renamed where it stands; adding, dropping or moving one makes stored states unreadable.
+stored, so a field may be renamed in its place; adding, dropping or moving one makes stored states unreadable.
 """
 
 from __future__ import annotations

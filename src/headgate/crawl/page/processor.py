@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...hooks import call_hook
+from ...events import call_hook
 from ..fetch.gated_fetcher import Fetched
 from ..fetch.response import FetchResponse
 from ..frontier.records import FoundUrl, Visit

@@ -1,7 +1,7 @@
 """What operators get: every query of dashboard and alerts, asked of a real Prometheus that scrapes real runs.
 
 Two runs against `headgate mock` get into all the trouble that the alerts are for: an outage, a revoked key, rows that
-can never succeed and a store that is not there; and one whose only key has no quota left.
+can never succeed and a store that is lost; and one whose only key has used up the quota of the day.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from bench.redis_server import RedisServer
 
 from headgate.cli import group
 
@@ -68,11 +69,12 @@ def write_rows(path: Path) -> None:
 def prometheus(clean: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Prometheus that scrapes two runs and a port where nothing listens."""
     folder = tmp_path_factory.mktemp("ops")
-    mock, page, poor_page, nothing, server = free_ports(5)
+    mock, poor_mock, page, poor_page, nothing, server = free_ports(6)
     write_rows(folder / "rows.jsonl")
-    to = f"http://127.0.0.1:{mock}/openai/v1"
-    batch = ["--to", to, "--config", "none", "--wait", "--price", "*=0.15/0.60"]
-    keys = {"GOOD": "any", "DEAD": "revoked-key", "POOR": "unpaid-key", "HEADGATE_WEB_TOKEN": TOKEN}
+    store = RedisServer().start()
+    to, poor_to = (f"http://127.0.0.1:{port}/openai/v1" for port in (mock, poor_mock))
+    batch = ["--config", "none", "--wait", "--price", "*=0.15/0.60"]
+    keys = {"GOOD": "any", "DEAD": "revoked-key", "HEADGATE_WEB_TOKEN": TOKEN}
     shutil.copy(OPS / "headgate.rules.yml", folder)
     (folder / "headgate-web-token").write_text(TOKEN)
     config = yaml.safe_load((OPS / "prometheus.yml").read_text())
@@ -81,38 +83,32 @@ def prometheus(clean: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     job["scrape_interval"] = "1s"
     job["static_configs"][0]["targets"] = [f"127.0.0.1:{port}" for port in (page, poor_page, nothing)]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    rich = [
-        "run",
-        "rows.jsonl",
-        "-o",
-        "a.jsonl",
-        *batch,
-        "--keys",
-        "env:GOOD",
-        "--keys",
-        "env:DEAD",
-        "--web",
-        str(page),
-    ]
-    poor = ["run", "rows.jsonl", "-o", "b.jsonl", *batch, "--keys", "env:POOR", "--web", str(poor_page)]
+    rich = ["--to", to, "--keys", "env:GOOD", "--keys", "env:DEAD", "--web", str(page), "--store", store.url]
+    poor = ["--to", poor_to, "--keys", "env:GOOD", "--web", str(poor_page), "--store", "none"]
+    mock_api = [*HEADGATE, "mock", "--provider", "openai", "--rate", "20/s"]
     commands = [
-        [*HEADGATE, "mock", "--provider", "openai", "--rate", "20/s", "--outage", "15s+10s", "--port", str(mock)],
+        [*mock_api, "--outage", "15s+10s", "--port", str(mock)],
+        [*mock_api, "--per-day", "5", "--port", str(poor_mock)],
         [tool("prometheus"), f"--web.listen-address=127.0.0.1:{server}", "--config.file=prometheus.yml"],
-        [*HEADGATE, *rich, "--web", str(page), "--store", f"redis://127.0.0.1:{nothing}"],
-        [*HEADGATE, *poor, "--store", "none"],
+        [*HEADGATE, "run", "rows.jsonl", "-o", "a.jsonl", *batch, *rich],
+        [*HEADGATE, "run", "rows.jsonl", "-o", "b.jsonl", *batch, *poor],
     ]
     started = []
     try:
         for number, words in enumerate(commands):
             with open(folder / f"{number}.log", "wb") as log:
                 started.append(subprocess.Popen(words, cwd=folder, env=clean | keys, stdout=log, stderr=log))
-            if number < 2:
-                wait_until_open(mock if number == 0 else server)
-        yield f"http://127.0.0.1:{server}"
+            wait_until_open((mock, poor_mock, server, page, poor_page)[number])
+        address = f"http://127.0.0.1:{server}"
+        while not ask(address, "query", query="headgate_calls_total")["result"]:
+            time.sleep(0.5)
+        store.stop()
+        yield address
     finally:
         for process in reversed(started):
             process.send_signal(signal.SIGKILL)
             process.wait()
+        store.stop()
 
 
 def wait_until_open(port: int) -> None:

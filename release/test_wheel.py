@@ -17,7 +17,7 @@ METADATA = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 NOT_FOR_USERS = {"bench", "check", "docs", "heavy", "release", "test"}
 EXTRAS = sorted(set(METADATA["optional-dependencies"]) - NOT_FOR_USERS)
 IMPORTS = {
-    "all": "headgate.web, headgate.crawl.page.text, redis, uvloop",
+    "all": "headgate.web, headgate.crawl, redis, trafilatura, uvloop",
     "anthropic": "headgate.integrations.anthropic",
     "crawl": "headgate.crawl, protego, trafilatura, warcio",
     "httpx2": "headgate.integrations.httpx2",

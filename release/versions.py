@@ -18,6 +18,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 FOLDER = PROJECT / ".release"
+LONGEST = 90 * 60
+"""Seconds for the tests of one version; tests that hang are a failure too."""
 CLASSIFIER = "Programming Language :: Python :: "
 
 
@@ -48,7 +50,8 @@ def run_tests(version: str, python: str) -> bool:
     plain = {
         name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "VIRTUAL_ENV"))
     }
-    return subprocess.run(["make", "-C", unpacked, "test", f"PYTHON={python}"], env=plain).returncode == 0
+    words = ["timeout", "--kill-after=10", str(LONGEST), "make", "-C", str(unpacked), "test", f"PYTHON={python}"]
+    return subprocess.run(words, env=plain).returncode == 0
 
 
 def main(versions: list[str]) -> int:

@@ -177,6 +177,7 @@ RULES: dict[tuple[type[Any], str], Rule] = {
     (Event, "refused"): Rule("headgate_refusals"),
     (Event, "held"): Rule("headgate_holds"),
     (Event, "circuit_changed"): Rule("headgate_circuit_changes", field="state"),
+    (Event, "store_lost"): Rule("headgate_store_failures"),
     (BatchEvent, "cooldown_started"): Rule("headgate_cooldowns"),
     (BatchEvent, "item_parked"): Rule("headgate_rows_put_aside", "parked"),
     (BatchEvent, "item_failed"): Rule("headgate_rows_put_aside", "failed"),

@@ -22,14 +22,13 @@ from ...core.decision import Outcome
 from ...errors import ConfigError, Failed, InputError
 from .shapes import CsvRecords, InvalidRowError, Request
 from .sniff import FORMATS, shape_of
-from .source import DIGEST_BYTES, STDIN, Source, records_of, too_long
+from .source import DIGEST_BYTES, STDIN, Source, records_of
 from .template import Template, quoted
 
 LONGEST_ROW = 32 << 20
 """Bytes: some pictures fit into it. A longer row is broken."""
 MOST_MARKS = 1 << 18
 """Places where lines and rows get out of step that are remembered; 16 bytes each."""
-_CARRIAGE_RETURN = 13
 
 
 class BrokenRowError(Failed):
@@ -186,7 +185,7 @@ class Rows:
         source = self.fresh_source()
         source.before_reading = before_reading
         try:
-            yield from self._records(source) if isinstance(self.shape, CsvRecords) else self._lines(source)
+            yield from self._read(source)
         finally:
             source.close()
 
@@ -224,26 +223,11 @@ class Rows:
             lines.append(line)
         return line - index
 
-    def _lines(self, source: Source) -> Iterator[InputRow]:
-        blake2b = hashlib.blake2b
-        index = ahead = 0
-        for line in source.lines:
-            if line and not (isinstance(line, bytes) and line.isspace()):
-                number = source.line
-                if number - index != ahead:
-                    ahead = self.mark(index, number)
-                if isinstance(line, bytes):
-                    raw = line[:-1] if line[-1] == _CARRIAGE_RETURN else line
-                    yield InputRow(self, index, number, raw, blake2b(raw, digest_size=DIGEST_BYTES).digest())
-                else:
-                    yield InputRow(self, index, number, b"", line.digest, too_long(line.length, source))
-                index += 1
-
-    def _records(self, source: Source) -> Iterator[InputRow]:
-        assert isinstance(self.shape, CsvRecords)
+    def _read(self, source: Source) -> Iterator[InputRow]:
+        delimiter = self.shape.delimiter if isinstance(self.shape, CsvRecords) else None
         blake2b = hashlib.blake2b
         ahead = 0
-        for index, (line, raw, problem) in enumerate(records_of(source, self.shape.delimiter)):
+        for index, (line, raw, problem) in enumerate(records_of(source, delimiter)):
             if line - index != ahead:
                 ahead = self.mark(index, line)
             if isinstance(raw, bytes):

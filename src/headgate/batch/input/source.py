@@ -1,4 +1,4 @@
-"""The lines of an input with their numbers, from a file or a pipe, compressed or not; and the records of a CSV."""
+"""The lines of an input with their numbers, from a file or a pipe, compressed or not; and the records in them."""
 
 from __future__ import annotations
 
@@ -165,10 +165,11 @@ class Source:
             yield line
 
 
-# ---------------------------------------------------------------------- CSV
+# ---------------------------------------------------------------------- records
 #
-# A quoted field may hold line breaks, so a record may be several lines. Where it ends is for ``csv`` to say, but only a
-# line with a quote in it can be the beginning of several, and most of those show at a glance that they are complete.
+# A record is a line, or in a CSV several: a quoted field may hold line breaks. Where a record ends is for ``csv`` to
+# say, but only a line with a quote in it can be the beginning of several, and most of those show at a glance that they
+# are complete.
 
 _ONE_LINE = {
     delimiter: re.compile(
@@ -187,15 +188,15 @@ class RawRecord(NamedTuple):
     problem: str = ""
 
 
-def records_of(source: Source, delimiter: str) -> Iterator[RawRecord]:
-    """From here to the end; blank lines are no records."""
-    usual = _ONE_LINE.get(delimiter)
-    quick = usual.fullmatch if usual else None
+def records_of(source: Source, delimiter: str | None) -> Iterator[RawRecord]:
+    """The records of a CSV with this delimiter, or the lines of any other input; blank lines are no records."""
+    usual = None if delimiter is None else _ONE_LINE.get(delimiter)
+    is_one_line = usual.fullmatch if usual else None
     for line in source.lines:
         began = source.line
         if not isinstance(line, bytes):
             yield RawRecord(began, line, too_long(line.length, source))
-        elif b'"' in line and not (quick and quick(line)):
+        elif delimiter is not None and b'"' in line and not (is_one_line and is_one_line(line)):
             raw, problem = _whole(line, source, delimiter)
             yield RawRecord(began, raw.removesuffix(b"\r"), problem)
         elif line and not line.isspace():

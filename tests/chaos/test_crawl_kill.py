@@ -19,7 +19,7 @@ import pytest
 from tests.chaos.crash_points import environment
 from tests.chaos.scale import scaled
 
-from headgate.crawl.frontier.frontier import look, read_counts
+from headgate.crawl.frontier.frontier import read_counts
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")
 
@@ -73,7 +73,7 @@ class Killed:
         urls = Counter(json.loads(line)["url"] for line in self.output.read_text().splitlines())
         names = ["", *(f"p/{number}" for number in range(1, pages))]
         assert urls == Counter(f"{self.site.url}{name}" for name in names), note
-        counts = look(str(self.output) + ".headgate", read_counts)
+        counts = read_counts(str(self.output) + ".headgate")
         assert (counts.pages, counts.done, counts.refused, counts.open) == (pages, pages, pages, 0), note
         asked = Counter(path for _, _, path, _ in self.site.ask("_log"))
         assert not [path for path in asked if path.startswith("/private")], note

@@ -13,7 +13,7 @@ from tests.chaos.crash_points import STEPS
 from tests.chaos.scale import scaled
 from warcio.archiveiterator import ArchiveIterator
 
-from headgate.crawl.frontier.frontier import look, read_counts, read_lost
+from headgate.crawl.frontier.frontier import read_counts, read_lost
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")
 
@@ -57,10 +57,10 @@ def check(crawl, kills, note):
     assert set(acknowledged) <= set(works), note
     assert max(acknowledged.values()) == 1, note
     path = str(folder / "pages.jsonl.headgate")
-    counts = look(path, read_counts)
+    counts = read_counts(path)
     fails = [number for number, fate in fates.items() if fate == "fails"]
     assert (counts.open, counts.pages, counts.failed) == (0, len(works), len(fails)), note
-    lost = look(path, lambda connection: read_lost(connection, 0, pages))
+    lost = read_lost(path, 0, pages)
     assert {one.reason for one in lost} == {f"server_error: page {number} is broken" for number in fails}, note
     calls = Counter(crawl.numbers_in("calls"))
     assert set(calls) == set(range(pages)), note
@@ -95,7 +95,7 @@ def test_killed_at_many_random_moments(crawl_of, seed):
 def test_what_finish_returned_from_is_there_after_a_kill(crawl_of):
     crawl = crawl_of(PAGES)
     acknowledged = crawl.kill_once_acknowledged(41)
-    pages = look(str(crawl.folder / "pages.jsonl.headgate"), read_counts).pages
+    pages = read_counts(str(crawl.folder / "pages.jsonl.headgate")).pages
     assert acknowledged <= pages <= acknowledged + 3 * WORKERS
     crawl.finish()
     check(crawl, 1, "killed after an acknowledgement")

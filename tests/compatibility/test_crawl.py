@@ -17,7 +17,7 @@ from warcio.archiveiterator import ArchiveIterator
 from headgate import AdaptiveRateLimiter, CrawlConfig, Crawler, RateLimitConfig
 from headgate.clock import SystemClock
 from headgate.crawl.fetch.response import FetchResponse
-from headgate.crawl.frontier.frontier import look, read_counts
+from headgate.crawl.frontier.frontier import read_counts
 
 FILES = Path(__file__).with_name("crawl")
 SITE = "https://site.example"
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_an_earlier_version_knew_can_be_read(folder: Path) -> None:
-    counts = look(str(folder / "pages.jsonl.headgate"), read_counts)
+    counts = read_counts(str(folder / "pages.jsonl.headgate"))
     assert (counts.pages, counts.done, counts.failed, counts.refused) == (5, 6, 1, 1)
     assert (counts.put_off, counts.taken, counts.waiting) == (1, 2, 3)
     assert counts.reasons == {"http_404": 1, "robots": 1}

@@ -23,7 +23,8 @@ from headgate.cli.commands.crawl_display import counts_text
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
 from headgate.crawl.fetch.response import FetchResponse
-from headgate.crawl.frontier.frontier import Bounds, look
+from headgate.crawl.frontier.bounds import Bounds
+from headgate.crawl.frontier.frontier import reading
 from headgate.crawl.report import MOST_NAMED, CrawlReport
 from headgate.crawl.scope import DEEPEST_SITEMAP
 
@@ -218,10 +219,8 @@ def test_a_broken_sitemap_is_told_of(tmp_path):
     (told,) = report.sitemap_problems.items()
     assert told == (f"{HOST}/map.xml", "sitemap is broken XML (no element found)")
     assert f"{HOST}/map.xml: sitemap is broken XML (no element found)." in counts_text(report)
-    kept = look(
-        str(tmp_path / "p.jsonl.headgate"),
-        lambda file: file.execute("SELECT reason FROM urls WHERE depth < 0").fetchall(),
-    )
+    with reading(str(tmp_path / "p.jsonl.headgate")) as frontier:
+        kept = frontier.execute("SELECT reason FROM urls WHERE depth < 0").fetchall()
     assert kept == [("sitemap is broken XML (no element found)",)]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.crawl.fetch.gated_fetcher import Deferred, Fetched, FetchFailed, Redirected
 from headgate.crawl.fetch.response import FetchResponse
-from headgate.crawl.frontier.frontier import Frontier
+from headgate.crawl.frontier.frontier import Frontier, read_lost
 from headgate.crawl.frontier.records import FoundUrl, Reason, VisitState
 from headgate.crawl.outcomes import OutcomeWriter
 from headgate.crawl.report import CrawlReport, CrawlReporter
@@ -45,7 +45,7 @@ async def recorded(folder, outcome, max_redirects=5):
         writer.record(visit, outcome)
         await writer.drain()
         assert (backlog.held, failed) == (0, [])
-        return await frontier.counts(), await frontier.lost(), report, events
+        return await frontier.counts(), read_lost(frontier.path), report, events
 
 
 FATES = {

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headgate.batch.report import BatchEvent
-from headgate.crawl.report import CrawlEvent
-from headgate.events import Event, ResilienceEvent, is_wanted
+from headgate.events import CrawlEvent, Event, ResilienceEvent, is_wanted
 from headgate.lab.virtual_time import VirtualClock
 from headgate.observe.event_buffer import MOST_A_SECOND, MOST_KEPT, MOST_KINDS, EventBuffer, chosen
 from headgate.observe.hub import Hub

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from ..events import CrawlEvent
 from .config import CrawlConfig
 from .crawler import Crawler
 from .output import Page
-from .report import CrawlEvent, CrawlReport
+from .report import CrawlReport
 from .status import HostStatus
 
 __all__ = ["CrawlConfig", "CrawlEvent", "CrawlReport", "Crawler", "HostStatus", "Page"]

@@ -23,16 +23,17 @@ from ..clock import Clock, SystemClock
 from ..engine.output_file import STDOUT
 from ..engine.supervisor import PauseSwitch, StopReason
 from ..errors import ConfigError
+from ..events import CrawlEvent
 from ..limiter import AdaptiveRateLimiter
 from .config import CrawlConfig
 from .fetch.credentials import Given, OriginCredentials, keys_by_origin, origin_named
 from .fetch.gated_fetcher import Fetch
-from .frontier.frontier import look, read_hosts, read_lost
+from .frontier.frontier import read_hosts, read_lost
 from .frontier.records import LostUrl
 from .frontier.schema import SUFFIX
 from .output import JsonlOutput, Output, Page, WarcOutput
 from .page.processor import Extract, Follow
-from .report import CrawlEvent, CrawlReport
+from .report import CrawlReport
 from .run import CrawlRun, CrawlSetup
 from .scope import Scope
 from .status import HostStatus
@@ -214,7 +215,7 @@ class Crawler:
         run = self._run
         if run is None:
             return {}
-        found = look(run.frontier.path, lambda connection: read_hosts(connection, most))
+        found = read_hosts(run.frontier.path, most)
         return {one.host: one.waiting + one.taken + one.put_off for one in found}
 
     def waits(self) -> dict[str, int]:
@@ -225,7 +226,7 @@ class Crawler:
     def lost(self, after: int = 0, limit: int = 1_000) -> list[LostUrl]:
         """URLs that failed or were refused, with their reasons; go on behind the last one's number."""
         path = self.frontier
-        return [] if path is None else look(path, lambda connection: read_lost(connection, after, limit))
+        return [] if path is None else read_lost(path, after, limit)
 
     # ------------------------------------------------------------------ inside
 

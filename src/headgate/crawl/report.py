@@ -16,7 +16,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ..engine.supervisor import Stop, StopReason
-from ..events import CrawlEvent as CrawlEvent
 from ..events import EventDispatcher
 from ..formatting import format_seconds
 from .fetch.gated_fetcher import CallRecord, Deferred, Fetched, FetchFailed, FetchOutcome, Redirected

@@ -6,7 +6,9 @@ import json
 import pytest
 
 from headgate.batch.ledger.protocol import LedgerError
-from headgate.crawl.frontier.frontier import Bounds, FoundUrl, Frontier, Reason, StoredRobots, VisitState
+from headgate.crawl.frontier.bounds import Bounds
+from headgate.crawl.frontier.frontier import Frontier, read_hosts, read_lost
+from headgate.crawl.frontier.records import FoundUrl, Reason, StoredRobots, VisitState
 from headgate.crawl.output import JsonlOutput, Page, Result
 from headgate.errors import ConfigError
 from headgate.lab.virtual_time import VirtualClock
@@ -293,7 +295,7 @@ class TestPuttingOff:
                 await frontier.add(found(url("a", 2)))
                 assert [visit.host for visit in await frontier.take(10)] == ["b.example"]
                 assert await frontier.next_at() == until
-                (standing,) = [host for host in await frontier.hosts(10) if host.host == "a.example"]
+                (standing,) = [host for host in read_hosts(frontier.path, 10) if host.host == "a.example"]
                 assert (standing.resting_until, standing.next_at, standing.open) == (until, until, 2)
                 assert standing.reason == "its circuit is open"
                 place.clock.advance(60.0)
@@ -352,12 +354,12 @@ class TestEnding:
                 assert await frontier.take(10) == []
                 assert await frontier.next_at() is None
                 assert (await frontier.counts()).reasons == {"dns": 1, "robots": 1}
-                lost = await frontier.lost()
+                lost = read_lost(frontier.path)
                 assert [(one.url, one.state, one.reason, one.attempts) for one in lost] == [
                     (url("a", 1), VisitState.FAILED, "dns: there is no such host", 1),
                     (url("a", 2), VisitState.REFUSED, "robots: robots.txt forbids it", 0),
                 ]
-                assert await frontier.lost(after=lost[0].number) == lost[1:]
+                assert read_lost(frontier.path, after=lost[0].number) == lost[1:]
 
         play(scenario)
 
@@ -439,7 +441,7 @@ class TestStanding:
                 await frontier.add(found(url("c", 1), url("c", 2), url("a", 1), *(url("b", n) for n in range(3))))
                 (visit,) = await frontier.take(1)
                 await frontier.fail(visit, Reason("gone"))
-                top = await frontier.hosts(2)
+                top = read_hosts(frontier.path, 2)
                 assert [(one.host, one.open, one.lost) for one in top] == [("b.example", 3, 0), ("c.example", 1, 1)]
 
         play(scenario)
@@ -462,7 +464,7 @@ class TestStanding:
             async with place.frontier() as frontier:
                 counts = await frontier.counts()
                 assert (counts.waiting, counts.taken, counts.put_off, counts.failed) == (2, 0, 1, 1)
-                (host,) = await frontier.hosts(5)
+                (host,) = read_hosts(frontier.path, 5)
                 assert (host.waiting, host.taken, host.put_off, host.lost) == (2, 0, 1, 1)
 
         play(scenario)

@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 CROWD = """
 import asyncio, json, sys, time
-from headgate.crawl.frontier.frontier import FoundUrl, Frontier
+from headgate.crawl.frontier.frontier import Frontier
+from headgate.crawl.frontier.records import FoundUrl
 from headgate.crawl.output import JsonlOutput, Page, Result
 
 ADDRESSES, HOSTS, DONE, AT_ONCE = 1_000_000, 100_000, 50_000, 1_000

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from headgate.batch.ledger.protocol import LedgerError
-from headgate.crawl.frontier.frontier import FoundUrl, Frontier, look, read_counts
+from headgate.crawl.frontier.frontier import Frontier, read_counts
+from headgate.crawl.frontier.records import FoundUrl
 from headgate.crawl.output import JsonlOutput, Page, Result, WarcOutput
 from headgate.errors import OutputError
 
@@ -111,7 +112,8 @@ class TestOneProcess:
 
     HOLD = """
 import asyncio, sys
-from headgate.crawl.frontier.frontier import FoundUrl, Frontier
+from headgate.crawl.frontier.frontier import Frontier
+from headgate.crawl.frontier.records import FoundUrl
 async def main():
     frontier = Frontier(sys.argv[1], identity={"seeds": "https://a.example/", "depth": "3"}, outputs=())
     await frontier.begin()
@@ -331,10 +333,10 @@ class TestTheFile:
 
     def test_onlookers_are_told_that_there_is_none(self, tmp_path):
         with pytest.raises(LedgerError, match="there is no crawl at"):
-            look(str(tmp_path / "no.headgate"), read_counts)
+            read_counts(str(tmp_path / "no.headgate"))
         (tmp_path / "empty").touch()
         with pytest.raises(LedgerError, match="no crawl has begun in it"):
-            look(str(tmp_path / "empty"), read_counts)
+            read_counts(str(tmp_path / "empty"))
 
 
 BEGIN_AS_ANOTHER_USER = """

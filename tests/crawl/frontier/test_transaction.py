@@ -9,7 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from headgate.crawl.frontier.frontier import FoundUrl, Frontier, Reason, look, read_counts
+from headgate.crawl.frontier.frontier import Frontier, read_counts
+from headgate.crawl.frontier.records import FoundUrl, Reason
 from headgate.crawl.frontier.schema import STATES
 from headgate.crawl.output import JsonlOutput, Page, Result
 from headgate.lab.virtual_time import VirtualClock
@@ -106,7 +107,7 @@ class CrawlRun:
 
 
 def check(crawl):
-    counts = look(str(crawl.path), read_counts)
+    counts = read_counts(str(crawl.path))
     with closing(sqlite3.connect(crawl.path)) as file:
         by_state = Counter(STATES[state].value for (state,) in file.execute("SELECT state FROM urls"))
         rows = file.execute("SELECT waiting, taken, put_off, done, lost, next_at FROM hosts").fetchall()

@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.report import BatchEvent
 from headgate.core.decision import Outcome
-from headgate.crawl.report import CrawlEvent
 from headgate.credentials import CredentialCoordinator
-from headgate.events import Event, ResilienceEvent
+from headgate.events import CrawlEvent, Event, ResilienceEvent
 from headgate.lab.virtual_time import VirtualClock
 from headgate.observe.exporters.metrics import METRICS, MOST_NAMED, OTHER, LabelNames
 from headgate.observe.exporters.prometheus import CONTENT_TYPE, Prometheus

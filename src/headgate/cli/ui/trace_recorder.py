@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...batch.job import Send
     from ...batch.lanes import LaneStanding
     from ...core.decision import Outcome
-    from ...crawl.report import CrawlEvent
+    from ...events import CrawlEvent
     from ...exchange import Answer
 
 RATES_EVERY = 0.5

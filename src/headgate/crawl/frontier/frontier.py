@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
 from typing import Self, TypeVar
@@ -33,19 +33,6 @@ from .records import FoundUrl, FrontierCounts, HostCounts, LostUrl, Reason, Stor
 from .schema import STATES, ledger_error, open_to_read
 from .session import FrontierSession
 from .transaction import FrontierTransaction
-
-__all__ = [
-    "Bounds",
-    "FoundUrl",
-    "Frontier",
-    "FrontierCounts",
-    "HostCounts",
-    "LostUrl",
-    "Reason",
-    "StoredRobots",
-    "Visit",
-    "VisitState",
-]
 
 T = TypeVar("T")
 
@@ -222,15 +209,7 @@ class Frontier:
         await self._submit(lambda: self._transaction.keep_robots(host, robots), durable=False)
 
     async def counts(self) -> FrontierCounts:
-        return await asyncio.to_thread(look, self.path, read_counts)
-
-    async def hosts(self, top: int) -> list[HostCounts]:
-        """Those with the most that is still to be done."""
-        return await asyncio.to_thread(look, self.path, lambda connection: read_hosts(connection, top))
-
-    async def lost(self, after: int = 0, limit: int = 1_000) -> list[LostUrl]:
-        """Failed and refused URLs with their reasons; go on behind the last one's number."""
-        return await asyncio.to_thread(look, self.path, lambda connection: read_lost(connection, after, limit))
+        return await asyncio.to_thread(read_counts, self.path)
 
     # ------------------------------------------------------------------ inside
 
@@ -289,25 +268,28 @@ def _with_digests(found: Iterable[FoundUrl]) -> list[tuple[int, FoundUrl]]:
     return [(digest_of(one.url), one) for one in found]
 
 
-# ---------------------------------------------------------------------- reading, also from outside while a crawl runs
+# ---------------------------------------------------------------------- reading a file, also while a crawl runs
+# Nothing is held up by it. Each blocks, and raises ``LedgerError``.
 
 _REASON = "reason."
 """Before the names of totals that count URLs by the category of their reason."""
 
 
-def look(path: str, read: Callable[[sqlite3.Connection], T]) -> T:
-    """What ``read`` finds in the file at one moment. Raises ``LedgerError``; blocks."""
+@contextmanager
+def reading(path: str) -> Iterator[sqlite3.Connection]:
+    """The file as it is at one moment."""
     try:
         with closing(open_to_read(path)) as connection:
             connection.execute("BEGIN")
-            return read(connection)
+            yield connection
     except (sqlite3.Error, OSError) as error:
         raise ledger_error(error, path) from None
 
 
-def read_counts(connection: sqlite3.Connection) -> FrontierCounts:
-    totals = {name: int(amount) for name, amount in connection.execute("SELECT name, amount FROM totals")}
-    (hosts,) = connection.execute("SELECT coalesce(max(id), 0) FROM hosts").fetchone()
+def read_counts(path: str) -> FrontierCounts:
+    with reading(path) as connection:
+        totals = {name: int(amount) for name, amount in connection.execute("SELECT name, amount FROM totals")}
+        (hosts,) = connection.execute("SELECT coalesce(max(id), 0) FROM hosts").fetchone()
     return FrontierCounts(
         hosts=hosts,
         pages=totals.get("pages", 0),
@@ -316,21 +298,24 @@ def read_counts(connection: sqlite3.Connection) -> FrontierCounts:
     )
 
 
-def read_hosts(connection: sqlite3.Connection, top: int) -> list[HostCounts]:
-    """Those with the most that is still to be done, the most first."""
-    found = connection.execute(
-        "SELECT name, waiting, taken, put_off, done, lost, next_at, rest_until, reason FROM hosts "
-        "ORDER BY waiting + taken + put_off DESC, id LIMIT ?",
-        (top,),
-    )
+def read_hosts(path: str, top: int) -> list[HostCounts]:
+    """Those with the most URLs that are still to be visited, the most first."""
+    with reading(path) as connection:
+        found = connection.execute(
+            "SELECT name, waiting, taken, put_off, done, lost, next_at, rest_until, reason FROM hosts "
+            "ORDER BY waiting + taken + put_off DESC, id LIMIT ?",
+            (top,),
+        ).fetchall()
     names = ("host", "waiting", "taken", "put_off", "done", "lost", "next_at", "resting_until", "reason")
     return [HostCounts(**dict(zip(names, row, strict=True))) for row in found]
 
 
-def read_lost(connection: sqlite3.Connection, after: int, limit: int) -> list[LostUrl]:
-    """Failed and refused URLs in the order of their numbers, beginning behind ``after``."""
-    found = connection.execute(
-        "SELECT id, url, state, reason, attempts, found_on FROM urls WHERE state > 3 AND id > ? ORDER BY id LIMIT ?",
-        (after, limit),
-    )
+def read_lost(path: str, after: int = 0, limit: int = 1_000) -> list[LostUrl]:
+    """Failed and refused URLs with their reasons, in the order of their numbers, beginning behind ``after``."""
+    with reading(path) as connection:
+        found = connection.execute(
+            "SELECT id, url, state, reason, attempts, found_on FROM urls WHERE state > 3 AND id > ? "
+            "ORDER BY id LIMIT ?",
+            (after, limit),
+        ).fetchall()
     return [LostUrl(number, url, STATES[state], *others) for number, url, state, *others in found]

@@ -25,9 +25,9 @@ from .errors import (
     WaitTooLongError,
 )
 from .events import Event, ResilienceEvent
+from .formatting import filter_logs as _filter_logs
 from .lazy_names import lazy_names as _lazy_names
 from .limiter import AdaptiveRateLimiter, Feedback, KeySnapshot, LimiterSnapshot, Permit
-from .log_filter import install as _install_log_filter
 from .moved import register as _register_moved
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ __all__ = [
 ]
 
 
-_install_log_filter()
+_filter_logs()
 _register_moved()
 
 

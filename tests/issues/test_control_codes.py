@@ -20,9 +20,8 @@ from headgate.batch.ledger.protocol import Row
 from headgate.cli import execute
 from headgate.cli.ui.run_page import RunView, page_of, run_line
 from headgate.cli.ui.terminal import complain
-from headgate.formatting import printable
+from headgate.formatting import LOGGERS, PrintableFilter, printable
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
-from headgate.log_filter import LOGGERS, PrintableFilter
 from headgate.observe.monitor import RunMonitor
 
 EVIL = "e\x1b[31mvil\nFORGED line\r\x9b2J\u202e\x07"

@@ -83,6 +83,7 @@ class TestExample:
         assert limiter.snapshot().keys[0].rate == 4.0
         assert strategies_of("example+aimd") == ["example", "aimd"]
 
+    @pytest.mark.no_cover
     def test_the_lab_runs_it(self, headgate_command):
         said = headgate_command("simulate", "tb50", "--strategy", "example", "--seeds", "1", "--json")
         assert '"example"' in said

@@ -1,8 +1,12 @@
 """``headgate config``: it shows what is in force, and no secret."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+
+from headgate.cli.commands.config import VARIABLES
 
 
 @pytest.fixture
@@ -45,6 +49,11 @@ def test_secrets_are_not_shown(headgate, here, monkeypatch):
     found = json.loads(said.out)
     assert found["variables"]["OPENAI_API_KEY"] == found["variables"]["HEADGATE_PROXY_TOKEN"] == "(set)"
     assert found["files"] == [{"path": "own.toml", "kind": "chosen", "read": True}]
+
+
+def test_the_manual_names_every_variable():
+    page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(HEADGATE_\w+)` \|", page, re.MULTILINE)) == set(VARIABLES)
 
 
 def test_no_file_is_read_if_so_asked(headgate, here):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import click
 import pytest
@@ -147,6 +149,11 @@ class TestProjectFiles:
                     words = ("FILE", "URL", "PATH", "HOST", "ADDRESS", "SOURCE", "PORT", "machine")
                     assert not any(word in parameter.metavar for word in words), parameter.opts
                     assert parameter.metavar != "OUT"
+
+    def test_the_manual_names_them_all(self):
+        page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+        told = page[page.index("**What a project may set.**") : page.index("It may not\nset where")]
+        assert set(re.findall(r"`([a-z-]+)`", told)) == PROJECT_OPTIONS
 
     def test_the_same_file_may_when_it_is_named(self, headgate, project):
         file = project / "headgate.toml"

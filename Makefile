@@ -10,7 +10,7 @@ PYTHONS := 3.11 3.12 3.13 3.14
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint bench lab lab-full chaos wheel dist release-test release-check release-tag-check clean
+.PHONY: help setup demo test check lint docs bench lab lab-full chaos wheel dist release-test release-check release-tag-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -42,6 +42,11 @@ setup: .venv/.ready  ## make .venv with everything but the benchmark's peers
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[heavy]'
 	@touch $@
 
+.venv/.docs: .venv/.ready
+	@echo "installing mkdocs ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
 demo: .venv/.ready  ## a mock API with hidden quotas for three keys, and the limiter that finds them
 	@$(BIN)/headgate demo
 
@@ -62,6 +67,9 @@ lint: .venv/.ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
+
+docs: .venv/.docs  ## build the manual into site/; fails on a broken link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 chaos: .venv/.heavy  ## the long and hostile suites: a million inputs, a million keys
 	@$(BIN)/python -m pytest -m chaos
@@ -102,5 +110,5 @@ release-tag-check:
 	@grep -q "^## $${TAG#v} " CHANGELOG.md && ! grep -q "^## $${TAG#v} (unreleased)" CHANGELOG.md || { echo "CHANGELOG.md has no date for $(TAG)"; exit 1; }
 
 clean:  ## remove everything that was made
-	rm -rf .venv .release dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .artefacts headgate-demo*.svg
+	rm -rf .venv .release dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .artefacts headgate-demo*.svg
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

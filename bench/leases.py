@@ -2,7 +2,7 @@
 
 64 processes in virtual time, each a whole limiter with tasks of its own, share one quota over a store at the end of a
 network that delays and loses messages. What was sent is counted as a server would count it: in every window.
-`--write` puts the table into docs/sharing.md.
+`--write` puts the table into docs/machines.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.events import Event
 from headgate.lab.virtual_time import LoopClock, run
 from headgate.limiter.limiter import AdaptiveRateLimiter
 
-PAGE = Path(__file__).parent.parent / "docs" / "sharing.md"
+PAGE = Path(__file__).parent.parent / "docs" / "machines.md"
 BEGIN, END = "<!-- leases -->", "<!-- /leases -->"
 LEASES = (0.01, 0.03, 0.1, 0.25)
 NETWORKS = (
@@ -193,7 +193,7 @@ def table() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="How exactly a quota is kept against the length of a lease.")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/sharing.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/machines.md")
     options = parser.parse_args()
     began = time.perf_counter()
     text = (
@@ -204,7 +204,7 @@ def main() -> None:
     if options.write:
         page = PAGE.read_text()
         head, rest = page.split(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+        PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

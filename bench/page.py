@@ -1,7 +1,7 @@
 """What the web page costs the process that serves it: `python -m bench.page`.
 
 A limiter with so many keys answers a thousand calls a second, spread over all of them, with so many browsers open.
-Counted is the processor time of the page's threads; two minutes in all. The table is in docs/web.md.
+Counted is the processor time of the page's threads; two minutes in all. The table is in docs/page.md.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ keys.retire("key-1")
 
 
 def test_the_rights_that_the_documentation_asks_for_are_enough(server):
-    page = (Path(__file__).parents[2] / "docs" / "sharing.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text(encoding="utf-8")
     (words,) = [line.split() for line in page.splitlines() if line.startswith("ACL SETUSER")]
     with redis.Redis(port=server.port, protocol=2) as client:
         client.execute_command(*words)

@@ -95,11 +95,11 @@ def of_example(celery, url, client, monkeypatch):
 
 
 def of_docs(celery, url, client, monkeypatch):
-    text = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "frameworks.md").read_text(encoding="utf-8")
     block = re.findall(r"```python\n(.*?)```", text.partition("## Celery and Ray\n")[2], re.DOTALL)[0]
     _, _, task = block.replace("https://api.example.com", url).partition("\n\n\n")
     names = {"app": celery.Celery(), "httpx2": httpx2, "Refused": Refused, "client": lambda: client}
-    exec(compile(task, "integrations.md", "exec"), names)
+    exec(compile(task, "frameworks.md", "exec"), names)
     return names["ask"]
 
 

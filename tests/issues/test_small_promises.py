@@ -1,47 +1,15 @@
-"""Small promises: a document's first block runs, short pages keep their lists, advice helps, state is its owner's."""
+"""Small promises: short pages keep their lists, advice helps, state is its owner's."""
 
 from __future__ import annotations
 
-import asyncio
-import re
 import stat
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headgate.cli import execute
 from headgate.crawl.fetch.ssrf_guard import is_for_private
 from headgate.crawl.page.extract import extract
-
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def test_the_first_block_of_the_integrations_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "h2", None)  # an extra that a newcomer does not have
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.setenv(name, "sesame-of-this-test")
-    block = re.search(r"```python\n(.*?)```", (DOCS / "integrations.md").read_text(), re.DOTALL)
-    assert block is not None
-    clients: list[Any] = []
-
-    class Names(dict[str, Any]):
-        def __setitem__(self, name: str, value: Any) -> None:
-            super().__setitem__(name, value)
-            if name == "client":
-                clients.append(value)
-
-    exec(block[1], {"__builtins__": __builtins__}, Names())
-
-    async def close() -> None:
-        for client in clients:
-            closing = client.aclose() if hasattr(client, "aclose") else client.close()
-            if closing is not None:
-                await closing
-
-    asyncio.run(close())
-    assert len(clients) == 4
 
 
 @pytest.mark.parametrize("items", [2, 4, 12])

@@ -1,8 +1,5 @@
 """Processes share a pace if they use the same key of the same API, whatever they call that key."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from headgate import AdaptiveRateLimiter, Credential, CredentialCoordinator, RateLimitConfig
@@ -92,13 +89,3 @@ def test_a_limiter_shares_through_it_and_says_with_how_many():
     assert "sk-aaaa" not in repr(store.snapshot())
     for limiter in limiters:
         limiter.close()
-
-
-def test_what_the_documentation_shows_runs():
-    page = (Path(__file__).parents[2] / "docs" / "sharing.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
-        names: dict[str, object] = {}
-        exec(compile(block, "docs/sharing.md", "exec"), names)
-        names["limiter"].close()

@@ -1,4 +1,4 @@
-"""docs/web.md says every field that is sent, every way in and every bound."""
+"""docs/page.md says every field that is sent, every way in and every bound."""
 
 import re
 from dataclasses import fields
@@ -10,7 +10,7 @@ from headgate.observe import snapshot
 from headgate.web import app, event_stream, guard, query, server, view_cache
 from headgate.web import guard as bodies
 
-TEXT = (Path(__file__).parents[2] / "docs" / "web.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "page.md").read_text(encoding="utf-8")
 TABLES = {
     "RunSnapshot": "field",
     "ProgressLine": "`progress`",

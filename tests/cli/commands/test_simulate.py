@@ -407,8 +407,8 @@ def test_a_pipe_gets_no_colours(headgate, small):
         assert "\x1b" not in headgate("simulate", *arguments).out
 
 
-def test_the_readmes_examples_can_be_typed():
-    text = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+def test_the_manuals_examples_can_be_typed():
+    text = (Path(__file__).parents[3] / "docs" / "simulate.md").read_text(encoding="utf-8")
     typed = re.findall(r"^\$ headgate simulate (.*)$", text, re.MULTILINE)
     assert len(typed) >= 2
     known = {option for parameter in simulate.command.params for option in parameter.opts}

@@ -1,0 +1,84 @@
+"""Every public name, command, option and metric has its entry in the manual."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+from tests.manual.pages import DOCS, PAGES, blocks
+
+import headgate
+from headgate.cli import COMMANDS, group
+from headgate.observe.exporters.metric_list import METRICS
+
+ENTRIES = re.findall(r"^::: headgate\.(\w+)$", PAGES["reference/python.md"], re.MULTILINE)
+VENDORS = {"openai_client", "async_openai_client", "anthropic_client", "async_anthropic_client"}
+"""Public, but not in ``__all__``: they need the vendor's package."""
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_hooks", DOCS / "build_hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_public_name_has_an_entry_and_no_other() -> None:
+    assert sorted(ENTRIES) == sorted({*headgate.__all__, *VENDORS} - {"__version__"})
+    assert "`headgate.__version__`" in PAGES["reference/python.md"]
+
+
+def docstring(name: str) -> str:
+    """Of a name; of a vendor's client from the source, since importing the vendor's package takes a second."""
+    if name not in VENDORS:
+        return getattr(headgate, name).__doc__ or ""
+    spec = importlib.util.find_spec(f"headgate.integrations.{name.removeprefix('async_').removesuffix('_client')}")
+    assert spec is not None
+    assert spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return ast.get_docstring(node) or ""
+    return ""
+
+
+def test_every_entry_has_a_docstring_of_its_own() -> None:
+    said = {name: docstring(name) for name in ENTRIES if not name.isupper()}
+    assert [name for name, text in said.items() if not text.strip() or text.startswith(f"{name}(")] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_in_the_reference(name: str, hooks: ModuleType) -> None:
+    page = hooks.on_page_markdown(PAGES["reference/cli.md"])
+    section = page.partition(f"### headgate {name}\n")[2].partition("\n### ")[0]
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            for option in parameter.opts:
+                assert re.search(rf"^\| `[^|]*{re.escape(option)}\b", section, re.MULTILINE), option
+
+
+def test_every_metric_is_in_the_manual(hooks: ModuleType) -> None:
+    page = hooks.on_page_markdown(PAGES["metrics.md"])
+    told = re.findall(r"^\| `(headgate_\w+)` \| (\w+) \| ([\w, ]+) \| ", page, re.MULTILINE)
+    assert told == [
+        (info.name + "_total" * (info.kind == "counter"), info.kind, ", ".join(info.labels)) for info in METRICS
+    ]
+
+
+def test_alerts_use_metrics_that_exist() -> None:
+    labels = {info.name + "_total" * (info.kind == "counter"): set(info.labels) for info in METRICS}
+    (rules,) = [block for block in blocks(PAGES["metrics.md"], "yaml") if "alert:" in block]
+    expressions = re.findall(r"expr: (.*)", rules)
+    assert len(expressions) == rules.count("alert:") >= 5
+    for expression in expressions:
+        for metric, chosen in re.findall(r"(headgate_\w+)(?:\{([^}]*)\})?", expression):
+            assert set(re.findall(r"(\w+)=", chosen)) <= labels[metric], metric

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from headgate.cli import COMMANDS, group
-from headgate.observe.exporters.metric_list import METRICS
+from headgate.observe.exporters.metrics import METRICS
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -92,10 +92,10 @@ dist: .venv/.release  ## the wheel and the source archive, into dist/
 .venv/.release: .venv/.ready
 	@echo "installing pipx, pre-commit, twine and uv ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then for tool in prometheus zsh fish; do \
-		command -v $$tool >/dev/null || { echo "installing $$tool ..."; \
-		(apt-get update -qq && apt-get install -y -qq --no-install-recommends $$tool) >/dev/null 2>&1 || true; }; \
-	done; fi
+	@for tool in prometheus zsh fish; do command -v $$tool >/dev/null || { echo "installing $$tool ..."; \
+		sudo=$$(test "$$(id -u)" = 0 || echo "sudo -n"); \
+		($$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends $$tool) >/dev/null 2>&1 || \
+		echo "!!! NO $$tool. As root: apt-get install $$tool"; }; done
 	@touch $@
 
 release-test: dist  ## the wheel with each extra, pipx, uvx, the archive, a plugin, shells, Prometheus, pre-commit

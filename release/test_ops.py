@@ -1,7 +1,8 @@
 """What operators get: every query of dashboard and alerts, asked of a real Prometheus that scrapes real runs.
 
-Two runs against `headgate mock` get into all the trouble that the alerts are for: an outage, a revoked key, rows that
-can never succeed and a store that is lost; and one whose only key has used up the quota of the day.
+Three runs against `headgate mock` get into all the trouble that the alerts are for: an outage, a revoked key, rows that
+can never succeed and a store that is lost; one whose only key has used up the quota of the day; and one beside a
+program that uses the same key without any limit.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,12 +71,12 @@ def write_rows(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def prometheus(clean: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Prometheus that scrapes two runs and a port where nothing listens."""
+    """The address of a Prometheus that scrapes three runs and a port where nothing listens."""
     folder = tmp_path_factory.mktemp("ops")
-    mock, poor_mock, page, poor_page, nothing, server = free_ports(6)
+    mock, poor_mock, busy_mock, page, poor_page, busy_page, nothing, server = free_ports(8)
     write_rows(folder / "rows.jsonl")
     store = RedisServer().start()
-    to, poor_to = (f"http://127.0.0.1:{port}/openai/v1" for port in (mock, poor_mock))
+    to, poor_to, busy_to = (f"http://127.0.0.1:{port}/openai/v1" for port in (mock, poor_mock, busy_mock))
     batch = ["--config", "none", "--wait", "--price", "*=0.15/0.60"]
     keys = {"GOOD": "any", "DEAD": "revoked-key", "HEADGATE_WEB_TOKEN": TOKEN}
     shutil.copy(OPS / "headgate.rules.yml", folder)
@@ -81,24 +85,28 @@ def prometheus(clean: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     (job,) = config["scrape_configs"]
     job["scrape_interval"] = "1s"
-    job["static_configs"][0]["targets"] = [f"127.0.0.1:{port}" for port in (page, poor_page, nothing)]
+    job["static_configs"][0]["targets"] = [f"127.0.0.1:{port}" for port in (page, poor_page, busy_page, nothing)]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     rich = ["--to", to, "--keys", "env:GOOD", "--keys", "env:DEAD", "--web", str(page), "--store", store.url]
     poor = ["--to", poor_to, "--keys", "env:GOOD", "--web", str(poor_page), "--store", "none"]
-    mock_api = [*HEADGATE, "mock", "--provider", "openai", "--rate", "20/s"]
+    busy = ["--to", busy_to, "--keys", "env:GOOD", "--web", str(busy_page), "--store", "none"]
+    mock_api = [*HEADGATE, "mock", "--provider", "openai"]
     commands = [
-        [*mock_api, "--outage", "15s+10s", "--port", str(mock)],
-        [*mock_api, "--per-day", "5", "--port", str(poor_mock)],
+        [*mock_api, "--rate", "20/s", "--outage", "15s+10s", "--port", str(mock)],
+        [*mock_api, "--rate", "20/s", "--per-day", "5", "--port", str(poor_mock)],
+        [*mock_api, "--rate", "2/s", "--port", str(busy_mock)],
         [tool("prometheus"), f"--web.listen-address=127.0.0.1:{server}", "--config.file=prometheus.yml"],
         [*HEADGATE, "run", "rows.jsonl", "-o", "a.jsonl", *batch, *rich],
         [*HEADGATE, "run", "rows.jsonl", "-o", "b.jsonl", *batch, *poor],
+        [*HEADGATE, "run", "rows.jsonl", "-o", "c.jsonl", *batch, *busy],
     ]
-    started = []
+    started, over = [], threading.Event()
     try:
         for number, words in enumerate(commands):
             with open(folder / f"{number}.log", "wb") as log:
                 started.append(subprocess.Popen(words, cwd=folder, env=clean | keys, stdout=log, stderr=log))
-            wait_until_open((mock, poor_mock, server, page, poor_page)[number])
+            wait_until_open((mock, poor_mock, busy_mock, server, page, poor_page, busy_page)[number])
+        threading.Thread(target=use_up, args=(busy_to, keys["GOOD"], over), daemon=True).start()
         address = f"http://127.0.0.1:{server}"
         while not ask(address, "query", query="headgate_calls_total")["result"]:
             time.sleep(0.5)
@@ -109,6 +117,17 @@ def prometheus(clean: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
             process.send_signal(signal.SIGKILL)
             process.wait()
         store.stop()
+        over.set()
+
+
+def use_up(to: str, key: str, over: threading.Event) -> None:
+    """Another program with the same key, which knows no limits."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    body = json.dumps({"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Hello"}]}).encode()
+    while not over.wait(0.05):
+        with suppress(OSError):
+            request = urllib.request.Request(f"{to}/chat/completions", body, headers)
+            urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10).close()
 
 
 def wait_until_open(port: int) -> None:
@@ -123,8 +142,12 @@ def wait_until_open(port: int) -> None:
 
 def ask(address: str, path: str, **values: str) -> object:
     url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(values)}"
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as answer:
-        return json.load(answer)["data"]
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(60):
+        with suppress(urllib.error.HTTPError), opener.open(url, timeout=30) as answer:
+            return json.load(answer)["data"]
+        time.sleep(0.5)  # Prometheus listens before it is ready
+    pytest.fail(f"{path} is not answered")
 
 
 @pytest.mark.timeout(2 * WITHIN)
@@ -136,7 +159,7 @@ def test_no_query_is_empty(prometheus):
             if any(sample["value"][1] != "NaN" for sample in result):
                 del left[name]
         time.sleep(1.0)
-    assert left == {}
+    assert left == {}, list(left)
     alerts = {rule["name"] for each in ask(prometheus, "rules")["groups"] for rule in each["rules"]}
     assert len(alerts) == 9
 

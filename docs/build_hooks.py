@@ -5,12 +5,16 @@
 | ``<!-- commands -->`` | a section per command: usage, what it does, examples, options      |
 | ``<!-- metrics -->``  | the table of Prometheus metrics                                    |
 
-These parts of the manual can therefore never be out of date.
+These parts of the manual can therefore never be out of date. The pages are also copied into the site as Markdown, which
+is what ``llms.txt`` links to.
 """
 
 from __future__ import annotations
 
+import html
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,7 +28,22 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     for placeholder, write in PARTS.items():
         if placeholder in markdown:
             markdown = markdown.replace(placeholder, write())
-    return markdown
+    return "\n".join(map(unescape_pipes, markdown.split("\n")))
+
+
+def unescape_pipes(line: str) -> str:
+    """In a table, ``\\|`` within code is a pipe on GitHub; here the backslash would be shown."""
+    if not line.startswith("|"):
+        return line
+    return re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), line)
+
+
+def on_post_build(config: Mapping[str, Any]) -> None:
+    """Called by mkdocs at the end."""
+    docs, site = Path(config["docs_dir"]), Path(config["site_dir"])
+    for page in docs.rglob("*.md"):
+        target = site / page.relative_to(docs)
+        target.write_text(on_page_markdown(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def command_reference() -> str:
@@ -46,9 +65,9 @@ def command_section(name: str, command: click.Command, parent: click.Context) ->
     lines = [f"### headgate {name}", "", "```text", usage, "```", "", paragraphs(command.help or "")]
     examples = getattr(command, "examples", ())
     if examples:
-        lines += ["", "```console"]
+        lines += ["", "```sh"]
         for typed, purpose in examples:
-            lines += [f"# {purpose}", f"$ {typed}"]
+            lines += [f"# {purpose}", typed]
         lines.append("```")
     lines += ["", "| option | meaning |", "|---|---|"]
     for parameter in command.get_params(context):
@@ -74,7 +93,7 @@ def cell_code(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    return re.sub(r"([*_<>\[\]`{}])", r"\\\1", text)
+    return re.sub(r"([*_\[\]`{}])", r"\\\1", html.escape(text, quote=False))
 
 
 def metric_reference() -> str:

@@ -132,7 +132,7 @@ def free_port() -> int:
 
 
 def wait_for(port: int) -> None:
-    for _ in range(100):
+    for _ in range(600):
         if not is_free(port):
             return
         time.sleep(0.1)

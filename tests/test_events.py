@@ -81,7 +81,7 @@ def test_a_record_becomes_the_public_event_and_back(record, public):
     [
         ("invalid: HTTP 400: no: such", ("invalid", "HTTP 400: no: such")),
         ("stopped", ("stopped", "")),
-        ("paced at 5 calls/s, looking for the limit", ("", "paced at 5 calls/s, looking for the limit")),
+        ("paced at 5 calls/s, searching for the limit", ("", "paced at 5 calls/s, searching for the limit")),
         ("", ("", "")),
     ],
 )

@@ -50,15 +50,19 @@ def ask(answer, method="GET", session=new_session, **more):
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
 def test_a_request_is_sent_once_though_the_server_hangs_up(session, method):
     error, asked = ask(b"", method, session)
-    assert (str(error), asked) == ("it: hung up without an answer", 1)
+    assert (str(error), asked) == ("it: closed the connection without an answer", 1)
     assert error.outcome is Outcome.TRANSIENT
 
 
 @pytest.mark.parametrize(
     ("answer", "said", "outcome"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "hung up in the middle of its answer", Outcome.TRANSIENT),
-        (b"not http at all\r\n\r\n", "did not answer in HTTP", Outcome.TRANSIENT),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
+            "closed the connection in the middle of its answer",
+            Outcome.TRANSIENT,
+        ),
+        (b"not http at all\r\n\r\n", "did not answer with valid HTTP", Outcome.TRANSIENT),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1001, "more than 1,000 bytes", Outcome.INVALID),
     ],
 )

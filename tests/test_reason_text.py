@@ -38,7 +38,7 @@ def test_every_refusal_has_a_sentence(reason):
         (Explanation(reason=WaitReason.PACE, rate=40.0), "paced at 40 calls/s"),
         (
             Explanation(reason=WaitReason.PACE, rate=4.0, is_ramping=True, members=3, controller_note="a note"),
-            "paced at 4 calls/s on the way back from a pause, shared by 3 processes, a note",
+            "paced at 4 calls/s while ramping up after a pause, shared by 3 processes, a note",
         ),
         (
             Explanation(reason=WaitReason.PACE, ceiling=5.0, seconds_left=0.2),
@@ -46,7 +46,7 @@ def test_every_refusal_has_a_sentence(reason):
         ),
         (
             Explanation(reason=WaitReason.FLOOR, seconds_left=1.0, lost_store="redis"),
-            "told to wait by the server, 1.0 s to go; alone, because redis cannot be reached",
+            "rate limited by the server, 1.0 s to go; not shared, because redis cannot be reached",
         ),
     ],
 )
@@ -59,10 +59,10 @@ def test_the_numbers_are_in_it(why, text):
     [
         ("", None, ""),
         ("workers", None, "all workers are busy"),
-        ("cooldown", 30.0, "pausing after a rate limit, 30.0 s to go"),
-        ("credential", 5.0, "its key rests, 5.0 s to go"),
-        ("credential", inf, "its key is retired"),
-        ("answers", None, "3 answers awaited"),
+        ("cooldown", 30.0, "waiting for the rate limit, 30.0 s to go"),
+        ("credential", 5.0, "key resting, available again in 5.0 s"),
+        ("credential", inf, "key disabled"),
+        ("answers", None, "waiting for 3 answers"),
         ("of_another_version", None, "of_another_version"),
     ],
 )
@@ -76,9 +76,9 @@ def test_what_a_lane_waits_for(code, seconds, text):
         ("invalid", "HTTP 400", "invalid: HTTP 400"),
         ("invalid", "", "invalid"),
         ("", "a sentence", "a sentence"),
-        ("pace", Explanation(reason=WaitReason.PACE, rate=1.0), "paced at 1 calls/s"),
+        ("pace", Explanation(reason=WaitReason.PACE, rate=1.0), "paced at 1 call/s"),
         ("", CircuitChange(CircuitState.CLOSED, CircuitState.OPEN), "closed to open"),
-        ("", RateChange(1.0, 2.5, "looking for the limit"), "1 to 2.5 calls/s, looking for the limit"),
+        ("", RateChange(1.0, 2.5, "searching for the limit"), "1 to 2.5 calls/s, searching for the limit"),
     ],
 )
 def test_the_reason_of_an_event(code, detail, text):
@@ -86,11 +86,11 @@ def test_the_reason_of_an_event(code, detail, text):
 
 
 def test_credentials_stores_and_batches():
-    assert credential_text("retired", "auth", None) == "is retired: it is not accepted"
-    assert credential_text("resting", "", 3.0) == "rests 3.0 s: no reason given"
+    assert credential_text("retired", "auth", None) == "is disabled: rejected by the server"
+    assert credential_text("resting", "", 3.0) == "rests for 3.0 s: no reason given"
     assert credential_text("held", "", None) == "is in use by other calls"
     assert store_text("redis", 1, is_lost=False) == "redis, shared by 1 process"
-    assert store_text("redis", 2, is_lost=True).endswith("calls go on at this process's own share")
-    assert elsewhere_text([(7, "a"), (8, "b")]).endswith("process 7 on a, process 8 on b has the open rows")
-    assert retries_text(None) == "rows that failed are tried again in their time"
+    assert store_text("redis", 2, is_lost=True).endswith("continuing at this process's own share")
+    assert elsewhere_text([(7, "a"), (8, "b")]).endswith("are held by process 7 on a, process 8 on b")
+    assert retries_text(None) == "waiting to retry rows"
     assert retries_text(2.0).endswith("the first in 2.0 s")

@@ -45,7 +45,7 @@ def check_finite(name: str, value: object) -> None:
 
 
 def check_time(name: str, seconds: object) -> None:
-    check(name, seconds, seconds is None or number(seconds) > 0, "a number of seconds above 0; inf is no bound")
+    check(name, seconds, seconds is None or number(seconds) > 0, "a number of seconds above 0 (inf: no limit)")
 
 
 def is_whole(value: object, least: int = 1) -> bool:

@@ -22,6 +22,7 @@ from .core.gate_config import FASTEST, GateConfig
 from .core.quota import LONG_WINDOW, Quota, known_pace
 from .core.rolling_stats import MOST_BUCKETS
 from .errors import ConfigError
+from .formatting import nearest_name
 from .plugins import PluginError
 from .units import read_quota
 from .wire.redact import redact
@@ -127,7 +128,7 @@ class RateLimitConfig:
             self,
             "stats_bucket",
             lambda width: window / MOST_BUCKETS <= width <= window,
-            f"at most stats_window ({window:g}) and at least a {MOST_BUCKETS}th of it",
+            f"at most stats_window ({window:g}) and at least stats_window / {MOST_BUCKETS}",
         )
         _check(self, "retry_max_delay", lambda most: base <= most < inf, f"at least retry_base_delay ({base:g})")
         _check(
@@ -142,7 +143,7 @@ class RateLimitConfig:
             self,
             "strategy",
             lambda strategy: callable(strategy) or isinstance(strategy, Controller) or is_controller(strategy),
-            f"one of {', '.join(CONTROLLERS)}, that of an installed plugin, a Controller, or a function that makes one",
+            f"one of {', '.join(CONTROLLERS)}, a plugin's name, a Controller, or a function that makes one",
             _misspelt,
         )
         self._check_dimensions()
@@ -162,14 +163,16 @@ class RateLimitConfig:
         for name in self.limits:
             meant = _meant(name)
             if meant is not None:
-                raise ConfigError(redact(f"limits[{repr(name)[:LONGEST_VALUE]}]: did you mean {meant!r}?"))
+                raise ConfigError(
+                    redact(f"limits: unknown dimension {repr(name)[:LONGEST_VALUE]}; did you mean {meant!r}?")
+                )
 
     def quotas(self) -> tuple[Quota, ...]:
         """The known limits, each with its burst; of a dimension the shortest window first."""
         for dimension in self.burst:
             if dimension not in self.limits:
-                given = ", ".join(self.limits) or "none given"
-                raise ConfigError(redact(f"burst[{dimension!r}] must belong to one of limits ({given})"))
+                given = ", ".join(self.limits) or "none"
+                raise ConfigError(redact(f"burst[{dimension!r}] has no limit of that name; limits: {given}"))
         return tuple(quota for dimension in self.limits for quota in self._quotas_of(dimension))
 
     def _quotas_of(self, dimension: str) -> list[Quota]:
@@ -178,10 +181,10 @@ class RateLimitConfig:
         if not isinstance(texts, tuple) or not texts or not all(isinstance(text, str) for text in texts):
             shown_value = repr(given)[:LONGEST_VALUE]
             raise ConfigError(
-                redact(f"limits[{dimension!r}]={shown_value} must be a text like '500/min', or a list of such texts")
+                redact(f"limits[{dimension!r}]={shown_value} must be a string like '500/min', or a list of them")
             )
         if len(texts) > MOST_WINDOWS:
-            raise ConfigError(redact(f"limits[{dimension!r}]: {len(texts)} limits must be at most {MOST_WINDOWS}"))
+            raise ConfigError(redact(f"limits[{dimension!r}] has {len(texts)} entries; the limit is {MOST_WINDOWS}"))
         try:
             windows = sorted((self._window(dimension, text) for text in texts), key=lambda pair: pair[1])
             return [
@@ -204,7 +207,7 @@ class RateLimitConfig:
         if dimension in self.burst and (window < LONG_WINDOW or nth == 0):
             burst = self.burst[dimension]
             if not isinstance(burst, int | float):
-                raise ValueError(f"burst={burst!r} must be above 0 and at most the limit, {amount:g}")
+                raise ValueError(f"burst={burst!r} must be above 0 and at most the limit, {amount:,.10g}")
             return burst
         if window >= LONG_WINDOW:
             return amount
@@ -275,25 +278,20 @@ _COUNTS = (
 
 def _meant(dimension: object) -> str | None:
     """The usual dimension that this name is a slip of, if it is one."""
-    from difflib import get_close_matches  # here, because most programs spell well
-
     if not isinstance(dimension, str) or not dimension.strip():
         return USUAL_DIMENSIONS[0]
     if dimension in USUAL_DIMENSIONS:
         return None
     plain = dimension[:LONGEST_VALUE].strip().lower().replace("-", "_")
     name = _PER.split(plain, maxsplit=1)[0]
-    close = get_close_matches(name, USUAL_DIMENSIONS, n=1, cutoff=LIKE)
-    return close[0] if close else _ABBREVIATED.get(name)
+    return nearest_name(name, USUAL_DIMENSIONS, LIKE) or _ABBREVIATED.get(name)
 
 
 def _misspelt(value: object) -> str:
     """A strategy's name with a slip in it, as it was written; of anything else, which may be a secret, its kind."""
-    from difflib import get_close_matches  # here, because most programs spell well
-
     if isinstance(value, str):
-        close = get_close_matches(value[:LONGEST_VALUE].lower(), CONTROLLERS, n=1)
-        return repr(value) if close else f"<text of {len(value)} characters>"
+        close = nearest_name(value[:LONGEST_VALUE], CONTROLLERS)
+        return f"{value!r} (did you mean {close!r}?)" if close else f"<text of {len(value)} characters>"
     return shown(value)
 
 

@@ -130,7 +130,7 @@ async def exchange(
     except TimeoutError as error:
         problem = NoAnswerInTimeError(name, why_no_answer(error, within))
     except ValueError as error:
-        what = f"cannot be asked that: the request cannot be written ({type(error).__name__})"
+        what = f"was not called: the request is invalid ({type(error).__name__})"
         problem = UnfitAnswerError(name, what)
     except _troubles() as error:
         problem = NoAnswerError(name, why_no_answer(error, within))
@@ -164,23 +164,23 @@ def why_no_answer(error: Exception, within: float) -> str:
     import aiohttp
 
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return "cannot be reached in time"
+        return "cannot be reached (connect timeout)"
     if isinstance(error, TimeoutError):
         return f"did not answer within {within:.3g} s"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "cannot be reached (no address goes by its name)"
+        return "cannot be resolved (DNS)"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return "cannot be reached (its certificate is not trusted)"
+        return "cannot be reached (TLS certificate not trusted)"
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = isinstance(error.os_error, ConnectionRefusedError)
-        why = "it refuses connections" if refused else type(error.os_error).__name__
+        why = "connection refused" if refused else type(error.os_error).__name__
         return f"cannot be reached ({why})"
     if isinstance(error, HungUpError | aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
-        return "hung up without an answer"
+        return "closed the connection without an answer"
     if isinstance(error, aiohttp.ClientPayloadError):
-        return "hung up in the middle of its answer"
+        return "closed the connection in the middle of its answer"
     if isinstance(error, aiohttp.ClientResponseError):
-        return "did not answer in HTTP"
+        return "did not answer with valid HTTP"
     return f"gave no usable answer ({type(error).__name__})"
 
 

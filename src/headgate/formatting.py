@@ -9,6 +9,7 @@ as they are.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 
 def printable(text: str) -> str:
@@ -23,17 +24,39 @@ def printable(text: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """``"40 ms"``, ``"12.3 s"``, ``"15 min"`` or ``"2.5 h"``."""
+    """``"40 ms"``, ``"12.3 s"``, ``"15 min"``, ``"2.5 h"`` or ``"3.5 days"``."""
     if seconds < 1:
         return f"{max(1.0, 1000 * seconds):.0f} ms" if seconds > 0 else "0 ms"
     if seconds < 600:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
 
 
 def format_number(number: float, digits: int = 3) -> str:
     """``"0.25"``, ``"12.5"`` or ``"2,560"``."""
     return f"{number:.{digits}g}" if number < 999.5 else f"{number:,.0f}"
+
+
+def format_rate(per_second: float) -> str:
+    """``"12.5 calls/s"``; of slow rates ``"6 calls/min"``, ``"1 call/h"`` or ``"20 calls/day"``."""
+    units = (("s", 1), ("min", 60), ("h", 3600))
+    unit, seconds = next((one for one in units if per_second * one[1] >= 0.1), ("day", 86_400))
+    number = format_number(per_second * seconds)
+    return f"{number} {'call' if number == '1' else 'calls'}/{unit}"
+
+
+def plural(count: int, word: str) -> str:
+    """``1 page``, ``2 pages``, ``2 addresses``."""
+    return f"{count:,} {word}" + ("" if count == 1 else "es" if word.endswith("s") else "s")
+
+
+def nearest_name(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that this one is most likely a misspelling of."""
+    from difflib import get_close_matches  # here, because only a mistake needs it
+
+    return next(iter(get_close_matches(name.lower(), list(known), n=1, cutoff=cutoff)), None)
 
 
 # ---------------------------------------------------------------------- the log

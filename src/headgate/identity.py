@@ -52,7 +52,7 @@ def _user_key() -> bytes:
         return _kept_key(path)
     except OSError as error:
         if path not in _UNKEPT:
-            log.warning("credentials get other names in each run: %s cannot be used (%s)", path, error.strerror)
+            log.warning("credential ids will differ in each run: cannot use %s (%s)", path, error.strerror)
         return _UNKEPT.setdefault(path, os.urandom(KEY_BYTES))
 
 
@@ -69,4 +69,4 @@ def _kept_key(path: str) -> bytes:
             restrict_to_owner(path)
             return key
         break
-    raise OSError(0, "it is not a key of ours; remove it", path)
+    raise OSError(0, "not a Headgate key file; remove it", path)

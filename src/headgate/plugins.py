@@ -31,7 +31,7 @@ def load_plugin(group: str, name: str) -> Any:
     if not found:
         return None
     if len({point.value for point in found}) > 1:
-        raise PluginError(f"{name!r} is offered by several packages: {', '.join(map(_package_of, found))}")
+        raise PluginError(f"{name!r} is registered by several packages: {', '.join(map(_package_of, found))}; keep one")
     try:
         return found[0].load()
     except Exception as error:

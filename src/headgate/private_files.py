@@ -42,7 +42,7 @@ def restrict_to_owner(path: str) -> None:
     """Take the permissions of other users away."""
     if is_open_to_other_users(path):
         os.chmod(path, OWNER_ONLY)
-        log.warning("%s could be read or changed by others; now only by its owner", path)
+        log.warning("%s was accessible to other users; only its owner has access now", path)
 
 
 def write_private(path: str, content: bytes) -> None:

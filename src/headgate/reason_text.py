@@ -20,10 +20,10 @@ from .core.decision import (
     RefuseReason,
     WaitReason,
 )
-from .formatting import format_number, format_seconds
+from .formatting import format_number, format_rate, format_seconds, plural
 
 PAUSED = "paused by an operator"
-_PROBE = "circuit half open; waiting for the probe's answer"
+_PROBE = "circuit half open; waiting for the result of a probe"
 _OPEN = "circuit open after too many failures"
 
 
@@ -38,29 +38,29 @@ def reason_text(why: Explanation) -> str:
         text = _refusal(why.reason, why.subject) + _left(why)
     else:
         text = _wait(why.reason, why)
-    return f"{text}; alone, because {why.lost_store} cannot be reached" if why.lost_store else text
+    return f"{text}; not shared, because {why.lost_store} cannot be reached" if why.lost_store else text
 
 
 _CONTROLLERS = {
-    PaceReason.OWN_STRATEGY: "by a strategy of your own",
-    PaceReason.OWN_CAP: "as many as the strategy allows at once",
+    PaceReason.OWN_STRATEGY: "by a custom strategy",
+    PaceReason.OWN_CAP: "the most that the strategy allows",
     PaceReason.FIXED: "at a fixed rate",
-    PaceReason.AIMD: "a rate that rises with every fast answer and halves when refused",
-    PaceReason.GRADIENT: "a rate that follows how fast answers come back",
-    PaceReason.OBSERVED_RATE: "about as fast as before the failures",
-    PaceReason.SEARCHING: "looking for the limit",
-    PaceReason.BLOCKED: "waiting until a probe is let in",
-    PaceReason.WINDOW: "waiting for a window to reopen",
-    PaceReason.HEADERS: "following the server's headers",
-    PaceReason.CONCURRENCY: "keeping to {:.0f} calls at a time",
-    PaceReason.SLOW_ANSWERS: "keeping to {:.0f} calls at a time since answers got slow",
-    PaceReason.SHARED: "sharing the quota with others, {:.{digits}f}/s at the last refusal",
+    PaceReason.AIMD: "raised with every fast answer, cut when rate limited",
+    PaceReason.GRADIENT: "following response times",
+    PaceReason.OBSERVED_RATE: "close to the rate before the failures",
+    PaceReason.SEARCHING: "searching for the limit",
+    PaceReason.BLOCKED: "waiting for a probe to succeed",
+    PaceReason.WINDOW: "waiting for the quota window to reset",
+    PaceReason.HEADERS: "following the server's rate-limit headers",
+    PaceReason.CONCURRENCY: "at most {:.0f} in flight",
+    PaceReason.SLOW_ANSWERS: "at most {:.0f} in flight since answers got slower",
+    PaceReason.SHARED: "sharing the quota with other clients, last rate limited at {:.{digits}f}/s",
     PaceReason.PROBING: "testing above the measured {:.{digits}f}/s",
     PaceReason.HOLDING: "holding the measured {:.{digits}f}/s",
 }
 _CAPS = {
-    PaceReason.CONCURRENCY: "more at once have been refused",
-    PaceReason.SLOW_ANSWERS: "more at once have only made answers slower",
+    PaceReason.CONCURRENCY: "more were rate limited",
+    PaceReason.SLOW_ANSWERS: "more only made answers slower",
 }
 
 
@@ -77,7 +77,7 @@ def _cap_text(note: ControllerNote | str) -> str:
 
 def paced_text(rate: float) -> str:
     """What is said of a pace of which nothing more is known."""
-    return f"paced at {format_number(rate)} calls/s"
+    return f"paced at {format_rate(rate)}"
 
 
 def _refusal(reason: RefuseReason, subject: str) -> str:
@@ -86,14 +86,14 @@ def _refusal(reason: RefuseReason, subject: str) -> str:
     if reason is RefuseReason.PROBE_IN_FLIGHT:
         return _PROBE
     if reason is RefuseReason.QUEUE_FULL:
-        return f"{subject} callers are waiting already"
-    return f"{subject} cannot be reached; nothing may start without it"
+        return f"the wait queue is full ({subject} callers)"
+    return f"{subject} cannot be reached, and calls are refused without it (without_store='refuse')"
 
 
 def _wait(reason: WaitReason, why: Explanation) -> str:
     left = _left(why)
     if why.ceiling is not None:
-        return f"held under the operator's limit of {why.ceiling:g} calls/s{left}"
+        return f"held under the operator's limit of {format_rate(why.ceiling)}{left}"
     if reason is WaitReason.PAUSED:
         return PAUSED
     if reason is WaitReason.CIRCUIT_OPEN:
@@ -101,17 +101,17 @@ def _wait(reason: WaitReason, why: Explanation) -> str:
     if reason is WaitReason.PROBE_IN_FLIGHT:
         return _PROBE
     if reason is WaitReason.DEPTH:
-        return f"{why.in_flight} calls in flight, {_cap_text(why.controller_note)}"
+        return f"{plural(why.in_flight, 'call')} in flight, {_cap_text(why.controller_note)}"
     if reason is WaitReason.FLOOR:
-        return f"told to wait by the server{left}"
+        return f"rate limited by the server{left}"
     if reason is WaitReason.HOLD:
-        return f"refused a moment ago, {controller_text(why.controller_note)}{left}"
+        return f"rate limited a moment ago, {controller_text(why.controller_note)}{left}"
     if reason is WaitReason.QUOTA:
-        return f"held under the known limit of {why.subject}{left}"
+        return f"waiting for the known limit of {why.subject}{left}"
     together = f", shared by {why.members} processes" if why.members > 1 else ""
     if reason is WaitReason.SHARE:
-        return f"waiting for a share of {format_number(why.rate)} calls/s{together}"
-    ramp = " on the way back from a pause" if why.is_ramping else ""
+        return f"waiting for a share of {format_rate(why.rate)}{together}"
+    ramp = " while ramping up after a pause" if why.is_ramping else ""
     note = f", {controller_text(why.controller_note)}" if why.controller_note else ""
     return f"{paced_text(why.rate)}{ramp}{together}{note}{left}"
 
@@ -131,26 +131,32 @@ _LANES = {
     "rows": "no rows",
     "workers": "all workers are busy",
     "paused": PAUSED,
-    "cooldown": "pausing after a rate limit",
-    "credential": "its key rests",
-    "credential_held": "its key is in use (at_once)",
-    "circuit": "its circuit is open after failures",
-    "ramp": "coming back slowly",
+    "cooldown": "waiting for the rate limit",
+    "credential": "key resting",
+    "credential_held": "key in use (at_once)",
+    "circuit": "circuit open after too many failures",
+    "ramp": "ramping up after a pause",
     "retry_budget": "the retry budget is spent",
-    "caps": "the cap on tokens or cost is reached",
+    "caps": "the limit on tokens or cost is reached",
     "robots": "reading robots.txt",
     "crawl_delay": "crawl-delay",
-    "pages": "enough pages are under way",
-    "memory": "enough bytes are in memory",
+    "pages": "the last pages allowed are in flight",
+    "memory": "the memory limit is reached",
 }
 
 
 def lane_text(code: str, seconds_left: float | None = None, in_flight: int = 0) -> str:
     """Why nothing starts in a lane, by the code of what it waits for; ``inf`` seconds say that it never will."""
     if code == "credential" and seconds_left == inf:
-        return "its key is retired"
-    text = f"{in_flight} answers awaited" if code == "answers" else _LANES.get(code, code)
-    return text if seconds_left is None or not 0 < seconds_left < inf else f"{text}{_to_go(seconds_left)}"
+        return "key disabled"
+    text = f"waiting for {plural(in_flight, 'answer')}" if code == "answers" else _LANES.get(code, code)
+    if seconds_left is None or not 0 < seconds_left < inf:
+        return text
+    return (
+        f"{text}, available again in {format_seconds(seconds_left)}"
+        if code == "credential"
+        else f"{text}{_to_go(seconds_left)}"
+    )
 
 
 # ---------------------------------------------------------------------- events
@@ -194,24 +200,24 @@ def event_reason(code: str, detail: object) -> str:
 # ---------------------------------------------------------------------- credentials
 
 _CREDENTIALS = {
-    "rate_limited": "it was rate limited",
-    "quota_exhausted": "its quota is used up",
-    "auth": "it is not accepted",
-    "key_dead": "it is no longer valid",
+    "rate_limited": "rate limited",
+    "quota_exhausted": "out of quota",
+    "auth": "rejected by the server",
+    "key_dead": "no longer valid",
 }
 
 
 def credential_why(code: str) -> str:
-    """Why a credential rests or is retired."""
+    """Why a credential rests or is disabled."""
     return _CREDENTIALS.get(code, code) or "no reason given"
 
 
 def credential_text(state: str, code: str, back_in: float | None) -> str:
     """What follows a credential's name in a sentence about callers that wait for it."""
     if state == "retired":
-        return f"is retired: {credential_why(code)}"
+        return f"is disabled: {credential_why(code)}"
     if back_in is not None:
-        return f"rests {format_seconds(max(0.0, back_in))}: {credential_why(code)}"
+        return f"rests for {format_seconds(max(0.0, back_in))}: {credential_why(code)}"
     return "is in use by other calls"
 
 
@@ -221,9 +227,9 @@ def credential_text(state: str, code: str, back_in: float | None) -> str:
 def store_text(where: str, members: int, is_lost: bool) -> str:
     """Where quotas are shared, and whether that can be reached."""
     if is_lost:
-        how = "as without a store" if members == 1 else "at this process's own share"
-        return f"{where} cannot be reached; calls go on {how}"
-    return f"{where}, shared by {members:,} process{'' if members == 1 else 'es'}"
+        how = "without it" if members == 1 else "at this process's own share"
+        return f"{where} cannot be reached; continuing {how}"
+    return f"{where}, shared by {plural(members, 'process')}"
 
 
 # ---------------------------------------------------------------------- a batch as a whole
@@ -236,9 +242,9 @@ def workers_text(workers: int) -> str:
 def elsewhere_text(processes: Iterable[tuple[int, str]]) -> str:
     """Other processes, by number and host, have all rows that are open."""
     names = ", ".join(f"process {pid} on {host}" for pid, host in processes)
-    return f"nothing is left for this process: {names} has the open rows"
+    return f"no rows left for this process: the open rows are held by {names}"
 
 
 def retries_text(next_in: float | None) -> str:
     when = "" if next_in is None else f", the first in {format_seconds(next_in)}"
-    return f"rows that failed are tried again in their time{when}"
+    return f"waiting to retry rows{when}"

@@ -34,9 +34,9 @@ class Rate:
 
     def __post_init__(self) -> None:
         if not 0 < self.amount <= MOST_PER_WINDOW:
-            raise ValueError(f"a rate must allow more than 0 and at most {MOST_PER_WINDOW:,}, not {self.amount:g}")
+            raise ValueError(f"a rate must be above 0 and at most {MOST_PER_WINDOW:,}, not {self.amount:,.10g}")
         if not 0 < self.window <= LONGEST_DURATION:
-            raise ValueError(f"a rate's window must be longer than 0 and at most 31 days, not {self.window:g} s")
+            raise ValueError(f"a rate's window must be above 0 s and at most 31 days, not {self.window:,.10g} s")
 
     @property
     def per_second(self) -> float:
@@ -44,7 +44,7 @@ class Rate:
 
     def __str__(self) -> str:
         names = {1.0: "s", 60.0: "min", 3600.0: "h", 86400.0: "day"}
-        return f"{self.amount:g}/{names.get(self.window, f'{self.window:g}s')}"
+        return f"{self.amount:.10g}/{names.get(self.window, f'{self.window:.10g}s')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Step:
     at: float
 
     def __str__(self) -> str:
-        return f"{self.factor:g}@{self.at:g}s"
+        return f"{self.factor:.10g}@{self.at:.10g}s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Outage:
         return self.at + self.duration
 
     def __str__(self) -> str:
-        return f"{self.at:g}s+{self.duration:g}s"
+        return f"{self.at:.10g}s+{self.duration:.10g}s"
 
 
 def read_whole_number(text: str) -> int:
@@ -88,7 +88,7 @@ def read_duration(text: str) -> float:
         raise ValueError(f"{text!r} is not a duration; write 40ms, 1.5s, 2min, 1h or 3d")
     duration = float(match[1]) * unit
     if duration > LONGEST_DURATION:
-        raise ValueError(f"{text!r} is too long; the most is 31 days")
+        raise ValueError(f"{text!r} is too long; the limit is 31 days")
     return duration
 
 
@@ -129,7 +129,9 @@ def read_step(text: str) -> Step:
     if not at_sign or not re.fullmatch(_NUMBER, factor):
         raise ValueError(f"{text!r} is not a step; write 0.5@10s for half the quota from second 10 on")
     if not 0 < float(factor) <= LARGEST_FACTOR:
-        raise ValueError(f"{text!r}: a factor is more than 0 and at most {LARGEST_FACTOR}; for no quota use an outage")
+        raise ValueError(
+            f"{text!r}: the factor must be above 0 and at most {LARGEST_FACTOR}; for no quota use an outage"
+        )
     return Step(float(factor), read_duration(at))
 
 
@@ -140,5 +142,7 @@ def read_outage(text: str) -> Outage:
         raise ValueError(f"{text!r} is not an outage; write 12s+3s for three seconds from second 12 on")
     outage = Outage(read_duration(at), read_duration(duration))
     if not outage.duration:
-        raise ValueError(f"{text!r}: an outage lasts longer than 0 s; write 12s+3s for three seconds from second 12 on")
+        raise ValueError(
+            f"{text!r}: an outage must last longer than 0 s; write 12s+3s for three seconds from second 12 on"
+        )
     return outage

@@ -808,7 +808,7 @@ def test_lanes_say_why_they_wait(play, http_error):
         (lane,) = runner.lanes()
         assert (lane.key, lane.waiting, lane.in_flight) == ("api", 3, 0)
         assert lane.opens_in == pytest.approx(60.1)
-        assert lane.reason.startswith("pausing after a rate limit")
+        assert lane.reason.startswith("waiting for the rate limit")
         runner.stop()
         await running
         assert runner.lanes() == []

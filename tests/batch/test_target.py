@@ -291,7 +291,7 @@ def test_a_server_that_hangs_up_is_asked_once() -> None:
         request.transport.close()
         return web.Response()
 
-    with pytest.raises(NoAnswerError, match="hung up without an answer"):
+    with pytest.raises(NoAnswerError, match="closed the connection without an answer"):
         ask(handler, row(method="GET"))
     assert asked == 1
 

@@ -166,7 +166,7 @@ def test_a_stored_pause_is_bounded() -> None:
 
 @pytest.mark.parametrize("state", [(), (0.0, 1.0), (0.0, nan, 1, 1, 1), (0.0, inf, 1, 1, 1)])
 def test_a_damaged_state_is_refused(state: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="must be the five numbers of a cooldown"):
+    with pytest.raises(ValueError, match="expected five finite numbers"):
         Cooldown.from_state(state, 0.0, 0.0)
 
 

@@ -107,7 +107,7 @@ def test_without_an_instant_there_is_always_time() -> None:
 
 
 def test_nan_is_no_instant() -> None:
-    with pytest.raises(ValueError, match="at=nan must be an instant"):
+    with pytest.raises(ValueError, match="at=nan must be a number"):
         Deadline(nan)
 
 

@@ -186,7 +186,7 @@ class TestLimit:
         limiter.on_event = heard.append
         limiter.limit(KEY, 5.0)
         limiter.limit(KEY, None)
-        assert [event.reason for event in heard] == ["5 calls/s at most", "the limit is lifted"]
+        assert [event.reason for event in heard] == ["limited to 5 calls/s", "limit removed"]
 
 
 class TestCounting:

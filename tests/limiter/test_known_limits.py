@@ -109,7 +109,7 @@ def test_why_it_waits_names_the_limit() -> None:
         RateLimitConfig(strategy="fixed", limits={"tokens": "6000/min"}, initial_rps=1e6), clock=VirtualClock()
     )
     limiter.acquire("api", cost={"tokens": 600})
-    with pytest.raises(Exception, match=r"held under the known limit of 6,000 tokens per 60 s") as refusal:
+    with pytest.raises(Exception, match=r"waiting for the known limit of 6,000 tokens per 60 s") as refusal:
         limiter.acquire("api", cost={"tokens": 600}, max_wait=0)
     assert refusal.value.retry_after == pytest.approx(600 / 90, rel=0.01)  # type: ignore[attr-defined]
 

@@ -55,7 +55,7 @@ def test_a_refusal_changes_the_very_next_admission(server: type[Scripted]) -> No
     limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="aimd"))
     with limiter.permit(server.url) as permit:  # type: ignore[attr-defined]
         assert permit.report(requests.get(server.url, timeout=5)) is Outcome.RATE_LIMITED  # type: ignore[attr-defined]
-    with pytest.raises(WaitTooLongError, match="told to wait by the server") as refusal:
+    with pytest.raises(WaitTooLongError, match="rate limited by the server") as refusal:
         limiter.acquire(server.url, max_wait=5)  # type: ignore[attr-defined]
     assert refusal.value.retry_after is not None
     assert 15.0 <= refusal.value.retry_after <= 22.1

@@ -36,7 +36,7 @@ class TestProgram:
         assert (line.sent, line.done, line.refused, line.failed) == (2, 1, 1, 0)
         assert (line.rate, line.said, line.latency) == (100.0, 2.0, 0.5)
         assert line.not_before == pytest.approx(30.0)
-        assert line.reason.startswith("told to wait by the server, 30")
+        assert line.reason.startswith("rate limited by the server, 30")
         assert snapshot.counters["calls"] == 3
 
     def test_a_key_without_a_pace_has_none(self):
@@ -61,7 +61,7 @@ class TestProgram:
             waiting = [asyncio.ensure_future(limiter.acquire_async(KEY)) for _ in range(7)]
             await asyncio.sleep(0)
             found = sentences(watched.snapshot())
-            assert found == {KEY: (f"{KEY}: told to wait by the server, 41.0 s to go", 7)}
+            assert found == {KEY: (f"{KEY}: rate limited by the server, 41.0 s to go", 7)}
             for task in waiting:
                 task.cancel()
             watched.close()
@@ -97,9 +97,7 @@ class TestProgram:
             watched = RunMonitor(credentials=keys)
             waiting = [asyncio.ensure_future(keys.acquire_async()) for _ in range(3)]
             await asyncio.sleep(0)
-            assert sentences(watched.snapshot()) == {
-                "openai": ("key-2 of openai rests 41.0 s: its quota is used up", 3)
-            }
+            assert sentences(watched.snapshot()) == {"openai": ("key-2 of openai rests for 41.0 s: out of quota", 3)}
             for task in waiting:
                 task.cancel()
 

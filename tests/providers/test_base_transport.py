@@ -143,7 +143,7 @@ def test_a_server_that_is_no_http_server_is_a_provider_error(run, switch):
         server = await asyncio.start_server(babble, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            with pytest.raises(ProviderError, match="did not answer in HTTP"):
+            with pytest.raises(ProviderError, match="did not answer with valid HTTP"):
                 await world.search("tavily", base_url=f"http://127.0.0.1:{port}")
 
     run(scenario)

@@ -254,10 +254,10 @@ class Lively(MonitoredRun):
     def _key(self, key: str, elapsed: float) -> KeyLine:
         one = moment(key, elapsed)
         reason = {
-            "held": f"told to wait by the server, {one.left:.1f} s to go",
+            "held": f"rate limited by the server, {one.left:.1f} s to go",
             "circuit": f"circuit open after 8 failures in a row (503), {one.left:.1f} s to go",
-            "ramp": f"paced at {one.rate * one.returning:.3g} calls/s on the way back from a pause",
-        }.get(one.state, "" if one.waiting < 20 else f"paced at {one.rate:.3g} calls/s, looking for the limit")
+            "ramp": f"paced at {one.rate * one.returning:.3g} calls/s while ramping up after a pause",
+        }.get(one.state, "" if one.waiting < 20 else f"paced at {one.rate:.3g} calls/s, searching for the limit")
         limit = self.limits.get(key)
         return KeyLine(
             key=key,
@@ -300,7 +300,7 @@ class Lively(MonitoredRun):
                 told = f"Coming back from a pause at {100 * one.returning:.0f} % of its pace."
                 lines.append(WaitLine(scope=key, sentence=told, behind=one.waiting))
             elif one.waiting > 20:
-                told = f"Paced at {one.rate:.3g} calls/s, looking for the limit."
+                told = f"Paced at {one.rate:.3g} calls/s, searching for the limit."
                 lines.append(WaitLine(scope=key, sentence=told, behind=one.waiting, seconds=one.waiting / one.rate))
         rest = self._rest(elapsed)
         told = "The credential is out of its daily quota and rests until it is new; its rows go out with the others."
@@ -345,10 +345,10 @@ class Lively(MonitoredRun):
         key = self.keys[number * 7 % len(self.keys)]
         one = moment(key, elapsed)
         kind, reason = {
-            "held": ("held", f"told to wait by the server, {one.left:.1f} s to go"),
+            "held": ("held", f"rate limited by the server, {one.left:.1f} s to go"),
             "circuit": ("circuit_changed", f"open after 8 failures in a row, {one.left:.1f} s to go"),
             "ramp": ("rate_changed", f"back at {100 * one.returning:.0f} % of {one.rate:.3g} calls/s"),
-        }.get(one.state, ("rate_changed", f"{one.rate - 0.4:.4g} to {one.rate:.4g} calls/s, looking for the limit"))
+        }.get(one.state, ("rate_changed", f"{one.rate - 0.4:.4g} to {one.rate:.4g} calls/s, searching for the limit"))
         if one.refused:
             kind, reason = "refused", "429, Retry-After: 20" if key == GPT else "429 without a time"
         elif number % 4 == 0 and one.state == "open":

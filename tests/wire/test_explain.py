@@ -18,39 +18,39 @@ def told(answers: dict[str, Any], name: str, wall: float) -> list[str]:
 
 def test_a_minute_limit() -> None:
     headers = {"x-ratelimit-limit-minute": "60", "x-ratelimit-remaining-minute": "42", "x-ratelimit-reset-minute": "12"}
-    assert '60 requests a minute ("minute"), 42 left, whole again in 12 s.' in explain(200, headers, wall=0)
+    assert '60 requests a minute ("minute"), 42 left, resets in 12 s.' in explain(200, headers, wall=0)
 
 
 def test_a_good_answer_of_openai(answers: dict[str, Any], wall: float) -> None:
     assert told(answers, "openai", wall) == [
         "200: the call went through.",
-        "The words are those of OpenAI.",
-        "5,000 requests a minute, 4,999 left, whole again in 12 ms.",
-        "160,000 tokens in a window it does not name, 159,976 left, whole again in 6 min.",
-        "Headgate would pace the next calls by these numbers, so that none should be refused.",
+        "Format: OpenAI.",
+        "5,000 requests a minute, 4,999 left, resets in 12 ms.",
+        "160,000 tokens (window not given), 159,976 left, resets in 6 min.",
+        "Headgate would pace the next calls by these numbers to stay under the limit.",
     ]
 
 
 def test_a_refusal_of_openai(answers: dict[str, Any], wall: float) -> None:
     assert told(answers, "openai 429", wall) == [
-        "429: too many calls for now (rate_limit_exceeded).",
-        "The words are those of OpenAI.",
+        "429: rate limited (rate_limit_exceeded).",
+        "Format: OpenAI.",
         '30,000 tokens a minute ("TPM"), 14,468 left.',
-        "It asks for a pause of 374 ms (gpt-4o).",
-        "Headgate would start nothing more for 374 ms and then go on at a lower pace.",
+        "Retry after 374 ms (gpt-4o).",
+        "Headgate would start no calls for 374 ms, then continue at a lower rate.",
     ]
 
 
 def test_a_daily_quota(answers: dict[str, Any], wall: float) -> None:
     assert told(answers, "google search 429", wall)[-2:] == [
         "It will be good again in 17 h 30 min.",
-        "Headgate would start nothing more for 17 h 30 min; until then only another credential can help.",
+        "Headgate would start no calls for 17 h 30 min; until then, use another credential.",
     ]
 
 
 def test_an_error_inside_a_200(answers: dict[str, Any], wall: float) -> None:
     first = told(answers, "openrouter in a 200", wall)[0]
-    assert first == "200, yet the body holds an error: the server failed, or no whole answer came (502)."
+    assert first == "200, but the body has an error: the server failed, or its answer was incomplete (502)."
 
 
 def test_silence() -> None:
@@ -63,7 +63,7 @@ def test_silence() -> None:
 
 @pytest.mark.parametrize("header", [{"Retry-After": "banana"}, {"x-ratelimit-remaining": "plenty"}])
 def test_words_about_limits_that_cannot_be_understood_are_not_silence(header: dict[str, str]) -> None:
-    assert explain(200, header, wall=0)[-1].startswith("What it says of limits cannot be understood: Headgate would")
+    assert explain(200, header, wall=0)[-1].startswith("Its rate-limit headers cannot be parsed. Headgate would")
 
 
 def test_a_pause_in_a_good_answer_is_understood_and_no_limit() -> None:
@@ -73,11 +73,11 @@ def test_a_pause_in_a_good_answer_is_understood_and_no_limit() -> None:
 @pytest.mark.parametrize(
     ("status", "headers", "last"),
     [
-        (401, {}, "Trying again with this credential would end the same way; use another."),
-        (429, {"Retry-After": "3"}, "Headgate would start nothing more for 3 s and then go on at a lower pace."),
-        (429, {}, "Headgate would go on at a lower pace."),
+        (401, {}, "A retry with this credential would fail the same way; use another."),
+        (429, {"Retry-After": "3"}, "Headgate would start no calls for 3 s, then continue at a lower rate."),
+        (429, {}, "Headgate would continue at a lower rate."),
         (503, {"Retry-After": "3"}, "Headgate would start nothing more for 3 s and then go on; failures in a row"),
-        (413, {}, "Trying again would end the same way: the call has to be made smaller."),
+        (413, {}, "A retry would fail the same way; make the call smaller."),
     ],
 )
 def test_nothing_is_promised_that_a_limiter_does_not_do(status: int, headers: dict[str, str], last: str) -> None:
@@ -91,7 +91,7 @@ def test_policies_bytes_concurrency_and_nothing_left() -> None:
         'At most 65,535 bytes every 10 s ("a").',
         'At most 1 call at a time ("b").',
         'At most 1 request a second ("c").',
-        'Requests ("d"): none left, whole again in 1 min 30 s.',
+        'Requests ("d"): none left, resets in 1 min 30 s.',
     ]
 
 

@@ -31,13 +31,11 @@ class Entry(NamedTuple):
 
 
 CONTROLLERS = {
-    "adaptive": Entry(
-        "adaptive", "the default: measures the quota between two refusals, or follows what the server says of it"
-    ),
-    "aimd": Entry("aimd", "additive increase, multiplicative decrease, one cut for a burst of refusals"),
-    "gradient": Entry("gradient", "slows down when answers take longer than they used to"),
-    "fixed": Entry("fixed", "always the configured pace, by default 2/s"),
-    "leaky": Entry("fixed", "always the configured pace, by default 2/s, and nothing at once"),
+    "adaptive": Entry("adaptive", "the default: measures the quota, or follows the server's rate-limit headers"),
+    "aimd": Entry("aimd", "additive increase, multiplicative decrease, one cut for a burst of rate-limited answers"),
+    "gradient": Entry("gradient", "slows down when response times rise"),
+    "fixed": Entry("fixed", "a constant rate, 2/s by default"),
+    "leaky": Entry("fixed", "a constant rate without bursts, 2/s by default"),
 }
 
 ControllerFactory = Callable[[], Controller]

@@ -132,7 +132,7 @@ class Cooldown:
     ) -> Cooldown:
         """Go on after a restart. The time in between counts; a wall clock that went back lengthens nothing."""
         if len(state) != 5 or not all(isfinite(number) for number in state):
-            raise ValueError(f"{state!r} must be the five numbers of a cooldown")
+            raise ValueError(f"{state!r} is not the state of a cooldown: expected five finite numbers")
         written_at, pause, *counts = state
         era, eras_in_a_row, participants = (max(0, int(count)) for count in counts)
         remaining = min(pause, LONGEST_WAIT) - max(0.0, wall - written_at)

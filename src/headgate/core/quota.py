@@ -61,7 +61,7 @@ class Quota:
         if not 0 < self.window <= LONGEST_WAIT:
             raise ValueError(f"window={self.window!r} must be above 0 s and at most 31 days")
         if not 0 < self.burst <= self.amount:
-            raise ValueError(f"burst={self.burst!r} must be above 0 and at most the limit, {self.amount:g}")
+            raise ValueError(f"burst={self.burst!r} must be above 0 and at most the limit, {self.amount:,.10g}")
 
     def __str__(self) -> str:
         """``"1,500 requests per day"``."""

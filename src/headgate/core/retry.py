@@ -48,7 +48,7 @@ class Deadline:
 
     def __post_init__(self) -> None:
         if self.at != self.at:
-            raise ValueError(f"at={self.at!r} must be an instant")
+            raise ValueError(f"at={self.at!r} must be a number")
 
     def remaining(self, now: float) -> float:
         """Seconds left, never negative."""

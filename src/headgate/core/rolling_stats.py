@@ -111,7 +111,7 @@ class SlidingCounts:
             ring = array("I")
             ring.frombytes(packed)
             if len(ring) != 2 * counts._older_buckets():
-                raise ValueError(f"{len(ring)} numbers are no state of window={window!r}, bucket={bucket!r}")
+                raise ValueError(f"{len(ring)} numbers are not a state of window={window!r}, bucket={bucket!r}")
             counts._ring = ring
             counts._older_total, counts._older_errors = sum(ring[::2]), sum(ring[1::2])
         return counts
@@ -196,6 +196,6 @@ class Latency:
             samples = array("f")
             samples.frombytes(state[2])
             if not 1 <= len(samples) == min(state[1], MOST_SAMPLES):
-                raise ValueError(f"{len(samples)} samples are no state of a latency with 1 to {MOST_SAMPLES}")
+                raise ValueError(f"{len(samples)} samples are not a state of latencies: expected 1 to {MOST_SAMPLES}")
             latency.ewma, latency.count, latency._samples = state[0], state[1], samples
         return latency

@@ -14,6 +14,7 @@ from ..clock import Clock
 from ..config import RateLimitConfig
 from ..core.decision import LONGEST_WAIT
 from ..errors import ConfigError
+from ..formatting import format_rate
 from .admission import Admission
 from .arguments import check_wait
 from .events import LimiterEvents
@@ -63,7 +64,7 @@ class Admin:
         with self._lock:
             now = self._now()
             entry = self._registry.set_ceiling(key, None if rps is None else float(rps), now)
-            what = "the limit is lifted" if rps is None else f"{rps:g} calls/s at most"
+            what = "limit removed" if rps is None else f"limited to {format_rate(rps)}"
             self._events.note("limited", entry, now, what)
             self._admission.serve(entry, now)
         self._events.flush()

@@ -362,7 +362,7 @@ def pointless(entry: KeyEntry, decision: Wait | Refuse, now: float, give_up_at: 
     if isinstance(decision, Refuse):
         return refusal_of(entry, decision, now)
     if now > give_up_at:
-        return WaitTooLongError(entry.key, "the deadline has passed already")
+        return WaitTooLongError(entry.key, "the deadline has already passed")
     if decision.not_before > give_up_at + INSTANT:
         return too_long(entry, decision, now, "the wait would be too long")
     return None
@@ -374,7 +374,7 @@ def timed_out(entry: KeyEntry, decision: Wait | Refuse, now: float) -> Refused:
     retry_after = wait.until - now if wait is not None and wait.is_forecast else None
     if wait is not None and wait.is_circuit:
         return CircuitOpenError(entry.key, reason_text(explain(entry.gate, wait, now)), retry_after)
-    return WaitTooLongError(entry.key, "not let through within the time allowed", retry_after)
+    return WaitTooLongError(entry.key, "no permit within the time allowed", retry_after)
 
 
 def too_long(entry: KeyEntry, wait: Wait, now: float, what: str) -> Refused:

@@ -59,7 +59,7 @@ def check_when_open(value: object) -> None:
 def check_also(also: Iterable[str]) -> tuple[str, ...]:
     keys = tuple(islice(also, MOST_ALSO + 1))
     if len(keys) > MOST_ALSO or isinstance(also, str):
-        raise ConfigError(f"also={keys!r} must be at most {MOST_ALSO} other keys")
+        raise ConfigError(f"also={keys!r} must be a list of at most {MOST_ALSO} other keys")
     return keys
 
 
@@ -75,8 +75,8 @@ def check_cost(cost: Cost) -> None:
         fine = False
     if not fine or cost == 0:
         raise ConfigError(
-            f"cost={_shown(cost)} must be a number above 0, or numbers of 0 and more for up to {MOST_DIMENSIONS} "
-            f"dimensions, each at most {MOST_COST:g}"
+            f"cost={_shown(cost)} must be a number above 0, or numbers of 0 or more for up to {MOST_DIMENSIONS} "
+            f"dimensions, each at most {MOST_COST:,.0f}"
         )
 
 
@@ -87,7 +87,7 @@ def check_fits(entries: list[KeyEntry], cost: Cost) -> None:
         if quota is not None:
             amount = costs_of(cost)[quota.dimension]
             reason = f"cost[{quota.dimension!r}]={amount:,.10g} is above the limit of {quota.amount:,.10g}"
-            raise CostTooLargeError(entry.key, f"{reason} and would never fit")
+            raise CostTooLargeError(entry.key, f"{reason} and can never be admitted")
 
 
 def real_cost(cost: Cost) -> dict[str, float]:
@@ -121,7 +121,7 @@ def real_cost(cost: Cost) -> dict[str, float]:
         if amounts:
             check_cost(amounts)
         log.warning(
-            "report(cost=%s): a cost must be at most %g; %s was clamped or left as reserved",
+            "report(cost=%s): the limit is %.0f; %s was clamped or left as reserved",
             _shown(cost),
             MOST_COST,
             ", ".join(map(repr, wrong[:MOST_DIMENSIONS])),

@@ -196,7 +196,7 @@ class Completion:
                 self._events.note("cannot_learn", entry, now, f"{gate.seq} permits and no report")
         for dimension in sorted(unspent):
             log.warning(
-                "%s: the limit on %r holds nothing back: of %d calls none had a cost with that name; "
+                "%s: the limit on %r has no effect: none of %d calls had a cost with that name; "
                 "write acquire(key, cost={%r: ...}), or correct the name in limits",
                 entry.key,
                 dimension,

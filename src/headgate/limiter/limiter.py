@@ -128,7 +128,9 @@ class AdaptiveRateLimiter:
         try:
             self._join(call, key, others, max_wait, deadline_at)
             if not waiter.settled and self._sync is not None and self._sync.is_this_thread():
-                raise WaitTooLongError(key, "a listener must not wait: it would keep the thread that brings permits")
+                raise WaitTooLongError(
+                    key, "a listener must not wait for a permit: it runs on the thread that grants them"
+                )
             while not waiter.settled:
                 waiter.sleep()
                 if not waiter.settled:

@@ -139,7 +139,9 @@ class KeyRegistry:
         more = {other.key: other for other in (self.open(name, now) for name in also) if other is not entry}
         entries = [entry, *(more[name] for name in sorted(more))]
         if any(one.key not in self.entries for one in entries):  # the last to be opened took the place of the first
-            raise TooManyKeysError(entry.key, f"max_keys={self.config.max_keys} is too small for so many keys at once")
+            raise TooManyKeysError(
+                entry.key, f"one call uses more keys than max_keys={self.config.max_keys}; raise max_keys"
+            )
         return entries
 
     def peek(self, key: str, now: float) -> KeyEntry | None:
@@ -238,7 +240,7 @@ class KeyRegistry:
             if _is_idle(entry, now):
                 return self._evict(entry.key, now)
         raise TooManyKeysError(
-            name, f"all of max_keys={self.config.max_keys} keys are in use; raise max_keys or group keys together"
+            name, f"all max_keys={self.config.max_keys} keys are in use; raise max_keys or group keys"
         )
 
     def _evict(self, name: str, now: float) -> None:
@@ -253,7 +255,7 @@ class KeyRegistry:
             self._packed_calls -= calls
         self._evicted_calls += calls
         if entry is not None:
-            self._events.note("key_evicted", entry, now, "not used for a while")
+            self._events.note("key_evicted", entry, now, "idle")
 
     # ------------------------------------------------------------------ making
 
@@ -261,11 +263,13 @@ class KeyRegistry:
         """Let no more calls a second start under a key, now and whenever it is opened again; None lifts that."""
         entry = self.open(key, now)
         if not entry.learns:
-            raise ConfigError(f"{entry.key}: its limiting is switched off, so no limit can be set")
+            raise ConfigError(f"{entry.key}: limiting is disabled for this key, so no limit can be set")
         if ceiling is None:
             self._ceilings.pop(entry.key, None)
         elif entry.key not in self._ceilings and len(self._ceilings) >= MOST_CEILINGS:
-            raise ConfigError(f"{entry.key}: limits are set for {MOST_CEILINGS:,} keys already; lift some of them")
+            raise ConfigError(
+                f"{entry.key}: {MOST_CEILINGS:,} keys already have an operator's limit; remove some first"
+            )
         else:
             self._ceilings[entry.key] = ceiling
         entry.gate.set_ceiling(ceiling, now)

@@ -1,10 +1,10 @@
 """Say in plain sentences what an answer says about its limits, and what Headgate would make of it.
 
-429: too many calls for now (rate_limit_exceeded).
-The words are those of OpenAI.
+429: rate limited (rate_limit_exceeded).
+Format: OpenAI.
 30,000 tokens a minute ("TPM"), 14,468 left.
-It asks for a pause of 374 ms (gpt-4o).
-Headgate would start nothing more for 374 ms and then go on at a lower pace.
+Retry after 374 ms (gpt-4o).
+Headgate would start no calls for 374 ms, then continue at a lower rate.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .retry_after import Arrival
 
 _HAPPENED = {
     Outcome.OK: "the call went through",
-    Outcome.RATE_LIMITED: "too many calls for now",
-    Outcome.QUOTA_EXHAUSTED: "a quota is used up",
-    Outcome.OVERLOADED: "the server has more to do than it can",
-    Outcome.TRANSIENT: "the server failed, or no whole answer came",
-    Outcome.AUTH: "the credential was not accepted",
-    Outcome.KEY_DEAD: "the credential is dead, no money or account is behind it",
-    Outcome.TOO_LARGE: "the call is larger than the limit and can never pass",
-    Outcome.INVALID: "the server does not accept this call",
+    Outcome.RATE_LIMITED: "rate limited",
+    Outcome.QUOTA_EXHAUSTED: "quota used up",
+    Outcome.OVERLOADED: "the server is overloaded",
+    Outcome.TRANSIENT: "the server failed, or its answer was incomplete",
+    Outcome.AUTH: "the credential was rejected",
+    Outcome.KEY_DEAD: "the credential is no longer valid (no credit, or account closed)",
+    Outcome.TOO_LARGE: "the call is larger than the limit and can never succeed",
+    Outcome.INVALID: "the server rejected the request",
 }
 
 _WINDOWS = {1.0: "a second", 60.0: "a minute", 3600.0: "an hour", 86400.0: "a day"}
@@ -44,7 +44,7 @@ _COUNTED = {
     "cost": ("point of query cost", "points of query cost"),
 }
 
-_BY_ITSELF = "Headgate would find the rate by itself, from which calls pass and how long they take."
+_BY_ITSELF = "Headgate would learn the rate from which calls succeed and how long they take."
 
 
 def explain(
@@ -59,12 +59,12 @@ def explain(
     signal = read(status, headers, body, wall=wall, url=url)
     sentences = [_happened(status, signal)]
     if signal.dialect:
-        sentences.append(f"The words are those of {BY_NAME[signal.dialect].title}.")
+        sentences.append(f"Format: {BY_NAME[signal.dialect].title}.")
     sentences += [_of_limit(limit) for limit in signal.limits]
     if signal.retry_after is not None:
         sentences.append(_of_pause(signal, signal.retry_after))
     if signal.outcome is Outcome.OK and not signal.limits and _is_garbled(headers, wall):
-        sentences.append(f"What it says of limits cannot be understood: {_BY_ITSELF}")
+        sentences.append(f"Its rate-limit headers cannot be parsed. {_BY_ITSELF}")
     else:
         sentences.append(_what_headgate_does(signal))
     return [redact(sentence) for sentence in sentences]
@@ -89,7 +89,7 @@ def _happened(status: object, signal: Signal) -> str:
     if status == 0:
         return f"No answer: {happened}{code}."
     if signal.outcome is not Outcome.OK and outcome_of_status(status) is Outcome.OK:
-        return f"{status}, yet the body holds an error: {happened}{code}."
+        return f"{status}, but the body has an error: {happened}{code}."
     return f"{status}: {happened}{code}."
 
 
@@ -98,7 +98,7 @@ def _of_limit(limit: Limit) -> str:
     state = [part for part in (_left(limit), _whole_again(limit)) if part]
     if limit.limit is None:
         what = _counted(None, limit.dimension)
-        return f"{what[0].upper()}{what[1:]}{name}: {', '.join(state) or 'limited, it does not say how'}."
+        return f"{what[0].upper()}{what[1:]}{name}: {', '.join(state) or 'limited, amount not given'}."
     allowed = f"{_counted(limit.limit, limit.dimension)}{_per(limit)}{name}"
     return f"{', '.join([allowed, *state])}." if state else f"At most {allowed}."
 
@@ -112,7 +112,7 @@ def _left(limit: Limit) -> str:
 def _whole_again(limit: Limit) -> str:
     if limit.reset is None:
         return ""
-    return f"whole again in {in_words(limit.reset)}" if limit.reset else "whole again at once"
+    return f"resets in {in_words(limit.reset)}" if limit.reset else "resets now"
 
 
 def _counted(amount: float | None, dimension: str) -> str:
@@ -124,17 +124,17 @@ def _per(limit: Limit) -> str:
     if limit.dimension == "concurrency":
         return ""
     if limit.window is None:
-        return " in a window it does not name"
+        return " (window not given)"
     return f" {_WINDOWS[limit.window]}" if limit.window in _WINDOWS else f" every {in_words(limit.window)}"
 
 
 def _of_pause(signal: Signal, seconds: float) -> str:
     if seconds == 0.0:
-        return "It asks for no pause."
+        return "Retry at once."
     if signal.outcome is Outcome.QUOTA_EXHAUSTED:
-        return f"It will be good again in {in_words(seconds)}."
+        return f"The quota resets in {in_words(seconds)}."
     whom = f" ({signal.scope})" if signal.scope else ""
-    return f"It asks for a pause of {in_words(seconds)}{whom}."
+    return f"Retry after {in_words(seconds)}{whom}."
 
 
 def _is_garbled(headers: object, wall: object) -> bool:
@@ -150,24 +150,24 @@ def _is_garbled(headers: object, wall: object) -> bool:
 def _what_headgate_does(signal: Signal) -> str:
     """What a limiter would do by itself, which is to hold calls back; to send one again is its caller's business."""
     pause = signal.retry_after
-    rest = f"start nothing more for {in_words(pause)}" if pause else ""
+    rest = f"start no calls for {in_words(pause)}" if pause else ""
     match signal.outcome:
         case Outcome.OK if signal.limits:
-            return "Headgate would pace the next calls by these numbers, so that none should be refused."
+            return "Headgate would pace the next calls by these numbers to stay under the limit."
         case Outcome.OK:
-            return f"It says nothing about limits: {_BY_ITSELF}"
+            return f"It says nothing about limits. {_BY_ITSELF}"
         case Outcome.RATE_LIMITED:
-            return f"Headgate would {rest + ' and then ' if rest else ''}go on at a lower pace."
+            return f"Headgate would {rest + ', then ' if rest else ''}continue at a lower rate."
         case Outcome.QUOTA_EXHAUSTED if rest:
-            return f"Headgate would {rest}; until then only another credential can help."
+            return f"Headgate would {rest}; until then, use another credential."
         case Outcome.OVERLOADED | Outcome.TRANSIENT:
-            return f"Headgate would {rest + ' and then ' if rest else ''}go on; failures in a row open the circuit."
+            return f"Headgate would {rest + ', then ' if rest else ''}continue; consecutive failures open the circuit."
         case Outcome.QUOTA_EXHAUSTED | Outcome.AUTH | Outcome.KEY_DEAD:
-            return "Trying again with this credential would end the same way; use another."
+            return "A retry with this credential would fail the same way; use another."
         case Outcome.TOO_LARGE:
-            return "Trying again would end the same way: the call has to be made smaller."
+            return "A retry would fail the same way; make the call smaller."
         case _:
-            return "Trying again would end the same way."
+            return "A retry would fail the same way."
 
 
 def _number(amount: float) -> str:

@@ -155,7 +155,7 @@ def watched_trial():
     for n in range(140):
         looks = tuple(KeySample(share * min(110.0, 2.0 + n)) for share in shares)
         trial.samples.append(Sample(n / 10, looks, 40, 5 * n))
-    waits = KeySample(58.0, "half_open", "circuit half open; waiting for the probe's answer")
+    waits = KeySample(58.0, "half_open", "circuit half open; waiting for the result of a probe")
     trial.samples.append(Sample(14.0, (waits, KeySample(30.0), KeySample(11.0, "open")), 47, 700))
     for book, done in zip(trial.keys, (400, 200, 100), strict=True):
         book.done_at = [14.0 * n / done for n in range(done)]

@@ -92,7 +92,7 @@ class TestSaying:
         assert (sharing_text(None), said()) == ("", "")
         assert said(members=2) == "redis at h:1, shared by 2 processes"
         assert said(members=4) == "redis at h:1, shared by 4 processes"
-        assert "as without a store" in said(is_lost=True)
+        assert "continuing without it" in said(is_lost=True)
         assert "own share" in said(is_lost=True, members=2)
 
     def test_a_store_that_is_down_stops_no_run(self, headgate, rows, tmp_path, server, own_port):

@@ -170,7 +170,7 @@ def test_only_a_refusal_at_a_settled_pace_is_weighed(seq, phase, weighed):
 def test_a_shallow_cap_is_found_and_kept_to(lab, at_once, within, served):
     world = lab.World(lab.AtOnce(at_once), service=0.4)
     world.run(within)
-    assert controller_text(world.controller.why()) == f"keeping to {at_once} calls at a time"
+    assert controller_text(world.controller.why()) == f"at most {at_once} in flight"
     tally = world.run(within + 120)
     assert tally.served >= served * at_once / (0.4 + 0.04) * 120
     assert tally.refused_share <= 0.02

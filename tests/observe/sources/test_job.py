@@ -101,7 +101,7 @@ class TestBatch:
             assert is_ordinary(first)
             assert (snapshot.blocked, last.behind) == (first.behind, 0)
             assert first.behind > 50
-        assert last.sentence == f"key-2 of {KEY} is retired: it is no longer valid"
+        assert last.sentence == f"key-2 of {KEY} is disabled: no longer valid"
 
     def test_rows_wait_for_a_key_that_rests_and_not_for_one_that_never_comes_back(self):
         resting, retired = self.parked("key-1", retired=["key-2"]).waits
@@ -152,7 +152,7 @@ class TestBatch:
             self.quick, act, credentials=lambda clock: keys_on(clock, 1), limiter=lambda clock: limiter_on(clock, 5.0)
         )
         first = snapshot.waits[0]
-        assert first.sentence == f"key-1 of {KEY}: told to wait by the server, 29.0 s to go"
+        assert first.sentence == f"key-1 of {KEY}: rate limited by the server, 29.0 s to go"
         assert first.seconds == pytest.approx(29.0)
         assert first.key in {line.key for line in snapshot.keys}
 
@@ -179,7 +179,7 @@ class TestBatch:
 
         snapshot, events = self.play(sick, act, config=BatchConfig(max_attempts=50))
         sentence, behind = sentences(snapshot)[KEY]
-        assert sentence.startswith(f"{KEY}: its circuit is open after failures, ")
+        assert sentence.startswith(f"{KEY}: circuit open after too many failures, ")
         assert behind > 0
         assert snapshot.keys[0].circuit in ("open", "half_open")
         assert "circuit_changed" in {event.kind for event in events}

@@ -71,8 +71,8 @@ def test_a_quarantined_key_a_cooldown_and_an_outage_are_told_as_they_happen(
     page = new_page(link)
     says = {name: WORDS.format(name) for name in ("waits-list", "credentials-list", "events-list", "keys-body")}
 
-    until(page, says["credentials-list"], ["old", "retired", "it is not accepted", "Free"])
-    until(page, says["waits-list"], ["Old of 127.0.0.1", "is retired: it is not accepted", "Paced at "])
+    until(page, says["credentials-list"], ["old", "retired", "rejected by the server", "Free"])
+    until(page, says["waits-list"], ["Old of 127.0.0.1", "is disabled: rejected by the server", "Paced at "])
     until(page, r"() => /^[\d,]+ rows behind 2 causes$/.test(document.querySelector('#waits-sum').textContent)")
     behind = int(re.sub(r"\D", "", page.inner_text("#waits-sum").partition("rows")[0]))
     assert behind <= MANY  # each row once, whatever number of keys it might go out with
@@ -80,7 +80,7 @@ def test_a_quarantined_key_a_cooldown_and_an_outage_are_told_as_they_happen(
 
     server(trouble="rate_limited", headers={"retry-after": str(COOLDOWN)}, key=SECRETS["main"])
     until(page, says["waits-list"], ["Told to wait by the server, ", "main of "])
-    until(page, says["credentials-list"], ["main", "it was rate limited"])
+    until(page, says["credentials-list"], ["main", "rate limited"])
     until(page, says["keys-body"], ["held "])
     told = page.locator("#waits-list li", has_text="Told to wait by the server").first
     assert told.locator(".behind strong").inner_text() == "–"  # its rows go out with another key

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from ...batch.report import FailureGroup, Failures, Remedy
 from ...formatting import format_seconds, printable
+from ...formatting import plural as plural
 from ...limiter.snapshot import SharingSnapshot
 from ...reason_text import store_text
 from .terminal import LiveDisplay, say
@@ -250,11 +251,6 @@ def top_counts(reasons: Mapping[str, int]) -> str:
     """``12 transient, 3 invalid``, the most frequent first."""
     by_count = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{count:,} {word}" for word, count in by_count[:MOST_LISTED])
-
-
-def plural(count: int, word: str) -> str:
-    """``1 page``, ``2 pages``, ``2 addresses``."""
-    return f"{count:,} {word}" + ("" if count == 1 else "es" if word.endswith("s") else "s")
 
 
 def sentence(text: str) -> str:

@@ -74,7 +74,7 @@ def register(dialect: Dialect) -> None:
     if dialect.name in BY_NAME:
         if BY_NAME[dialect.name] is dialect:
             return
-        raise ValueError(f"there is a dialect {dialect.name!r} already")
+        raise ValueError(f"dialect {dialect.name!r} is already registered")
     BY_NAME[dialect.name] = dialect
     for table, names in ((BY_HOST, dialect.hosts), (_OWNER_OF_MARK, dialect.marks)):
         for name in names:

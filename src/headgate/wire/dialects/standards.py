@@ -57,11 +57,9 @@ def read_bare_code(body: Json, arrival: Arrival) -> ErrorDetails | None:
 
 IETF = Dialect(
     name="ietf",
-    title="the IETF's RateLimit fields",
+    title="IETF RateLimit fields",
     reads={"ratelimit": True, "ratelimit-policy": True},
     read_error=read_problem,
 )
-X_RATELIMIT = Dialect(
-    name="x-ratelimit", title="the customary X-RateLimit headers", read_error=read_bare_code, hides_errors=True
-)
+X_RATELIMIT = Dialect(name="x-ratelimit", title="X-RateLimit headers", read_error=read_bare_code, hides_errors=True)
 RFC_9110 = Dialect(name="rfc9110", title="plain HTTP", reads={"date": False, "age": False})

@@ -204,6 +204,9 @@ _CREDENTIALS = {
     "quota_exhausted": "out of quota",
     "auth": "rejected by the server",
     "key_dead": "no longer valid",
+    "parked by hand": "parked by an operator",
+    "retired by hand": "disabled by an operator",
+    "freed by hand": "freed by an operator",
 }
 
 

@@ -248,7 +248,7 @@ def test_two_fresh_latencies_share_nothing() -> None:
 
 @pytest.mark.parametrize("state", [(1.0, 1, b""), (1.0, 3, bytes(4)), (1.0, 70, bytes(4)), (1.0, 65, bytes(4 * 65))])
 def test_a_latency_state_of_another_shape_is_refused(state: tuple[float, int, bytes]) -> None:
-    with pytest.raises(ValueError, match="no state of a latency"):
+    with pytest.raises(ValueError, match="not a state of latencies"):
         Latency.from_state(state)
 
 

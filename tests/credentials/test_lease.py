@@ -128,11 +128,11 @@ def test_ending_twice_is_harmless() -> None:
 def test_a_lease_is_for_one_block() -> None:
     keys, _ = coordinator()
     lease = keys.lease()
-    with pytest.raises(RuntimeError, match="not begun"):
+    with pytest.raises(RuntimeError, match="not started"):
         _ = lease.secret
     with lease:
         pass
-    with pytest.raises(RuntimeError, match="is over"), lease:
+    with pytest.raises(RuntimeError, match="has ended"), lease:
         pass
 
 
@@ -209,7 +209,7 @@ def test_a_credential_may_be_retired_as_itself() -> None:
 
 def test_an_unknown_label_is_not_repeated() -> None:
     keys, _ = coordinator()
-    with pytest.raises(ConfigError, match="there are key-1") as error:
+    with pytest.raises(ConfigError, match="known are key-1") as error:
         keys.park("sk-secret", 5)
     assert "sk-secret" not in str(error.value)
 

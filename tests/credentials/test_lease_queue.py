@@ -136,7 +136,7 @@ class TestVirtualTime:
             with pytest.raises(NoCredentialError) as refusal:
                 await waiting
             assert refusal.value.earliest_reset is None
-            with pytest.raises(NoCredentialError, match="1 retired"):
+            with pytest.raises(NoCredentialError, match="1 disabled"):
                 await keys.acquire_async()
 
         run(main)

@@ -132,10 +132,10 @@ class TestFaults:
         soon(lambda: self.kept(server)["key-1"].until)
         server.stop()
         keys.retire("key-2")
-        soon(lambda: "not kept" in caplog.text)  # told after it is counted
+        soon(lambda: "cannot save key state" in caplog.text)  # told after it is counted
         assert keys.store_failures
         assert states(keys) == ["resting", "retired"]
-        assert caplog.text.count("not kept") == 1
+        assert caplog.text.count("cannot save key state") == 1
         server.start()
         soon(lambda: states(keys) and (found := self.kept(server)) and len(found) == 2 and found["key-2"].retired)
         soon(lambda: [one.event_type for one in events][-1] == "store_back")
@@ -194,7 +194,7 @@ class TestFaults:
             client.config_set("maxmemory", "1")
             limited(keys, "key-1", 600.0)
             soon(lambda: states(keys) and keys.store_failures >= 2)
-            assert caplog.text.count("not kept") == 1
+            assert caplog.text.count("cannot save key state") == 1
             client.config_set("maxmemory", "0")
         soon(lambda: states(keys) and self.kept(server)["key-1"].until)
 

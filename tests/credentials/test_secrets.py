@@ -120,9 +120,9 @@ def test_logs_name_the_label_and_six_digits(caplog: pytest.LogCaptureFixture) ->
     keys.free("key-1")
     keys.retire("key-1")
     assert [record.getMessage() for record in caplog.records] == [
-        f"search: key-1 [{state.shown}] rests for 60.0 s (parked by hand)",
-        f"search: key-1 [{state.shown}] is back (freed by hand)",
-        f"search: key-1 [{state.shown}] is retired (retired by hand)",
+        f"search: key-1 [{state.shown}] rests for 60.0 s (parked by an operator)",
+        f"search: key-1 [{state.shown}] is available again (freed by an operator)",
+        f"search: key-1 [{state.shown}] is disabled (disabled by an operator)",
     ]
     assert len(state.shown) == 6
     assert int(state.shown, 16) >= 0

@@ -86,10 +86,10 @@ class TestFile:
     @pytest.mark.parametrize(
         ("name", "text", "complaint"),
         [
-            ("keys.txt", "# none\n", "holds no credentials"),
-            ("keys.toml", "", "holds no credentials"),
-            ("keys.toml", "a = ", "not written as TOML"),
-            ("keys.toml", "a = 7", "each entry is written"),
+            ("keys.txt", "# none\n", "has no credentials"),
+            ("keys.toml", "", "has no credentials"),
+            ("keys.toml", "a = ", "not valid TOML"),
+            ("keys.toml", "a = 7", "expected entries label"),
             ("keys.toml", "[a]\nsecret = 7", "entry 1"),
             ("keys.txt", "a=" + "x" * 70_000, "entry 1: a credential's secret"),
             ("keys.txt", "x" * (1024 * 1024 + 1), "longer than"),
@@ -130,7 +130,7 @@ class TestCommand:
             credentials_from(f"cmd:{words}")
 
     def test_one_that_fails_is_said(self) -> None:
-        with pytest.raises(ConfigError, match="ended with 3"):
+        with pytest.raises(ConfigError, match="exited with 3"):
             credentials_from(self.python("raise SystemExit(3)"))
 
     def test_one_that_prints_too_much_is_stopped(self) -> None:
@@ -152,7 +152,7 @@ class TestCommand:
     ) -> None:
         monkeypatch.setattr(sources, "LONGEST_COMMAND", 0.7)
         started_at = time.monotonic()
-        with pytest.raises(ConfigError, match=r"took longer than 0\.7 s|holds no credentials"):
+        with pytest.raises(ConfigError, match=r"took longer than 0\.7 s|has no credentials"):
             credentials_from(self.python(code))
         assert time.monotonic() - started_at < 30
 

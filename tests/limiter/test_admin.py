@@ -177,7 +177,7 @@ class TestLimit:
 
     def test_a_key_whose_limiting_is_off_has_none(self):
         limiter = AdaptiveRateLimiter(RateLimitConfig(enabled=False), clock=VirtualClock())
-        with pytest.raises(ConfigError, match="switched off"):
+        with pytest.raises(ConfigError, match="limiting is disabled"):
             limiter.limit(KEY, 1.0)
 
     def test_listeners_hear_of_it(self):

@@ -181,7 +181,7 @@ def test_a_parked_key_is_not_asked_again_before_its_time(run, switch):
 def test_an_attempt_may_be_given_less_time_than_the_request(run, switch, settings):
     async def scenario(world):
         world.fault("tavily", times=9, delay=30.0)
-        with pytest.raises(ProviderError, match="within the time of an attempt"):
+        with pytest.raises(ProviderError, match="within the timeout of an attempt"):
             await world.search("tavily", config=settings.quick(attempt_timeout=0.2))
         return world.calls("tavily")
 

@@ -82,7 +82,7 @@ class TestPrecedence:
         with caplog.at_level(logging.WARNING, "headgate"):
             play(scenario)
         assert [record.getMessage() for record in caplog.records] == [
-            "api: pace and circuit stay as the first call set them; other settings were ignored"
+            "api: the first call set the rate and the circuit; other settings are ignored"
         ]
 
 

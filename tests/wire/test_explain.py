@@ -43,7 +43,7 @@ def test_a_refusal_of_openai(answers: dict[str, Any], wall: float) -> None:
 
 def test_a_daily_quota(answers: dict[str, Any], wall: float) -> None:
     assert told(answers, "google search 429", wall)[-2:] == [
-        "It will be good again in 17 h 30 min.",
+        "The quota resets in 17 h 30 min.",
         "Headgate would start no calls for 17 h 30 min; until then, use another credential.",
     ]
 
@@ -56,8 +56,7 @@ def test_an_error_inside_a_200(answers: dict[str, Any], wall: float) -> None:
 def test_silence() -> None:
     assert explain(200, {}, wall=0) == [
         "200: the call went through.",
-        "It says nothing about limits: Headgate would find the rate by itself, "
-        "from which calls pass and how long they take.",
+        "It says nothing about limits. Headgate would learn the rate from which calls succeed and how long they take.",
     ]
 
 
@@ -76,7 +75,7 @@ def test_a_pause_in_a_good_answer_is_understood_and_no_limit() -> None:
         (401, {}, "A retry with this credential would fail the same way; use another."),
         (429, {"Retry-After": "3"}, "Headgate would start no calls for 3 s, then continue at a lower rate."),
         (429, {}, "Headgate would continue at a lower rate."),
-        (503, {"Retry-After": "3"}, "Headgate would start nothing more for 3 s and then go on; failures in a row"),
+        (503, {"Retry-After": "3"}, "Headgate would start no calls for 3 s, then continue; consecutive failures"),
         (413, {}, "A retry would fail the same way; make the call smaller."),
     ],
 )
@@ -99,7 +98,7 @@ def test_every_answer_ends_with_what_comes_next(answers: dict[str, Any], wall: f
     for name in answers:
         said = told(answers, name, wall)
         assert all(sentence.endswith(".") for sentence in said), name
-        assert "Headgate would" in said[-1] or "would end the same way" in said[-1], name
+        assert "Headgate would" in said[-1] or "would fail the same way" in said[-1], name
 
 
 @pytest.mark.parametrize("status", [0, 200, 400, 401, 402, 413, 429, 432, 500, 503])

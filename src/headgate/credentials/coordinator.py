@@ -65,7 +65,7 @@ class CredentialCoordinator:
         ``cooldown`` says how long to rest after a refusal that does not; ``identities`` names credentials in
         logs and stores, by default with a random key of this user.
         """
-        check("at_once", at_once, at_once is None or is_whole(at_once), f"{WHOLE}, or None for no bound")
+        check("at_once", at_once, at_once is None or is_whole(at_once), f"{WHOLE}, or None for no limit")
         fine = isinstance(provider, str) and provider.isprintable() and len(provider) <= LONGEST_PROVIDER
         range_ = f"printable text of at most {LONGEST_PROVIDER} characters, not {ANY_PROVIDER}"
         check("provider", provider, fine and provider != ANY_PROVIDER, range_)
@@ -238,13 +238,13 @@ class CredentialCoordinator:
         """
         key = self._by_secret.get(credential) if isinstance(credential, str) else None
         if key is None:
-            raise ConfigError(f"{self.name}: a credential was released that is not one of these; nothing was changed")
+            raise ConfigError(f"{self.name}: the released credential is not in this pool; nothing changed")
         is_number = isinstance(backoff_seconds, int | float) and not isinstance(backoff_seconds, bool)
         seconds = min(backoff_seconds or 0.0, LONGEST_WAIT) if is_number else nan
         rests = seconds if rate_limited and not seconds <= 0 else None
         was_lent = self._queue.end_exclusive(key, rests)
         if not was_lent and rests is None:
-            log.warning("%s: %s was released but is not lent; nothing was changed", self.name, key.label)
+            log.warning("%s: %s was released, but is not on loan; nothing changed", self.name, key.label)
         if self._queue.has_news:
             self._after()
         if rate_limited and backoff_seconds is not None:
@@ -379,7 +379,7 @@ class CredentialCoordinator:
             if credential in (key.label, key.credential.secret, key.credential):
                 return key
         known = ", ".join(key.label for key in self._pool.slots[:10])
-        raise ConfigError(f"{self.name}: there is no such credential; there are {known}")
+        raise ConfigError(f"{self.name}: unknown credential; known are {known}")
 
     def _change(self, key: Key, change: Callable[[Key, float], list[Key]]) -> None:
         self._queue.decide(lambda now: self._queue.apply(change(key, now), now))
@@ -388,5 +388,5 @@ class CredentialCoordinator:
 
 def _checked(timeout: float | None) -> float | None:
     fine = timeout is None or number(timeout) >= 0
-    check("timeout", timeout, fine, "a number of seconds, 0 or more, or None to wait without end")
+    check("timeout", timeout, fine, "a number of seconds, 0 or more, or None to wait without limit")
     return timeout

@@ -48,7 +48,7 @@ class Credential:
             raise ConfigError(f"a credential's secret must be text of 1 to {LONGEST_SECRET} characters")
         for name, text in (("label", label), ("group", group or "")):
             if secret == text or (len(secret) >= SHORTEST_TELLTALE and secret in text):
-                raise ConfigError(f"a credential's {name} must not give its secret away: Credential(label, secret)")
+                raise ConfigError(f"a credential's {name} must not contain its secret: Credential(label, secret)")
         for name, text in (("label", label), ("secret", secret), ("group", group)):
             object.__setattr__(self, name, text)
 
@@ -76,7 +76,7 @@ class Credential:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a credential is not pickled: its secret would go with it; read it again in the other process")
+        raise TypeError("credentials cannot be pickled, to keep the secret here; read them again in the other process")
 
 
 class Key(PoolEntry):
@@ -120,10 +120,10 @@ def labelled(credentials: Iterable[str | Credential]) -> list[Credential]:
     Labels that are made up here give way to secrets and to labels that were given.
     """
     if isinstance(credentials, str | Credential):
-        raise ConfigError("credentials must be a list of them, even if there is only one")
+        raise ConfigError("credentials must be a list, also of one")
     given = list(islice(credentials, MOST_CREDENTIALS + 1))
     if not 1 <= len(given) <= MOST_CREDENTIALS:
-        raise ConfigError(f"credentials must be at least one and at most {MOST_CREDENTIALS:,}")
+        raise ConfigError(f"credentials must be a list of 1 to {MOST_CREDENTIALS:,}")
     parts = [(one.secret, one.label, one.group) if isinstance(one, Credential) else (one, "", None) for one in given]
     secrets = {secret for secret, _, _ in parts if isinstance(secret, str)}
     taken = {name for _, *names in parts for name in names if name}
@@ -133,14 +133,14 @@ def labelled(credentials: Iterable[str | Credential]) -> list[Credential]:
     for number, (secret, label, group) in enumerate(parts, 1):
         one = Credential(label or free_labels.take(number), secret, group)
         if one.label in named:
-            raise ConfigError(f"credentials: two of them are labelled {one.label!r}; each needs a label of its own")
+            raise ConfigError(f"credentials: two have the label {one.label!r}; labels must be unique")
         if secret in label_of:
             raise ConfigError(f"credentials: {label_of[secret]!r} and {one.label!r} are the same secret; remove one")
         named[one.label], label_of[secret] = one, one.label
     for number, one in enumerate(named.values(), 1):
         if one.label in label_of or one.group in label_of:
             name = "label" if one.label in label_of else "group"
-            raise ConfigError(f"credentials: the {name} of number {number} is the secret of another; change it")
+            raise ConfigError(f"credentials: the {name} of number {number} is another credential's secret; change it")
     return list(named.values())
 
 
@@ -167,7 +167,7 @@ class _FreeLabels:
             if label not in self._taken and not gives_away(label, self._secrets):
                 self._taken.add(label)
                 return label
-        raise ConfigError(f"credentials: number {number} needs a label; give it one with Credential(label, secret)")
+        raise ConfigError(f"credentials: number {number} needs a label: Credential(label, secret)")
 
     def _candidates(self, number: int) -> Iterator[str]:
         for name, tried in self._next.items():

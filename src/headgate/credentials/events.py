@@ -11,13 +11,14 @@ from ..clock import Clock
 from ..events import EventDispatcher, ResilienceEvent
 from ..formatting import format_seconds
 from ..identity import SHOWN_DIGITS, Identities
+from ..reason_text import credential_why
 from .credential import Key
 
 log = logging.getLogger("headgate")
 
 IN_USE = (
-    "%s: every key is in use, so calls wait for one. Keys are shared unless at_once= bounds it or get_credential() "
-    "lends one exclusively; raise or drop at_once, use lease(), or add keys."
+    "%s: every key is in use, so calls wait for one. at_once= limits how many calls share a key, and get_credential() "
+    "lends it to one caller; raise or drop at_once, use lease(), or add keys."
 )
 
 
@@ -30,7 +31,7 @@ class ChangeKind(StrEnum):
     EXHAUSTED = "credential_pool_exhausted"
 
 
-_PREDICATES = {ChangeKind.RESTED: "rests", ChangeKind.BACK: "is back", ChangeKind.RETIRED: "is retired"}
+_PREDICATES = {ChangeKind.RESTED: "rests", ChangeKind.BACK: "is available again", ChangeKind.RETIRED: "is disabled"}
 
 
 class Change(NamedTuple):
@@ -76,23 +77,23 @@ class CredentialEvents:
         level = logging.WARNING if kind is ChangeKind.RETIRED else logging.INFO
         if log.isEnabledFor(level):
             how_long = f" for {format_seconds(seconds)}" if seconds else ""
-            why = f" ({reason})" if reason else ""
+            why = f" ({credential_why(reason)})" if reason else ""
             what = _PREDICATES[kind]
             log.log(level, "%s: %s [%s] %s%s%s", self._name, key.label, self.shown(key), what, how_long, why)
         self._send(kind, reason, key.label, seconds)
 
     def store_failed(self, error: Exception) -> None:
-        log.warning("credentials are not kept, but go on being used: %s", error)
+        log.warning("cannot save key state; continuing without it: %s", error)
         self._send("store_failed", type(error).__name__)
 
     def store_back(self) -> None:
-        log.info("credentials are kept again")
+        log.info("key state is saved again")
         self._send("store_back", "")
 
     def _log_exhausted(self, seconds: float, reason: str) -> None:
         """A caller waits for a key. That all are in use may be so all the time: the warning comes once."""
         if reason != "held":
-            log.info("%s: calls wait until a key is back, in %s", self._name, format_seconds(seconds))
+            log.info("%s: all keys are resting; the first is back in %s", self._name, format_seconds(seconds))
         else:
             log.log(logging.DEBUG if self._warned_in_use else logging.WARNING, IN_USE, self._name)
             self._warned_in_use = True

@@ -61,7 +61,7 @@ class Lease:
     def secret(self) -> str:
         """The credential itself, for as long as the lease lasts."""
         if self.ended:
-            raise RuntimeError("this lease is over: another caller may have its secret")
+            raise RuntimeError("this lease has ended: another caller may use its secret")
         return self._taken().credential.secret
 
     @property
@@ -98,12 +98,12 @@ class Lease:
 
     def _taken(self) -> Key:
         if self.key is None:
-            raise RuntimeError("this lease has not begun: use it as 'with coordinator.lease() as lease'")
+            raise RuntimeError("this lease has not started: use it as 'with coordinator.lease() as lease'")
         return self.key
 
     def _check_new(self) -> bool:
         if self.ended:
-            raise RuntimeError("this lease is over; each block needs one of its own")
+            raise RuntimeError("this lease has ended; each block needs a new one")
         if self.key is None:
             self.generation = self._source.generation
         return self.key is None
@@ -143,5 +143,5 @@ class Lease:
             self._source.end_later(key, self.generation)
 
     def __repr__(self) -> str:
-        name = "not begun" if self.key is None else repr(self.key.label)
+        name = "not started" if self.key is None else repr(self.key.label)
         return f"<Lease {name}{' ended' if self.ended else ''}>"

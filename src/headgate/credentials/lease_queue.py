@@ -31,6 +31,7 @@ from ..core.credential_pool import Pool
 from ..core.decision import INSTANT, UNKNOWN
 from ..core.signal import Signal
 from ..errors import NoCredentialError
+from ..reason_text import credential_why
 from ..waiters import Waiter
 from .credential import Key
 from .events import Change, ChangeKind
@@ -327,11 +328,11 @@ class LeaseQueue:
         pool = self.pool
         found = Counter((key.state(now), key.reason) for key in pool.slots)
         counts = [
-            f"{count} {state}" + (f": {why}" if why else "")
+            f"{count} {'disabled' if state == 'retired' else state}" + (f": {credential_why(why)}" if why else "")
             for (state, why), count in sorted(found.items())
             if state in ("held", "resting", "retired")
         ]
-        reason = f"no credential is free ({', '.join(counts) or 'others wait for them'})"
+        reason = f"no credential is available ({', '.join(counts) or 'other callers are waiting'})"
         refusal = NoCredentialError(self.name, reason, pool.back_at - now if pool.resting else None)
         refusal.reasons = dict(islice(((key.label, key.reason) for key in pool.slots if key.reason), MOST_REASONS))
         return refusal

@@ -39,7 +39,7 @@ def credentials_from(source: str, *, warn: Callable[[str], object] | None = None
     read = {"env": _from_environment, "file": _from_file, "cmd": _from_command}.get(kind)
     if read is None or not where.strip():
         raise ConfigError(
-            "a source of credentials is written env:NAME, file:PATH or cmd:WORDS; "
+            "a source of credentials is env:NAME, file:PATH or cmd:WORDS; "
             "credentials themselves are not taken here, where others can see them"
         )
     return read(where.strip(), log.warning if warn is None else warn)
@@ -68,7 +68,7 @@ def _from_environment(name: str, _: Callable[[str], object]) -> list[Credential]
         raise ConfigError(f"env: the environment variable {name} is empty; put the key into it, or name another")
     if not found:
         raise ConfigError(
-            "env: no environment variable of this name is set (not repeated here, it may be a key). Write the name of "
+            "env: no environment variable of this name is set (not shown here, it may be a key). Write the name of "
             "the variable, not its value: env:OPENAI_API_KEY, without a $"
         )
     return found
@@ -78,17 +78,17 @@ def _from_file(path: str, warn: Callable[[str], object]) -> list[Credential]:
     path = os.path.expanduser(path)
     try:
         if is_open_to_other_users(path):
-            warn(f"{path} can be read by others; keep it to yourself with: chmod 600 {path}")
+            warn(f"{path} can be read by other users; restrict it with: chmod 600 {path}")
         with open(path, "rb") as file:
             content = file.read(LARGEST_SOURCE + 1)
     except FileNotFoundError:
         raise ConfigError(
-            "file: there is no such file (not repeated here, it may be a key). Write the path of a file that holds "
+            "file: not found (path not shown here, it may be a key). Write the path of a file that has "
             "the keys: file:keys.txt"
         ) from None
     except (OSError, ValueError) as error:  # ValueError: a character that no path has
-        why = error.strerror if isinstance(error, OSError) else "no path"
-        raise ConfigError(f"file: it cannot be read ({why}); check its path and permissions") from None
+        why = error.strerror if isinstance(error, OSError) else "invalid path"
+        raise ConfigError(f"file: cannot be read ({why}); check its path and permissions") from None
     return (_from_toml if path.endswith(".toml") else _from_lines)(_decoded(content, path), path)
 
 
@@ -104,7 +104,9 @@ def _from_command(words: str, _: Callable[[str], object]) -> list[Credential]:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
     except (OSError, ValueError, IndexError):
-        raise ConfigError("cmd: the command cannot be started; is it there, and are its quotes closed?") from None
+        raise ConfigError(
+            "cmd: the command cannot be started; check that it exists and its quotes are closed"
+        ) from None
     overdue = threading.Event()
 
     def stop() -> None:
@@ -128,7 +130,7 @@ def _from_command(words: str, _: Callable[[str], object]) -> list[Credential]:
             alarm.cancel()
             alarm.join()
     if process.returncode and len(content) <= LARGEST_SOURCE:
-        why = f"took longer than {LONGEST_COMMAND:g} s" if overdue.is_set() else f"ended with {process.returncode}"
+        why = f"took longer than {LONGEST_COMMAND:g} s" if overdue.is_set() else f"exited with {process.returncode}"
         raise ConfigError(f"cmd: {os.path.basename(command[0])} {why}; run it by itself to see why")
     return _from_lines(_decoded(content, "cmd: the output"), "cmd: the output")
 
@@ -139,7 +141,7 @@ def _decoded(content: bytes, where: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError(f"{where} is not text in UTF-8") from None
+        raise ConfigError(f"{where} is not UTF-8 text") from None
 
 
 def _from_lines(text: str, where: str) -> list[Credential]:
@@ -154,12 +156,12 @@ def _from_toml(text: str, where: str) -> list[Credential]:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError:  # its message may quote what it stumbled over
-        raise ConfigError(f"{where} is not written as TOML") from None
+        raise ConfigError(f"{where} is not valid TOML") from None
     entries = {label: {"secret": value} if isinstance(value, str) else value for label, value in tables.items()}
     if not all(
         isinstance(one, dict) and "secret" in one and set(one) <= {"secret", "group"} for one in entries.values()
     ):
-        raise ConfigError(f'{where}: each entry is written label = "secret", or as a table with secret and group')
+        raise ConfigError(f'{where}: expected entries label = "secret", or tables with secret and group')
     return _each(((label, one["secret"], one.get("group")) for label, one in entries.items()), where)
 
 
@@ -173,5 +175,5 @@ def _each(
         except ConfigError as error:
             raise ConfigError(f"{where}, entry {number}: {error}") from None
     if not found and not may_be_empty:
-        raise ConfigError(f"{where} holds no credentials")
+        raise ConfigError(f"{where} has no credentials")
     return found

@@ -388,7 +388,7 @@ class SyncThread:
         try:
             target.check_store()
         except Exception:  # a fault of ours must not end the thread: nothing would be shared any more
-            log.exception("the sync with the store of credentials failed")
+            log.exception("the sync with the credential store failed")
         return True
 
 

@@ -86,7 +86,7 @@ class FileStore:
                 yield file
             restrict_to_owner(self.path)  # not before it has proved to be one of ours
         except (OSError, ValueError) as error:
-            raise StoreError(f"{self.path} cannot be used as a store of credentials ({error})") from None
+            raise StoreError(f"{self.path} cannot be used as a credential store ({error})") from None
 
     def __repr__(self) -> str:
         return f"FileStore({self.path!r})"
@@ -108,12 +108,12 @@ class _Json:
         if not os.path.exists(self._path):
             return {}
         if os.path.getsize(self._path) > LARGEST_FILE:
-            raise ValueError("it is too large")
+            raise ValueError(f"it is larger than {LARGEST_FILE // 2**20} MiB")
         with open(self._path, encoding="utf-8") as file:
             content = json.load(file)
         rows = content.get("credentials") if isinstance(content, dict) else None
         if not isinstance(rows, list):
-            raise ValueError("it holds something else")
+            raise ValueError("it has other content")
         return by_name(rows)
 
     def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None:
@@ -187,7 +187,7 @@ def _sqlite_file(path: str) -> Iterator[_File]:
         connection.execute("BEGIN IMMEDIATE")
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if tables and ("credentials",) not in tables:
-            raise ValueError("it holds something else")
+            raise ValueError("it has other content")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS credentials (identity TEXT PRIMARY KEY, written_at REAL, record TEXT)"
         )
@@ -201,7 +201,7 @@ def _sqlite_file(path: str) -> Iterator[_File]:
 
 # ---------------------------------------------------------------------- opening a store by name
 
-_KNOWN = "'machine', 'redis://host:port/db' or one of its relatives, or an object such as FileStore(path)"
+_KNOWN = "'machine', a redis:// address, or a store such as FileStore(path)"
 
 
 def open_credential_store(where: str | CredentialStore, clock: Clock | None = None) -> CredentialStore:
@@ -219,4 +219,4 @@ def open_credential_store(where: str | CredentialStore, clock: Clock | None = No
         from .redis_store import RedisCredentialStore
 
         return RedisCredentialStore(where, clock=clock)
-    raise ConfigError(f"store: it is no store of credentials; it must be {_KNOWN}")  # not repeated: it may be a secret
+    raise ConfigError(f"store: not a credential store; expected {_KNOWN}")  # not repeated: it may be a secret

@@ -136,7 +136,7 @@ class QuotaLeader:
         try:
             text, checksum = learned[CHECKSUM_DIGITS:], learned[:CHECKSUM_DIGITS]
             if checksum != _checksum(text):
-                raise ValueError("this is not what was saved")
+                raise ValueError("the checksum does not match")
             state, cuts, at, (member, number), base = _tuples(json.loads(text, parse_constant=_instant))
             self.at, self.base = max(self.at - base, at), base
             self.gate.load_state(state, self.at)

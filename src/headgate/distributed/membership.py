@@ -128,7 +128,7 @@ class Leadership:
 
     def start_over(self, key: str, before: QuotaLeader) -> None:
         """What was learned, or a strategy of the user's, is of no use: begin again, after what could not be read."""
-        log.exception("%s: what was learned cannot be used any more; learning starts over", key)
+        log.exception("%s: the learned state cannot be used; learning starts over", key)
         self.leader = QuotaLeader(self._config, before.fence, before.at, before.word)
         self.leader.read = before.read
 

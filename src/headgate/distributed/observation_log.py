@@ -199,7 +199,7 @@ def _amount(value: Any) -> float | None:
         return None
     amount = float(value)
     if not isfinite(amount):
-        raise ValueError(f"{amount!r} is no amount")
+        raise ValueError(f"{amount!r} is not a finite amount")
     return amount
 
 

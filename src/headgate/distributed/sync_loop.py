@@ -228,10 +228,10 @@ class SyncLoop:
 
     def _without_it(self) -> str:
         if self.refuses:
-            return "nothing may start without it (without_store='refuse')"
+            return "calls are refused until it is back (without_store='refuse')"
         if any(client.most_members > 1 for client in self._clients.values()):
-            return "calls go on at this process's own share until it is back"
-        return "calls go on as without a store until it can be reached; check store= (--store, HEADGATE_STORE)"
+            return "continuing at this process's own share until it is back"
+        return "continuing without shared limits until it can be reached; check store= (--store, HEADGATE_STORE)"
 
     def next_at(self) -> float:
         """When the next exchange is due."""

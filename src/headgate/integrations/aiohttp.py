@@ -94,7 +94,7 @@ class Middleware:
     ) -> aiohttp.ClientResponse:
         _raise_again(request)
         if _beyond.get() is request:
-            raise ConfigError("middlewares: two gates are among them, and a request would wait in the queue twice")
+            raise ConfigError("middlewares has two gates, so a request would wait twice; remove one")
         self._close_with(request.session.connector)
         journey = self._next_hop(request)
         body = request.body

@@ -112,9 +112,9 @@ class ClientGate:
         check_time("time_budget", time_budget)
         check_when_open(when_open)
         if limiter is not None and (config is not None or limits is not None or store is not None):
-            raise ConfigError("limiter: it has a config, limits and a store of its own; give either it or these")
+            raise ConfigError("limiter has its own config, limits and store; pass either limiter or these")
         if limiter is not None and credentials:
-            raise ConfigError("limiter: with credentials each of them has a gate of its own; give config= and store=")
+            raise ConfigError("limiter cannot be combined with credentials (each has a gate); pass config= and store=")
         if limiter is None:
             config = RateLimitConfig(domain_state_ttl=REMEMBERED) if config is None else config
             config = config if limits is None else replace(config, limits=limits)
@@ -149,7 +149,7 @@ class ClientGate:
             made._is_shared = False
             return made
         if settings:
-            raise ConfigError(f"passing: it has settings of its own; {', '.join(settings)} cannot be given beside it")
+            raise ConfigError(f"passing has its own settings; remove {', '.join(settings)}")
         return passing
 
     def for_models(self) -> Self:
@@ -222,7 +222,7 @@ class ClientGate:
         local = [name for name in UNPICKLED if self._settings[name] is not None]
         if local:
             raise pickle.PicklingError(
-                f"passing: {', '.join(local)} cannot be handed to another process; make the client there"
+                f"passing: {', '.join(local)} cannot be passed to another process; create the client there"
             )
         if not self._token:
             self._token = os.urandom(16).hex()

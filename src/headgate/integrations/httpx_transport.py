@@ -142,7 +142,7 @@ def _completed(gated: GatedRequest, response: Any) -> Any:
 def _check_ungated(name: str, transports: Iterable[object]) -> None:
     """Refuse what is behind a gate of either library already."""
     if any(isinstance(getattr(transport, "passing", None), ClientGate) for transport in transports):
-        raise ConfigError(f"{name}: it is behind a gate already, and would wait in the queue twice")
+        raise ConfigError(f"{name}: already gated, and would wait twice")
 
 
 def gate_transports(

@@ -68,9 +68,9 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         rng: random.Random | None = None,
     ) -> None:
         if limiter is not None and not (limits is None and config is None and store is None):
-            raise ConfigError("limiter: it has a config, limits and a store of its own; give either it or these")
+            raise ConfigError("limiter has its own config, limits and store; pass either limiter or these")
         if config is not None and limits is not None:
-            raise ConfigError("limits: they are part of config; give either it or these")
+            raise ConfigError("limits is part of config; pass either config or limits")
         if limiter is None:
             config = RateLimitConfig(limits=limits or {}) if config is None else config
             limiter = AdaptiveRateLimiter(config, clock=clock, rng=rng, store=store)

@@ -53,7 +53,7 @@ def _model_gate(base_url: str, passing: Passing | None, keys: Credentials | None
     if keys is not None:
         settings["credentials"] = {base_url: keys}
         if passing is not None:
-            raise ConfigError("passing: it has credentials of its own; keys cannot be given beside it")
+            raise ConfigError("passing has its own credentials; remove keys")
     return Passing.given(passing, settings).for_models()
 
 

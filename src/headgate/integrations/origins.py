@@ -53,19 +53,21 @@ class OriginCredentials:
 
     def headers(self, secret: str) -> dict[str, str]:
         if not (secret.isascii() and secret.isprintable()):
-            raise ConfigError(f"a credential of {self.origin} has characters that no header can hold")
+            raise ConfigError(f"a credential of {self.origin} has characters that a header cannot contain")
         return {self.header: self.form.replace(KEY_GAP, secret)}
 
 
 def bind(given: Mapping[str, Given]) -> dict[str, OriginCredentials]:
     """Credentials by origin, checked. No error shows a secret."""
     if len(given) > MOST_ORIGINS:
-        raise ConfigError(f"credentials: {len(given):,} origins must be at most {MOST_ORIGINS:,}")
+        raise ConfigError(f"credentials has {len(given):,} origins; the limit is {MOST_ORIGINS:,}")
     bound: dict[str, OriginCredentials] = {}
     for number, (text, value) in enumerate(given.items(), 1):
         origin = origin_of(text)
         if not origin:
-            raise ConfigError(f"credentials: number {number} is for no origin; write it like https://api.example.com")
+            raise ConfigError(
+                f"credentials: number {number} has no valid origin; write it like https://api.example.com"
+            )
         credentials, form = value if isinstance(value, tuple) else (value, KEY_HEADER)
         check_credentials(credentials)
         bound[origin] = OriginCredentials(origin, credentials, *parse_key_header(number, form))

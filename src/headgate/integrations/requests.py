@@ -54,12 +54,10 @@ def gate(session: S, *, passing: Passing | None = None, **settings: Any) -> S:
     }
     for prefix, adapter in mounted.items():
         if isinstance(adapter, Adapter):
-            raise ConfigError(
-                f"session: its adapter for {prefix} is behind a gate already, and would wait in the queue twice"
-            )
+            raise ConfigError(f"session: its adapter for {prefix} is already gated, and would wait twice")
         if not isinstance(adapter, HTTPAdapter):
             kind = type(adapter).__name__
-            raise ConfigError(f"session: its adapter for {prefix} is a {kind}; only an HTTPAdapter has a pool to gate")
+            raise ConfigError(f"session: its adapter for {prefix} is a {kind}; only an HTTPAdapter can be gated")
     passing = Passing.given(passing, settings)
     for adapter in {id(one): one for one in mounted.values()}.values():
         Adapter.gate(adapter, passing)

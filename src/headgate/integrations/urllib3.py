@@ -66,7 +66,7 @@ def gate(manager: M, *, passing: Passing | None = None, **settings: Any) -> M:
     """Put the gate into a manager, be it of pools or of a proxy. Returns it. Settings are those of ``Passing``."""
     kinds = manager.pool_classes_by_scheme
     if any(issubclass(kind, GatedPool) for kind in kinds.values()):
-        raise ConfigError("manager: it is behind a gate already, and would wait in the queue twice")
+        raise ConfigError("manager is already gated, and would wait twice")
     passing = Passing.given(passing, settings)
     manager.pool_classes_by_scheme = {
         scheme: type(f"Gated{kind.__name__}", (GatedPool, kind), {"passing": passing}) for scheme, kind in kinds.items()

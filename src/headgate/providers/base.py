@@ -132,9 +132,9 @@ class SearchProvider(ABC):
     ) -> None:
         """``credentials`` is a ``CredentialCoordinator``, for several keys. ``timeout`` is for each attempt."""
         if api_key is not None and credentials is not None:
-            raise ConfigError(f"{self.name}: give api_key or credentials, not both")
+            raise ConfigError(f"{self.name}: pass api_key or credentials, not both")
         if self.needs_key and not api_key and credentials is None:
-            raise ConfigError(f"{self.name}: needs an api_key or credentials ({self.key_variable} is the usual place)")
+            raise ConfigError(f"{self.name}: needs an api_key or credentials (usually from {self.key_variable})")
         if credentials is not None:
             check_credentials(credentials)
         if not 0 < timeout < UNKNOWN:
@@ -191,7 +191,7 @@ class SearchProvider(ABC):
     async def pages(self, query: str, max_results: int = 10, **options: Any) -> AsyncGenerator[Page]:
         """The same page by page: the first ones stay if a later one fails."""
         if not isinstance(query, str) or not 0 < len(query.strip()) <= LONGEST_QUERY:
-            raise ConfigError(f"{self.name}: query must be a text of 1 to {LONGEST_QUERY:,} characters")
+            raise ConfigError(f"{self.name}: query must be a string of 1 to {LONGEST_QUERY:,} characters")
         if not (isinstance(max_results, int) and max_results >= 1):
             raise ConfigError(f"{self.name}: max_results={max_results!r} must be a whole number, 1 or more")
         wanted, start = min(max_results, self.most_results), 0
@@ -253,7 +253,7 @@ class SearchProvider(ABC):
         except (NoAnswerError, UnfitAnswerError) as error:
             raise ProviderError(self.name, error.reason) from None
         except TimeoutError:
-            raise ProviderError(self.name, "did not answer within the time of an attempt") from None
+            raise ProviderError(self.name, "did not answer within the timeout of an attempt") from None
         body = json_of(answer)
         if body is None:
             raise ProviderError(self.name, f"answered {answer.status_code} without a JSON object")

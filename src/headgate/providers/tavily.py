@@ -67,7 +67,7 @@ class TavilyExtractProvider(SearchProvider):
         """The text of these pages, and which of them could not be read."""
         if len(urls) > self.most_results:
             raise ConfigError(
-                f"{self.name}: {len(urls)} addresses are too many for one extraction; at most {self.most_results}"
+                f"{self.name}: {len(urls)} URLs are too many for one extraction; the limit is {self.most_results}"
             )
         results: list[SearchResult] = []
         failed: dict[str, str] = {}

@@ -65,7 +65,7 @@ class Admission:
     ) -> None:
         check_token(token)
         if token is None and not is_loopback(host):
-            raise ConfigError.of("token", "host is reachable from other machines: a token is needed too")
+            raise ConfigError.of("token", f"{host} is reachable from other machines; set a token")
         self._only = mounts[0] if len(mounts) == 1 and not mounts[0].prefix else None
         self._by_prefix = {mount.prefix[1:]: mount for mount in mounts}
         self._names = {name.lower() for name in (*LOOPBACK, host, *allow_hosts)}

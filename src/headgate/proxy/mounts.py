@@ -84,19 +84,19 @@ class Mount:
 def mounts_of(given: Sequence[str]) -> list[Mount]:
     """``openai``, ``https://host/path`` or ``NAME=URL`` each; several need names. Raises ``ConfigError``."""
     if not 1 <= len(given) <= MOST_MOUNTS:
-        raise ConfigError(f"to: {len(given)} targets must be 1 to {MOST_MOUNTS}")
+        raise ConfigError(f"to has {len(given)} targets; expected 1 to {MOST_MOUNTS}")
     mounts: list[Mount] = []
     for number, text in enumerate(given, 1):
         name, equals, to = text.partition("=")
         if not equals:
             name, to = "", text
         elif not _NAME.fullmatch(name):
-            raise ConfigError(f"to: number {number} is written NAME=URL, with a name of letters, digits, - _ and .")
+            raise ConfigError(f"to: number {number} is not NAME=URL with a name of letters, digits, - _ and .")
         address = endpoint_of(to)
         known = address.name in KNOWN_ENDPOINTS
         if not name and len(given) > 1:
             if not known:
-                raise ConfigError(f"to: where there are several, each needs a name: NAME={address.base_url}")
+                raise ConfigError(f"to: with several targets each needs a name: NAME={address.base_url}")
             name = address.name
         scheme, host = urlsplit(address.base_url)[:2]
         mounts.append(

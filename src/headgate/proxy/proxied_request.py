@@ -287,7 +287,7 @@ class ProxiedRequest:
             nonlocal start
             with errors_explained():
                 if response.status < 200:
-                    raise aiohttp.ClientPayloadError("the server switched to another protocol, unasked")
+                    raise aiohttp.ClientPayloadError("the server switched to another protocol without being asked")
                 start = await _start_of(response) if response.status >= 400 else b""
             body = unpacked(start, response.headers.get("Content-Encoding", "")) if start else None
             gated.on_response(response.status, response.headers, body)

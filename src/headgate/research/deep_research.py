@@ -115,11 +115,11 @@ class DeepResearch:
         self.providers = list(providers)
         names = [provider.name for provider in self.providers]
         if not 1 <= len(names) <= MOST_PROVIDERS or len(set(names)) < len(names):
-            raise ConfigError(f"providers={names} must be 1 to {MOST_PROVIDERS}, each of another name")
+            raise ConfigError(f"providers={names} must be 1 to {MOST_PROVIDERS}, with different names")
         if all(isinstance(provider, TavilyExtractProvider) for provider in self.providers):
-            raise ConfigError(f"providers={names} must have one that searches; this one reads what others find")
+            raise ConfigError(f"providers={names} must include one that searches; these only read found pages")
         if not 0 < time_budget <= LONGEST_BUDGET:
-            raise ConfigError(f"time_budget={time_budget!r} must be within 0 and {LONGEST_BUDGET:g} seconds")
+            raise ConfigError(f"time_budget={time_budget!r} must be above 0 and at most {LONGEST_BUDGET:g} seconds")
         self.time_budget = time_budget
         self._manager = get_resilience_manager() if manager is None else manager
         self._on_progress = on_progress
@@ -132,9 +132,9 @@ class DeepResearch:
         import asyncio  # here, because a program without an event loop should not load one
 
         if not isinstance(question, str) or not 0 < len(question.strip()) <= LONGEST_QUERY:
-            raise ConfigError(f"question must be a text of 1 to {LONGEST_QUERY:,} characters")
+            raise ConfigError(f"question must be a string of 1 to {LONGEST_QUERY:,} characters")
         if not isinstance(max_results, int) or not 1 <= max_results <= MOST_RESULTS:
-            raise ConfigError(f"max_results={max_results!r} must be a whole number within 1 and {MOST_RESULTS:,}")
+            raise ConfigError(f"max_results={max_results!r} must be a whole number from 1 to {MOST_RESULTS:,}")
         started_at = self._manager.clock.now()
         ends_at = asyncio.get_running_loop().time() + self.time_budget
         all_searches = [ProviderSearch(provider) for provider in self.providers]

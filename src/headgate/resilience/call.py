@@ -158,7 +158,9 @@ class Call:
         held, retry, limiter = self.held, self._retry, self.limiter
         if held.lease is not None:
             if held.is_void:
-                raise NoCredentialError(self.provider.name, "the credential has to rest since the wait for a permit")
+                raise NoCredentialError(
+                    self.provider.name, "the credential became unavailable while waiting for a permit"
+                )
             self.credential_label = held.lease.label
             if (waited := getattr(held.lease, "waited", 0.0)) > 0.0 and self.manager.on_event is not None:
                 emit_wait(self, "credential_wait", waited)

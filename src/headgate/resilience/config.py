@@ -21,6 +21,7 @@ from ..checks import check, check_finite, check_time, check_whole, number
 from ..config import RateLimitConfig, Strategy
 from ..core.controller import Controller
 from ..errors import ConfigError
+from ..formatting import nearest_name
 from ..limiter.arguments import Cost, WhenOpen, check_cost, check_when_open
 from .classify import ClassifyError
 from .context import Credentials, check_credentials
@@ -303,7 +304,7 @@ class CallOptions:
         vars(self).update(given)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{name}: options do not change")
+        raise AttributeError(f"{name}: options are immutable; use replace()")
 
     def replace(self, **given: Unpack[CallKeywords]) -> CallOptions:
         """These options, but for what is given."""
@@ -311,8 +312,6 @@ class CallOptions:
 
 
 def _unknown(name: str) -> UnknownOptionError:
-    from difflib import get_close_matches  # here, because only a mistake needs it
-
-    close = get_close_matches(name, _CHECKS, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(_CHECKS)}"
-    return UnknownOptionError(f"there is no option {name[:100]!r}; {hint}")
+    close = nearest_name(name, _CHECKS)
+    hint = f"did you mean {close}?" if close else f"the options are {', '.join(_CHECKS)}"
+    return UnknownOptionError(f"unknown option {name[:100]!r}; {hint}")

@@ -35,7 +35,7 @@ class PairedStore:
         before = self._present_identities()
         replies = self._store.sync([(self._name(key, before), request) for key, request in requests])
         if self._present_identities() is not before:  # the server has lost its data, and its salt: no other knows these
-            raise StoreDown(f"{self.where}: it has lost its data and started over")
+            raise StoreDown(f"{self.where}: it lost its data and was reset")
         return replies
 
     def snapshot(self) -> list[QuotaView]:

@@ -126,7 +126,7 @@ def guarded(provider: str, **options: Unpack[CallKeywords]) -> Guard:
         has_rest = inspect.Parameter.VAR_POSITIONAL in kinds
         by_place = kinds.count(inspect.Parameter.POSITIONAL_ONLY) + kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
         if getattr(func, GUARDED, None) == provider:
-            raise ConfigError(f"{provider}: the function is guarded already, and would wait in the queue twice")
+            raise ConfigError(f"{provider}: the function is already guarded, and would wait twice")
         is_async = inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func)
         if not is_async and place < 0 and checked.attempt_timeout is not None:
             raise ConfigError(NEEDS_CONTEXT)
@@ -176,4 +176,4 @@ def _check_provider(provider: object) -> None:
         name = getattr(provider, "__name__", "function")
         raise ConfigError(f'@guarded needs the name of a provider: write @guarded("...") above {name}')
     if not isinstance(provider, str) or not provider:
-        raise ConfigError(f"provider={type(provider).__name__} must be a name, not empty")
+        raise ConfigError(f"provider={type(provider).__name__} must be a non-empty name")

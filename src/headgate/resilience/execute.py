@@ -21,7 +21,7 @@ from .context import CallContext
 
 R = TypeVar("R")
 NEEDS_CONTEXT = (
-    "attempt_timeout: a thread cannot be stopped; take a parameter ctx and pass ctx.remaining on as the timeout of the "
+    "attempt_timeout: a thread cannot be stopped; accept a parameter ctx and pass ctx.remaining as the timeout of the "
     "request"
 )
 _COROUTINE = 0x80 | 0x100
@@ -154,7 +154,7 @@ def drive_sync(call: Call, attempt: Callable[[], Any]) -> Any:
                     result.close()
                     raise ConfigError("func is a coroutine function; use execute_with_resilience, with await")
                 if isinstance(result, GeneratorType):
-                    raise ConfigError("func is a generator function, of which nothing was run; use @guarded")
+                    raise ConfigError("func is a generator function and was not run; use @guarded")
             except Exception as error:
                 if call.failed(error):
                     raise

@@ -149,7 +149,7 @@ class ProviderState:
         settings = resolve(self.name, config)
         if settings.of_gate() != self.settings.of_gate() and not self._warned:
             self._warned = True
-            log.warning("%s: pace and circuit stay as the first call set them; other settings were ignored", self.name)
+            log.warning("%s: the first call set the rate and the circuit; other settings are ignored", self.name)
         self._latest = config, settings
         return settings
 
@@ -311,10 +311,10 @@ class ProviderResilienceManager:
 
     def _add(self, provider: str, config: ProviderResilienceConfig | None, has_credentials: bool) -> ProviderState:
         if not isinstance(provider, str) or not provider:
-            raise ConfigError(f"provider={type(provider).__name__} must be a name, not empty")
+            raise ConfigError(f"provider={type(provider).__name__} must be a non-empty name")
         with self._lock:
             if len(self._providers) >= MOST_PROVIDERS:
-                raise ConfigError(f"provider: more than {MOST_PROVIDERS:,} of them; is it a name, or data?")
+                raise ConfigError(f"more than {MOST_PROVIDERS:,} providers; check that provider is a name, not data")
             state = ProviderState(provider, config, has_credentials)
             state = self._providers[provider] = self._by_key.setdefault(state.key, state)
             return state

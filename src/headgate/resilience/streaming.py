@@ -86,7 +86,7 @@ class ResilientStream(Generic[T]):
 
     async def __aenter__(self) -> Self:
         if self._call is not None:
-            raise RuntimeError("this stream was entered before; each block needs a stream of its own")
+            raise RuntimeError("this stream was already entered; each block needs a new one")
         self._call = call = Call(self._provider, self._options, holds_answer=True)
         self._errors = ErrorScanner(call.clock)
         try:
@@ -115,7 +115,7 @@ class ResilientStream(Generic[T]):
     async def __anext__(self) -> T:
         call = self._call
         if call is None or self._pieces is None:
-            state = "is over" if call is not None else "is entered (async with) before it is read"
+            state = "has ended" if call is not None else "must be entered (async with) before it is read"
             raise RuntimeError(f"this stream {state}")
         if self._first:
             return self._first.pop(0)

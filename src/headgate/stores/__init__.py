@@ -51,7 +51,7 @@ def open_store(where: str | Store, *, timeout: float | None = None) -> Store:
     if plugin is not None:
         return open_store(plugin(where, timeout))
     said = kind[:32] if kind.replace("+", "").isalpha() else "..."  # anything else may be a password in the wrong place
-    raise ConfigError(f"store={said + '://...' if mark else said!r} is not known; it must be {_KNOWN}")
+    raise ConfigError(f"store={said + '://...' if mark else said!r} is unknown; expected {_KNOWN}")
 
 
 def __getattr__(name: str) -> Any:

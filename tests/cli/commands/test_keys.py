@@ -38,7 +38,7 @@ def rows(result):
 def test_nothing_is_known_at_first_and_the_next_step_is_said(headgate):
     result = headgate("keys")
     assert result.code == 0
-    assert "No credentials are known" in result.out
+    assert "No credentials in" in result.out
     assert "headgate keys --from env:" in result.out
 
 
@@ -97,7 +97,7 @@ def test_a_key_file_that_others_can_read_gets_a_warning(headgate, tmp_path):
     result = headgate("keys", "--from", f"file:{path}")
     assert result.code == 0
     assert result.err.startswith("headgate: ")
-    assert "can be read by others" in result.err
+    assert "can be read by other users" in result.err
     assert "canary" not in result.out + result.err
 
 

@@ -56,7 +56,7 @@ def test_it_shows_a_page_and_who_contributed(headgate, mock, keys):
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
     assert lines[0] == "water gates"
-    assert lines[1].startswith("2 works from 5 of 6 providers in ")
+    assert lines[1].startswith("2 results from 5 of 6 providers in ")
     assert lines[3:7] == [
         "  1  water gates: an introduction (1)",
         "     https://example.org/water-gates/1",
@@ -122,7 +122,7 @@ def test_it_writes_a_file_by_the_ending_of_its_name(headgate, mock, tmp_path, na
     target = tmp_path / name
     result = headgate("research", "water gates", "--max-results=3", "-o", target, mock.option)
     assert result.code == 0
-    assert result.out.startswith("3 works from 2 of 2 providers in ")
+    assert result.out.startswith("3 results from 2 of 2 providers in ")
     assert result.out.endswith(f"Written to {target}.\n")
     assert target.read_text().startswith(begins)
     assert [each.name for each in tmp_path.iterdir() if each.name != "state"] == [name]
@@ -132,7 +132,7 @@ def test_when_one_fails_the_page_says_why_and_the_code_is_3(headgate, mock, keys
     mock.fault("google", trouble="forbidden", times=9)
     result = headgate("research", "water gates", "--providers", "google,tavily", mock.option)
     assert result.code == 3
-    assert "10 works from 1 of 2 providers in " in result.out
+    assert "10 results from 1 of 2 providers in " in result.out
     assert "google: answered 403 (auth): Method doesn't allow unregistered callers." in result.out
 
 
@@ -154,7 +154,7 @@ def test_nothing_found_is_code_3(headgate, mock):
     mock.fault("crossref", status=200, body={"message": {"items": []}})
     result = headgate("research", "gates", "--providers", "crossref", mock.option)
     assert result.code == 3
-    assert "Nothing was found (1 providers, " in result.out
+    assert "Nothing found (1 provider, " in result.out
 
 
 def test_a_key_whose_day_is_spent_is_known_to_the_next_question_and_to_keys(headgate, mock, monkeypatch):
@@ -174,7 +174,7 @@ def test_who_has_no_key_left_is_told_where_they_can_be_freed(headgate, mock, mon
     monkeypatch.setenv("TAVILY_API_KEY", "revoked-key-number-one")
     said = [headgate("research", "gates", "--providers", "tavily", mock.option).out for _ in range(2)]
     assert "tavily: answered 401" in said[0]
-    assert "1 retired: auth" in said[1]
+    assert "1 disabled: rejected by the server" in said[1]
     assert '"headgate keys"' in said[1]
 
 
@@ -202,15 +202,15 @@ def test_a_canary_key_is_in_no_output(headgate, mock, keys, extra, caplog):
     ("arguments", "word"),
     [
         (["x", "--providers", "tavily"], "tavily needs a key: set the environment variable TAVILY_API_KEY"),
-        (["x", "--providers", "altavista"], "'altavista' is unknown; the providers are tavily,"),
+        (["x", "--providers", "altavista"], "unknown provider 'altavista'; the providers are tavily,"),
         (["x", "--providers", ","], "--providers is empty"),
         (["x", "--providers", "tavily", "--keys", f"tavily={CANARY}"], "env:NAME, file:PATH or cmd:WORDS"),
-        (["x", "--keys", CANARY], "--keys, number 1, is not NAME="),
-        (["x", "--base-url", "http://127.0.0.1"], "--base-url, number 1, is not NAME="),
+        (["x", "--keys", CANARY], "--keys, number 1: expected NAME="),
+        (["x", "--base-url", "http://127.0.0.1"], "--base-url, number 1: expected NAME="),
         (["x", "--providers", "crossref", "--base-url", "crossref=ftp://x"], "base_url must be http://"),
-        (["x", "--budget", "0"], "--budget must be longer than 0 s"),
+        (["x", "--budget", "0"], "--budget must be above 0 s"),
         (["x", "--budget", "2h"], "at most 3600 s"),
-        (["x", "-o", "/no/such/folder/a.md"], "there is no folder"),
+        (["x", "-o", "/no/such/folder/a.md"], "does not exist"),
         (["  "], "question must be"),
         ([], "QUESTION"),
     ],
@@ -234,7 +234,7 @@ def test_the_budget_ends_a_wait(headgate, mock):
     mock.fault("crossref", delay=60.0)
     result = headgate("research", "gates", "--providers=crossref,semantic_scholar", "--budget=2s", mock.option)
     assert result.code == 3
-    assert "10 works from 1 of 2 providers" in result.out
+    assert "10 results from 1 of 2 providers" in result.out
 
 
 def test_ctrl_c_ends_it_with_code_4_and_writes_nothing(headgate_process, mock, tmp_path):
@@ -269,5 +269,5 @@ def test_what_the_library_would_log_is_told_in_a_sentence(headgate_process, mock
     monkeypatch.setenv("HEADGATE_STATE", str(tmp_path / "a file" / "state"))
     process = headgate_process("research", "gates", "--providers", "tavily", mock.option)
     _, err = process.communicate(timeout=60)
-    assert "headgate: credentials are not kept, but go on being used: " in err
+    assert "headgate: cannot save key state; continuing without it: " in err
     assert all(line.startswith("headgate: ") for line in err.splitlines())

@@ -51,13 +51,13 @@ def test_a_page_for_people(headgate, output):
     asyncio.run(fill(SqliteLedger(f"{output}.ledger"), MIXED))
     page = headgate("status", output)
     assert (page.code, page.err) == (0, "")
-    assert "2 done, 1 dead, 2 open of 5 rows read so far" in page.out
-    assert "1 pending, 1 parked" in page.out
+    assert "2 done, 1 failed, 2 open of 5 rows read so far" in page.out
+    assert "1 pending, 1 waiting for the rate limit" in page.out
     assert "1 invalid" in page.out
     assert "4 attempts, 40 tokens, cost 2" in page.out
     assert "8.0 s pace" in page.out
-    assert "1 rows, 3 bytes" in page.out
-    assert page.out.splitlines()[-1] == "No process works on it. Re-run to resume."
+    assert "1 row, 3 bytes" in page.out
+    assert page.out.splitlines()[-1] == "No process is working on it. Re-run to resume."
 
 
 def test_one_line_for_programs(headgate, output):
@@ -98,7 +98,7 @@ def test_a_run_that_goes_on_is_seen_and_not_disturbed(headgate_process, output):
     ("states", "last"),
     [
         ([RowState.DONE], "All rows are done."),
-        ([RowState.DEAD], "All rows are final, 1 of them dead: headgate retry opens those again."),
+        ([RowState.DEAD], "Finished, 1 row failed; headgate retry opens them again."),
     ],
 )
 def test_the_last_line_says_what_to_do(headgate, output, states, last):

@@ -414,7 +414,7 @@ def test_nor_of_the_command(tmp_path, capsys, monkeypatch):
     ("arguments", "named"),
     [
         (["https://a.test/", "https://b.test/", "--keys", "env:SITE_TOKEN"], "several origins"),
-        (["https://a.test/", "--keys", CANARY], "a source of credentials is written env:NAME"),
+        (["https://a.test/", "--keys", CANARY], "a source of credentials is env:NAME"),
         (["https://a.test/", "--keys", "https://a.test=env:NO_SUCH"], "--keys"),
         (["https://a.test/", "--keys", "env:SITE_TOKEN", "--key-header", "nothing"], "needs a header such as"),
     ],

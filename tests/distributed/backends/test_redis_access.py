@@ -38,7 +38,7 @@ class TestPassword:
     @pytest.mark.parametrize("login", ["", ":hunter3@", "ann:hunter2@"])
     def test_missing_or_wrong(self, server, open_redis, member, login):
         said, seen = refusal(member(open_redis(self.url(server, login))))
-        assert said.endswith("it does not accept the user or the password")
+        assert said.endswith("it rejects the user or the password")
         assert "hunter" not in seen
 
     def test_every_kind_of_address_keeps_it_to_itself(self, server, open_redis, member):

@@ -63,7 +63,7 @@ def test_nobody_there(open_redis, member):
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("redis+cluster://{}", "no node of a cluster answers there"),
+        ("redis+cluster://{}", "no cluster node answers at that address"),
         ("redis+sentinel://{}/main", "it answered with an error"),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_replica(server, own_redis, open_redis, member):
         assert time.monotonic() < until
         time.sleep(0.05)
     said, _ = refusal(member(open_redis(replica.url)))
-    assert said.endswith("it is a replica and takes no changes")
+    assert said.endswith("it is a read-only replica")
 
 
 def test_a_primary_that_becomes_a_replica(server, client, own_redis, one):
@@ -185,7 +185,7 @@ def test_out_of_memory_nothing_is_half_done(server, client, one):
     before = one.sync(note="seen")
     client.config_set("maxmemory-policy", "noeviction")
     client.config_set("maxmemory", "1")
-    assert refusal(one)[0].endswith("it is out of memory and takes no changes")
+    assert refusal(one)[0].endswith("it is out of memory and rejects writes")
     client.config_set("maxmemory", "0")
     reply = one.sync(note="seen")
     assert reply.first == before.first + before.granted
@@ -203,7 +203,7 @@ def test_a_server_that_cannot_save(server, client, one):
     while client.info("persistence")["rdb_last_bgsave_status"] == "ok":
         assert time.monotonic() < until
         time.sleep(0.02)
-    assert refusal(one)[0].endswith("it cannot save to its disk and takes no changes")
+    assert refusal(one)[0].endswith("it cannot save to disk and rejects writes")
 
 
 def test_a_server_that_is_busy_with_a_script(server, client, open_redis, member):

@@ -167,7 +167,7 @@ class TestProcesses:
         with pytest.raises(StoreDown) as caught:
             sync(store, 2)
         assert 0.04 < time.monotonic() - began_at < 5.0, "the lock is held for as long as it takes"
-        assert str(caught.value) == f"machine ({path}): another process has locked it for 50 ms"
+        assert str(caught.value) == f"machine ({path}): another process has held its lock for 50 ms"
         ended(other)
         store._timeout = 2.0
         assert sync(store, 3).first == 1.0
@@ -187,7 +187,7 @@ class TestPermissions:
         os.chmod(path, 0o644)
         sync(opened(), 2)
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-        assert "could be read or changed by others" in caplog.text
+        assert "was accessible to other users" in caplog.text
 
     @pytest.mark.parametrize("made_before", [True, False])
     def test_where_nothing_may_be_written_it_says_so(self, tmp_path, made_before):
@@ -220,9 +220,9 @@ class TestPermissions:
         os.close(writing)
         with open(reading, encoding="utf-8") as pipe:
             why = (
-                "may not be written to; see to its permissions"
+                "is not writable; check its permissions"
                 if made_before
-                else "cannot be opened or made (Permission denied)"
+                else "cannot be opened or created (Permission denied)"
             )
             assert pipe.read() == f"machine ({path}): it {why}"
         os.waitpid(child, 0)
@@ -305,7 +305,7 @@ class TestFaults:
         with sqlite3.connect(database) as connection:
             connection.execute("CREATE TABLE desks (a)")
         connection.close()
-        with pytest.raises(StoreDown, match="it holds something else"):
+        with pytest.raises(StoreDown, match="it is not a database"):
             sync(opened(str(text)))
         with pytest.raises(StoreDown, match="a database of another program"):
             sync(opened(str(database)))

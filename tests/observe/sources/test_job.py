@@ -112,7 +112,7 @@ class TestBatch:
         snapshot = self.parked("key-1", "key-2")
         first, second = snapshot.waits
         assert first.scope == f"key-2 of {KEY}"
-        assert first.sentence == f"key-2 of {KEY} rests 41.0 s: parked by hand"
+        assert first.sentence == f"key-2 of {KEY} rests for 41.0 s: parked by an operator"
         assert first.behind == second.behind > 50
         assert first.seconds == pytest.approx(41.0, abs=0.5)
         assert first.key == "", "it is no matter of the key"

@@ -44,21 +44,21 @@ def read_pause(text: str) -> float:
     try:
         return read_duration(text)
     except ValueError:
-        raise ValueError("it must be a time such as 90s, 10m, 2h or 30d") from None
+        raise ValueError("expected a time such as 90s, 10m, 2h or 30d") from None
 
 
 @click.command(
     cls=ExampleCommand,
     examples=[
-        ("headgate keys", "all known credentials, and which of them rest"),
+        ("headgate keys", "all known credentials and their state"),
         ("headgate keys --from env:OPENAI_API_KEY", "the state of the keys in OPENAI_API_KEY, OPENAI_API_KEY_1, ..."),
-        ("headgate keys --from file:keys.txt", "the keys in a file: a line for each, label=secret"),
+        ("headgate keys --from file:keys.txt", "the keys in a file, one per line: label=secret"),
         ("headgate keys --from 'cmd:pass show openai'", "the keys that a command prints"),
         ("headgate keys park key-2 --for 10m", "let key-2 rest for ten minutes"),
-        ("headgate keys free key-2", "use it again at once, whether it rested or was retired"),
-        ("headgate keys free openai/4b4db9", "the same, by provider and id, where several have one label"),
-        ("headgate keys retire key-2", "use it no more, until it is freed"),
-        ("headgate keys --json | jq .state", "for programs: one JSON line for each"),
+        ("headgate keys free key-2", "use it again now, whether it was resting or disabled"),
+        ("headgate keys free openai/4b4db9", "the same by provider and id, if several have the same label"),
+        ("headgate keys retire key-2", "disable it until it is freed"),
+        ("headgate keys --json | jq .state", "for programs: one JSON line per credential"),
     ],
 )
 @click.argument("words", nargs=-1, metavar="[park|free|retire KEY]")
@@ -78,20 +78,20 @@ def read_pause(text: str) -> float:
 @click.option(
     "--state",
     metavar="FILE|URL",
-    help="The store of the credentials' state: a file, SQLite or JSON if it ends in .json, or redis://host:6379.  "
+    help="The credential store: a file (SQLite, or JSON if it ends in .json) or redis://host:6379.  "
     '[default: the file of store="machine"]',
 )
-@json_option("Print one JSON line for each credential.")
+@json_option("Print one JSON line per credential.")
 def command(
     words: tuple[str, ...], sources: tuple[str, ...], duration: float | None, state: str | None, as_json: bool
 ) -> int:
-    """Show the state of credentials, and park, free or retire one.
+    """Show the state of keys; park, free or disable (retire) one.
 
-    Programs that give their CredentialCoordinator a store share the state of their keys: which rest after a rate limit,
-    until when, which are used up or no longer accepted. This command reads and changes the same store; running programs
-    follow within seconds. The state belongs to a provider and a key: one that is refused at one address may be accepted
-    at another. KEY is a label or an id of the list, or either after its provider and a slash. Ids are six digits of a
-    keyed hash; the keys themselves are never taken from the command line, never stored and never shown.
+    Programs that pass a store to their CredentialCoordinator share the state of their keys: which are resting after a
+    rate limit and until when, which are out of quota, which are disabled. This command reads and changes the same
+    store; running programs follow within seconds. The state is kept per provider and key: a key rejected at one address
+    may be accepted at another. KEY is a label or id from the list, optionally as PROVIDER/KEY. Ids are six digits of a
+    keyed hash; the keys themselves are never read from the command line, stored or shown.
     """
     action = check_action(words, duration)
     try:
@@ -102,7 +102,7 @@ def command(
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except (StoreError, StoreDown) as error:
-        raise CommandFailed(f"{error}; name another with --state.") from None
+        raise CommandFailed(f"{error}; choose another with --state.") from None
     if as_json:
         for record in records:
             click.echo(json.dumps(credential_fields(record, time.time())))
@@ -112,9 +112,9 @@ def command(
         table_console().print(credential_table(records, time.time()))
     else:
         click.echo(
-            f"No credentials are known in {getattr(store, 'path', None) or getattr(store, 'where', store)}.\n"
+            f"No credentials in {getattr(store, 'path', None) or getattr(store, 'where', store)}.\n"
             "They appear once a program uses them: CredentialCoordinator(keys, store=...).\n"
-            "Or name their source: headgate keys --from env:OPENAI_API_KEY"
+            "Or give their source: headgate keys --from env:OPENAI_API_KEY"
         )
     return DONE
 
@@ -123,15 +123,15 @@ def check_action(words: tuple[str, ...], duration: float | None) -> str | None:
     """The action; None for the list."""
     if not words:
         if duration is not None:
-            raise click.UsageError("--for goes with park: headgate keys park KEY --for 10m.")
+            raise click.UsageError("--for needs park: headgate keys park KEY --for 10m.")
         return None
     if words[0] not in ACTIONS or len(words) != 2:
         raise click.UsageError(
-            "write park, free or retire and one label or id, or nothing for the list; do not put keys on the command "
-            "line, where other users can see them."
+            "expected park, free or retire and one label or id, or nothing for the list; do not put keys on the "
+            "command line, where other users can see them."
         )
     if (words[0] == "park") != (duration is not None):
-        raise click.UsageError("park, and only park, needs a time: headgate keys park KEY --for 10m.")
+        raise click.UsageError("park needs --for, and the others do not take it: headgate keys park KEY --for 10m.")
     return words[0]
 
 
@@ -174,8 +174,8 @@ def pick(records: list[Record], name: str) -> Record:
     uses = Counter(name for record in records for name in set(names_of(record)))
     unique = [next(one for one in names_of(record) if uses[one] == 1) for record in several[:MOST_NAMES]]
     if found:
-        raise ConfigError(f"{len(found)} credentials have this name; write one of {', '.join(unique)}")
-    raise ConfigError(f"no credential has this label or id; known are: {', '.join(unique) or 'none'}")
+        raise ConfigError(f"{len(found)} credentials match; choose one of {', '.join(unique)}")
+    raise ConfigError(f"no credential has this label or id; known: {', '.join(unique) or 'none'}")
 
 
 def change(store: CredentialStore, action: str, record: Record, duration: float | None) -> Record:
@@ -189,7 +189,7 @@ def change(store: CredentialStore, action: str, record: Record, duration: float 
         changed = replace(record, written_at=now, retired=True, reason=RETIRED)
     else:
         if record.retired:
-            raise ConfigError("it is retired already; free it first")
+            raise ConfigError("it is disabled; free it first")
         until = max(now + (duration or 0.0), now + record.rests_for(now))
         changed = replace(record, written_at=now, until=until, reason=PARKED)
     store.save([changed, *lifted])

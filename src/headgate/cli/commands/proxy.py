@@ -41,7 +41,7 @@ from ..ui.options import (
 from ..ui.run_page import MOST_EVENTS, RunView, page_of, run_line
 from ..ui.session import access_token, cannot_listen, run_async, run_to_end
 from ..ui.shared_state import MACHINE, SharedState, is_key_set, store_option, vendor_coordinator
-from ..ui.terminal import DONE, STOPPED, CommandFailed
+from ..ui.terminal import DONE, STOPPED, CannotStart
 
 TOKEN_VARIABLE = "HEADGATE_PROXY_TOKEN"  # noqa: S105  # its name, not a token
 USUAL_PORT = 8747
@@ -53,26 +53,26 @@ SCREEN_EVERY = 0.5
 @click.command(
     cls=ObservedCommand,
     examples=[
-        ("headgate proxy --to openai", "then, for a program in any language: OPENAI_BASE_URL=http://127.0.0.1:8747/v1"),
+        ("headgate proxy --to openai", "then start any program with OPENAI_BASE_URL=http://127.0.0.1:8747/v1"),
         (
             "curl http://127.0.0.1:8747/v1/models",
-            "no key is needed: the proxy adds that of OPENAI_API_KEY, which programs then need not know",
+            "no key needed: the proxy adds OPENAI_API_KEY, so programs do not need it",
         ),
         ("headgate proxy --to openai --to anthropic", "several: http://127.0.0.1:8747/openai/v1, .../anthropic"),
         (
             "headgate proxy --to https://api.example.com --keys file:keys.txt --limits requests=500/min",
-            "any API; several keys in turn; a limit that is known (without it, it is learned)",
+            "any API; rotates several keys; a known limit (without one it is learned)",
         ),
         (
             "headgate proxy --to api=https://api.example.com --to local=http://localhost:8000 --keys api=env:API_KEY",
-            "names of your own, and a key for one of them; the other gets what each program sends itself",
+            "your own names, and a key for one; the other passes on the key of each program",
         ),
-        ("headgate proxy --to openai --keys none --store redis://cache:6379", "every program its own key; one quota"),
+        ("headgate proxy --to openai --keys none --store redis://cache:6379", "own key per program; one shared quota"),
         (
             "HEADGATE_PROXY_TOKEN=$(openssl rand -hex 24) headgate proxy --to openai --host 0.0.0.0",
-            "for other machines too: only with a token, which programs send as their API key",
+            "for other machines too: needs a token, which programs send as their API key",
         ),
-        ("headgate mock --provider openai --rate 5/s --port 8080", "practise: an API of your own, and ..."),
+        ("headgate mock --provider openai --rate 5/s --port 8080", "try it: a mock API, and ..."),
         (
             "KEY=any headgate proxy --to http://127.0.0.1:8080/openai/v1 --keys env:KEY --port 8747",
             "... the proxy in front of it: 429s become waits",
@@ -87,14 +87,14 @@ SCREEN_EVERY = 0.5
     metavar="[NAME=]URL|VENDOR",
     shell_complete=complete_from(KNOWN_ENDPOINTS),
     help=f"The API: a URL such as https://api.example.com, or one of {', '.join(KNOWN_ENDPOINTS)}. Only scheme, host "
-    "and port change; a path in the URL is the only one let through. Repeatable: each is then found below /NAME/.",
+    "and port change; a path in the URL is the only one forwarded. Repeatable: each is then served below /NAME/.",
 )
 @click.option(
     "--keys",
     "sources",
     multiple=True,
     metavar="[NAME=]SOURCE",
-    help="Keys that the proxy adds: env:NAME, file:PATH or cmd:WORDS; none: each program sends its own. Repeatable.  "
+    help="Keys that the proxy adds: env:NAME, file:PATH or cmd:WORDS, or none if programs send their own. Repeatable.  "
     "[default: the vendor's usual variable, if it is set]",
 )
 @limits_option
@@ -103,23 +103,25 @@ SCREEN_EVERY = 0.5
     type=DURATION,
     default="10min",
     show_default=True,
-    help="A call that would have to wait longer is refused at once (429, Retry-After).",
+    help="Refuse calls that would wait longer (429, Retry-After).",
 )
 @click.option(
     "--when-open",
     type=click.Choice(["wait", "refuse"]),
     default="wait",
     show_default=True,
-    help="While the circuit of an API is open: wait for its next probe, within --max-wait, or refuse calls at once "
+    help="While the circuit of an API is open: wait for its next probe, within --max-wait, or refuse calls "
     "(503, Retry-After).",
 )
 @click.option(
     "--time-budget",
     type=DURATION,
-    help="Longest time of a call until its answer begins, waits and retries included.  [default: no limit]",
+    help="Time limit of a call until its answer begins, including waits and retries.  [default: no limit]",
 )
 @count_option("--retries", "Most retries of a failed call, where that is safe: not a POST.", 0, 100, default=2)
-@click.option("--timeout", type=DURATION, default="10min", show_default=True, help="Longest silence of an API.")
+@click.option(
+    "--timeout", type=DURATION, default="10min", show_default=True, help="Longest time without data from an API."
+)
 @port_option(USUAL_PORT, "The port to listen on; 0 takes a free one.")
 @host_option(TOKEN_VARIABLE)
 @allow_host_option
@@ -129,15 +131,16 @@ SCREEN_EVERY = 0.5
 @json_option("Print the address, progress and the summary as JSON lines.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the address and the last line.")
 def command(targets: tuple[str, ...], sources: tuple[str, ...], as_json: bool, quiet: bool, **given: Any) -> int:
-    """Give the gate to any program in any language: start this, and change the program's base URL.
+    """Rate limit any program in any language: start this, and change the program's base URL.
 
-    Calls go through as fast as the API takes them. What would be a 429 waits its turn; Retry-After and rate-limit
-    headers are obeyed; several keys are used in turn; all programs on this machine share one quota. Bodies and answers,
-    streams too, pass unchanged.
+    Calls go through as fast as the API allows, and wait instead of getting a 429. Retry-After and rate-limit headers
+    are followed, several keys are rotated, and all programs on this machine share one quota. Request and response
+    bodies, including streams, pass unchanged.
 
-    The proxy adds its keys itself and drops those of the programs. It answers only this machine, and no web page.
+    The proxy adds its own keys and drops those of the programs. It accepts only requests from this machine, and none
+    from web pages.
 
-    Ctrl-C once accepts no more calls and finishes those in flight; twice stops at once. Exit code 0: all were finished;
+    Ctrl-C finishes the calls in flight and accepts no new ones; press it again to stop now. Exit code 0: all finished;
     4: some were cancelled.
     """
     token = access_token(given["host"], TOKEN_VARIABLE)
@@ -211,14 +214,14 @@ def coordinators(
         name, equals, source = text.partition("=")
         if text == NO_KEYS or text.startswith(SOURCES):
             if len(mounts) > 1 and text != NO_KEYS:
-                raise click.UsageError(f"--keys: say whose they are: NAME=SOURCE; NAME is {', '.join(names)}.")
+                raise click.UsageError(f"--keys: with several targets, write NAME=SOURCE; NAME is {', '.join(names)}.")
             for name in names:
                 sources_of.setdefault(name, []).append(text)
         elif equals and name in names:
             sources_of.setdefault(name, []).append(source)
         else:  # not repeated: it may be a key in the wrong place
             raise click.UsageError(
-                f"--keys, number {number}, is not env:NAME, file:PATH, cmd:WORDS or none, after NAME= where there are "
+                f"--keys, number {number}: expected env:NAME, file:PATH, cmd:WORDS or none, with NAME= before it for "
                 f"several targets; NAME is {', '.join(names)}."
             )
     found: dict[str, CredentialCoordinator] = {}
@@ -226,7 +229,7 @@ def coordinators(
         where = sources_of.get(mount.name, [])
         if NO_KEYS in where:
             if len(where) > 1:
-                raise click.UsageError(f"--keys: {mount.name} has none and some; pass one of both.")
+                raise click.UsageError(f"--keys: {mount.name} has both none and a source; pass one of them.")
             continue
         if where or is_key_set(mount.address.key_variable):
             address = mount.address
@@ -261,7 +264,7 @@ async def serve(proxy: Proxy, monitor: RunMonitor, *, as_json: bool, quiet: bool
     try:
         await proxy.__aenter__()
     except (OSError, UnicodeError) as error:
-        raise CommandFailed(cannot_listen(error, proxy.host, proxy.port)) from None
+        raise CannotStart(cannot_listen(error, proxy.host, proxy.port)) from None
     drained = asyncio.Event()
     draining: list[asyncio.Task[None]] = []
 

@@ -16,6 +16,7 @@ import click
 
 from ...credentials import Credential, CredentialCoordinator, FileStore
 from ...errors import CircuitOpenError, ConfigError
+from ...formatting import nearest_name
 from ...mock.providers import PROVIDER_APIS
 from ...providers import PROVIDERS, GoogleProvider, SearchProvider, TavilyExtractProvider
 from ...research import DeepResearch, ProviderReport, ResearchResult
@@ -39,14 +40,14 @@ ALL = "all"
 @click.command(
     cls=ExampleCommand,
     examples=[
-        ('headgate research "adaptive rate limiting"', "all providers without a key, and those whose key you have"),
+        ('headgate research "adaptive rate limiting"', "all providers that need no key, and those whose key is set"),
         ('headgate research "adaptive rate limiting" --providers crossref,semantic_scholar', "papers, without any key"),
-        ("export TAVILY_API_KEY=...  # one key or several, with commas between", "keys stay out of the command line"),
+        ("export TAVILY_API_KEY=...  # one key, or several separated by commas", "keys stay out of the command line"),
         ('headgate research "who was Agnes Pockels?" --providers tavily,crossref -o pockels.md', "a page in Markdown"),
-        ("headgate research gates --providers tavily --keys tavily=file:keys.txt", "keys from a file, a line for each"),
+        ("headgate research gates --providers tavily --keys tavily=file:keys.txt", "keys from a file, one per line"),
         ("headgate research gates --format json | jq '.findings[].url'", "for programs"),
-        ("headgate mock --provider all --port 8080", "practise without the network: serve the same APIs here, and ..."),
-        ("headgate research gates --providers crossref --base-url all=http://127.0.0.1:8080", "... ask them"),
+        ("headgate mock --provider all --port 8080", "try it without the network: mock the same APIs, and ..."),
+        ("headgate research gates --providers crossref --base-url all=http://127.0.0.1:8080", "... query them"),
     ],
 )
 @click.argument("words", nargs=-1, required=True, metavar="QUESTION")
@@ -106,16 +107,16 @@ def command(
 ) -> int:
     """Query several search APIs at once, merged into one page.
 
-    What several of them found is shown once, and what most of them rank high comes first. If one fails, the others
+    Duplicates are merged, and results that most providers rank high come first. If one provider fails, the others
     continue, and the page says what it returned and why it stopped; the exit code is then 3.
 
     Keys are read from each provider's usual variable (TAVILY_API_KEY, PERPLEXITY_API_KEY, GOOGLE_API_KEY together with
     the engine's id in GOOGLE_CSE_ID) or from --keys. Semantic Scholar and Crossref need none.
     """
     if not 0 < budget <= LONGEST_BUDGET:
-        raise click.UsageError(f"--budget must be longer than 0 s and at most {LONGEST_BUDGET:g} s.")
+        raise click.UsageError(f"--budget must be above 0 s and at most {LONGEST_BUDGET:g} s.")
     if output is not None and not output.parent.is_dir():
-        raise click.UsageError(f"--output: there is no folder {output.parent}.")
+        raise click.UsageError(f"--output: folder {output.parent} does not exist.")
     form = form or (SUFFIXES.get(output.suffix.lower(), "markdown") if output else "page")
     base_urls = pairs(addresses, "--base-url", "http://...", (*PROVIDERS, ALL))
     sources_of = pairs(sources, "--keys", "env:VARIABLE, file:PATH or cmd:WORDS", tuple(PROVIDERS))
@@ -149,7 +150,7 @@ def pairs(given: Iterable[str], option: str, like: str, names: tuple[str, ...]) 
     for number, one in enumerate(given, 1):
         name, equals, value = one.partition("=")
         if not equals or name not in names:
-            raise click.UsageError(f"{option}, number {number}, is not NAME={like}; NAME is {', '.join(names)}.")
+            raise click.UsageError(f"{option}, number {number}: expected NAME={like}; NAME is {', '.join(names)}.")
         told[name] = value
     return told
 
@@ -157,9 +158,9 @@ def pairs(given: Iterable[str], option: str, like: str, names: tuple[str, ...]) 
 def names_of(chosen: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in chosen.split(",") if name.strip()))
     if unknown := [name for name in names if name not in PROVIDERS]:
-        raise click.UsageError(
-            f"--providers: {redact(unknown[0])!r} is unknown; the providers are {', '.join(PROVIDERS)}."
-        )
+        near = nearest_name(unknown[0], PROVIDERS)
+        hint = f'did you mean "{near}"?' if near else f"the providers are {', '.join(PROVIDERS)}."
+        raise click.UsageError(f"--providers: unknown provider {redact(unknown[0])!r}; {hint}")
     if not names:
         raise click.UsageError(f"--providers is empty; the providers are {', '.join(PROVIDERS)}.")
     return names

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from ...formatting import format_seconds
+from ...formatting import format_seconds, plural
 from ...research import Finding, ProviderReport, ResearchResult
 from ..ui.terminal import SecretFilter
 
@@ -57,8 +57,10 @@ def summary(result: ResearchResult) -> str:
     works, asked = len(result.findings), len(result.providers)
     helped = sum(report.kept > 0 for report in result.providers)
     if not works:
-        return f"Nothing was found ({asked} providers, {format_seconds(result.seconds)})."
-    return f"{works} work{'s' * (works > 1)} from {helped} of {asked} providers in {format_seconds(result.seconds)}."
+        return f"Nothing found ({plural(asked, 'provider')}, {format_seconds(result.seconds)})."
+    return (
+        f"{plural(works, 'result')} from {helped} of {plural(asked, 'provider')} in {format_seconds(result.seconds)}."
+    )
 
 
 def progress_line(reports: Iterable[ProviderReport]) -> str:

@@ -1,6 +1,6 @@
 """``headgate status``: the progress of a batch, from its ledger; or the runs of this machine; or a store (``--store``).
 
-A run that is under way is not disturbed.
+A run under way is not disturbed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...batch.ledger.protocol import LedgerError, RowState
 from ...batch.ledger.queries import Holder, LedgerStatus, failures_of, read_status
 from ...batch.ledger.schema import SUFFIX
 from ...batch.report import Failures
-from ...formatting import format_seconds, printable
+from ...formatting import format_seconds, plural, printable
 from ...observe.run_registry import machine_runs
 from ...sqlite_file import is_database
 from ..ui.display import MOST_GROUPS, MOST_LISTED, RESUME, failure_fields, failure_text, top_counts
@@ -30,13 +30,13 @@ from ..ui.terminal import DONE, CommandFailed, say, table_console
     cls=ExampleCommand,
     examples=[
         ("headgate status results.jsonl", "the progress of the run that writes results.jsonl"),
-        ("headgate status", "the runs under way, and the ledger of this folder if it has only one"),
-        ("headgate status run-4711", "one run: by the beginning of its name, its process, or words of its title"),
+        ("headgate status", "the runs under way, and the ledger in this folder if there is only one"),
+        ("headgate status run-4711", "one run: by the start of its name, its process id, or words of its title"),
         ("headgate status results.jsonl --json | jq .done", "for programs: one JSON line"),
         ("headgate status --store machine", "which processes share which quota on this machine"),
         (
             "headgate status --store redis://cache:6379 --key openai/gpt-4o-mini",
-            "... across machines; a key's name is shown where you name it",
+            "... across machines; key names are hashed in the store, so give those to show",
         ),
     ],
 )
@@ -44,21 +44,21 @@ from ..ui.terminal import DONE, CommandFailed, say, table_console
 @shared_store_options
 @json_option("Print one JSON line.")
 def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json: bool) -> int:
-    """Show the progress of a batch: what is done, what is dead and why, what waits, and which processes work on it.
+    """Show the progress of a batch: rows done, failed (and why) and waiting, and the processes that work on it.
 
-    Name the output of the run or its ledger (OUTPUT.ledger). A run under way is not disturbed. A name without a ledger
-    may be that of a run, as for headgate watch. Without a name, show the runs of this machine, and the ledger of this
-    folder if it has only one.
+    Give the output of the run or its ledger (OUTPUT.ledger). A run under way is not disturbed. A name without a
+    ledger may be that of a run, as for headgate watch. Without a name, show the runs of this machine, and the ledger in
+    this folder if there is only one.
 
-    With --store, show what is shared instead: for each key its rate, what holds it back, when that was learned, and the
-    processes that use it; and which credentials rest.
+    With --store, show the shared limits instead: for each key its rate, what holds it back, when it was learned, and
+    the processes that use it; and which credentials are resting.
     """
     if store is not None:
         if path is not None:
-            raise click.UsageError("name an output or --store, not both.")
+            raise click.UsageError("give an output or --store, not both.")
         return show_store(store, keys, as_json=as_json)
     if keys:
-        raise click.UsageError("--key goes with --store: headgate status --store machine --key NAME.")
+        raise click.UsageError("--key needs --store: headgate status --store machine --key NAME.")
     frame = find_runs(path)
     fields: dict[str, Any] = {"runs": frame.fields() if frame is not None else []} if path is None or frame else {}
     if frame is not None and not as_json:
@@ -119,7 +119,7 @@ def find_ledger(path: str | None, otherwise: str = "") -> str:
         if len(found) != 1:
             none = "this folder has none, and no run is under way on this machine"
             there_are = f"this folder has {', '.join(found[:5])}" if found else none
-            raise click.UsageError(f"name the output of a run, or its ledger; {there_are}.")
+            raise click.UsageError(f"give the output of a run, or its ledger; {there_are}.")
         return os.path.abspath(found[0])
     if os.path.isfile(ledger_of(path)):
         return os.path.abspath(ledger_of(path))
@@ -163,23 +163,31 @@ def ledger_fields(status: LedgerStatus) -> dict[str, Any]:
     }
 
 
+_OPEN_ROWS = {
+    RowState.PENDING: "pending",
+    RowState.LEASED: "in flight",
+    RowState.PARKED: "waiting for the rate limit",
+    RowState.FAILED: "waiting for a retry",
+}
+
+
 def ledger_page(status: LedgerStatus, failures: Failures, now: float) -> str:
     counts = status.counts
     final = {state: counts.states.get(state, 0) for state in (RowState.DONE, RowState.DEAD)}
     lines = [
-        f"{printable(os.path.relpath(status.path))}: {final[RowState.DONE]:,} done, {final[RowState.DEAD]:,} dead, "
+        f"{printable(os.path.relpath(status.path))}: {final[RowState.DONE]:,} done, {final[RowState.DEAD]:,} failed, "
         f"{counts.open:,} open of {counts.seen:,} rows read so far"
     ]
     waiting = [(state, counts.states.get(state, 0)) for state in RowState if not state.final]
-    spent = [f"{counts.attempts:,} attempts"]
+    spent = [plural(counts.attempts, "attempt")]
     spent += [f"{counts.tokens:,} tokens"] if counts.tokens else []
     spent += [f"cost {counts.cost:,.4g}"] if counts.cost else []
     rows = {
-        "open": ", ".join(f"{count:,} {state.value}" for state, count in waiting if count),
-        "dead": top_counts(counts.reasons),
+        "open": ", ".join(f"{count:,} {_OPEN_ROWS[state]}" for state, count in waiting if count),
+        "failed": top_counts(counts.reasons),
         "spent": ", ".join(spent),
         "waited": ", ".join(f"{format_seconds(seconds)} {why}" for why, seconds in sorted(counts.waited.items())),
-        "output": f"{status.written:,} rows, {status.offset:,} bytes",
+        "output": f"{plural(status.written, 'row')}, {plural(status.offset, 'byte')}",
     }
     lines += [f"  {name:<8}{text}" for name, text in rows.items() if text]
     groups = (*failures.dead[:MOST_GROUPS], *failures.waiting[:MOST_GROUPS])
@@ -192,7 +200,7 @@ def ledger_page(status: LedgerStatus, failures: Failures, now: float) -> str:
 def holder_text(holder: Holder, now: float) -> str:
     writes = ", writes the output" if holder.writes_output else ""
     since = format_seconds(max(0.0, now - holder.began_at))
-    return f"process {holder.pid} on {holder.host}, began {since} ago, holds {holder.rows:,} rows{writes}"
+    return f"process {holder.pid} on {holder.host}, began {since} ago, holds {plural(holder.rows, 'row')}{writes}"
 
 
 def next_step(status: LedgerStatus, now: float) -> str:
@@ -205,9 +213,9 @@ def next_step(status: LedgerStatus, now: float) -> str:
     more = 0 if status.output_length is None else status.output_length - status.offset
     if more and not status.is_replaced:
         differs = f"{abs(more):,} {'more' if more > 0 else 'fewer'}"
-        return f"The output has {differs} bytes than this ledger knows of: headgate verify says what is wrong."
+        return f"The output has {differs} bytes than the ledger recorded; headgate verify shows what is wrong."
     if status.counts.open or status.written < status.counts.seen:
-        return f"No process works on it. {RESUME}"
+        return f"No process is working on it. {RESUME}"
     if dead:
-        return f"All rows are final, {dead:,} of them dead: headgate retry opens those again."
+        return f"Finished, {plural(dead, 'row')} failed; headgate retry opens them again."
     return "All rows are done."

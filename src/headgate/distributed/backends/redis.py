@@ -92,7 +92,7 @@ class RedisStore(FormerStoreNames):
 
     def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
         if not 0.0 < timeout <= LONGEST_TIMEOUT:
-            raise ConfigError(f"timeout={timeout!r}: it must be above 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
+            raise ConfigError(f"timeout={timeout!r} must be above 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
         self._address = read_address(url)
         self._timeout = self._address.timeout or timeout
         self._exchange_timeout = AdaptiveTimeout(self._timeout)
@@ -131,7 +131,7 @@ class RedisStore(FormerStoreNames):
             self._read_clock(max(_clock(answer) for answer in answers), sent_at, time.monotonic())
             if all(len(answer) > 1 for answer in answers):
                 return [_reply(answer) for answer in answers]
-        raise StoreDown(f"{self.where}: its salt or its clock changes all the time")
+        raise StoreDown(f"{self.where}: its salt or clock keeps changing")
 
     def _expires(self) -> bytes:
         """The instant, on the server's clock, after which a request that is sent now is not waited for any more."""

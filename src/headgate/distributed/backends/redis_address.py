@@ -44,7 +44,7 @@ class Address:
         hosts = ", ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
         words = {
             "server": f"redis at {hosts}",
-            "sentinel": f"redis {self.service!r} by the sentinels at {hosts}",
+            "sentinel": f"redis {self.service!r} (sentinels at {hosts})",
             "cluster": f"redis cluster at {hosts}",
         }[self.kind]
         return words + (f", database {self.database}" if self.database else "") + (", TLS" if self.tls else "")
@@ -56,19 +56,19 @@ def read_address(url: str) -> Address:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError:
-        _wrong("it is not an address")
+        _wrong("not a valid URL")
     name, plus, kind = parts.scheme.partition("+")
     if name not in ("redis", "rediss") or plus + kind not in KINDS:
-        _wrong("it must begin with redis://, rediss://, redis+sentinel:// or redis+cluster://")
+        _wrong("expected redis://, rediss://, redis+sentinel:// or redis+cluster://")
     kind = KINDS[plus + kind]
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
     service, database = _path(kind, parts.path)
     known = ("timeout", *FILES, *(SENTINEL_LOGIN if kind == "sentinel" else ()))
     if not set(options) <= set(known):
-        _wrong(f"behind the ? it knows {', '.join(known)} and nothing else")
+        _wrong(f"unknown parameter after ?; known are {', '.join(known)}")
     if name == "redis" and set(options) & set(FILES):
-        _wrong("certificates are for rediss:// only")
+        _wrong("certificates need rediss://")
     return Address(
         kind=kind,
         hosts=_hosts(hosts, SENTINEL_PORT if kind == "sentinel" else PORT, 1 if kind == "server" else MOST_HOSTS),
@@ -91,7 +91,7 @@ def _path(kind: str, path: str) -> tuple[str, int]:
             _wrong("the name of the service is missing: redis+sentinel://host:26379/SERVICE")
         service = rooms.pop(0)
     if kind == "cluster" and rooms:
-        _wrong("a cluster has no databases to choose from: nothing may follow the hosts")
+        _wrong("a cluster has no numbered databases; remove the path")
     if len(rooms) > 1 or not all(room.isdecimal() and room.isascii() and len(room) <= 4 for room in rooms):
         _wrong("the database must be a number from 0 to 9999")
     return service, int(rooms[0]) if rooms else 0
@@ -100,7 +100,7 @@ def _path(kind: str, path: str) -> tuple[str, int]:
 def _hosts(text: str, usual_port: int, most: int) -> tuple[tuple[str, int], ...]:
     hosts = tuple(_host(one, usual_port) for one in text.split(","))
     if len(hosts) > most:
-        _wrong(f"{len(hosts)} hosts; it takes {most} at most")
+        _wrong(f"{len(hosts)} hosts given; the limit is {most}")
     return hosts
 
 
@@ -132,4 +132,4 @@ def _timeout(text: str | None) -> float | None:
 
 
 def _wrong(what: str) -> NoReturn:
-    raise ConfigError(f"the address of the redis store: {what}") from None
+    raise ConfigError(f"redis store address: {what}") from None

@@ -177,19 +177,19 @@ def _answer(connection: Any, timeout: float) -> Any:
 # ------------------------------------------------------------------ what went wrong, for people
 
 _BY_CODE = {
-    "ReadOnlyError": "it is a replica and takes no changes",
-    "OutOfMemoryError": "it is out of memory and takes no changes",
+    "ReadOnlyError": "it is a read-only replica",
+    "OutOfMemoryError": "it is out of memory and rejects writes",
     "BusyLoadingError": "it is still loading its data",
-    "AuthenticationError": "it does not accept the user or the password",
+    "AuthenticationError": "it rejects the user or the password",
     "NoPermissionError": "the user may not run scripts or use the keys headgate:*",
     "ClusterDownError": "the cluster is down",
     "MasterDownError": "it has lost its primary",
-    "MasterNotFoundError": "no sentinel can be reached that knows of a primary",
+    "MasterNotFoundError": "no reachable sentinel knows a primary",
     "SlotNotCoveredError": "no node of the cluster has the key",
     "TryAgainError": "the key is being moved to another node",
-    "MaxConnectionsError": f"more than {MOST_CONNECTIONS} limiters ask it at once",
-    "MISCONF": "it cannot save to its disk and takes no changes",
-    "NOREPLICAS": "it has too few replicas and takes no changes",
+    "MaxConnectionsError": f"more than {MOST_CONNECTIONS} connections are in use",
+    "MISCONF": "it cannot save to disk and rejects writes",
+    "NOREPLICAS": "it has too few replicas and rejects writes",
     "BUSY": "it is busy with a script",
     "UNKILLABLE": "it is busy with a script",
 }
@@ -210,10 +210,10 @@ def why(fault: BaseException, timeout: float) -> str:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted ({cause.verify_message})"
         if isinstance(cause, ssl.SSLError):
-            return "no TLS connection can be made"
+            return "the TLS handshake failed"
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror[0].lower() + cause.strerror[1:]
         cause = cause.__cause__ or cause.__context__
     if isinstance(fault, RedisClusterException):
-        return "no node of a cluster answers there"
+        return "no cluster node answers at that address"
     return "the connection was lost" if isinstance(fault, redis.ConnectionError) else f"it failed ({name})"

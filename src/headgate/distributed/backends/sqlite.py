@@ -108,7 +108,7 @@ class SqliteStore(FormerStoreNames):
         if self._process != os.getpid():
             self._begin_anew()
         if not self._lock.acquire(timeout=self._timeout):
-            raise StoreDown(f"{self.where}: another thread is still waiting for it")
+            raise StoreDown(f"{self.where}: another thread is still using it")
         try:
             if self._name_of is None:
                 self._name_of = lru_cache(NAMES_KEPT)(Identities.of_user().of)
@@ -121,7 +121,7 @@ class SqliteStore(FormerStoreNames):
                         raise StoreDown(f"{self.where}: {in_words(error, self.path)}") from None
         finally:
             self._lock.release()
-        raise AssertionError("one of the two tries has ended it")
+        raise AssertionError("the second try neither returned nor raised")
 
     def snapshot(self) -> list[QuotaView]:
         if not os.path.exists(self.path):
@@ -165,7 +165,7 @@ class SqliteStore(FormerStoreNames):
                     raise
             left = give_up_at - time.monotonic()
             if left <= 0:
-                raise StoreDown(f"{self.where}: another process has locked it for {1000 * self._timeout:.0f} ms")
+                raise StoreDown(f"{self.where}: another process has held its lock for {1000 * self._timeout:.0f} ms")
             time.sleep(min(left, pause * (0.5 + random.random())))
             pause = min(2 * pause, LONGEST_PAUSE)
         try:
@@ -284,7 +284,7 @@ def open_file(path: str, lock_timeout: float = 0.0) -> sqlite3.Connection:
             create_tables(connection, SCHEMA)
         elif version != SCHEMA.version:
             raise IncompatibleVersionError(
-                f"it was made by another version of headgate (its form is {version}, here it is {SCHEMA.version})"
+                f"it was written by another version of headgate (format {version}, expected {SCHEMA.version})"
             )
         restrict_to_owner(path)  # not before it has proved to be one of ours
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -320,7 +320,7 @@ def move_aside(path: str, identity: tuple[int, int] | None) -> None:
         if os.path.exists(path + beside):
             os.unlink(path + beside)
     os.replace(path, f"{path}.broken")
-    log.warning("%s was damaged; it is now %s.broken, and what is shared is learned again", path, path)
+    log.warning("%s was damaged and is now %s.broken; limits are learned again", path, path)
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
@@ -340,13 +340,13 @@ def all_of(path: str) -> tuple[tuple[int, int] | None, ...]:
 def in_words(error: Exception, path: str) -> str:
     """Why the file cannot be used, for a person."""
     if isinstance(error, OSError):
-        return f"it cannot be opened or made ({error.strerror or error})"
+        return f"it cannot be opened or created ({error.strerror or error})"
     sentences = {
         sqlite3.SQLITE_FULL: "the disk is full",
         sqlite3.SQLITE_IOERR: "it cannot be read or written: the disk is full or broken",
-        sqlite3.SQLITE_READONLY: "it may not be written to; see to its permissions",
-        sqlite3.SQLITE_CANTOPEN: f"it cannot be opened; see to the permissions of {os.path.dirname(path)}",
+        sqlite3.SQLITE_READONLY: "it is not writable; check its permissions",
+        sqlite3.SQLITE_CANTOPEN: f"it cannot be opened; check the permissions of {os.path.dirname(path)}",
         sqlite3.SQLITE_CORRUPT: "it is damaged",
-        sqlite3.SQLITE_NOTADB: "it holds something else",
+        sqlite3.SQLITE_NOTADB: "it is not a database",
     }
     return sentences.get(error_code(error), str(error))

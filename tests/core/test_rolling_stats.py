@@ -129,7 +129,7 @@ def test_what_was_set_aside_still_leaves_in_its_order() -> None:
 
 @pytest.mark.parametrize("state", [(1.0, 2, 1, bytes(8)), (1.0, 2, 1, bytes(4 * 30))])
 def test_a_state_of_another_shape_is_refused(state: tuple[float, int, int, bytes]) -> None:
-    with pytest.raises(ValueError, match=r"no state of window=30.0, bucket=2.0"):
+    with pytest.raises(ValueError, match=r"not a state of window=30.0, bucket=2.0"):
         SlidingCounts.from_state(state)
 
 

@@ -202,7 +202,7 @@ def test_three_threads_and_one_key_make_one_holder() -> None:
         ([], "at least one"),
         ("sk-abc", "a list"),
         (["sk-abc", "sk-abc"], "'key-1' and 'key-2' are the same secret"),
-        ([Credential("a", "s1"), Credential("a", "s2")], "two of them are labelled 'a'"),
+        ([Credential("a", "s1"), Credential("a", "s2")], "two have the label 'a'"),
         ([""], "1 to"),
         ([7], "must be text"),
     ],

@@ -100,7 +100,7 @@ class TestWhatIsKnown:
         assert leadership.publish("api", "me", 1, HERE, 0.5) is None
         assert leadership.leads is not before
         assert leadership.leads.fence == 4
-        assert "api: what was learned cannot be used any more" in caplog.text
+        assert "api: the learned state cannot be used" in caplog.text
 
     def test_without_a_store_it_begins_at_the_rate_that_is_known(self):
         leadership = leadership_of()

@@ -80,7 +80,7 @@ class TestLogs:
     def test_an_error_as_an_argument_and_a_name_in_the_message(self, caplog: pytest.LogCaptureFixture) -> None:
         log = logging.getLogger("headgate")
         log.warning("not kept: %s, %d, %s", OSError(EVIL), 7, None)
-        log.warning(f"{EVIL} can be read by others, 100 %")
+        log.warning(f"{EVIL} can be read by other users, 100 %")
         assert len(caplog.records) == 2
         assert all(is_safe(record.getMessage()) for record in caplog.records)
 

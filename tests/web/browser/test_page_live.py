@@ -79,10 +79,10 @@ def test_a_quarantined_key_a_cooldown_and_an_outage_are_told_as_they_happen(
     until(page, "parseFloat(document.querySelector('#share').textContent) > 0")
 
     server(trouble="rate_limited", headers={"retry-after": str(COOLDOWN)}, key=SECRETS["main"])
-    until(page, says["waits-list"], ["Told to wait by the server, ", "main of "])
+    until(page, says["waits-list"], ["Rate limited by the server, ", "main of "])
     until(page, says["credentials-list"], ["main", "rate limited"])
     until(page, says["keys-body"], ["held "])
-    told = page.locator("#waits-list li", has_text="Told to wait by the server").first
+    told = page.locator("#waits-list li", has_text="Rate limited by the server").first
     assert told.locator(".behind strong").inner_text() == "–"  # its rows go out with another key
     assert re.fullmatch(r"\d s", told.locator(".left").inner_text())
     resting = page.locator("#credentials-list li", has_text="main").first
@@ -94,7 +94,7 @@ def test_a_quarantined_key_a_cooldown_and_an_outage_are_told_as_they_happen(
     until(page, "() => !document.querySelector('#waits-list').innerText.includes('Told to wait')")
 
     server(status=503, times=60)
-    until(page, says["waits-list"], ["Its circuit is open after failures, ", "main of ", "spare of "])
+    until(page, says["waits-list"], ["Circuit open after too many failures, ", "main of ", "spare of "])
     until(page, says["keys-body"], ["circuit open"])
     page.select_option("#events-kind", "*")
     until(page, says["events-list"], ["circuit changed", "closed to open", "credential retired", "credential rested"])

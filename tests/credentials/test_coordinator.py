@@ -199,7 +199,7 @@ def test_three_threads_and_one_key_make_one_holder() -> None:
 @pytest.mark.parametrize(
     ("credentials", "complaint"),
     [
-        ([], "at least one"),
+        ([], "a list of 1 to"),
         ("sk-abc", "a list"),
         (["sk-abc", "sk-abc"], "'key-1' and 'key-2' are the same secret"),
         ([Credential("a", "s1"), Credential("a", "s2")], "two have the label 'a'"),

@@ -329,10 +329,10 @@ def test_what_was_refused_as_private_is_visited_once_it_is_allowed(tmp_path):
 @pytest.mark.parametrize(
     ("location", "reason"),
     [
-        ("http://169.254.169.254/latest/meta-data/", "scope: redirects to 169.254.169.254, to a URL that is on"),
-        ("http://10.0.0.1/", "scope: redirects to 10.0.0.1, to a URL that is on another host"),
-        ("file:///etc/passwd", "redirect: leads to no URL that can be visited"),
-        ("http://user:secret@127.0.0.1/", "redirect: leads to no URL that can be visited"),
+        ("http://169.254.169.254/latest/meta-data/", "scope: redirects to 169.254.169.254: the URL is on"),
+        ("http://10.0.0.1/", "scope: redirects to 10.0.0.1: the URL is on another host"),
+        ("file:///etc/passwd", "redirect: redirects to an invalid URL"),
+        ("http://user:secret@127.0.0.1/", "redirect: redirects to an invalid URL"),
     ],
 )
 def test_a_redirect_out_of_the_crawl_is_named_and_not_followed(tmp_path, location, reason):
@@ -558,8 +558,7 @@ def test_a_host_without_robots_to_be_had_is_given_up_and_none_of_its_pages_asked
         assert {path for *_, path in log} == {"/robots.txt"}
         assert len(log) == 3
         assert [one.reason for one in crawler.lost()] == [
-            "robots: no page may be asked for without robots.txt, which could not be had: transient: answered 500 "
-            "(3 attempts)"
+            "robots: answered 500 (3 attempts), so robots.txt could not be read"
         ] * 2
         assert [one.attempts for one in crawler.lost()] == [0, 0]  # none of them was asked for
 
@@ -711,7 +710,7 @@ def test_a_crawler_is_for_one_crawl_at_a_time(tmp_path):
             crawler = Crawler(f"{url}/", output=tmp_path / "pages.jsonl", config=QUICK, limiter=fast())
             running = asyncio.create_task(crawler.run())
             await asyncio.sleep(0)
-            with pytest.raises(ConfigError, match="under way already"):
+            with pytest.raises(ConfigError, match="already running"):
                 await crawler.run()
             await running
 
@@ -724,7 +723,7 @@ def test_a_crawler_is_for_one_crawl_at_a_time(tmp_path):
         ({"rate": 0}, "rate=0 must be"),
         ({"workers": 0}, "workers=0 must be a whole number from 1 to 10,000"),
         ({"max_depth": -1}, "max_depth=-1 must be None or a whole number, 0 or more"),
-        ({"hosts": "example.org"}, "hosts='example.org' must be a list of texts"),
+        ({"hosts": "example.org"}, "hosts='example.org' must be a list of non-empty strings"),
         ({"agent": "two\nlines"}, "agent="),
         ({"base_delay": 100.0, "max_delay": 60.0}, "base_delay=100.0 must be in (0, max_delay=60]"),
         ({"timeout": float("nan")}, "timeout=nan must be"),
@@ -739,7 +738,7 @@ def test_a_setting_out_of_range_is_named(settings, named):
 
 @pytest.mark.parametrize(
     ("seeds", "named"),
-    [([], "0 URLs"), (["ftp://example.org/"], "number 1"), (["http://a/", "http://jo:pw@b/"], "number 2")],
+    [([], "at least one URL"), (["ftp://example.org/"], "URL 1"), (["http://a/", "http://jo:pw@b/"], "URL 2")],
 )
 def test_a_seed_that_cannot_be_visited_is_named_by_its_number(seeds, named):
     with pytest.raises(ConfigError) as error:

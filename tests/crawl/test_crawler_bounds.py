@@ -89,7 +89,7 @@ def test_what_was_not_followed_is_named_with_how_to_raise_the_cap():
     assert report.capped == {"a.test/post/#": f"{HOST}/post/20"}
     assert [(event.url, event.host) for event in events if event.kind == "capped"] == [(f"{HOST}/post/20", "a.test")]
     said = counts_text(report)
-    assert f"More addresses like a.test/post/# were found than are followed, such as {HOST}/post/20;" in said
+    assert f"Skipped further URLs like a.test/post/#, such as {HOST}/post/20;" in said
     assert "--max-per-shape" in said
 
 
@@ -162,7 +162,7 @@ def test_sitemaps_that_lead_to_sitemaps_come_to_an_end():
     assert sum("map" in url for url in asked) == DEEPEST_SITEMAP
     assert report.complete
     last = f"{HOST}/map-{DEEPEST_SITEMAP - 1}.xml"
-    problem = f"sitemap names further ones behind {DEEPEST_SITEMAP} in a row; they are not read"
+    problem = f"sitemap is nested {DEEPEST_SITEMAP} levels deep; the sitemaps it lists are not read"
     assert report.sitemap_problems == {last: problem}
     assert [event.reason for event in events if event.kind == "sitemap" and event.url == last] == [problem]
 
@@ -217,11 +217,11 @@ def test_a_broken_sitemap_is_told_of(tmp_path):
     _, report, asked, _ = crawl(site, robots=MAPS, output=tmp_path / "p.jsonl")
     assert f"{HOST}/a" in asked
     (told,) = report.sitemap_problems.items()
-    assert told == (f"{HOST}/map.xml", "sitemap is broken XML (no element found)")
-    assert f"{HOST}/map.xml: sitemap is broken XML (no element found)." in counts_text(report)
+    assert told == (f"{HOST}/map.xml", "sitemap is invalid XML (no element found)")
+    assert f"{HOST}/map.xml: sitemap is invalid XML (no element found)." in counts_text(report)
     with reading(str(tmp_path / "p.jsonl.headgate")) as frontier:
         kept = frontier.execute("SELECT reason FROM urls WHERE depth < 0").fetchall()
-    assert kept == [("sitemap is broken XML (no element found)",)]
+    assert kept == [("sitemap is invalid XML (no element found)",)]
 
 
 @pytest.mark.no_cover
@@ -277,7 +277,7 @@ def test_a_sitemap_of_30_megabytes_is_read(name):
 def test_a_crawl_that_goes_on_by_other_rules_is_noticed(tmp_path, changed, named):
     output = tmp_path / "p.jsonl"
     crawl(page, output=output)
-    with pytest.raises(LedgerError, match="Run it as it was, or name another output") as error:
+    with pytest.raises(LedgerError, match="Use the original options, or choose another output") as error:
         crawl(page, output=output, config=replace(QUICK, **changed))
     assert named in str(error.value)
 

@@ -76,7 +76,7 @@ def test_http_and_https_of_one_host_each_have_their_own_robots(tmp_path):
 def test_https_out_of_reach_costs_http_no_page(tmp_path):
     def site(url):
         if url.startswith("https:"):
-            raise FetchError("connect", "refuses connections")
+            raise FetchError("connect", "refused the connection")
         return None if url.endswith("/robots.txt") else page(url)
 
     web, output = Web(site), tmp_path / "pages.jsonl"
@@ -259,5 +259,5 @@ def test_headers_for_no_origin_are_named_instead_of_never_sent(origin):
 
 
 def test_a_web_archive_needs_a_file_of_its_own(tmp_path):
-    with pytest.raises(ConfigError, match="the same file as the output"):
+    with pytest.raises(ConfigError, match="warc and output are the same file"):
         Crawler("https://a.test/", output=tmp_path / "pages", warc=tmp_path / "pages")

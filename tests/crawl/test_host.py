@@ -37,7 +37,7 @@ def test_an_origin_that_cannot_be_reached_takes_only_its_own_urls_along():
     lost, kept = visit(1, "/page"), visit(2, "/page", origin="http://a.test")
     for one in (lost, kept):
         host.add(one)
-    why = FetchFailed(Reason("robots", "could not be had"), attempts=0)
+    why = FetchFailed(Reason("robots", "could not be read"), attempts=0)
     assert host.mark_unreachable(ORIGIN, why) == [(lost, why)]
     assert list(host.queue) == [kept]
     assert host.add(visit(3, "/other")) is why

@@ -177,7 +177,7 @@ def test_without_rules_the_host_is_shut_or_fails():
             ("robots.txt: transient: answered 503", 9.0)
         ]
         never = Made(clock, known=None)
-        never.read_result = FetchFailed(Reason("robots", "could not be had"), attempts=0)
+        never.read_result = FetchFailed(Reason("robots", "could not be read"), attempts=0)
         never.add("/1")
         await never.go()
         assert [why for _, why in never.failed] == [never.read_result]

@@ -52,13 +52,13 @@ FATES = {
     "a page that is not there": (Fetched(response(404), 0.0, 1), VisitState.FAILED, "http_404: answered 404"),
     "a failure for good": (FetchFailed(Reason("tls", "no trust")), VisitState.FAILED, "tls: no trust"),
     "nothing was sent": (FetchFailed(Reason("robots", "no"), sent=False), VisitState.REFUSED, "robots: no"),
-    "a redirect to itself": (Redirected(response(301), URL), VisitState.FAILED, "redirect: leads back to itself"),
+    "a redirect to itself": (Redirected(response(301), URL), VisitState.FAILED, "redirect: redirects to itself"),
     "a redirect to nowhere": (
-        Redirected(response(301), None), VisitState.FAILED, "redirect: leads to no URL that can be visited",
+        Redirected(response(301), None), VisitState.FAILED, "redirect: redirects to an invalid URL",
     ),
     "a redirect outside": (
         Redirected(response(301), "https://b.test/"), VisitState.REFUSED,
-        "scope: redirects to b.test, to a URL that is on another host",
+        "scope: redirects to b.test: the URL is on another host",
     ),
 }  # fmt: skip
 

@@ -130,7 +130,7 @@ def test_an_origin_without_robots_txt_fails_as_a_whole():
         made = cache_of(clock, [FetchFailed(Reason("dns", "no such host"))])
         failed = await read(made)
         assert (failed.reason.category, failed.sent, failed.attempts) == ("robots", True, 0)
-        assert "dns: no such host" in failed.reason.detail
+        assert "no such host, so robots.txt could not be read" in failed.reason.detail
         refused = FetchFailed(Reason("refused_address", "is private"), sent=False)
         assert await read(cache_of(clock, [refused])) is refused
 

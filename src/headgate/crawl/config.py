@@ -96,7 +96,7 @@ class CrawlConfig:
 
     def __post_init__(self) -> None:
         for name in ("hosts", "include", "exclude", "allowed_hosts", "types"):
-            _check(self, name, _are_texts, "a list of texts")
+            _check(self, name, _are_texts, "a list of non-empty strings")
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("max_pages", "max_per_host", "max_attempts"):
             _check(self, name, lambda value: value is None or is_whole(value), "None or a whole number, 1 or more")
@@ -112,14 +112,19 @@ class CrawlConfig:
         )
         for name in ("agent", "robots_agent"):
             _check(self, name, _is_field, "a line of printable ASCII characters")
-        _check(self, "rate", lambda rate: rate is None or 0 < number(rate) < inf, "None or calls a second above 0")
+        _check(self, "rate", lambda rate: rate is None or 0 < number(rate) < inf, "None or a rate in calls/s above 0")
         _check(self, "delay", lambda seconds: 0 <= number(seconds) <= LONGEST_WAIT, "seconds from 0 to 31 days")
         for name in ("timeout", "first_byte"):
             _check(self, name, lambda seconds: 0 < number(seconds) < inf, "a finite number of seconds above 0")
         most = LONGEST_WAIT if self.max_delay is None else self.max_delay
-        _check(self, "max_delay", lambda s: s is None or 0 < number(s) <= LONGEST_WAIT, "above 0, at most 31 days")
+        _check(
+            self,
+            "max_delay",
+            lambda s: s is None or 0 < number(s) <= LONGEST_WAIT,
+            "None or seconds above 0, at most 31 days",
+        )
         _check(self, "base_delay", lambda s: s is None or 0 < number(s) <= most, f"in (0, max_delay={most:g}]")
-        _check(self, "retry_budget", lambda share: 0 <= number(share) < inf, "a share, 0 or more")
+        _check(self, "retry_budget", lambda share: 0 <= number(share) < inf, "a fraction, 0 or more")
         for name in ("standstill", "deadline"):
             _check(self, name, lambda value: value is None or 0 < number(value) < inf, "None or seconds above 0")
 

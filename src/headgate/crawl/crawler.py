@@ -94,7 +94,7 @@ class Crawler:
             *(() if warc is None else (WarcOutput(warc, description=f"crawl of {urls[0]}"),)),
         )
         if len({one.path for one in outputs}) < len(outputs):
-            raise ConfigError("warc: it is the same file as the output; each needs one of its own")
+            raise ConfigError("warc and output are the same file; each needs its own")
         by_origin = keys_by_origin(credentials or {})
         self._setup = CrawlSetup(
             config=config,
@@ -163,7 +163,7 @@ class Crawler:
         self._pause.is_on = True
 
     def resume(self) -> None:
-        """Go on after ``pause``. May be called from any thread."""
+        """Continue after ``pause``. May be called from any thread."""
         self._pause.is_on = False
         run = self._run
         if run is not None:
@@ -232,7 +232,7 @@ class Crawler:
 
     async def _go(self, delivery: asyncio.Queue[Page | None] | None) -> CrawlReport:
         if self._run is not None:
-            raise ConfigError("this crawler is under way already; a second one needs an output of its own")
+            raise ConfigError("this crawler is already running; create another one with its own output")
         with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
             self._run = run = CrawlRun(
                 self._setup,
@@ -264,10 +264,12 @@ def seeds_of(given: Iterable[str]) -> tuple[str, ...]:
         written = text if "://" in text else f"https://{text}"
         url = canonical(written)
         if url is None:
-            raise ConfigError(f"seeds: number {number} {unfit(written)}")
+            raise ConfigError(f"seeds: URL {number} {unfit(written)}")
         seeds[url] = None
-    if not 1 <= len(seeds) <= MOST_SEEDS:
-        raise ConfigError(f"seeds: {len(seeds):,} URLs must be from 1 to {MOST_SEEDS:,}")
+    if not seeds:
+        raise ConfigError("give at least one URL")
+    if len(seeds) > MOST_SEEDS:
+        raise ConfigError(f"seeds: got {len(seeds):,} URLs; the limit is {MOST_SEEDS:,}")
     return tuple(seeds)
 
 
@@ -278,7 +280,9 @@ def headers_by_origin(
     for number, (text, headers) in enumerate(given.items(), 1):
         origin = origin_named("headers", number, text)
         if origin in credentials and credentials[origin].header.lower() in map(str.lower, headers):
-            raise ConfigError(f"headers: number {number} sets {credentials[origin].header}, as the credentials do")
+            raise ConfigError(
+                f"headers: number {number} sets {credentials[origin].header}, which its credentials set too"
+            )
         found[origin] = headers
     return found
 

@@ -68,13 +68,13 @@ class OutcomeWriter:
         """Its target is a URL like any other, one redirect further."""
         target = outcome.target
         if target is None:
-            return self._fail_redirect(visit, "leads to no URL that can be visited")
+            return self._fail_redirect(visit, "redirects to an invalid URL")
         if target == visit.url:
-            return self._fail_redirect(visit, "leads back to itself")
+            return self._fail_redirect(visit, "redirects to itself")
         if visit.redirects >= self._max_redirects:
             return self._fail_redirect(visit, f"{visit.redirects + 1} redirects in a row")
         if (why_not := self._scope.refuses(target, visit.depth)) is not None:
-            outside = f"redirects to {host_of(target)}, to a URL that {why_not}"
+            outside = f"redirects to {host_of(target)}: the URL {why_not}"
             return self.fail(visit, FetchFailed(Reason("scope", outside), sent=False))
         self._reporter.redirected(visit, outcome.response.status, target)
         found = [FoundUrl(target, visit.depth, visit.found_on or visit.url, visit.redirects + 1)]

@@ -182,7 +182,7 @@ class WarcOutput:
     def record(self, result: Result) -> bytes:
         page, exchange = result.page, result.exchange
         if exchange is None:
-            raise ConfigError(f"a web archive needs request and response, and {page.url} came without them")
+            raise ConfigError(f"a web archive needs request and response; {page.url} has none")
         buffer, writer = self._writer()
         response = self._response(writer, page, exchange)
         writer.write_request_response_pair(self._request(writer, page, exchange), response)

@@ -96,7 +96,7 @@ class CrawlReport:
     def __str__(self) -> str:
         """For ``print``: what became of the URLs, why some failed, and what it took."""
         counts = {"written": self.pages, "failed": self.failed, "refused": self.refused, "open": self.open}
-        counts |= {"redirects": self.sent_on, "written before": self.before}
+        counts |= {"redirects": self.sent_on, "from earlier runs": self.before}
         pages = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what == "written")
         lines = [f"pages: {pages}"]
         failed = ", ".join(f"{count:,} {why}" for why, count in self.reasons.most_common(5))

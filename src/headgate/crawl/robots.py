@@ -100,33 +100,33 @@ class Rules:
 def rules_for(status: int | None, body: bytes, agent: str) -> Rules:
     """What an answer to the request for robots.txt means. Redirects are followed before; no answer is None or 0."""
     if not status:
-        return Rules.unknown("robots.txt: there was no answer")
+        return Rules.unknown("robots.txt: no response")
     if 200 <= status < 300:
         return Rules.parse(body, agent)
     if status == 429 or not 300 <= status < 500:
-        return Rules.unknown(f"robots.txt: the answer was {status}")
-    return Rules.everything("robots.txt: redirects lead nowhere" if status < 400 else "")
+        return Rules.unknown(f"robots.txt: answered {status}")
+    return Rules.everything("robots.txt: redirects lead to no file" if status < 400 else "")
 
 
 def _lines(body: bytes, problems: list[str]) -> Iterable[str]:
     if not body.strip():
         return ()
     if body.startswith(b"\x1f\x8b"):
-        problems.append("is packed twice")
+        problems.append("is compressed twice")
         return ()
     if _MARKUP.match(body):
-        problems.append("is a page of markup")
+        problems.append("is HTML or XML")
         if not _AGENT_SOMEWHERE.search(body[:LARGEST]):
             return ()
     if len(body) > LARGEST:
-        problems.append(f"has {len(body):,} bytes; the first {LARGEST:,} count")
+        problems.append(f"has {len(body):,} bytes; only the first {LARGEST:,} are read")
         body = body[: body.rfind(b"\n", 0, LARGEST) + 1 or LARGEST]  # no rule is cut in two
     decoded = decode(body, "utf-8")
     text = decoded.text
     if decoded.problem:
         problems.append(decoded.problem)
     if "\0" in text:
-        problems.append("holds zero bytes")
+        problems.append("contains NUL bytes")
         text = text.replace("\0", "")
     return _LINE_END.split(text)
 
@@ -198,11 +198,11 @@ class _Reading:
 
     def problems(self) -> Iterator[str]:
         if self._orphans:
-            yield f"has {self._orphans:,} rules before the first User-agent; they are taken to hold for every agent"
+            yield f"has {self._orphans:,} rules before the first User-agent; they are applied to every agent"
         if self._strange:
-            yield f"has {self._strange:,} lines that are no rules or lack their colon"
+            yield f"has {self._strange:,} lines that are not rules or lack a colon"
         if self._too_many_sitemaps:
-            yield f"names more than {MOST_SITEMAPS:,} sitemaps; the first count"
+            yield f"lists more than {MOST_SITEMAPS:,} sitemaps; only the first are read"
 
     def rules(self, problems: list[str]) -> Rules:
         from protego import Protego  # an extra, loaded when the first robots.txt has come
@@ -216,10 +216,10 @@ class _Reading:
             delay = _delay(protego, problems)
         if self._shortened:
             problems.append(
-                f"has {self._shortened:,} rules too long or too many with wildcards; they are read strictly"
+                f"has {self._shortened:,} rules that are too long or over the limit of wildcards; they forbid more"
             )
         if self._odd_values:
-            problems.append(f"has {self._odd_values:,} values that cannot be read")
+            problems.append(f"has {self._odd_values:,} invalid values")
         problem = f"robots.txt {', '.join(problems)}" if problems else ""
         return Rules(delay=delay, sitemaps=tuple(self._sitemaps), problem=problem, _protego=protego)
 
@@ -253,5 +253,5 @@ def _delay(protego: Protego, problems: list[str]) -> float | None:
     if not asked:
         return None
     if max(asked) > LONGEST_DELAY:
-        problems.append(f"asks for {max(asked):,.0f} s between calls; {LONGEST_DELAY:.0f} s are kept")
+        problems.append(f"asks for {max(asked):,.0f} s between calls; {LONGEST_DELAY:.0f} s are used")
     return min(max(asked), LONGEST_DELAY)

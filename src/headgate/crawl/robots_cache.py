@@ -90,7 +90,7 @@ class RobotsCache:
         if isinstance(outcome, FetchFailed):
             if not outcome.sent:
                 return outcome
-            why = f"no page may be asked for without robots.txt, which could not be had: {outcome.reason}"
+            why = f"{outcome.reason.detail}, so robots.txt could not be read"
             return FetchFailed(Reason("robots", why), attempts=0)
         assert isinstance(outcome, Fetched)
         return await self._store(visit, origin, outcome.response)

@@ -218,7 +218,7 @@ class CrawlRun:
         self._pipeline.start()
         timer, deadline = None, self._config.deadline
         if deadline is not None:
-            stop = partial(self.stop, StopReason.DEADLINE, f"{format_seconds(deadline)} are over", now=True)
+            stop = partial(self.stop, StopReason.DEADLINE, f"after {format_seconds(deadline)}", now=True)
             timer = asyncio.get_running_loop().call_later(deadline, stop)
         self._scheduling = asyncio.create_task(self._supervisor.guarded(self.scheduler.run))
         try:
@@ -270,19 +270,21 @@ class CrawlRun:
 
     def _is_enough(self) -> bool:
         if self._limit.is_reached:
-            self.stop(StopReason.MAX_PAGES, f"{self._config.max_pages:,} pages are written")
+            self.stop(
+                StopReason.MAX_PAGES, f"{self._config.max_pages:,} page{'s' * (self._config.max_pages != 1)} written"
+            )
         return self._limit.is_reached
 
     def _is_too_long(self, wait: float) -> bool:
         """Nothing is under way or due for so long: stop if that is longer than the caller wants to wait."""
         longest = UNKNOWN if self._config.standstill is None else self._config.standstill
         if wait >= min(SPENT_PATIENCE, longest) and (spent := self._fetcher.spent_origins()):
-            self.stop(StopReason.CREDENTIALS, f"none for {spent[0]} is accepted any more")
+            self.stop(StopReason.CREDENTIALS, f"every key for {spent[0]} is disabled")
             return True
         if wait < longest:
             return False
         self.report.come_back_in = wait
-        self.stop(StopReason.STANDSTILL, f"nothing can start; come back in {format_seconds(wait)}")
+        self.stop(StopReason.STANDSTILL, f"no host can be fetched for {format_seconds(wait)}")
         return True
 
 

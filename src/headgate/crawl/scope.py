@@ -59,13 +59,13 @@ class Scope:
         if not self._has(host_of(url)):
             return "is on another host"
         if self.max_depth is not None and depth > self.max_depth:
-            return f"is {depth} links from a seed; at most {self.max_depth} are followed"
+            return f"is {depth} links from a start URL (limit {self.max_depth})"
         if any(pattern.search(url) for pattern in self._unwanted):
-            return "is excluded by a pattern"
+            return "matches an exclude pattern"
         if depth > 0 and self._wanted and not any(pattern.search(url) for pattern in self._wanted):
-            return "matches no pattern of those to include"
+            return "matches no include pattern"
         if depth < -DEEPEST_SITEMAP:
-            return f"is a sitemap behind {DEEPEST_SITEMAP} others"
+            return f"is a sitemap nested more than {DEEPEST_SITEMAP} levels deep"
         return _trapped(url)
 
     def _has(self, host: str) -> bool:
@@ -91,17 +91,22 @@ def _plain(host: str) -> str:
 
 
 def _compiled(name: str, patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    check(name, len(patterns), not isinstance(patterns, str) and len(patterns) <= MOST_PATTERNS, "a few patterns")
+    check(
+        name,
+        len(patterns),
+        not isinstance(patterns, str) and len(patterns) <= MOST_PATTERNS,
+        f"at most {MOST_PATTERNS:,} patterns",
+    )
     return tuple(_pattern(name, pattern) for pattern in patterns)
 
 
 def _pattern(name: str, pattern: str) -> re.Pattern[str]:
     if not 1 <= len(pattern) <= LONGEST_PATTERN:
-        raise ConfigError(f"{name}: a pattern of {len(pattern):,} characters; 1 to {LONGEST_PATTERN:,} can be")
+        raise ConfigError(f"{name}: pattern of {len(pattern):,} characters; expected 1 to {LONGEST_PATTERN:,}")
     if not pattern.startswith("re:"):
         anywhere = r"\Ahttps?://[^/]*" if pattern.startswith("/") else r"\A"
         return re.compile(anywhere + translate(pattern.replace("[", "[[]")))
     try:
         return re.compile(pattern[3:])
     except re.error as error:
-        raise ConfigError(f"{name}: {pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(f"{name}: {pattern!r} is not a valid regular expression: {error}") from None

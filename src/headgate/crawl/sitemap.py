@@ -76,7 +76,7 @@ def read_sitemap(body: bytes, url: str) -> Sitemap:
     else:
         _read_lines(chain((start,), pieces), found)
     if found.strange:
-        problems.append(f"has {found.strange:,} entries that are no URLs")
+        problems.append(f"has {found.strange:,} entries that are not URLs")
     if found.full:
         problems.append(f"lists more than {MOST_URLS:,} URLs; the rest was not read")
     pages = tuple(SitemapEntry(page, lastmod) for page, lastmod in found.pages.items())
@@ -131,7 +131,7 @@ def _unpacked(body: bytes, problems: list[str]) -> Iterator[bytes]:
                 return
         unpacker.finish()
     except DecompressError:
-        problems.append("cannot be unpacked to its end")
+        problems.append("cannot be decompressed completely")
 
 
 def _read_xml(pieces: Iterable[bytes], found: _Found, problems: list[str]) -> bool:
@@ -149,7 +149,7 @@ def _read_xml(pieces: Iterable[bytes], found: _Found, problems: list[str]) -> bo
             problems.append(str(why))
     except (expat.ExpatError, LookupError, ValueError) as error:
         why_not = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else "unknown charset"
-        problems.append(f"is broken XML ({why_not})")
+        problems.append(f"is invalid XML ({why_not})")
         return False
     return True
 
@@ -205,7 +205,7 @@ class _XmlReader:
         parser.CharacterDataHandler = self._characters_came
 
     def _refuse(self, *_: object) -> None:
-        raise _StopError("declares a document type, which can hide endless entities; it was not read")
+        raise _StopError("has a document type declaration, which can expand without end; it was not read")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
@@ -214,9 +214,9 @@ class _XmlReader:
             raise _StopError(f"has more than {MOST_ELEMENTS:,} elements; the rest was not read")
         name = tag.rpartition(":")[2].lower()
         if self._depth == 1 and name not in _ROOTS:
-            raise _StopError(f"is XML of another kind (<{tag[:40]}>)")
+            raise _StopError(f"is not a sitemap (<{tag[:40]}>)")
         if self._depth > DEEPEST:
-            raise _StopError(f"has elements more than {DEEPEST} deep; the rest was not read")
+            raise _StopError(f"has elements nested more than {DEEPEST} deep; the rest was not read")
         if name in _ENTRIES and not self._entry:
             self._entry, self._entry_depth = name, self._depth
             self._address = self._date = ""

@@ -103,7 +103,7 @@ def _normal(url: str, base: str | None) -> str:
         raise _UnfitError(f"is longer than {LONGEST_URL:,} characters")
     text = url.strip(_EDGES).translate(_NOT_COUNTED).partition("#")[0]
     if _CONTROL.search(text):
-        raise _UnfitError("holds control characters")
+        raise _UnfitError("contains control characters")
     scheme, authority, path, query = _split(text)
     if scheme is None:
         if base is None:
@@ -118,7 +118,7 @@ def _normal(url: str, base: str | None) -> str:
                 path = f"{base_path.rpartition('/')[0]}/{path}"
     scheme = scheme.lower()
     if scheme not in _DEFAULT_PORTS:
-        raise _UnfitError("is neither http nor https")
+        raise _UnfitError("is not http or https")
     place = _location(authority or "", _DEFAULT_PORTS[scheme])
     normal = f"{scheme}://{place}{_path(path)}{_query(query)}"
     if len(normal) > LONGEST_URL:
@@ -140,14 +140,14 @@ def _split(text: str) -> tuple[str | None, str | None, str, str | None]:
 def _location(authority: str, default_port: int) -> str:
     """Host and port in one spelling."""
     if "@" in authority:
-        raise _UnfitError("holds a user or a password")
+        raise _UnfitError("contains a user name or password")
     found = _LOCATION.fullmatch(authority)
     if found is None:
-        raise _UnfitError("has no host" if not authority.strip(":") else "has a broken host or port")
+        raise _UnfitError("has no host" if not authority.strip(":") else "has an invalid host or port")
     host = _ipv6(found[1][1:-1]) if found[1].startswith("[") else _name(found[1])
     port = int(found[2]) if found[2] else default_port
     if not 1 <= port <= 65_535:
-        raise _UnfitError("has a port that cannot be")
+        raise _UnfitError("has an invalid port")
     return host if port == default_port else f"{host}:{port}"
 
 
@@ -157,15 +157,15 @@ def _ipv6(text: str) -> str:
             return f"[{IPv6Address(text).compressed}]"
     except AddressValueError:
         pass
-    raise _UnfitError("has a broken IPv6 address")
+    raise _UnfitError("has an invalid IPv6 address")
 
 
 def _name(name: str) -> str:
     host = (name if name.isascii() else _idna(name)).lower().removesuffix(".")
     if len(host) > LONGEST_HOST or not _NAME.fullmatch(host):
-        raise _UnfitError("has a broken host")
+        raise _UnfitError("has an invalid host")
     if _ENDS_IN_NUMBER.fullmatch(host) and not _IPV4.fullmatch(host):
-        raise _UnfitError("writes an IPv4 address in an unusual way")
+        raise _UnfitError("has an IPv4 address in an unusual notation")
     return host
 
 
@@ -178,7 +178,7 @@ def _idna(name: str) -> str:
         try:
             return name.encode("idna").decode("ascii")
         except UnicodeError:
-            raise _UnfitError("has a host that cannot be written in ASCII") from None
+            raise _UnfitError("has a host that cannot be encoded in ASCII") from None
 
 
 def _path(path: str) -> str:
@@ -224,4 +224,4 @@ def _escape(found: re.Match[str]) -> str:
     try:
         return "".join(f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
-        raise _UnfitError("holds half a character") from None
+        raise _UnfitError("contains an incomplete character") from None

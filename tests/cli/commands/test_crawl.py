@@ -71,9 +71,9 @@ def test_a_site_into_a_file_with_the_reason_for_what_is_missing(headgate, site, 
     assert len(lines("pages.jsonl")) == PAGES
     about, last = said.out.splitlines()[-2:]
     assert about.startswith("8 pages, 1 failed (1 http_404), 2 refused; 12 requests in ")
-    assert "for its permit" in about
-    assert last.startswith("pages.jsonl has 8 pages; 1 address failed: ")
-    assert last.endswith("missing.html (http_404: answered 404). --failures FILE lists them all.")
+    assert "Average per page: wait " in about
+    assert last.startswith("pages.jsonl has 8 pages; 1 URL failed: ")
+    assert last.endswith("missing.html (http_404: answered 404). Pass --failures FILE to list them all.")
 
 
 def test_again_it_asks_for_nothing_and_says_the_same(headgate, site, here):
@@ -88,7 +88,7 @@ def test_again_it_asks_for_nothing_and_says_the_same(headgate, site, here):
 def test_a_private_address_is_refused_with_what_to_do_about_it(headgate, site, here):
     said = headgate("crawl", site.url, "-o", "pages.jsonl", "--quiet")
     assert said.code == 3
-    assert "is at 127.0.0.1 (loopback), which this crawl may not ask." in said.out
+    assert "is at 127.0.0.1 (loopback), which is not allowed." in said.out
     assert "Pass --allow-private" in said.out
     assert site.kind.asked == {}
 
@@ -145,7 +145,7 @@ def test_standard_output_belongs_to_the_pages(headgate, site, here):
 def test_as_many_pages_as_are_wanted_is_all_that_was_asked_for(headgate, site, here):
     said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--max-pages", 2, "--quiet")
     assert said.code == 0
-    assert said.out == "pages.jsonl has 2 pages, as many as --max-pages allows; raise it to continue.\n"
+    assert said.out == "pages.jsonl has 2 pages, the limit of --max-pages; raise it to continue.\n"
 
 
 def test_a_list_of_addresses_and_no_more(headgate, site, here):
@@ -165,12 +165,12 @@ def test_a_trace_has_every_call(headgate, site, here):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], "seeds: 0 URLs"),
-        (["ftp://example.org/"], "number 1 is neither http nor https"),
+        ([], "give at least one URL"),
+        (["ftp://example.org/"], "URL 1 is not http or https"),
         (["http://example.org/", "--rate", "fast"], "'fast' is not a rate"),
         (["http://example.org/", "--max-size", "big"], "'big' is not a size"),
-        (["http://example.org/", "--include", "re:("], "is no regular expression"),
-        (["--seeds", "nowhere.txt"], "nowhere.txt cannot be read"),
+        (["http://example.org/", "--include", "re:("], "is not a valid regular expression"),
+        (["--seeds", "nowhere.txt"], "cannot read nowhere.txt"),
     ],
 )
 def test_what_cannot_be_asked_for_is_a_usage_error(headgate, here, arguments, named):
@@ -242,9 +242,9 @@ def test_a_terminal_shows_hosts_and_why_they_wait():
         console.print(seen.render(100, 40))
     text = shown.get()
     assert "1,300 pages  12.4/s  2,310 to go  2 hosts  3.1 MB  3 failed  12 refused" in text
-    assert "a page takes 412 ms for its permit, 83 ms to fetch" in text
+    assert "average per page: wait 412 ms, fetch 83 ms" in text
     assert "circuit open, 12 s to go" in text
-    assert "stopping: 1 fetches in flight" in text
+    assert "stopping: 1 call in flight" in text
     assert max(map(len, text.splitlines())) <= 100
     line = "1,300 pages, 12.4/s, 2,310 to go, 2 hosts, 3 failed, 12 refused; sick.example: circuit open, 12 s to go"
     assert seen.lines() == [line]

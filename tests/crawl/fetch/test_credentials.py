@@ -247,7 +247,7 @@ def test_without_a_credential_that_is_accepted_it_stops_and_the_addresses_stay()
     coordinator = keys(CANARY, OTHER)
 
     def check(crawler, report, log, url):
-        assert report.stopped == f"credentials: none for {url} is accepted any more"
+        assert report.stopped == f"credentials: every key for {url} is disabled"
         assert (report.pages, report.failed, report.open) == (0, 0, 3)
         assert [state.state for state in coordinator.states()] == ["retired", "retired"]
 
@@ -326,7 +326,7 @@ def test_what_cannot_be_used_is_named_without_the_secret(given, named):
 
 
 def test_a_header_that_the_credentials_set_cannot_be_set_beside():
-    with pytest.raises(ConfigError, match="as the credentials do"):
+    with pytest.raises(ConfigError, match="which its credentials set too"):
         Crawler(
             "https://a.test/",
             headers={"https://a.test": {"authorization": "x"}},
@@ -413,7 +413,7 @@ def test_nor_of_the_command(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["https://a.test/", "https://b.test/", "--keys", "env:SITE_TOKEN"], "several origins"),
+        (["https://a.test/", "https://b.test/", "--keys", "env:SITE_TOKEN"], "do not share one origin"),
         (["https://a.test/", "--keys", CANARY], "a source of credentials is env:NAME"),
         (["https://a.test/", "--keys", "https://a.test=env:NO_SUCH"], "--keys"),
         (["https://a.test/", "--keys", "env:SITE_TOKEN", "--key-header", "nothing"], "needs a header such as"),

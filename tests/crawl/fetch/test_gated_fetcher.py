@@ -120,7 +120,7 @@ def test_being_rate_limited_uses_up_no_attempt_and_has_a_cap_of_its_own():
         assert isinstance(fate, Deferred)
         assert (fate.attempts, fate.rate_limited) == (0, 1)
         assert fate.seconds >= 1.0
-    assert third == FetchFailed(Reason("rate_limited", "told to come back later 3 times"))
+    assert third == FetchFailed(Reason("rate_limited", "rate limited 3 times"))
 
 
 def test_a_failure_is_put_off_by_full_jitter_and_given_up_in_the_end():

@@ -223,7 +223,7 @@ def test_nobody_there():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         problem = problem_at(f"http://127.0.0.1:{taken.getsockname()[1]}/")
-    assert (problem.kind, problem.sentence, problem.outcome) == ("connect", "refuses connections", Outcome.TRANSIENT)
+    assert (problem.kind, problem.sentence, problem.outcome) == ("connect", "refused the connection", Outcome.TRANSIENT)
 
 
 def test_nobody_who_takes_the_call():
@@ -241,7 +241,7 @@ def test_nobody_who_takes_the_call():
         finally:
             for one in waiting:
                 one.close()
-    assert (problem.kind, problem.sentence) == ("connect", "cannot be reached in time")
+    assert (problem.kind, problem.sentence) == ("connect", "did not accept a connection in time")
 
 
 def test_no_such_name():
@@ -268,7 +268,7 @@ def test_no_common_language_for_tls():
         writer.close()
 
     problem = tls_problem(serve)
-    assert (problem.kind, problem.sentence) == ("tls", "does not come to terms with us about TLS")
+    assert (problem.kind, problem.sentence) == ("tls", "failed the TLS handshake")
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
@@ -286,7 +286,7 @@ def test_a_certificate_nobody_vouches_for(tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     problem = tls_problem(serve, context)
-    assert (problem.kind, problem.sentence) == ("tls", "has a certificate that is not trusted")
+    assert (problem.kind, problem.sentence) == ("tls", "has an untrusted certificate")
     assert b"".join(asked) == b""
 
 

@@ -52,7 +52,7 @@ def test_by_default_only_public_addresses_may_be_asked():
 
 def test_the_reason_is_a_sentence():
     assert SsrfGuard().why_not("host", "::ffff:127.0.0.1") == (
-        "is at ::ffff:127.0.0.1 (loopback), which this crawl may not ask"
+        "is at ::ffff:127.0.0.1 (loopback), which is not allowed"
     )
 
 

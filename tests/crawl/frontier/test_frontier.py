@@ -374,7 +374,7 @@ class TestEnding:
                     frontier.fail(visit, Reason("x")),
                     frontier.give_back([visit]),
                 ):
-                    with pytest.raises(LedgerError, match="is not taken: its visit has ended already"):
+                    with pytest.raises(LedgerError, match="is not taken: its visit has already ended"):
                         await ending
                 assert place.written() == [url("a", 1)]
 
@@ -473,14 +473,14 @@ class TestStanding:
         async def scenario():
             frontier = place.frontier()
             await frontier.close()
-            with pytest.raises(LedgerError, match="is not open: begin comes first"):
+            with pytest.raises(LedgerError, match="is not open: call begin"):
                 await frontier.take(1)
             await frontier.begin()
-            with pytest.raises(LedgerError, match="is open already"):
+            with pytest.raises(LedgerError, match="is already open"):
                 await frontier.begin()
             await frontier.close()
             await frontier.close()
-            with pytest.raises(LedgerError, match="nothing comes after close"):
+            with pytest.raises(LedgerError, match="cannot be used after close"):
                 await frontier.add(found(url("a", 1)))
 
         play(scenario)

@@ -62,7 +62,7 @@ class TestIdentity:
         assert said == (
             f"{tmp_path}/pages.jsonl.headgate belongs to another crawl, with 1 page written: seeds was "
             "'https://a.example/' and is now 'https://b.example/?token=***'. Pages of both would be mixed. "
-            "Run it as it was, or name another output"
+            "Run it as it was, or choose another output"
         )
         assert len(urls_in(tmp_path / "pages.jsonl")) == 1
 
@@ -103,8 +103,8 @@ class TestOneProcess:
                 with pytest.raises(LedgerError) as caught:
                     await frontier_at(tmp_path).begin()
                 assert f"process {os.getpid()} on " in str(caught.value)
-                assert "is crawling into" in str(caught.value)
-                assert "stop it with Ctrl-C, or name another output" in str(caught.value)
+                assert "is already crawling into" in str(caught.value)
+                assert "stop it with Ctrl-C, or choose another output" in str(caught.value)
                 assert len(await frontier.take(1)) == 1
 
         asyncio.run(main())
@@ -146,7 +146,7 @@ class TestOutputs:
         (tmp_path / "pages.jsonl").write_text("precious\n")
         for _ in range(2):
             said = said_on_begin(tmp_path, OutputError)
-            assert "exists and was not written by this run; give another name or remove it" in said
+            assert "exists and was not written by this run; give another name or delete it" in said
         assert (tmp_path / "pages.jsonl").read_text() == "precious\n"
 
     def test_an_output_that_is_gone_is_told(self, tmp_path):
@@ -332,10 +332,10 @@ class TestTheFile:
         assert sorted(urls_in(tmp_path / "pages.jsonl")) == [f"https://a.example/{n}" for n in range(3)]
 
     def test_onlookers_are_told_that_there_is_none(self, tmp_path):
-        with pytest.raises(LedgerError, match="there is no crawl at"):
+        with pytest.raises(LedgerError, match="no crawl found at"):
             read_counts(str(tmp_path / "no.headgate"))
         (tmp_path / "empty").touch()
-        with pytest.raises(LedgerError, match="no crawl has begun in it"):
+        with pytest.raises(LedgerError, match="is an empty file without a crawl"):
             read_counts(str(tmp_path / "empty"))
 
 

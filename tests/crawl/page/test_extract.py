@@ -135,13 +135,13 @@ def test_a_page_is_read_in_its_own_charset(
             "Grüße aus dem Norden",
             "says windows-1252 but is utf-8",
         ),
-        (RUSSIAN.encode("cp1251") + b"<meta charset=cp1251>", "utf-8", RUSSIAN, "says utf-8 but is windows-1251"),
-        (b"<p>Gr\xfc\xdfe</p>", "utf-8", "Gr\ufffd\ufffde", "no utf-8"),
-        (b"<p>Gr\xfc\xdfe</p>", None, "Grüße", "windows-1252 is a guess"),
-        (RUSSIAN.encode()[:-2], None, RUSSIAN[:-2], "no utf-8"),
+        (RUSSIAN.encode("cp1251") + b"<meta charset=cp1251>", "utf-8", RUSSIAN, "declares utf-8 but is windows-1251"),
+        (b"<p>Gr\xfc\xdfe</p>", "utf-8", "Gr\ufffd\ufffde", "not valid utf-8"),
+        (b"<p>Gr\xfc\xdfe</p>", None, "Grüße", "read as windows-1252"),
+        (RUSSIAN.encode()[:-2], None, RUSSIAN[:-2], "not valid utf-8"),
         (b"<p>plain words</p>", "klingon", "plain words", "unknown charset, 'klingon'"),
         (b"<p>plain words</p>", "hex", "plain words", "unknown charset, 'hex'"),
-        ("<p>wide words</p>".encode("utf-16-le"), None, "wide words", "does not say that it is UTF-16"),
+        ("<p>wide words</p>".encode("utf-16-le"), None, "wide words", "is UTF-16 without declaring it"),
         (b"<meta charset=utf-16><p>narrow words</p>", None, "narrow words", ""),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_class_of_the_whole_page_does_not_hide_it() -> None:
 def test_text_is_bounded() -> None:
     found = read("<p>" + "word " * 400_000 + "</p>")
     assert len(found.text) == 1_000_000
-    assert "more text than is kept" in found.problem
+    assert "the rest is dropped" in found.problem
 
 
 # ---------------------------------------------------------------------- links
@@ -296,7 +296,7 @@ def test_no_more_of_a_body_is_looked_at_than_the_bound_says(monkeypatch: pytest.
     monkeypatch.setattr(extracting, "LARGEST", 20)
     found = read("<p>one two three four five")
     assert found.text == "one two three fou"
-    assert "has 26 bytes; the first 20 count" in found.problem
+    assert "has 26 bytes; only the first 20 are read" in found.problem
 
 
 def test_what_is_hardly_text_is_named() -> None:

@@ -67,89 +67,101 @@ def read_ceiling(text: str) -> float | None:
 @click.command(
     cls=ObservedCommand,
     examples=[
-        ("headgate crawl https://docs.example.org/ -o pages.jsonl", "the whole of one host, a line for each page"),
+        ("headgate crawl https://docs.example.org/ -o pages.jsonl", "one whole host, one line per page"),
         ("headgate crawl example.org -o pages.jsonl --depth 2 --max-pages 500", "the first pages only"),
         (
             "headgate crawl https://example.org/ -o p.jsonl --subdomains --include '/guide/*' --exclude '*.pdf'",
-            "some of its pages, on all of its hosts",
+            "a part of the site, subdomains included",
         ),
-        ("headgate crawl --seeds urls.txt -o pages.jsonl.gz --hosts '*' --depth 0", "a list of addresses, and no more"),
-        ("headgate crawl https://example.org/ -o p.jsonl --warc p.warc.gz", "a web archive beside the text"),
+        (
+            "headgate crawl --seeds urls.txt -o pages.jsonl.gz --hosts '*' --depth 0",
+            "a list of URLs, without following links",
+        ),
+        ("headgate crawl https://example.org/ -o p.jsonl --warc p.warc.gz", "write a web archive too"),
         (
             "headgate crawl https://wiki.example.org/ -o p.jsonl --keys env:WIKI_TOKEN",
-            "with a key, which only it gets to see",
+            "with a key, sent to this site only",
         ),
         ("headgate crawl https://example.org/ -o p.jsonl --web", "watch it in a browser"),
-        ("headgate crawl http://localhost:8000/ -o - --allow-private | jq -r .title", "a site of your own, in a pipe"),
+        ("headgate crawl http://localhost:8000/ -o - --allow-private | jq -r .title", "a local site, in a pipe"),
     ],
 )
 @click.argument("seeds", nargs=-1, metavar="URL...")
-@click.option("--seeds", "seed_file", metavar="FILE", help='More start addresses, one per line; "-" is standard input.')
+@click.option("--seeds", "seed_file", metavar="FILE", help='More start URLs, one per line; "-" is standard input.')
 @click.option(
     "-o",
     "--output",
     required=True,
     metavar="OUT",
-    help='Where pages go, one JSON line each; "-" is standard output. .gz and .zst are compressed.',
+    help='Write pages here, one JSON line each; "-" is standard output. .gz and .zst are compressed.',
 )
 @click.option("--warc", metavar="FILE", help="Also write a web archive with every response.")
-@count_option("--depth", "Most links away from a start address.  [default: no limit]", 0)
+@count_option("--depth", "Follow links up to this many steps from a start URL.  [default: no limit]", 0)
 @count_option("--max-pages", "Stop after this many pages.", 1)
 @click.option(
     "--hosts",
     multiple=True,
     metavar="HOST",
-    help="Hosts to crawl; '*' is all. Repeatable.  [default: those of the start addresses]",
+    help="Hosts to crawl; '*' is all. Repeatable.  [default: those of the start URLs]",
 )
 @click.option("--subdomains", is_flag=True, help="Include their subdomains.")
 @click.option(
-    "--include", multiple=True, metavar="GLOB", help="Only these addresses: '/guide/*' or re:REGEX. Repeatable."
+    "--include", multiple=True, metavar="GLOB", help="Only URLs that match: '/guide/*' or re:REGEX. Repeatable."
 )
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Skip these. Repeatable.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Skip URLs that match. Repeatable.")
 @count_option(
-    "--max-per-shape", "Most addresses of one host that differ only in numbers.", 1, default=DEFAULTS.max_per_shape
+    "--max-per-shape", "Maximum URLs of one host that differ only in numbers.", 1, default=DEFAULTS.max_per_shape
 )
-@count_option("--max-per-host", "Most addresses of one host.  [default: no limit]", 1)
+@count_option("--max-per-host", "Maximum URLs of one host.  [default: no limit]", 1)
 @click.option(
     "--keys",
     "sources",
     multiple=True,
     metavar="[ORIGIN=]SOURCE",
-    help="Keys for one origin: env:NAME, file:PATH or cmd:WORDS; after https://host= where the start addresses have "
-    "several. They are sent to no other. Repeatable.",
+    help="API keys from env:NAME, file:PATH or cmd:WORDS, sent to one origin only. If the start URLs have several "
+    "origins, write https://host=SOURCE. Repeatable.",
 )
-@click.option("--key-header", default=KEY_HEADER, show_default=True, metavar="HEADER", help="The header with the key.")
+@click.option(
+    "--key-header", default=KEY_HEADER, show_default=True, metavar="HEADER", help="Header that carries the key."
+)
 @click.option(
     "--rate",
     type=Notation("N/TIME|learn", read_ceiling),
     default=f"{DEFAULTS.rate:g}/s",
     show_default=True,
-    help="Highest rate per host, whatever it would take; learn: as fast as it takes.",
+    help="Maximum rate per host; learn: no maximum, only the learned rate.",
 )
 @click.option(
-    "--delay", type=DURATION, default="0s", help="Delay between two calls to one host; a longer crawl-delay wins."
+    "--delay",
+    type=DURATION,
+    default="0s",
+    help="Minimum delay between two calls to one host; a longer crawl-delay wins.",
 )
-@count_option("--workers", "Most concurrent fetches.", 1, 10_000, default=256)
-@click.option("--timeout", type=DURATION, default="30s", show_default=True, help="Longest time for one response.")
+@count_option("--workers", "Maximum concurrent fetches.", 1, 10_000, default=256)
+@click.option("--timeout", type=DURATION, default="30s", show_default=True, help="Timeout for one response.")
 @click.option(
-    "--max-size", type=Notation("SIZE", read_size), default="10MB", show_default=True, help="Largest response."
+    "--max-size",
+    type=Notation("SIZE", read_size),
+    default="10MB",
+    show_default=True,
+    help="Maximum size of one response.",
 )
-@count_option("--max-attempts", "Most fetches per address.", 1, 1000, default=3)
+@count_option("--max-attempts", "Maximum fetches per URL.", 1, 1000, default=3)
 @click.option("--allow-private", is_flag=True, help="Crawl private and loopback addresses too.")
-@click.option("--agent", default=DEFAULTS.agent, metavar="TEXT", help="The User-Agent: name and contact.")
+@click.option("--agent", default=DEFAULTS.agent, metavar="TEXT", help="User-Agent header: name and contact.")
 @click.option(
     "--robots-agent",
     default=DEFAULTS.robots_agent,
     show_default=True,
     metavar="NAME",
-    help="The user agent to look for in robots.txt.",
+    help="User agent whose rules in robots.txt apply.",
 )
 @click.option("--no-sitemaps", is_flag=True, help="Ignore sitemaps.")
 @store_option(NONE)
 @deadline_option
 @wait_option
 @config_option
-@click.option("--failures", metavar="FILE", help="Write failed addresses and reasons here at the end.")
+@click.option("--failures", metavar="FILE", help="Write failed URLs and their reasons to this file at the end.")
 @trace_option
 @observe_options
 @json_lines_option
@@ -158,11 +170,11 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
     """Crawl a site and write the text, titles and links of its pages to OUT. Run the same command again to resume.
 
     The rate of each host is learned from its responses: 429, Retry-After and growing latency slow it down; a host that
-    fails is left alone and tried again later. robots.txt is always obeyed.
+    keeps failing is paused and retried later. robots.txt is always obeyed.
 
-    Ctrl-C once starts no more fetches and finishes those in flight; twice stops at once. Nothing is lost either way,
-    nor by a crash: OUT.headgate has the state, and every page is in OUT exactly once. Exit code 0: all done; 3: some
-    addresses failed (--failures lists them); 4: stopped, re-run to resume.
+    Press Ctrl-C once to finish the fetches in flight and stop, twice to stop now. Nothing is lost, even in a crash:
+    OUT.headgate holds the state, and each page is in OUT exactly once. Exit code 0: all done; 3: some URLs failed
+    (--failures lists them); 4: stopped, re-run to resume.
     """
     check_files_differ(output, given)
     options = ObserveOptions.of(given)
@@ -278,7 +290,7 @@ def config_of(given: dict[str, Any]) -> CrawlConfig:
 
 
 def seeds_of(path: str | None) -> list[str]:
-    """One address per line; empty lines and those that begin with # are skipped."""
+    """One URL per line; empty lines and those that begin with # are skipped."""
     if path is None:
         return []
     try:
@@ -288,14 +300,14 @@ def seeds_of(path: str | None) -> list[str]:
             with open(path, encoding="utf-8", errors="replace") as file:
                 lines = file.readlines()
     except OSError as error:
-        raise click.UsageError(f"--seeds: {path} cannot be read ({error.strerror}).") from None
+        raise click.UsageError(f"--seeds: cannot read {path} ({error.strerror}).") from None
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def credentials_of(
     sources: Iterable[str], header: str, seeds: Iterable[str], shared: SharedState
 ) -> dict[str, tuple[CredentialCoordinator, str]]:
-    """By origin. A source without one is for the origin of the start addresses, if they have only one."""
+    """By origin. A source without one is for the origin of the start URLs, if they have only one."""
     found: defaultdict[str, list[Credential]] = defaultdict(list)
     for given in sources:
         has_origin = given.startswith(("http://", "https://"))
@@ -309,6 +321,6 @@ def _only_origin(seeds: Iterable[str]) -> str:
     origins = {origin_of(url) for url in urls if url is not None}
     if len(origins) != 1:
         raise click.UsageError(
-            "--keys: the start addresses have several origins; say whose keys these are: --keys https://host=env:NAME."
+            "--keys: the start URLs do not share one origin; name the origin of the keys: --keys https://host=env:NAME."
         )
     return origins.pop()

@@ -81,7 +81,7 @@ class CrawlProgress:
         report = self.report
         parts = [
             plural(self.done, "page"),
-            f"{self.rate:.1f}/s",
+            *self._rate_texts(),
             f"{report.open:,} to go",
             plural(report.hosts, "host"),
         ]
@@ -96,30 +96,34 @@ class CrawlProgress:
         parts += [fitted_table(COLUMNS, [*map(_cells, self.hosts), *self._all_hosts()], width)] if self.hosts else []
         parts += sharing_note(self.sharing)
         if self.stopping:
-            fetches = f"{sum(host.in_flight for host in self.hosts):,} fetches in flight"
-            parts.append(note(f"stopping: {fetches}; press Ctrl-C again to cancel them", "yellow"))
+            fetches = plural(sum(host.in_flight for host in self.hosts), "call")
+            parts.append(note(f"stopping: {fetches} in flight; press Ctrl-C again to stop now", "yellow"))
         return Group(*parts)
+
+    def _rate_texts(self) -> list[str]:
+        """The rate, once there is one."""
+        return [f"{self.rate:.1f}/s"] if self.rate >= 0.05 else []
 
     def _totals(self) -> Text:
         report = self.report
         text = Text("  ", no_wrap=True, overflow="ellipsis")
         text.append(plural(self.done, "page"), "bold green")
-        text.append(f"  {self.rate:.1f}/s", "cyan")
+        text.append("".join(f"  {rate}" for rate in self._rate_texts()), "cyan")
         text.append(f"  {report.open:,} to go  {plural(report.hosts, 'host')}  {format_size(report.bytes)}")
         for word, count in self.problems:
             text.append(f"  {count:,} {word}", "red" if word == "failed" else "yellow")
         return text
 
     def _bar(self, width: int) -> RenderableType:
-        """The share of the addresses known so far; more are found on the way."""
+        """The share of the URLs known so far; more are found on the way."""
         report = self.report
         ended = self.done + report.failed + report.refused + report.sent_on + report.sitemaps
         known = ended + report.open
-        return progress_row("", ended, known or None, width + 20, *(["of those known"] if known else []))
+        return progress_row("", ended, known or None, width + 20, *(["of the known URLs"] if known else []))
 
     def _times(self) -> Text:
-        parts = [f"{format_seconds(seconds)} {what}" for seconds, what in stage_times(self.report)]
-        return Text(f"  a page takes {', '.join(parts)}" if parts else "", "dim")
+        parts = [f"{what} {format_seconds(seconds)}" for seconds, what in stage_times(self.report)]
+        return Text(f"  average per page: {', '.join(parts)}" if parts else "", "dim")
 
     def _all_hosts(self) -> list[list[Text]]:
         """A last row, where there are more hosts than are listed."""
@@ -173,8 +177,8 @@ def stage_times(report: CrawlReport) -> list[tuple[float, str]]:
     times: list[tuple[float, str]] = []
     fetch, read, write = (report.stages[name] for name in ("extraction", "processing", "output"))
     if fetch.passed:
-        times += [(fetch.waited / fetch.passed, "for its permit"), (fetch.worked / fetch.passed, "to fetch")]
-    for stage, what in ((read, "to read"), (write, "to write")):
+        times += [(fetch.waited / fetch.passed, "wait"), (fetch.worked / fetch.passed, "fetch")]
+    for stage, what in ((read, "parse"), (write, "write")):
         if stage.passed:
             times.append(((stage.worked + stage.waited) / stage.passed, what))
     return times
@@ -213,7 +217,7 @@ class ProgressSampler:
 
 
 MOST_EXAMPLES = 3
-"""Failed addresses that are named ..."""
+"""Failed URLs that are named ..."""
 MOST_SEARCHED = 1_000
 """... found among so many."""
 MOST_READ = 1_000
@@ -221,7 +225,7 @@ PRIVATE_ADDRESS = "refused_address"
 
 
 def summarize(crawler: Crawler, output: str, failures: str | None) -> Summary:
-    """The end of a crawl. ``failures``: the file with the failed addresses, if there is one."""
+    """The end of a crawl. ``failures``: the file with the failed URLs, if there is one."""
     report = crawler.report()
     code, next_ = _outcome(crawler, report, output, failures)
     return _summary(crawler, report, code, next_)
@@ -247,30 +251,28 @@ def _outcome(crawler: Crawler, report: CrawlReport, output: str, failures: str |
     if failed := report.failed + report.failed_before:
         first = [one for one in _lost(crawler) if one.state.value == "failed"][:MOST_EXAMPLES]
         examples = "; ".join(f"{one.url} ({one.reason})" for one in first)
-        more = f"All of them are in {failures}." if failures else "--failures FILE lists them all."
-        return FAILED, f"{result}; {plural(failed, 'address')} failed" + (
-            f": {examples}" if examples else ""
-        ) + f". {more}"
+        more = f"All of them are in {failures}." if failures else "Pass --failures FILE to list them all."
+        return FAILED, f"{result}; {plural(failed, 'URL')} failed" + (f": {examples}" if examples else "") + f". {more}"
     return DONE, f"The crawl is complete: {result}."
 
 
 def _stop_outcome(crawler: Crawler, report: CrawlReport, stop: Stop, result: str) -> tuple[int, str]:
     can_resume = any(one.path != STDOUT for one in crawler.outputs)
-    again = RESUME if can_resume else "It cannot be resumed, as its output is not a file."
+    again = RESUME if can_resume else "It cannot be resumed because the output is not a file."
     match stop.reason:
         case StopReason.MAX_PAGES:
-            return DONE, f"{result}, as many as --max-pages allows; raise it to continue."
+            return DONE, f"{result}, the limit of --max-pages; raise it to continue."
         case StopReason.STANDSTILL:
             wait = f"{again.rstrip('.')}, or pass --wait."
-            return STOPPED, f"Nothing can start{until(report.come_back_in)}. {wait}"
+            return STOPPED, f"No host can be fetched{until(report.come_back_in)}. {wait}"
         case StopReason.CREDENTIALS:
             return (
                 STOPPED,
-                f"No key is accepted any more: {stop.detail}. Pass another, or free one with headgate keys. {again}",
+                f"No usable key: {stop.detail}. Pass another key, or enable one with `headgate keys free`. {again}",
             )
         case StopReason.DEADLINE:
             return STOPPED, f"The deadline has passed ({stop.detail}). {again}"
-    return STOPPED, f"Stopped with {plural(report.open, 'address')} to go. {again}"
+    return STOPPED, f"Stopped with {plural(report.open, 'URL')} to go. {again}"
 
 
 def _why_none(crawler: Crawler) -> str:
@@ -278,7 +280,7 @@ def _why_none(crawler: Crawler) -> str:
         is_private = one.category == PRIVATE_ADDRESS and is_for_private(urlsplit(one.url).hostname or "")
         hint = " Pass --allow-private to crawl private addresses." if is_private else ""
         return f"{one.url}: {sentence(one.reason)}{hint}"
-    return "Check the start addresses."
+    return "Check the start URLs."
 
 
 def _lost(crawler: Crawler) -> list[LostUrl]:
@@ -286,7 +288,7 @@ def _lost(crawler: Crawler) -> list[LostUrl]:
 
 
 def write_failures(crawler: Crawler, path: str) -> None:
-    """A line of JSON for each address that failed or was refused."""
+    """A line of JSON for each URL that failed or was refused."""
     after = 0
     try:
         with open(path, "w", encoding="utf-8") as file:
@@ -309,18 +311,18 @@ def write_failures(crawler: Crawler, path: str) -> None:
 
 
 def counts_text(report: CrawlReport) -> str:
-    hosts = f" of {report.hosts:,} hosts" if report.hosts > 1 else ""
-    before = f" ({report.before:,} more before)" if report.before else ""
+    hosts = f" from {report.hosts:,} hosts" if report.hosts > 1 else ""
+    before = f" ({report.before:,} more from earlier runs)" if report.before else ""
     parts = [f"{plural(report.pages, 'page')}{hosts}{before}"]
     parts += [f"{report.failed:,} failed ({top_counts(report.reasons)})"] if report.failed else []
     parts += [f"{report.refused:,} refused"] if report.refused else []
     parts += [f"{report.open:,} to go"] if report.open else []
-    totals = [f"{report.fetches:,} requests in {format_seconds(report.elapsed)}"]
+    totals = [f"{plural(report.fetches, 'request')} in {format_seconds(report.elapsed)}"]
     totals += [f"{report.rate_limited:,} rate limited"] if report.rate_limited else []
-    totals += [f"{report.retries:,} retries"] if report.retries else []
+    totals += [f"{report.retries:,} retr{'y' if report.retries == 1 else 'ies'}"] if report.retries else []
     totals += [format_size(report.bytes)]
-    times = ", ".join(f"{format_seconds(seconds)} {what}" for seconds, what in stage_times(report))
-    average = f"A page took {times}." if times else ""
+    times = ", ".join(f"{what} {format_seconds(seconds)}" for seconds, what in stage_times(report))
+    average = f"Average per page: {times}." if times else ""
     return " ".join(filter(None, (f"{', '.join(parts)}; {', '.join(totals)}.", average, _left_out(report))))
 
 
@@ -329,15 +331,15 @@ def _left_out(report: CrawlReport) -> str:
     told = []
     if report.capped:
         kind, url = next(iter(report.capped.items()))
-        others = f" and {len(report.capped) - 1:,} other kinds" if len(report.capped) > 1 else ""
+        others = f" and {len(report.capped) - 1:,} other patterns" if len(report.capped) > 1 else ""
         told.append(
-            f"More addresses like {kind}{others} were found than are followed, such as {url}; raise --max-per-shape or "
-            "--max-per-host, with a new output."
+            f"Skipped further URLs like {kind}{others}, such as {url}; to follow them, raise --max-per-shape or "
+            "--max-per-host and use a new output."
         )
     if report.sitemap_problems:
         url, problem = next(iter(report.sitemap_problems.items()))
         count = len(report.sitemap_problems)
-        several = f"{count:,} sitemaps were not read completely, such as {url}" if count > 1 else url
+        several = f"{count:,} sitemaps could not be read completely, such as {url}" if count > 1 else url
         told.append(f"{several}: {problem}.")
     return " ".join(told)
 

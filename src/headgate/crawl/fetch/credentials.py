@@ -72,7 +72,7 @@ class OriginCredentials:
 def keys_by_origin(given: Mapping[str, Given]) -> dict[str, OriginCredentials]:
     """Checked, and with origins in the spelling of URLs. An error has no word of a secret."""
     if len(given) > MOST_ORIGINS:
-        raise ConfigError(f"credentials: {len(given):,} origins must be at most {MOST_ORIGINS:,}")
+        raise ConfigError(f"credentials: got {len(given):,} origins; the limit is {MOST_ORIGINS:,}")
     found: dict[str, OriginCredentials] = {}
     for number, (text, value) in enumerate(given.items(), 1):
         origin = origin_named("credentials", number, text)

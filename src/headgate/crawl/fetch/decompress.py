@@ -69,18 +69,18 @@ class Decompressor:
                     return
                 self._members += 1
                 if self._members > MOST_MEMBERS:
-                    raise DecompressError(f"sent more than {MOST_MEMBERS} packed streams in one answer")
+                    raise DecompressError(f"sent more than {MOST_MEMBERS} compressed streams in one response")
                 self._stream = self._new()
             try:
                 yield from self._stream.steps(data)
             except self._stream.damage:
-                raise DecompressError(f"sent {self._encoding} that cannot be unpacked") from None
+                raise DecompressError(f"sent invalid {self._encoding} data") from None
             data = self._stream.left
 
     def finish(self) -> None:
         """Raises ``DecompressError`` if the end has not come."""
         if self._stream is not None and not self._stream.ended:
-            raise DecompressError(f"sent {self._encoding} that stops before its end")
+            raise DecompressError(f"sent truncated {self._encoding} data")
 
 
 @cache
@@ -95,9 +95,9 @@ def decompressor(encodings: str) -> Decompressor | None:
     if not names:
         return None
     if len(names) > 1:
-        raise DecompressError("packed its answer more than once")
+        raise DecompressError("used more than one Content-Encoding")
     if names[0] not in _codecs():
-        raise DecompressError("packed its answer in a way that was not asked for")
+        raise DecompressError("used a Content-Encoding that was not requested")
     return Decompressor(names[0])
 
 

@@ -139,7 +139,7 @@ class GatedFetcher:
             return await self._acquire_with(keys)
         except Refused as refusal:
             if keys is not None and keys.is_spent:
-                return Deferred(SPENT_REST, Reason("credentials", f"none for {keys.origin} is accepted any more"))
+                return Deferred(SPENT_REST, Reason("credentials", f"every key for {keys.origin} is disabled"))
             seconds = REFUSED_FOR if refusal.retry_after is None else refusal.retry_after
             return Deferred(seconds, Reason("", refusal.reason))
 
@@ -212,7 +212,7 @@ class GatedFetcher:
         if outcome in (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED):
             return self._rate_limited(visit, status, None if label else response.retry_after)
         if label and (outcome is Outcome.KEY_DEAD or (outcome is Outcome.AUTH and status == 401)):
-            refused = f"answered {status} to the credential {label}; it is used no more"
+            refused = f"answered {status} to key {label}, which is disabled now"
             return Deferred(0.0, Reason("auth", refused))
         if outcome.counts_against_target:
             return self._retry(visit, Reason(outcome.value, f"answered {status}"), response.retry_after)
@@ -230,16 +230,18 @@ class GatedFetcher:
         """Where a credential was told to wait, the URL may go with another one before."""
         times = visit.rate_limited + 1
         if times > self._config.max_rate_limit_retries:
-            return FetchFailed(Reason("rate_limited", f"told to come back later {times} times"))
+            return FetchFailed(Reason("rate_limited", f"rate limited {times} times"))
         seconds = self._backoff(visit, times, floor)
-        again = f"answered {status}, again in {format_seconds(seconds)}"
+        again = f"answered {status}, retry in {format_seconds(seconds)}"
         return Deferred(seconds, Reason("rate_limited", again), rate_limited=1)
 
     def _retry(self, visit: Visit, reason: Reason, floor: float | None) -> FetchOutcome:
         """A failure that may pass: later, unless it was the last attempt."""
         attempts = visit.attempts + 1
         if attempts >= (self._config.max_attempts or self._pace_of(visit).retry_max_attempts):
-            return FetchFailed(Reason(reason.category, f"{reason.detail} ({attempts} attempts)"))
+            return FetchFailed(
+                Reason(reason.category, f"{reason.detail} ({attempts} attempt{'' if attempts == 1 else 's'})")
+            )
         return Deferred(self._backoff(visit, attempts, floor), reason, attempts=1)
 
     def _backoff(self, visit: Visit, times: int, floor: float | None) -> float:

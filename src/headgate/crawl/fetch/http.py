@@ -129,8 +129,8 @@ async def fetch(
     ``headers_by_origin``: what only ``https://host:port`` may see, a credential say. ``share``: of the memory for all.
     """
     if not isinstance(session.connector, GuardedConnector) or session.connector.guard is not guard:
-        raise ConfigError("session: it must come from new_session(guard), or nothing checks where it goes")
-    why_not = unfit(url) or (None if _WRITTEN.fullmatch(url) else "is not in its canonical form")
+        raise ConfigError("session must come from new_session(guard), which checks every address")
+    why_not = unfit(url) or (None if _WRITTEN.fullmatch(url) else "is not in canonical form")
     if why_not is not None:
         raise FetchError(FetchProblem.BAD_ADDRESS, why_not, host="the URL")
     headers = {"Accept": ", ".join(accept), "Accept-Encoding": accepted()}
@@ -165,23 +165,23 @@ def _named(error: Exception, reading: ResponseReader) -> tuple[FetchProblem, str
     if isinstance(error, RefusedAddress):
         return FetchProblem.REFUSED_ADDRESS, error.reason
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return FetchProblem.CONNECT, "cannot be reached in time"
+        return FetchProblem.CONNECT, "did not accept a connection in time"
     if isinstance(error, TimeoutError):
         return reading.why_late()
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return FetchProblem.DNS, "cannot be found: no address goes by its name"
+        return FetchProblem.DNS, "cannot be resolved (DNS)"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return FetchProblem.TLS, "has a certificate that is not trusted"
+        return FetchProblem.TLS, "has an untrusted certificate"
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return FetchProblem.TLS, "does not come to terms with us about TLS"
+        return FetchProblem.TLS, "failed the TLS handshake"
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = isinstance(error.os_error, ConnectionRefusedError)
-        return FetchProblem.CONNECT, "refuses connections" if refused else "cannot be reached"
+        return FetchProblem.CONNECT, "refused the connection" if refused else "cannot be reached"
     cause = error.__cause__
     is_no_http = isinstance(cause, BadHttpMessage) and not isinstance(cause, PayloadEncodingError)
     if isinstance(error, aiohttp.ClientResponseError) or is_no_http:
-        return FetchProblem.BAD_HEADERS, "did not answer in HTTP, or with headers beyond the limits"
+        return FetchProblem.BAD_HEADERS, "sent an invalid HTTP response, or headers over the limits"
     if isinstance(error, ValueError):
-        return FetchProblem.BAD_ADDRESS, "cannot be asked: the request cannot be written"
-    where = "in the middle of its answer" if reading.has_begun else "without an answer"
-    return FetchProblem.HUNG_UP, f"hung up {where}"
+        return FetchProblem.BAD_ADDRESS, "cannot be requested: the URL or a header is invalid"
+    where = "in the middle of the response" if reading.has_begun else "without a response"
+    return FetchProblem.HUNG_UP, f"closed the connection {where}"

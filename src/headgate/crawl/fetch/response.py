@@ -182,12 +182,12 @@ class ResponseReader:
         self.has_begun = True
         latency = self._loop.time() - self._started_at
         if response.status < 200:
-            raise self._problem(FetchProblem.BAD_HEADERS, f"answered {response.status}, which was not asked for")
+            raise self._problem(FetchProblem.BAD_HEADERS, f"answered with an unexpected {response.status}")
         declared = response.headers.get("Content-Type", "")[:LONGEST_CONTENT_TYPE]
         content_type = declared.partition(";")[0].strip().lower()
         if 200 <= response.status <= 299:
             if not _is_wanted(content_type, self._accept):
-                raise self._problem(FetchProblem.NOT_WANTED, "sent a type of content that is not wanted")
+                raise self._problem(FetchProblem.NOT_WANTED, "sent a content type that is not accepted")
             body = await self._body(response, self._limits.largest)
         else:
             body = await self._body_of_error(response)
@@ -221,7 +221,7 @@ class ResponseReader:
         if (response.content_length or 0) > largest:
             raise self._problem(FetchProblem.TOO_LARGE, f"announced more than {largest:,} bytes")
         if response.headers.get("Transfer-Encoding", "chunked").strip().lower() not in ("chunked", "identity"):
-            raise self._problem(FetchProblem.BAD_ENCODING, "packed its answer for the way, which was not asked for")
+            raise self._problem(FetchProblem.BAD_ENCODING, "used a Transfer-Encoding that was not requested")
         content = bytearray()
         try:
             unpacking = decompressor(", ".join(response.headers.getall("Content-Encoding", ())))
@@ -255,7 +255,7 @@ class ResponseReader:
         lasted = self._loop.time() - self._body_at
         if piece and lasted > self._limits.silence and self._came < self._limits.slowest * lasted:
             raise self._problem(
-                FetchProblem.TIMEOUT, f"sent less than {self._limits.slowest:,.0f} bytes per second of its answer"
+                FetchProblem.TIMEOUT, f"sent its response at less than {self._limits.slowest:,.0f} bytes per second"
             )
         return piece
 
@@ -275,10 +275,10 @@ class ResponseReader:
 
     def _judge(self, unpacked: int, taken: int, largest: int) -> None:
         if unpacked > self._limits.largest_ratio * taken and unpacked > min(UNSUSPECTED, largest):
-            raise self._problem(FetchProblem.BOMB, f"sent {taken:,} bytes that unpack to more than {unpacked:,}")
+            raise self._problem(FetchProblem.BOMB, f"sent {taken:,} bytes that decompress to more than {unpacked:,}")
         if unpacked > largest:
             raise self._problem(
-                FetchProblem.TOO_LARGE, f"sent more than {largest:,} bytes, unpacked; the rest was not read"
+                FetchProblem.TOO_LARGE, f"sent more than {largest:,} bytes, decompressed; the rest was not read"
             )
 
     def why_late(self) -> tuple[FetchProblem, str]:
@@ -287,10 +287,10 @@ class ResponseReader:
         if not self.has_begun:
             return FetchProblem.TIMEOUT, f"did not answer within {min(limits.first_byte, limits.total):.3g} s"
         if self._is_cut_off:  # aiohttp closes the connection when it cannot read a chunk, and raises nothing
-            return FetchProblem.BAD_ENCODING, "sent chunks that cannot be read"
+            return FetchProblem.BAD_ENCODING, "sent invalid chunked data"
         if self._loop.time() >= self._total_at:
-            return FetchProblem.TIMEOUT, f"did not end its answer within {limits.total:.3g} s"
-        return FetchProblem.TIMEOUT, f"fell silent for {limits.silence:.3g} s in the middle of its answer"
+            return FetchProblem.TIMEOUT, f"did not finish its response within {limits.total:.3g} s"
+        return FetchProblem.TIMEOUT, f"sent nothing for {limits.silence:.3g} s in the middle of the response"
 
     def _problem(self, kind: FetchProblem, sentence: str) -> FetchError:
         return FetchError(kind, sentence, host=host_of(self._url))

@@ -122,7 +122,7 @@ class SsrfGuard:
                 networks.append(ip_network(entry.strip("[]")))
             except ValueError:
                 if unfit(f"http://{entry}/") or not set(entry).isdisjoint("/:"):
-                    message = "must be a name without a port, an address or a network such as 10.0.0.0/8"
+                    message = "is not a host name (without port), an address or a network such as 10.0.0.0/8"
                     raise ConfigError(f"allowed_hosts: {entry[:100]!r} {message}") from None
                 names.add(entry.lower().removesuffix("."))
         object.__setattr__(self, "_names", frozenset(names))
@@ -139,7 +139,7 @@ class SsrfGuard:
             bare = ip_address(address.partition("%")[0])
             if any(bare in network for network in self._networks):
                 return None
-        return f"is at {address[:100]} ({kind}), which this crawl may not ask"
+        return f"is at {address[:100]} ({kind}), which is not allowed"
 
     def connector(self, limit: int = 100, *, resolver: AbstractResolver | None = None) -> GuardedConnector:
         """Makes connections to what this guard allows and to nothing else. To be made inside of an event loop."""
@@ -197,7 +197,7 @@ class _GuardedResolver(AbstractResolver):
         if found and not allowed:
             _judge(self._guard, host, found[0]["host"])
         if not allowed:
-            raise OSError(f"no address goes by the name of {host}")
+            raise OSError(f"{host} cannot be resolved")
         return allowed
 
     async def close(self) -> None:

@@ -40,12 +40,12 @@ class Bounds:
     def refuses(self, one: FoundUrl, on_host: int, of_shape: int) -> str | None:
         """Why it is left out, in a clause about it, or None; so many are known of its host, and of its shape there."""
         if self.per_host is not None and on_host >= self.per_host:
-            return f"is beyond the {self.per_host:,} URLs of its host"
+            return f"exceeds the limit of {self.per_host:,} URLs per host"
         if of_shape < (self.sitemaps if one.is_sitemap else self.per_shape):
             return None
         if one.is_sitemap:
-            return f"is beyond the {self.sitemaps:,} sitemaps of its host"
-        return f"is beyond {self.per_shape:,} URLs of its host that differ only in numbers"
+            return f"exceeds the limit of {self.sitemaps:,} sitemaps per host"
+        return f"exceeds the limit of {self.per_shape:,} URLs per host that differ only in numbers"
 
 
 def digest_of(text: str) -> int:

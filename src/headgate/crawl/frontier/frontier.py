@@ -77,7 +77,7 @@ class Frontier:
     async def begin(self) -> FrontierCounts:
         """Create the file, or resume where it stopped; the outputs are cut back to what is known to be done."""
         if self._writer is not None:
-            raise LedgerError(f"{self.path} is open already")
+            raise LedgerError(f"{self.path} is already open")
         self._wall_ahead = self._clock.wall() - self._clock.now()
         session = self._session = await asyncio.to_thread(
             FrontierSession, self.path, self._identity, self._outputs, self.now()
@@ -228,7 +228,7 @@ class Frontier:
         """Its host's number; from now on no other call can end it."""
         host = self._taken.pop(visit.number, None)
         if host is None:
-            raise LedgerError(f"{visit.url} is not taken: its visit has ended already, or belongs to another crawl")
+            raise LedgerError(f"{visit.url} is not taken: its visit has already ended or belongs to another crawl")
         return host
 
     async def _ended(self, visit: Visit, host: int, ending: asyncio.Future[T]) -> T:
@@ -256,7 +256,7 @@ class Frontier:
         step: str = "commit",
     ) -> asyncio.Future[T]:
         if self._writer is None:
-            raise LedgerError(f"{self.path} is not open: begin comes first, and nothing comes after close")
+            raise LedgerError(f"{self.path} is not open: call begin() first; it cannot be used after close()")
         digests = [digest for digest, _ in about]
         return self._writer.submit(lambda _: work(), about=digests, durable=durable, step=step)
 

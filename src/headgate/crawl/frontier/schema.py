@@ -55,11 +55,10 @@ CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 FORM = DatabaseFormat(
     schema=Schema(application=0x48474352, version=1, tables=TABLES),  # "HGCR"
     name="frontier",
-    absent="there is no crawl at",
-    empty="is an empty file; no crawl has begun in it",
-    elsewhere="name another output",
-    rescue="The pages that are in the output are safe. Bring back a copy of the frontier, or move both away and start "
-    "over",
+    absent="no crawl found at",
+    empty="is an empty file without a crawl",
+    elsewhere="choose another output",
+    rescue="The pages in the output are safe. Restore the frontier from a copy, or move both files away to start over",
     cache=16_384,
 )
 open_to_write, open_to_read, ledger_error = FORM.open_to_write, FORM.open_to_read, FORM.ledger_error

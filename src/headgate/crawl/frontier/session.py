@@ -82,8 +82,8 @@ def _enter(connection: sqlite3.Connection, path: str, now: float) -> ProcessLock
     for process, pid, computer in connection.execute("SELECT id, pid, computer FROM processes").fetchall():
         if is_alive(path, process):
             raise LedgerError(
-                f"process {pid} on {computer} is crawling into {path} already, and one crawl has one process. "
-                "Wait for it, stop it with Ctrl-C, or name another output"
+                f"process {pid} on {computer} is already crawling into {path}. "
+                "Wait for it, stop it with Ctrl-C, or choose another output"
             )
         remove_lock(path, process)
     connection.execute("DELETE FROM processes")
@@ -109,8 +109,8 @@ def _take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], 
             if known.get(name) != identity.get(name)
         )
         raise LedgerError(
-            f"{path} belongs to another crawl, with {pages:,} page{'s' * (pages > 1)} written: {changed}. Pages of "
-            "both would be mixed. Run it as it was, or name another output"
+            f"{path} belongs to another crawl, with {pages:,} page{'s' * (pages > 1)} written: {changed}. Their "
+            "pages would be mixed. Use the original options, or choose another output"
         )
     for table in ("identity", "urls", "hosts", "shapes", "totals"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own words
@@ -145,7 +145,7 @@ def _shown(value: str | None) -> str:
 # than the frontier knows, is therefore an error. So is one that is longer, unless the last process died or could not
 # commit: only then is the rest this crawl's own, and its pages are fetched again.
 
-_SAFE = "Every page up to the last that was done is in it"
+_SAFE = "It has every page that was finished"
 
 
 class PageFile:
@@ -163,11 +163,11 @@ class PageFile:
         if ours and behind > 0:
             if not died:
                 raise OutputError(
-                    f"{output.path}: what follows byte {length:,} was not written by this crawl; nothing was changed. "
-                    "Move it into a file of its own first"
+                    f"{output.path}: the data after byte {length:,} was not written by this crawl; nothing was "
+                    "changed. Move it to another file first"
                 )
             log.warning(
-                "%s: cutting off %d bytes that a crawl wrote before it died; their pages are fetched again",
+                "%s: removing %d bytes of an interrupted write; their pages are fetched again",
                 output.path,
                 behind,
             )
@@ -213,6 +213,6 @@ def _check_length(path: str, length: int, frontier: str) -> None:
             return
         there = f"has {status.st_size:,} bytes"
     raise LedgerError(
-        f"{path} {there}, but {length:,} bytes of pages were written to it. Put it back as it was, or remove "
-        f"{frontier} and what is left of the output, and the crawl starts over"
+        f"{path} {there}, but {length:,} bytes of pages were written to it. Restore it, or delete "
+        f"{frontier} and the rest of the output to start over"
     )

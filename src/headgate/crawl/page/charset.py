@@ -68,8 +68,8 @@ def decode(body: bytes, declared: str | None = None) -> Decoded:
     unknown = next((name for name in claims if name not in _CODECS), None)
     known = list(dict.fromkeys(_CODECS[name] for name in claims if name in _CODECS))
     if known in ([], ["utf-8"]) and (codec := _utf16(body)):
-        return _read(body, codec, "does not say that it is UTF-16")
-    problem = f"names an unknown charset, {unknown!r}" if unknown and not known else ""
+        return _read(body, codec, "is UTF-16 without declaring it")
+    problem = f"declares an unknown charset, {unknown!r}" if unknown and not known else ""
     single = bool(known) and known[0] in _SINGLE_BYTE.values()
     for codec in dict.fromkeys(["utf-8", *known] if single else [*known, "utf-8"]):
         try:
@@ -77,13 +77,13 @@ def decode(body: bytes, declared: str | None = None) -> Decoded:
         except UnicodeError:
             continue
         if known and codec != known[0] and not (single and body.isascii()):
-            problem = f"says {_shown(known[0])} but is {_shown(codec)}"
+            problem = f"declares {_shown(known[0])} but is {_shown(codec)}"
         return Decoded(text, _shown(known[0] if known and body.isascii() and single else codec), problem)
     if known:
         return _read(body, known[0], problem)
     if _is_damaged_utf8(body):
         return _read(body, "utf-8", problem)
-    return _read(body, "cp1252", problem or "does not say its charset; windows-1252 is a guess")
+    return _read(body, "cp1252", problem or "declares no charset; read as windows-1252")
 
 
 def _read(body: bytes, codec: str, problem: str = "") -> Decoded:
@@ -91,7 +91,7 @@ def _read(body: bytes, codec: str, problem: str = "") -> Decoded:
         return Decoded(body.decode(codec), _shown(codec), problem)
     except UnicodeError:
         text = body.decode(codec, "replace")
-    damage = f"holds bytes that are no {_shown(codec)}"
+    damage = f"has bytes that are not valid {_shown(codec)}"
     return Decoded(text, _shown(codec), f"{problem}, and {damage}" if problem else damage)
 
 

@@ -93,16 +93,18 @@ def extract(body: bytes, content_type: str, charset: str | None, url: str, *, ag
         return Extracted(problem="page is empty")
     problems: list[str] = []
     if what := next((what for magic, what in _MAGIC if body.startswith(magic)), None):
-        return Extracted(problem=f"page is {what}, whatever its header says")
+        return Extracted(problem=f"page is {what} despite its Content-Type")
     if len(body) > LARGEST:
-        problems.append(f"has {len(body):,} bytes; the first {LARGEST:,} count")
+        problems.append(f"has {len(body):,} bytes; only the first {LARGEST:,} are read")
         body = body[:LARGEST]
     decoded = decode(body, charset)
     text = decoded.text
     if decoded.problem:
         problems.append(decoded.problem)
     if (unreadable := text[:4_096].count("\0") + text[:4_096].count("�")) > _BINARY_SHARE * min(len(text), 4_096):
-        problems.append(f"is hardly text: {unreadable} of its first {min(len(text), 4_096):,} characters are none")
+        problems.append(
+            f"is hardly text: {unreadable} of its first {min(len(text), 4_096):,} characters are unreadable"
+        )
     kind = content_type.partition(";")[0].strip().lower()
     if "html" in kind or _MARKUP.match(text[:8_192]):
         found = _page(text, url, agent, problems)
@@ -125,7 +127,7 @@ def _page(text: str, url: str, agent: str, problems: list[str]) -> Extracted:
 
     markup, cut = parseable_prefix(text.encode("utf-8", "replace"))
     if cut:
-        problems.append(f"{cut}; it was read up to there")
+        problems.append(f"{cut}; the rest was not read")
     tree = LexborHTMLParser(markup)
     root = tree.root
     if root is None:
@@ -139,7 +141,7 @@ def _page(text: str, url: str, agent: str, problems: list[str]) -> Extracted:
         words = walked.visible_text()
         is_longer = walked.is_cut or len(words) > LONGEST_TEXT
     if is_longer:
-        problems.append(f"has more text than is kept ({LONGEST_TEXT:,} characters)")
+        problems.append(f"has more than {LONGEST_TEXT:,} characters of text; the rest is dropped")
     if not words:
         problems.append("has no readable text")
     base = canonical(facts.base, url) or url

@@ -71,7 +71,7 @@ class PageProcessor:
             listed = [one for one in self._listed(visit, sitemap) if self._is_in_scope(one)]
             problem = sitemap.problem
             if sitemap.sitemaps and visit.depth <= -DEEPEST_SITEMAP:
-                problem = f"sitemap names further ones behind {DEEPEST_SITEMAP} in a row; they are not read"
+                problem = f"sitemap is nested {DEEPEST_SITEMAP} levels deep; the sitemaps it lists are not read"
             return None, listed, problem
         read = await _aside(response, self._extracted, response)
         robots = read.robots_meta | robots_header(response, self._agent)

@@ -49,9 +49,9 @@ class TestActing:
 
     def test_a_limit_is_set_and_lifted(self):
         said, limiter, _ = self.acted(Action(kind="limit", target=KEY, value=5.0))
-        assert (said, limiter.key_status(KEY).limit) == (f"{KEY}: 5 calls a second at most", 5.0)
+        assert (said, limiter.key_status(KEY).limit) == (f"{KEY}: limited to 5 calls/s", 5.0)
         watched = RunMonitor(limiter=limiter)
-        assert watched.act(Action(kind="limit", target=KEY)) == f"the limit of {KEY} is lifted"
+        assert watched.act(Action(kind="limit", target=KEY)) == f"{KEY}: limit removed"
         assert limiter.key_status(KEY).limit is None
 
     def test_a_whole_limiter_is_paused(self):

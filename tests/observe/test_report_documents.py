@@ -88,7 +88,7 @@ def test_the_numbers_are_there(form):
     text = form(a_report())
     for words in (
         "30 of 40 rows",
-        "8.0 rows a second",
+        "8.0 rows/s",
         "4 (10.00%)",
         "5,000",
         "1.25",
@@ -187,8 +187,8 @@ def test_a_run_of_no_time_and_no_key_can_be_told_too():
 
 def test_waits_are_added_up():
     assert queue_waits([LINE]) == {
-        "the pace": 2.0,
-        "a pause after a refusal": 5.0,
+        "the rate limit": 2.0,
+        "a hold after a 429": 5.0,
         "an open circuit": 4.0,
         "the ramp after a pause": 0.0,
     }
@@ -220,5 +220,5 @@ def test_a_run_is_noted_as_it_goes_and_told_at_its_end(tmp_path):
         write_report(report, str(tmp_path / name))
         assert "2,000 of 2,000 calls" in (tmp_path / name).read_text(encoding="utf-8")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.html", "run.md"]
-    with pytest.raises(ValueError, match="neither"):
+    with pytest.raises(ValueError, match="does not end in"):
         write_report(report, str(tmp_path / "run.pdf"))

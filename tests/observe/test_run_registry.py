@@ -157,11 +157,11 @@ def test_what_ended_a_block_is_told(error, ending):
 def test_an_action_reaches_the_run_and_its_answer_comes_back(files, folder, clock, limiter):
     files.step()
     (run,) = machine_runs(folder, clock).runs()
-    assert run.act(Action(kind="limit", target=KEY, value=5.0)) == f"{KEY}: 5 calls a second at most"
+    assert run.act(Action(kind="limit", target=KEY, value=5.0)) == f"{KEY}: limited to 5 calls/s"
     assert limiter.key_status(KEY).limit == 5.0
     assert run.snapshot().keys[0].limit == 5.0
-    assert run.act(Action(kind="limit", target=KEY)) == f"the limit of {KEY} is lifted"
-    with pytest.raises(ActionRefusedError, match="No such key"):
+    assert run.act(Action(kind="limit", target=KEY)) == f"{KEY}: limit removed"
+    with pytest.raises(ActionRefusedError, match="not in use"):
         run.act(Action(kind="limit", target="unknown", value=5.0))
     assert sorted(os.listdir(folder)) == [f"{run.name}.alive", f"{run.name}.json"]
 
@@ -170,7 +170,7 @@ def test_a_run_that_does_not_answer_is_left_alone(files, folder, clock):
     files.step()
     clock.steps.clear()
     (run,) = machine_runs(folder, clock).runs()
-    with pytest.raises(ActionRefusedError, match="has not answered"):
+    with pytest.raises(ActionRefusedError, match="did not respond"):
         run.act(Action(kind="pause"))
     assert clock.now() == pytest.approx(5.0, abs=0.1)
     assert sorted(os.listdir(folder)) == [f"{run.name}.alive", f"{run.name}.json"]
@@ -195,7 +195,7 @@ def test_orders_that_others_could_have_written_are_not_followed(files, folder, c
     files.step()
     assert not limiter.is_paused
     with open(path.replace(".do", ".said"), "rb") as file:
-        assert "not from this user" in json.load(file)["refused"]
+        assert "not sent by this user" in json.load(file)["refused"]
 
 
 @pytest.mark.parametrize(
@@ -271,4 +271,4 @@ def test_where_nothing_can_be_written_the_run_goes_on(monkeypatch, tmp_path, cap
     monkeypatch.setenv("HEADGATE_STATE", str(tmp_path / "file"))
     with announced(RunMonitor(limiter=AdaptiveRateLimiter())) as watched:
         assert watched.snapshot().state == "running"
-    assert "this run is not announced" in caplog.text
+    assert "this run won't appear in `headgate watch`" in caplog.text

@@ -25,7 +25,7 @@ def test_what_does_not_fit_is_counted():
     shown = in_order(lines)
     assert len(shown) == MOST_WAITS
     assert sum(line.behind for line in shown) == sum(range(100))
-    assert shown[-1].sentence == "81 others wait too"
+    assert shown[-1].sentence == "81 other causes"
 
 
 def test_a_lane_between_two_rows_waits_for_what_it_waited_for_last():

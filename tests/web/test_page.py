@@ -123,9 +123,9 @@ def test_runs_that_cannot_even_be_listed_are_not_answering(page, logged):
     page.sources.runs = fail
     for _ in range(3):
         answer = page.ask("GET /api/snapshot", page.bearer)
-        assert (answer.status, json.loads(answer.body)) == (503, {"error": "The run does not answer"})
+        assert (answer.status, json.loads(answer.body)) == (503, {"error": "The run does not respond"})
         time.sleep(view_cache.SHORTEST_INTERVAL)
-    assert [line for line in logged if "runs" in line] == ["the runs cannot be read: RuntimeError"]
+    assert [line for line in logged if "runs" in line] == ["cannot read the runs: RuntimeError"]
 
 
 def test_without_any_run_the_snapshot_is_empty(page):

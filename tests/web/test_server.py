@@ -37,7 +37,7 @@ def test_the_token_is_shown_by_the_url_alone(fake_sources):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.test"])
 def test_anywhere_else_needs_a_token_of_ones_own(fake_sources, host):
-    with pytest.raises(ConfigError, match="give a token"):
+    with pytest.raises(ConfigError, match="set a token"):
         serve(fake_sources(), host=host)
 
 

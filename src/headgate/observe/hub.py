@@ -105,7 +105,7 @@ class Hub:
             if any(one.listener == listener for one in self._subscriptions):
                 return
             if len(self._subscriptions) >= MOST_LISTENERS:
-                raise ValueError(f"listeners: there are {MOST_LISTENERS} already; remove one first")
+                raise ValueError(f"too many listeners (limit {MOST_LISTENERS}); remove one first")
             self._settle((*self._subscriptions, _Subscription(listener)))
 
     def remove(self, listener: Listener) -> None:
@@ -132,7 +132,7 @@ class Hub:
         if one.logged <= MOST_FAULTS:  # one that fails now and then would fill the log
             log.warning("listener %s raised %s", name, type(error).__name__)
         if one.faults >= MOST_FAULTS:
-            log.error("listener %s raised %d times in a row and is removed", name, one.faults)
+            log.error("removing listener %s: it raised %d times in a row", name, one.faults)
             self.remove(one.listener)
 
 

@@ -177,7 +177,7 @@ class RunMonitor:
             name = step.__qualname__ if hasattr(step, "__qualname__") else type(step).__qualname__
             if name not in self._complained and len(self._complained) < MOST_COMPLAINTS:
                 self._complained.add(name)
-                log.exception("%s: %s failed; it is tried again, and this is not logged again", self.run, name)
+                log.exception("%s: %s failed and will be retried; further failures are not logged", self.run, name)
 
     def record(self) -> None:
         """Add how the keys stand to the history, if a second has passed since the last time."""
@@ -322,11 +322,11 @@ def act(
     action: Action, source: RunSource, keys: KeySource | None, credentials: CredentialSource, *, is_over: bool
 ) -> str:
     if action.kind not in KINDS:
-        raise ActionRefusedError(f"Unknown action; known are {', '.join(KINDS)}")
+        raise ActionRefusedError(f"Unknown action; expected one of {', '.join(KINDS)}")
     if is_over:
         raise ActionRefusedError("This run has ended")
     if len(action.target) > LONGEST_TARGET:
-        raise ActionRefusedError(f"target: {len(action.target):,} characters; no key and no label is that long")
+        raise ActionRefusedError(f"target has {len(action.target):,} characters; the limit is {LONGEST_TARGET:,}")
     try:
         if action.kind in ("pause", "resume"):
             return _pause(source, action.kind == "pause")
@@ -340,12 +340,12 @@ def act(
 def _pause(source: RunSource, is_pause: bool) -> str:
     state = source.state()
     if state == "stopping":
-        raise ActionRefusedError("This run is stopping; it can be neither paused nor resumed")
+        raise ActionRefusedError("This run is stopping; it cannot be paused or resumed")
     if is_pause == (state == "paused"):
-        return "it was paused already" if is_pause else "it was not paused"
+        return "already paused" if is_pause else "not paused"
     if is_pause:
         source.pause()
-        return "paused: nothing new starts; what is under way is finished"
+        return "paused: calls in flight finish, no new call starts"
     source.resume()
     return "resumed"
 
@@ -354,32 +354,32 @@ def _credential(action: Action, credentials: CredentialSource) -> str:
     coordinator, label = credentials.find(action.target)
     if action.kind == "free":
         coordinator.free(label)
-        return f"{label} may be used again at once"
+        return f"{label} is enabled again"
     if action.kind == "retire":
         coordinator.retire(label)
-        return f"{label} is retired: it is used no more until it is freed"
+        return f"{label} is disabled until it is enabled again"
     seconds = _number(action, "seconds to park for", LONGEST_WAIT)
     coordinator.park(label, seconds)
-    return f"{label} rests for {format_seconds(seconds)}, unless it rests for longer already"
+    return f"{label} rests for {format_seconds(seconds)}, or longer if it was resting already"
 
 
 def _limit(action: Action, source: RunSource, keys: KeySource | None) -> str:
     if keys is None or source.limiter is None:
-        raise ActionRefusedError("No limiter here whose keys could be limited")
+        raise ActionRefusedError("This run has no limiter, so its keys cannot be limited")
     key = keys.key_of(action.target)
     if not key or source.limiter.key_status(key) is None:
-        raise ActionRefusedError("No such key in use here")
+        raise ActionRefusedError("This key is not in use in this run")
     if action.value is None:
         source.limiter.limit(key, None)
-        return f"the limit of {keys.name_of(key)} is lifted"
-    rps = _number(action, "calls a second", MOST_RPS)
+        return f"{keys.name_of(key)}: limit removed"
+    rps = _number(action, "calls/s", MOST_RPS)
     source.limiter.limit(key, rps)
-    return f"{keys.name_of(key)}: {rps:g} calls a second at most"
+    return f"{keys.name_of(key)}: limited to {rps:g} calls/s"
 
 
 def _number(action: Action, what: str, most: float) -> float:
     value = action.value
     is_fine = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and 0 < value <= most
     if not is_fine or value is None:
-        raise ActionRefusedError(f"value: it must be a number of {what}, above 0 and at most {most:,.0f}")
+        raise ActionRefusedError(f"value: expected {what}, a number above 0 and at most {most:,.0f}")
     return float(value)

@@ -126,9 +126,9 @@ def ended(line: KeyLine) -> int:
 
 
 _STATE_TEXT = {
-    "open": "the pace",
+    "open": "the rate limit",
     "ramp": "the ramp after a pause",
-    "held": "a pause after a refusal",
+    "held": "a hold after a 429",
     "circuit": "an open circuit",
 }
 
@@ -153,7 +153,7 @@ def form_of(path: str) -> str:
     """How this file is to be written; ``ValueError`` says what there is."""
     form = Path(path).suffix.lower()
     if form not in FORMS:
-        raise ValueError(f"{path!r} is neither .html nor .md; the name says how it is to be written")
+        raise ValueError(f"{path!r} does not end in .html or .md; the ending selects the format")
     return form
 
 
@@ -179,12 +179,14 @@ NOUNS = {"run": "rows", "crawl": "pages", "demo": "calls", "program": "calls"}
 _FOLDER = re.compile(r" \(/[^)]*\)")
 """The folder of a store on this machine, which says nothing to a reader elsewhere."""
 _WAITS = {
-    "turn": "their turn, behind other rows",
-    "pace": "the pace of their key",
-    "permit": "their host's pace",
-    "reading": "being read",
-    "writing": "being written",
+    "turn": "other rows in front",
+    "pace": "the rate limit of the key",
+    "permit": "the rate limit of the host",
+    "reading": "parsing",
+    "writing": "writing",
 }
+
+_CREDENTIAL_STATES = {"held": "in use", "retired": "disabled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,17 +217,17 @@ def facts(report: RunReport) -> list[tuple[str, str]]:
     calls, refused, failed = report.calls()
     of = "" if progress.total is None else f" of {progress.total:,}"
     found = [("done", f"{progress.done:,}{of} {noun}")]
-    found += [("dead", f"{progress.dead:,}")] if progress.dead else []
+    found += [("failed", f"{progress.dead:,}")] if progress.dead else []
     found += [("still open", f"{progress.open:,}")] if progress.open else []
-    pace = f", {report.pace:,.1f} {noun} a second" if report.pace else ""
+    pace = f", {report.pace:,.1f} {noun}/s" if report.pace else ""
     found.append(("took", f"{format_seconds(report.took)}{pace}"))
     found.append(("calls", f"{calls:,}"))
-    found.append(("refused (429)", f"{refused:,}" + (f" ({refused / calls:.2%})" if calls and refused else "")))
-    found += [("failed", f"{failed:,}")] if failed else []
+    found.append(("rate limited (429)", f"{refused:,}" + (f" ({refused / calls:.2%})" if calls and refused else "")))
+    found += [("failed calls", f"{failed:,}")] if failed else []
     found += [("tokens", f"{progress.tokens:,}")] if progress.tokens else []
     found += [("cost", f"{progress.cost:,.4g}")] if progress.cost else []
     found += [("quota shared", _FOLDER.sub("", seen.store))] if seen.store else []
-    found.append(("began", clock_time(seen.started_at)))
+    found.append(("started", clock_time(seen.started_at)))
     found.append(("ended", clock_time(seen.at)))
     found.append(("where", f"process {seen.pid} on {seen.host}"))
     return found
@@ -243,15 +245,15 @@ def _waited(report: RunReport) -> Sheet:
     rows = [
         (_WAITS.get(why, why), format_seconds(seconds), f"{seconds / total:.0%}") for why, seconds in waited[:MOST_ROWS]
     ]
-    about = f"The waits of all {NOUNS.get(report.snapshot.kind, 'rows')} added up; many wait at the same time."
+    about = f"Sum over all {NOUNS.get(report.snapshot.kind, 'rows')}, many of which wait at the same time."
     if not report.snapshot.waited:
-        about = "Callers in the gate's queues, added up; those that were refused and came back later are not in it."
-    return Sheet("Why it waited", about, ("for", "time", "share"), rows, ("time", "share"))
+        about = "Sum over all waiting callers, without those that were refused and retried later."
+    return Sheet("Why it waited", about, ("waited for", "time", "share"), rows, ("time", "share"))
 
 
 def _dead(report: RunReport) -> Sheet:
     rows = [(line.reason, f"{line.count:,}", line.example) for line in report.snapshot.dead]
-    return Sheet("What was given up", "", ("reason", "count", "for example"), rows, ("count",))
+    return Sheet("Failed", "", ("reason", "count", "for example"), rows, ("count",))
 
 
 def _keys(report: RunReport) -> Sheet:
@@ -274,12 +276,12 @@ def _keys(report: RunReport) -> Sheet:
                 _or_empty(shut.get("circuit", 0.0)),
             )
         )
-    paces, calls = ("learned", "server says", "known limit"), ("calls", "429s", "failed")
+    paces, calls = ("learned", "server states", "known limit"), ("calls", "429s", "failed")
     columns = ("key", *paces, *calls, "latency", "p95", "held", "circuit open")
     more = max(0, len(report.keys) - MOST_ROWS) + report.snapshot.more_keys
     about = (
-        "The pace as it was learned at the end; a known limit is never exceeded, whatever was learned. "
-        "Calls: those whose end is known. Held: it had to pause after a refusal."
+        "Learned: the rate at the end; a known limit is never exceeded. Calls: those with a known outcome. "
+        "Held: paused after a 429."
     )
     return Sheet("Keys", about, columns, rows, columns[1:], more)
 
@@ -291,20 +293,21 @@ def _credentials(report: RunReport) -> Sheet:
             line.label,
             line.mark,
             line.provider,
-            line.state + (f" for {format_seconds(line.rests)}" if line.rests else ""),
+            _CREDENTIAL_STATES.get(line.state, line.state)
+            + (f" for {format_seconds(line.rests)}" if line.rests else ""),
             line.reason,
         )
         for line in lines[:MOST_ROWS]
     ]
-    columns = ("label", "mark", "of", "at the end", "why")
-    about = "By their labels; what they are is in no report."
+    columns = ("label", "mark", "provider", "state at the end", "reason")
+    about = "By label; the secrets are in no report."
     return Sheet("Credentials", about, columns, rows, (), max(0, len(lines) - MOST_ROWS))
 
 
 def _events(report: RunReport) -> Sheet:
     began = report.snapshot.started_at
     rows = [(f"{line.at - began:+.1f} s", line.kind, line.key, line.reason) for line in report.events]
-    return Sheet("What happened last", "", ("when", "what", "key", "why"), rows)
+    return Sheet("Last events", "", ("time", "event", "key", "reason"), rows)
 
 
 def _or_empty(seconds: float) -> str:

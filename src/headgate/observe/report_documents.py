@@ -51,10 +51,10 @@ svg .rule { stroke: var(--rule); } polyline { fill: none; stroke-width: 2; strok
 
 _LEGEND = (
     ('<polyline class="learned" points="1,6 21,6"/>', "learned rate"),
-    ('<polyline class="said" points="1,6 21,6"/>', "what the server says"),
+    ('<polyline class="said" points="1,6 21,6"/>', "stated by the server"),
     ('<rect class="done" width="22" height="12"/>', "done"),
     ('<line class="refused" x1="11" x2="11" y1="0" y2="12"/>', "429s"),
-    ('<rect class="held" width="22" height="12"/>', "held after a refusal"),
+    ('<rect class="held" width="22" height="12"/>', "held after a 429"),
     ('<rect class="ramp" width="22" height="12"/>', "ramp after a pause"),
     ('<rect class="circuit" width="22" height="12"/>', "circuit open"),
 )
@@ -83,12 +83,12 @@ def _html_charts(report: RunReport) -> str:
     parts = []
     if len(report.notes) > 1:
         chart = progress_chart(report.notes, report.snapshot.progress.total, began, ended)
-        about = "Green: done; red: given up; dashed: all there are, where that is known."
+        about = "Green: done; red: failed; dashed: total, if known."
         parts.append(f'<section><h2>Progress</h2><p class="about">{about}</p>{chart}</section>')
     drawn = [line for line in report.timelines if len(line.at) > 1]
     if drawn:
         signs = "".join(f'<span><svg viewBox="0 0 22 12">{sign}</svg>{name}</span>' for sign, name in _LEGEND)
-        parts.append(f'<section><h2>What was learned</h2><div class="legend">{signs}</div>')
+        parts.append(f'<section><h2>Learned rates</h2><div class="legend">{signs}</div>')
         for line in drawn:
             parts.append(f"<h3>{escape(line.key)}</h3>{key_chart(line, began, ended)}")
             parts.append(f'<p class="about">latency</p>{latency_chart(line, began, ended)}')
@@ -173,7 +173,7 @@ def key_chart(line: Timeline, began: float, ended: float) -> str:
     parts.append(field.line("said", said))
     parts.append(field.line("learned", list(zip(line.at, line.rate, strict=True))))
     parts += _refused(field, line)
-    told = f"{line.key}: learned rate, {line.rate[-1]:,.1f} calls a second at the end" if line.rate else line.key
+    told = f"{line.key}: learned rate, {line.rate[-1]:,.1f} calls/s at the end" if line.rate else line.key
     return _svg(parts, HEIGHT, told)
 
 
@@ -246,7 +246,7 @@ def as_markdown(report: RunReport) -> str:
     parts += [plainly(report.ending)] if report.ending else []
     parts.append(_table(("", ""), facts(report), ()))
     if pictures := _text_charts(report):
-        parts += ["## What was learned", f"```text\n{pictures}\n```"]
+        parts += ["## Learned rates", f"```text\n{pictures}\n```"]
     parts += [_markdown_sheet(sheet) for sheet in sheets(report)]
     return "\n\n".join(parts) + "\n"
 
@@ -257,7 +257,7 @@ def _text_charts(report: RunReport) -> str:
         if len(line.at) < 2:
             continue
         said = next((value for value in reversed(line.said) if value is not None), None)
-        says = "" if said is None else f"; the server says {said:,.1f}/s"
+        says = "" if said is None else f"; the server states {said:,.1f}/s"
         block = [_bare(line.key), f"learned  {sparkline(line.rate)}  {line.rate[-1]:,.1f}/s at the end{says}"]
         block.append(f"done     {sparkline(line.done)}  at most {max(line.done):,.1f}/s")
         if any(line.refused):

@@ -108,7 +108,9 @@ class RunAnnouncement:
         except OSError as error:  # a full disk is no reason to trouble the run
             if not self._complained:
                 self._complained = True
-                log.warning("this run is not announced: %s cannot be written (%s)", self._folder, error.strerror)
+                log.warning(
+                    "this run won't appear in `headgate watch`: cannot write %s (%s)", self._folder, error.strerror
+                )
         after = self._clock.now()
         self._write_at = after + min(max(WRITE_EVERY, SHARE * (after - now)), LONGEST_APART)
 
@@ -152,7 +154,7 @@ class RunAnnouncement:
         except ActionRefusedError as refusal:
             said = {"refused": str(refusal)}
         except Exception as error:  # the file may hold anything
-            said = {"refused": f"It could not be done ({type(error).__name__})"}
+            said = {"refused": f"The action failed ({type(error).__name__})"}
         with contextlib.suppress(OSError):
             write_private(f"{path}.said", to_json(said))
 
@@ -173,7 +175,7 @@ def locked_file(path: str) -> IO[bytes]:
 
 def read_action(path: str) -> Action:
     if not is_ours(path):
-        raise ActionRefusedError("The action is not from this user")
+        raise ActionRefusedError("The action was not sent by this user")
     with open(path, "rb") as file:
         told: dict[str, Any] = json.loads(file.read(LARGEST_ASKED))
     kind, target, value = str(told["kind"]), str(told.get("target", "")), told.get("value")
@@ -218,7 +220,7 @@ def announced(monitor: RunMonitor, *steps: Callable[[], None]) -> Iterator[RunMo
     try:
         files: RunAnnouncement | None = RunAnnouncement(monitor)
     except OSError as error:
-        log.warning("this run is not announced: %s cannot be used (%s)", runs_folder(), error.strerror)
+        log.warning("this run won't appear in `headgate watch`: cannot use %s (%s)", runs_folder(), error.strerror)
         files = None
     monitor.start(*steps, *(() if files is None else (files.step,)))
     with contextlib.ExitStack() as stack:
@@ -296,7 +298,7 @@ class RunFile:
         self.refresh()
         seen = self._snapshot
         if seen is None:
-            raise LookupError(f"nothing is known of {self.name} yet")
+            raise LookupError(f"no data for {self.name} yet")
         if not lives and seen.state != "ended":
             return replace(seen, state="ended", ending="lost", waits=(), blocked=0)
         return replace(seen, silent=is_silent(seen, self._clock.wall()))
@@ -327,7 +329,7 @@ class RunFile:
         finally:
             remove_file(f"{path}.do")
             remove_file(f"{path}.said")
-        raise ActionRefusedError(f"the run has not answered within {PATIENCE:g} s; it may be suspended")
+        raise ActionRefusedError(f"the run did not respond within {PATIENCE:g} s; it may be suspended")
 
     def _take(self, told: Mapping[str, Any]) -> None:
         snapshot = told["snapshot"]

@@ -90,7 +90,7 @@ def in_order(lines: Sequence[WaitLine]) -> tuple[WaitLine, ...]:
     if len(ranked) <= MOST_WAITS:
         return tuple(ranked)
     shown, rest = ranked[: MOST_WAITS - 1], ranked[MOST_WAITS - 1 :]
-    others = WaitLine(scope="others", sentence=f"{len(rest):,} others wait too", behind=sum(one.behind for one in rest))
+    others = WaitLine(scope="others", sentence=f"{len(rest):,} other causes", behind=sum(one.behind for one in rest))
     return (*shown, others)
 
 

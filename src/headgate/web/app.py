@@ -181,7 +181,7 @@ class WebApp:
 
     async def _healthz(self, request: Request) -> Response:
         view = await self._views.view()
-        return PlainTextResponse("ok\n") if view.all_answer else refuse(503, "A run does not answer")
+        return PlainTextResponse("ok\n") if view.all_answer else refuse(503, "A run does not respond")
 
 
 def create_app(
@@ -206,7 +206,7 @@ def _find(view: View, run: str | None, *, only: bool = False) -> tuple[str, Moni
     """The named run. Without a name it is the first, or, where that may do harm, the only one."""
     name = run if run is not None else next(iter(view.runs), "")
     if run is None and only and sum(not one.snapshot.ending for one in view.runs.values()) > 1:
-        raise BadRequestError("Several runs are under way; name one with run")
+        raise BadRequestError("Several runs are active; choose one with the parameter run")
     if name not in view.runs:
         raise HTTPException(404)
     return name, view.runs[name].source
@@ -221,7 +221,7 @@ async def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, BadRequestError):
         return refuse(400, str(error))
     if isinstance(error, NoAnswerError):
-        return refuse(503, "The run does not answer")
+        return refuse(503, "The run does not respond")
     if isinstance(error, NoMetricsError):
         return refuse(501, str(error))
     if isinstance(error, HTTPException):

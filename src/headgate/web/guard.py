@@ -112,7 +112,7 @@ class Guard:
             else:
                 await answer(scope, receive, send_safely)
         except Exception as error:
-            log.debug("a response was not finished: %s", type(error).__name__)
+            log.debug("a response was interrupted: %s", type(error).__name__)
             if not started:
                 with suppress(Exception):
                     await refuse(500, "Internal error")(scope, receive, send_safely)
@@ -204,7 +204,7 @@ class Hosts:
     """Names, addresses and networks under which the page may be asked for, whatever the port; ``*`` is any."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
-        check("allow_hosts", allowed, not isinstance(allowed, str) and len(allowed) > 0, "some names, as a list")
+        check("allow_hosts", allowed, not isinstance(allowed, str) and len(allowed) > 0, "a list of host names")
         self._any = ANY in allowed
         self._names: set[str] = set()
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []

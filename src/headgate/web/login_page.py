@@ -38,16 +38,17 @@ _HEAD = (
 )
 _END = "</main></body></html>"
 _WAYS = (
-    "<ul><li>Open the whole link that was printed in the terminal when the page was started: the one with "
-    "<code>?token=</code> in it.</li><li>If it is lost, type <code>headgate web</code> there: it prints a new link, "
-    "to all runs of that machine.</li></ul>"
+    "<ul><li>Open the complete link that was printed in the terminal when the page started: it has "
+    "<code>?token=</code> in it.</li><li>If it is lost, run <code>headgate web</code> on that machine: it prints a "
+    "new link that shows all runs.</li></ul>"
 )
-WELCOME = _HEAD + '<p><a href="{0}">Go on to the page</a></p>' + _END
+WELCOME = _HEAD + '<p><a href="{0}">Continue to the page</a></p>' + _END
 NO_TOKEN = (
-    _HEAD + "<h1>This page opens by its link</h1><p>The address alone is not enough, and this browser has not "
-    "opened the link yet.</p>" + _WAYS + _END
+    _HEAD + "<h1>This page needs its link</h1><p>The address has no token, and this browser has not opened the "
+    "link yet.</p>" + _WAYS + _END
 )
 WRONG_TOKEN = (
-    _HEAD + "<h1>This link does not open the page</h1><p>The token in it is not the right one. A page makes a new one "
-    "each time it is started, so the link may be an older one; or it was not copied whole.</p>" + _WAYS + _END
+    _HEAD
+    + "<h1>This link is not valid</h1><p>Its token is wrong. Each start of the page makes a new token, so the link "
+    "may be old, or it was not copied completely.</p>" + _WAYS + _END
 )

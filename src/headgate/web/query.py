@@ -53,7 +53,7 @@ def read_query(query: bytes, *known: str) -> Query:
     keys: list[str] = []
     for name, value in pairs:
         if name not in known:
-            raise BadRequestError(f"Unknown parameter; known are {', '.join(known)}")
+            raise BadRequestError(f"Unknown parameter; expected one of {', '.join(known)}")
         if len(value) > LONGEST_NAME:
             raise BadRequestError(f"Parameter too long (limit {LONGEST_NAME} characters)")
         if name == "keys":
@@ -92,7 +92,7 @@ def read_action(body: bytes) -> tuple[str | None, Action]:
         raise BadRequestError(f"kind must be one of {', '.join(ACTIONS)}")
     run, target, value = asked.get("run"), asked.get("target", ""), asked.get("value")
     if not (run is None or _is_name(run)) or not _is_name(target):
-        raise BadRequestError(f"run and target must be texts of up to {LONGEST_NAME} characters")
+        raise BadRequestError(f"run and target must be strings of up to {LONGEST_NAME} characters")
     if not (value is None or _is_number(value)):
         raise BadRequestError("value must be a number, 0 or more, or null")
     return run, Action(kind=kind, target=target, value=None if value is None else float(value))

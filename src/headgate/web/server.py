@@ -188,7 +188,7 @@ class Served:
                 self._loop.call_soon(self._started.set)
                 runner.run(self._server.serve(sockets=[listening]))
         except Exception as error:
-            log.error("the page has ended: %s", type(error).__name__)
+            log.error("the page has stopped: %s", type(error).__name__)
         finally:
             self._started.set()
             listening.close()
@@ -211,7 +211,7 @@ def serve(
     """
     check("port", port, isinstance(port, int) and 0 <= port <= 65_535, "0 to 65535")
     if token is None and not is_loopback(host):
-        message = "host is not this machine alone: give a token too (headgate.web.new_token() makes one)."
+        message = f"{host} is reachable from other machines; set a token (headgate.web.new_token() makes one)."
         raise ConfigError.of("token", message)
     token = new_token() if token is None else token
     names = (*LOOPBACK, *_own_names(host), *allow_hosts)
@@ -241,7 +241,7 @@ def _listen(host: str, port: int) -> socket.socket:
             listening.close()
             raise
     except (OSError, UnicodeError) as error:
-        raise NotServedError(f"the page cannot be served at {host}, port {port}: {error}") from None
+        raise NotServedError(f"cannot serve the page at {host}, port {port}: {error}") from None
     return listening
 
 
@@ -265,4 +265,4 @@ def _reached_as(host: str) -> str:
 def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Instead of a traceback, which would show the request."""
     error = context.get("exception")
-    log.debug("a connection ended badly: %s", type(error).__name__ if error is not None else "no reason")
+    log.debug("a connection failed: %s", type(error).__name__ if error is not None else "unknown")

@@ -136,7 +136,7 @@ class ViewCache:
         except Exception as error:
             self._refused_until = time.monotonic() + SHORTEST_INTERVAL
             if not self._has_complained:
-                log.warning("the runs cannot be read: %s", type(error).__name__)
+                log.warning("cannot read the runs: %s", type(error).__name__)
             self._has_complained = True
             raise NoAnswerError from None
         self._has_complained = False
@@ -181,7 +181,7 @@ def read_view(sources: MonitoredRuns, before: View | None, spent: float = 0.0) -
             runs[snapshot.run] = _run_view(source, snapshot, known.get(snapshot.run))
         except Exception as error:
             unreadable += 1
-            log.debug("a run cannot be read: %s", type(error).__name__)
+            log.debug("cannot read a run: %s", type(error).__name__)
     for name in [name for name in known if name not in runs][: MOST_RUNS - len(runs)]:
         last = _ended_view(known[name], began_at)
         if last is not None:
@@ -205,7 +205,7 @@ def _ended_view(before: RunView, now: float) -> RunView | None:
         snapshot = before.source.snapshot()
         return replace(_run_view(before.source, snapshot, before), ended_at=ended_at) if snapshot.ending else None
     except Exception as error:
-        log.debug("a run that is gone cannot be read: %s", type(error).__name__)
+        log.debug("cannot read a run that is gone: %s", type(error).__name__)
         return None
 
 

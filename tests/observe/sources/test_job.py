@@ -250,10 +250,10 @@ class TestBatch:
         assert after.state == "running"
         assert after.progress.rate == pytest.approx(80.0, rel=0.1), "the pause is not counted against it"
         assert said == [
-            "paused: nothing new starts; what is under way is finished",
-            "it was paused already",
+            "paused: calls in flight finish, no new call starts",
+            "already paused",
             "resumed",
-            "it was not paused",
+            "not paused",
         ]
         assert [one.reason for one in told] == said
 

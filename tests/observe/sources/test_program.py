@@ -58,5 +58,5 @@ def test_a_label_that_two_have_needs_the_digits():
     source = CredentialSource({"a": Pool(state("key", "free")), "b": Pool(state("key", "free"))})
     with pytest.raises(ActionRefusedError, match="label/mark"):
         source.find("key")
-    with pytest.raises(ActionRefusedError, match="No such credential"):
+    with pytest.raises(ActionRefusedError, match="Unknown credential"):
         source.find("other")

@@ -80,14 +80,14 @@ def test_credentials_in_trouble_come_first_with_the_time_until_they_are_back(slo
     assert "daily quota used up" in resting
     assert "revoked" in retired
     assert len(others) == 3
-    assert slow_page.inner_text("#credentials-sum") == "1 resting · 1 retired · 2 in use · 1 free"
+    assert slow_page.inner_text("#credentials-sum") == "1 resting · 1 disabled · 2 in use · 1 free"
 
 
 def test_each_key_has_a_time_line_with_what_it_learned_and_what_the_server_says(slow_page, until):
     assert texts(slow_page, "#charts h3") == [SONNET, GPT, CROSSREF]
     sonnet, gpt, _ = texts(slow_page, "#charts .readout")
-    assert sonnet == "learned 18.0/s, the server says nothing"
-    assert gpt == "learned 44.0/s, the server says 50.0/s"
+    assert sonnet == "learned 18.0/s, the server states none"
+    assert gpt == "learned 44.0/s, the server states 50.0/s"
     assert texts(slow_page, "#charts .pill")[0] == "circuit open"
     for canvas in range(3):
         until(slow_page, DRAWN, canvas)

@@ -262,8 +262,8 @@ def test_a_key_whose_credential_is_away_says_so(new_page, serve_page, until):
     for row in page.locator("#keys-body tr:not(.spacer)").all():
         name, state, reason = (row.locator(f"[data-column={one}]").text_content() for one in ("key", "state", "reason"))
         cells[name.rpartition("/")[2]] = (state, reason)
-    assert cells["team-a"] == ("flows", "")
-    assert cells["old"] == ("retired", "credential old is retired: 401: the key was revoked")
+    assert cells["team-a"] == ("running", "")
+    assert cells["old"] == ("disabled", "credential old is disabled: 401: the key was revoked")
     state, reason = cells["team-b"]
     assert state == "resting"
     assert reason.startswith("credential team-b rests for 1 h 2")

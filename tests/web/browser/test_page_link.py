@@ -51,10 +51,8 @@ def test_a_line_that_breaks_without_a_word_is_tried_again(new_page, serve_page, 
     page.route("**/api/**", lambda route: route.abort())
     page.evaluate("dispatchEvent(new Event('online'))")
     page.wait_for_selector("#banner", state="visible")
-    assert "The connection is lost. Whether the run goes on cannot be seen from here." in page.inner_text(
-        "#banner-text"
-    )
-    assert "Trying again" in page.inner_text("#banner-text")
+    assert "The connection is lost. The run may still be running." in page.inner_text("#banner-text")
+    assert "Reconnecting" in page.inner_text("#banner-text")
     page.unroute("**/api/**")
     link(page, "live")
     page.complaints.clear()
@@ -79,7 +77,7 @@ def test_a_run_that_ends_is_shown_as_it_ended_and_stays_so(new_page, serve_page,
     assert page.inner_text("#banner-text").startswith("The run has ended and closed its page.")
     assert (page.inner_text("#state"), page.inner_text("#share-of")) == ("done", "400 of 400 rows")
     assert not page.is_visible("#pause")
-    assert page.get_attribute("#waits-list", "data-empty") == "The run is over."
+    assert page.get_attribute("#waits-list", "data-empty") == "The run has finished."
     page.complaints.clear()
 
 
@@ -89,7 +87,7 @@ def test_a_run_that_gives_no_sign_is_told(new_page, serve_page, until):
     run.snapshot = lambda: replace(last, silent=True)
     page = new_page(serve_page(run).url)
     until(page, "document.querySelector('#state').textContent === 'not answering'")
-    assert page.inner_text("#banner-text").startswith("The run has given no sign since ")
+    assert page.inner_text("#banner-text").startswith("No update from the run since ")
     assert not page.is_visible("#retry")
     assert page.inner_text("#eta") == "–"
     assert page.is_disabled("#pause")
@@ -104,8 +102,8 @@ def test_how_a_run_ended_is_told(new_page, serve_page, until):
     page = None
     for ending, sentence in (
         ("stopped", "The run was stopped"),
-        ("failed", "ended by an error"),
-        ("lost", "no last word"),
+        ("failed", "failed with an error"),
+        ("lost", "process is gone"),
     ):
         last = replace(seen, state="ended", ending=ending, waits=())
         run.snapshot = lambda last=last: last
@@ -126,14 +124,14 @@ def test_a_token_that_is_not_valid_any_more_is_told(new_page, serve_page):
     serve_page(port=port, token=new_token())
     page.click("#retry")
     page.wait_for_selector("#link[data-link=refused]")
-    assert "Open the address that the run printed" in page.inner_text("#banner-text")
+    assert "Open the link that the run printed" in page.inner_text("#banner-text")
     page.complaints.clear()
 
 
 # ---------------------------------------------------------------------- nothing to show
 
 PAPERS = {"light": "rgb(245, 246, 248)", "dark": "rgb(14, 19, 25)"}
-TITLES = {"": "This page opens by its link", "?token=" + 24 * "x": "This link does not open the page"}
+TITLES = {"": "This page needs its link", "?token=" + 24 * "x": "This link is not valid"}
 
 
 @pytest.mark.parametrize(("query", "scheme"), list(zip(TITLES, PAPERS, strict=True)), ids=["missing", "wrong"])
@@ -160,8 +158,8 @@ def test_without_any_run_it_says_what_to_type_until_there_is_one(new_page, serve
     served.runs.sources.clear()
     page = new_page(served.url, viewport={"width": 1440, "height": 700})
     page.wait_for_selector("#nothing")
-    until(page, "document.querySelector('#state').textContent === 'no run to be seen'")
-    assert page.inner_text("#nothing h2") == "No run is under way on this machine"
+    until(page, "document.querySelector('#state').textContent === 'no runs'")
+    assert page.inner_text("#nothing h2") == "No runs on this machine"
     assert page.locator("#nothing code").first.inner_text() == "headgate demo"
     assert not page.is_visible("main")
     for width in (1440, 320):

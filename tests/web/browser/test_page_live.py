@@ -71,7 +71,7 @@ def test_a_quarantined_key_a_cooldown_and_an_outage_are_told_as_they_happen(
     page = new_page(link)
     says = {name: WORDS.format(name) for name in ("waits-list", "credentials-list", "events-list", "keys-body")}
 
-    until(page, says["credentials-list"], ["old", "retired", "rejected by the server", "Free"])
+    until(page, says["credentials-list"], ["old", "disabled", "rejected by the server", "Enable"])
     until(page, says["waits-list"], ["Old of 127.0.0.1", "is disabled: rejected by the server", "Paced at "])
     until(page, r"() => /^[\d,]+ rows behind 2 causes$/.test(document.querySelector('#waits-sum').textContent)")
     behind = int(re.sub(r"\D", "", page.inner_text("#waits-sum").partition("rows")[0]))

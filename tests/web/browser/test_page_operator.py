@@ -91,7 +91,7 @@ def test_a_credential_is_parked_for_some_minutes_and_freed(page, run, until):
     page.click("[aria-label='Park team-c 11d3f0']")
     page.fill("#ask-value", "5")
     page.keyboard.press("Enter")
-    page.click("[aria-label='Free team-c 11d3f0']")
+    page.click("[aria-label='Enable team-c 11d3f0']")
     page.wait_for_selector("[aria-label='Park team-c 11d3f0']")
     assert run.acted == [
         Action(kind="park", target="team-c/11d3f0", value=300.0),
@@ -100,7 +100,7 @@ def test_a_credential_is_parked_for_some_minutes_and_freed(page, run, until):
 
 
 def test_a_refusal_is_shown_as_the_run_words_it(page, says):
-    page.click("[aria-label='Free old 9f01c2']")
+    page.click("[aria-label='Enable old 9f01c2']")
     assert "401: the key was revoked" in page.inner_text("#ask-text")
     page.click("#ask-choices [value=free]")
     says(page, "old/9f01c2 was revoked by its provider; only a new key can take its place.")
@@ -112,7 +112,7 @@ def test_a_limit_is_set_checked_and_taken_away(page, run, until, says):
     open_key(page, GPT)
     page.fill("#ask-value", "many")
     page.keyboard.press("Enter")
-    assert page.inner_text("#ask-error") == "At most: a number above 0, please."
+    assert page.inner_text("#ask-error") == "At most: enter a number above 0."
     page.fill("#ask-value", "12,5")
     page.keyboard.press("Enter")
     says(page, f"{GPT} makes at most 12.5 calls/s from now on.")
@@ -134,7 +134,7 @@ def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_
         page = new_page(served.url)
         page.click("[aria-label^='Park main']")
         page.keyboard.press("Enter")
-        page.click("[aria-label^='Free main']")
+        page.click("[aria-label^='Enable main']")
         page.wait_for_selector("[aria-label^='Park main']")
         assert keys.back_in("main") == 0.0
         open_key(page, "api.example.com")
@@ -153,7 +153,7 @@ def test_it_all_reaches_a_real_run_also_after_the_page_was_away(new_page, serve_
         page.keyboard.press("p")
         assert not page.is_visible("#ask")
         assert page.is_disabled("[aria-label^='Park main']")
-        assert "Whether the run goes on cannot be seen from here." in page.inner_text("#banner-text")
+        assert "The run may still be running." in page.inner_text("#banner-text")
         assert page.inner_text("#state") == "last seen paused"
         serve_page(watched, port=port, token=token)
         page.click("#retry")
@@ -172,7 +172,7 @@ def test_an_answer_that_does_not_come_is_told(page, says):
     page.route("**/api/act", lambda route: route.abort())
     page.click("#pause")
     page.click("#ask-choices [value=pause]")
-    says(page, "No answer came; whether it was done is seen when the page is live again.")
+    says(page, "No response; check the result once the page is live again.")
     page.complaints.clear()
 
 

@@ -20,20 +20,20 @@ A_TOKEN = f"{TOKEN_VARIABLE}=$(openssl rand -hex 24)"
 @click.command(
     cls=ExampleCommand,
     examples=[
-        ("headgate web", "all runs of this machine in a browser; Ctrl-C ends the page, not the runs"),
-        ("headgate web --port 8765 --read-only", "always at the same port, and nothing can be changed from it"),
+        ("headgate web", "all runs of this machine in a browser; Ctrl-C stops the page, not the runs"),
+        ("headgate web --port 8765 --read-only", "a fixed port, no changes from the page"),
         (
             f"{A_TOKEN} headgate web --host 0.0.0.0 --port 8765",
-            "for other machines too: only with a token of your own, and best behind TLS",
+            "for other machines too: needs your own token, best behind TLS",
         ),
     ],
 )
 @port_option(0, "The port to listen on.  [default: a free one]")
 @host_option(TOKEN_VARIABLE)
 @allow_host_option
-@click.option("--read-only", is_flag=True, help="Nothing can be paused, parked or changed from the page.")
+@click.option("--read-only", is_flag=True, help="Allow no changes from the page (no pause, no limits).")
 def command(port: int, host: str, names: tuple[str, ...], read_only: bool) -> int:
-    """Show all runs of this machine in a browser: what they do, what they learn, why they wait.
+    """Show all runs of this machine in a browser: progress, learned rates and why they wait.
 
     It prints a link with a random token: anyone with the link may pause and resume runs. Every headgate run, crawl,
     proxy and demo of yours is there while it runs, and so is a program that announces itself (headgate.observe).

@@ -91,7 +91,7 @@ class OpenTelemetry(CallObserver):
         self._waited = meter.create_histogram(
             "headgate.permit.wait.duration",
             unit="s",
-            description="How long calls waited for their permit.",
+            description="Time that calls waited for their permit.",
             explicit_bucket_boundaries_advisory=BUCKETS,
         )
         self._counters = _Counters(meter)

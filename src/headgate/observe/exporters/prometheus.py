@@ -202,7 +202,7 @@ def _snapshot_of(source: MonitoredRun) -> RunSnapshot | None:
     try:
         return source.snapshot()
     except Exception as error:
-        log.debug("a run could not be read (%s)", type(error).__name__)
+        log.debug("cannot read a run (%s)", type(error).__name__)
         return None
 
 

@@ -77,7 +77,7 @@ class ProgramSource:
 
     def pause(self) -> None:
         if self.limiter is None:
-            raise ActionRefusedError("No limiter here that could be paused")
+            raise ActionRefusedError("This run has no limiter, so it cannot be paused")
         self.limiter.pause_all()
 
     def resume(self) -> None:
@@ -245,9 +245,11 @@ class CredentialSource:
             if target in (f"{state.label}/{state.shown}", state.label)
         ]
         if not found:
-            raise ActionRefusedError("No such credential here; name it by its label and its six digits: label/mark")
+            raise ActionRefusedError("Unknown credential; name it as label/mark, with the six digits of its mark")
         if len(found) > 1:
-            raise ActionRefusedError(f"{len(found)} credentials have this label; add the six digits: label/mark")
+            raise ActionRefusedError(
+                f"{len(found)} credentials have this label; add the six digits of the mark: label/mark"
+            )
         return found[0]
 
 
@@ -267,7 +269,7 @@ def _wait(scope: str, states: list[CredentialState], behind: int) -> WaitLine:
     backs = [state for state in states if state.back_in is not None]
     first = min(backs, key=lambda state: state.back_in or 0.0, default=None)
     if all(state.state == "retired" for state in states):
-        return WaitLine.about(scope, "every credential is retired", behind=behind, code="retired")
+        return WaitLine.about(scope, "every credential is disabled", behind=behind, code="retired")
     if first is None or any(state.state == "held" for state in states):
         return WaitLine.about(scope, "every credential is in use", behind=behind, code="held")
     sentence = f"{first.label} of {scope} {status_text(first)}"

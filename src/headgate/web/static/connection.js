@@ -98,9 +98,9 @@ export async function act(run, kind, target = "", value = null) {
       body: JSON.stringify({ run, kind, target, value }),
     });
     const said = await answer.json().catch(() => ({}));
-    const fallback = answer.ok ? "Done." : `That was refused (${answer.status}).`;
+    const fallback = answer.ok ? "Done." : `The request was refused (${answer.status}).`;
     return { done: answer.ok, sentence: said.said ?? said.error ?? fallback };
   } catch {
-    return { done: false, sentence: "No answer came; whether it was done is seen when the page is live again." };
+    return { done: false, sentence: "No response; check the result once the page is live again." };
   }
 }

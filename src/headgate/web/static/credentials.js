@@ -5,7 +5,7 @@ import { count, countdown, span } from "./formatting.js";
 
 const MOST_SHOWN = 60;
 const ORDER = { resting: 0, retired: 1, held: 2, free: 3 };
-const WORDS = { free: "free", held: "in use", resting: "resting", retired: "retired" };
+const WORDS = { free: "free", held: "in use", resting: "resting", retired: "disabled" };
 const TONES = { free: "good", held: "busy", resting: "warn", retired: "bad" };
 const list = byId("credentials-list");
 const sum = byId("credentials-sum");
@@ -25,7 +25,7 @@ export function tellKeys(run) {
     if (!own.length || away.length < own.length) continue;
     const first = away.find(({ state }) => state === "resting") ?? away[0];
     if (first.state === "resting" && (line.circuit !== "closed" || line.not_before > 0.05)) continue;
-    const how = first.state === "retired" ? "is retired" : first.rests > 0 ? `rests for ${span(first.rests)}` : "rests";
+    const how = first.state === "retired" ? "is disabled" : first.rests > 0 ? `rests for ${span(first.rests)}` : "rests";
     line.away = first.state;
     line.reason = `credential ${first.label} ${how}${first.reason ? `: ${first.reason}` : ""}`;
   }
@@ -39,7 +39,7 @@ export function drawCredentials(run, passed, readOnly, live, ask) {
   const more = run.credentials.length - MOST_SHOWN;
   const words = states.map((state) => `${count(tally.get(state))} ${WORDS[state]}`);
   write(sum, [...words, more > 0 ? `${count(more)} not shown` : ""].filter(Boolean).join(" · "));
-  mark(list, "data-empty", run.credentials.length ? null : "This run needs no credentials, or keeps them to itself.");
+  mark(list, "data-empty", run.credentials.length ? null : "This run uses no credentials, or does not report them.");
   const lines = [...run.credentials].sort((a, b) => ORDER[a.state] - ORDER[b.state] || a.label.localeCompare(b.label)).slice(0, MOST_SHOWN);
   listed(list, lines, (line) => `${line.label}/${line.mark}`, () => createLine(ask), (element, line) => {
     element.line = line;
@@ -49,12 +49,12 @@ export function drawCredentials(run, passed, readOnly, live, ask) {
     const resting = line.state === "resting";
     write(state, resting && line.rests > 0 ? countdown(line.rests - passed) : WORDS[line.state] ?? line.state);
     mark(state, "data-tone", TONES[line.state] ?? "quiet");
-    mark(state, "title", resting ? "until it is back" : null);
+    mark(state, "title", resting ? "until it is used again" : null);
     write(reason, line.reason);
     show(reason, line.reason !== "");
     show(button, !readOnly);
     button.disabled = !live;
-    write(button, resting || line.state === "retired" ? "Free" : "Park");
+    write(button, resting || line.state === "retired" ? "Enable" : "Park");
     mark(button, "aria-label", `${button.textContent} ${line.label} ${line.mark}`);
   });
 }
@@ -62,6 +62,6 @@ export function drawCredentials(run, passed, readOnly, live, ask) {
 function createLine(ask) {
   const button = make("button", { type: "button", class: "button small" });
   const element = make("li", {}, make("div", { class: "label" }, make("strong"), make("small")), make("span", { class: "pill" }), make("p"), button);
-  button.addEventListener("click", () => ask(button.textContent === "Free" ? "free" : "park", element.line));
+  button.addEventListener("click", () => ask(button.textContent === "Enable" ? "free" : "park", element.line));
   return element;
 }

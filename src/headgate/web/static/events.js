@@ -56,7 +56,7 @@ export const held = () => hold.getAttribute("aria-pressed") === "true";
 
 export function toggleHold() {
   mark(hold, "aria-pressed", !held());
-  write(hold, held() ? "Held" : "Hold");
+  write(hold, held() ? "Frozen" : "Freeze");
   stale = true;
 }
 
@@ -92,7 +92,7 @@ function rateSentence() {
   const passed = newest.number - first.number;
   const sample = passed / (recent.length - 1);
   const speed = seconds > 0.5 ? pace(passed / seconds) : count(last);
-  return sample > 1.2 ? `${speed}, about 1 in ${short(Math.round(sample))} shown` : `${speed}, ${count(last)} in all`;
+  return sample > 1.2 ? `${speed}, about 1 in ${short(Math.round(sample))} shown` : `${speed}, ${count(last)} total`;
 }
 
 function createRow() {

@@ -22,17 +22,18 @@ const COLUMNS = [
   { name: "p95", title: "p95", number: true, show: (line) => span(line.p95) },
   { name: "reason", title: "Why a call would wait now", value: (line) => line.reason },
 ];
+const away = (line) => (line.away === "retired" ? "disabled" : line.away);
 const valueOf = (column) => column.value ?? ((line) => line[column.name]);
 
 /** What a key is doing: a word, its tone, and a place in the order of trouble. */
 export function stateOf(line, passed = 0) {
-  if (line.away) return { word: line.away, tone: line.away === "retired" ? "bad" : "warn", order: 3 };
+  if (line.away) return { word: away(line), tone: line.away === "retired" ? "bad" : "warn", order: 3 };
   if (line.waits_for === "paused") return { word: "paused", tone: "warn", order: 3 };
   if (line.circuit === "open") return { word: "circuit open", tone: "bad", order: 5 };
   if (line.circuit === "half_open") return { word: "probing", tone: "warn", order: 4 };
   if (line.not_before > 0.05) return { word: `held ${countdown(line.not_before - passed)}`, tone: "warn", order: 3 };
-  if (line.returning < 0.995) return { word: `back ${Math.round(100 * line.returning)} %`, tone: "busy", order: 2 };
-  return line.waiting > 0 ? { word: "paced", tone: "quiet", order: 1 } : { word: "flows", tone: "good", order: 0 };
+  if (line.returning < 0.995) return { word: `ramp ${Math.round(100 * line.returning)} %`, tone: "busy", order: 2 };
+  return line.waiting > 0 ? { word: "paced", tone: "quiet", order: 1 } : { word: "running", tone: "good", order: 0 };
 }
 
 export class KeyTable {
@@ -108,7 +109,7 @@ export class KeyTable {
     this.shown = chosen;
     const all = this.lines.length + this.more;
     write(this.sum, words ? `${count(chosen.length)} of ${plural(all, "key")}` : plural(all, "key") + (this.more ? `, the ${count(this.lines.length)} busiest shown` : ""));
-    write(this.none, chosen.length ? "" : words ? "No key matches." : "No call was made yet.");
+    write(this.none, chosen.length ? "" : words ? "No key matches." : "No calls yet.");
     mark(this.table, "aria-rowcount", chosen.length + 1);
     this.place();
   }
@@ -137,7 +138,7 @@ export class KeyTable {
   createRow(number) {
     const row = make("tr", { id: `key-row-${number}` });
     for (const column of COLUMNS) row.append(make("td", { "data-column": column.name, class: column.number ? "number" : null }));
-    const pin = make("button", { type: "button", class: "pin", tabindex: "-1", title: "Keep its time line in sight (T)" });
+    const pin = make("button", { type: "button", class: "pin", tabindex: "-1", title: "Pin its timeline (T)" });
     row.children[0].append(make("div", {}, pin, make("span", { class: "name cut" })));
     row.children[1].append(make("span", { class: "pill" }));
     row.lastChild.append(make("div", { class: "two-lines" }));
@@ -151,7 +152,7 @@ export class KeyTable {
     writeName(name, line.key);
     mark(key, "title", line.key);
     mark(pin, "aria-pressed", this.pinned(line.key));
-    mark(pin, "aria-label", `Time line of ${line.key}`);
+    mark(pin, "aria-label", `Timeline of ${line.key}`);
     const doing = stateOf(line, this.passed);
     write(state.firstChild, doing.word);
     mark(state.firstChild, "data-tone", doing.tone);
@@ -226,6 +227,6 @@ export function keyFacts(line) {
     ["Latency, p95", `${span(line.latency)}, ${span(line.p95)}`],
     line.shared_by ? ["Shared by", plural(line.shared_by, "process", "processes")] : null,
     circuit,
-    line.away ? ["Credential", line.away] : null,
+    line.away ? ["Credential", away(line)] : null,
   ].filter(Boolean);
 }

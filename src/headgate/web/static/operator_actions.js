@@ -60,7 +60,7 @@ function ask(wants) {
       if (choice !== wants.field?.choice) return finish({ choice, value: null });
       const value = Number(input.value.trim().replace(",", "."));
       if (input.value.trim() !== "" && Number.isFinite(value) && value > 0) return finish({ choice, value });
-      write(error, `${wants.field.label}: a number above 0, please.`);
+      write(error, `${wants.field.label}: enter a number above 0.`);
       show(error, true);
       return input.focus();
     };
@@ -72,7 +72,7 @@ const CANCEL = { name: "cancel", words: "Cancel" };
 export async function askPause(run) {
   if (run.state === "paused") return doIt(run, "resume");
   const name = run.title || run.run;
-  const text = "Calls in flight finish; no new one starts until you resume. Nothing is lost.";
+  const text = "Calls in flight finish; no new call starts until you resume. Nothing is lost.";
   const answer = await ask({ title: `Pause ${name}?`, text, choices: [{ name: "pause", words: "Pause", tone: "main" }, CANCEL] });
   return answer && doIt(run, "pause");
 }
@@ -82,24 +82,24 @@ export async function askCredential(run, kind, line) {
   if (kind === "free" && line.state === "resting") return doIt(run, "free", target);
   const free = kind === "free";
   const answer = await ask({
-    title: free ? `Free ${line.label}?` : `Park ${line.label}?`,
-    text: free ? `It was retired: ${line.reason || "no reason is known"}. Freed, it is used again.` : "It gets no new calls for this long. Other credentials take over where there are any.",
-    field: free ? null : { label: "Park it for", unit: "minutes", value: "60", focus: true, choice: "park" },
-    choices: [{ name: kind, words: free ? "Free" : "Park", tone: "main" }, CANCEL],
+    title: free ? `Enable ${line.label}?` : `Park ${line.label}?`,
+    text: free ? `It is disabled: ${line.reason || "reason unknown"}. Once enabled, it is used again.` : "It rests and gets no new calls for this long. Other credentials take over if there are any.",
+    field: free ? null : { label: "Park for", unit: "minutes", value: "60", focus: true, choice: "park" },
+    choices: [{ name: kind, words: free ? "Enable" : "Park", tone: "main" }, CANCEL],
   });
   return answer && doIt(run, kind, target, free ? null : 60 * answer.value);
 }
 
 /** Everything about a key, with its limit and its time line. */
 export async function askKey(run, line, readOnly, pinned, pin) {
-  const choices = [{ name: "pin", words: pinned ? "Unpin its time line" : "Pin its time line" }, { name: "close", words: "Close" }];
-  if (!readOnly && line.limit !== null) choices.unshift({ name: "unlimit", words: "Take the limit away" });
+  const choices = [{ name: "pin", words: pinned ? "Unpin the timeline" : "Pin the timeline" }, { name: "close", words: "Close" }];
+  if (!readOnly && line.limit !== null) choices.unshift({ name: "unlimit", words: "Remove the limit" });
   if (!readOnly) choices.unshift({ name: "limit", words: "Set the limit", tone: "main" });
   const answer = await ask({
     title: line.key,
-    text: run.state === "ended" ? "" : line.reason ? `A call would wait now: ${line.reason}.` : "A call would start at once.",
+    text: run.state === "ended" ? "" : line.reason ? `A call would wait now: ${line.reason}.` : "A call would start now.",
     facts: keyFacts(line),
-    field: readOnly ? null : { label: "At most", unit: "calls a second", value: line.limit ?? "", choice: "limit", focus: true },
+    field: readOnly ? null : { label: "At most", unit: "calls/s", value: line.limit ?? "", choice: "limit", focus: true },
     choices,
   });
   if (answer?.choice === "pin") pin(line.key);

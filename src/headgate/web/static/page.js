@@ -51,7 +51,7 @@ const connection = new Connection(wanted, {
     ask();
   },
   link(is, until) {
-    if (link.is === "live" && is === "waiting") speak("The connection is lost; trying again.");
+    if (link.is === "live" && is === "waiting") speak("The connection is lost; reconnecting.");
     if (link.was === "lost" && is === "live") speak("Connected again.");
     const was = is === "live" ? "good" : is === "connecting" ? link.was : "lost";
     link = { is, until, was };
@@ -95,7 +95,7 @@ function draw() {
   show(document.querySelector("main"), Boolean(run) || !news);
   show(byId("nothing"), news?.runs.length === 0);
   if (!run) {
-    write(byId("state"), news ? "no run to be seen" : "waiting for news");
+    write(byId("state"), news ? "no runs" : "waiting for data");
     return;
   }
   const [readOnly, live] = [onlyShows(run), isLive(run)];
@@ -113,7 +113,7 @@ function drawLink() {
   const left = (link.until - performance.now()) / 1000;
   const silent = (performance.now() - connection.heardAt) / 1000;
   const old = silent > SILENT ? `, silent for ${span(Math.round(silent))}` : "";
-  const words = { live: `live${old}`, connecting: link.was === "lost" ? "trying again" : "connecting", waiting: "not connected", refused: "not allowed", closed: "closed" };
+  const words = { live: `live${old}`, connecting: link.was === "lost" ? "reconnecting" : "connecting", waiting: "not connected", refused: "not allowed", closed: "closed" };
   write(byId("link-text"), words[link.is]);
   mark(byId("link"), "data-link", link.is);
   const run = theRun();
@@ -122,16 +122,16 @@ function drawLink() {
   show(byId("retry"), lost);
   mark(document.body, "data-lost", lost || Boolean(run?.silent));
   if (lost) write(byId("banner-text"), lostSentence(run, left));
-  else if (run?.silent) write(byId("banner-text"), `The run has given no sign since ${timeOfDay(run.at)}: it may be suspended or stuck. What you see is from then.`);
+  else if (run?.silent) write(byId("banner-text"), `No update from the run since ${timeOfDay(run.at)}: it may be suspended or stuck. This page shows its state at that time.`);
 }
 
 /** Nothing that cannot be known from here: a run may go on without its page, or not. */
 function lostSentence(run, left) {
-  if (link.is === "refused") return "This link is not valid any more. Open the address that the run printed.";
-  if (connection.closedBy === "run") return "The run has ended and closed its page. What you see is how it was at the end.";
-  const seen = run?.state === "ended" ? "The run had ended before." : `Whether the run goes on cannot be seen from here.${run ? ` What you see is from ${timeOfDay(run.at)}.` : ""}`;
-  if (link.is === "closed") return `What served this page has ended. ${seen}`;
-  return `The connection is lost. ${seen} ${link.is === "connecting" ? "Trying again now." : `Trying again in ${countdown(left)}.`}`;
+  if (link.is === "refused") return "This link is no longer valid. Open the link that the run printed.";
+  if (connection.closedBy === "run") return "The run has ended and closed its page. This page shows its final state.";
+  const seen = run?.state === "ended" ? "The run had already ended." : `The run may still be running.${run ? ` This page shows its state at ${timeOfDay(run.at)}.` : ""}`;
+  if (link.is === "closed") return `The server of this page has stopped. ${seen}`;
+  return `The connection is lost. ${seen} ${link.is === "connecting" ? "Reconnecting now." : `Reconnecting in ${countdown(left)}.`}`;
 }
 
 // ------------------------------------------------------------------ the operator
@@ -146,7 +146,7 @@ function pin(key) {
   timelines.pin(key);
   const run = theRun();
   timelines.choose(run);
-  speak(timelines.pinned(key) ? `The time line of ${key} is pinned.` : `The time line of ${key} is not pinned any more.`);
+  speak(timelines.pinned(key) ? `Pinned the timeline of ${key}.` : `Unpinned the timeline of ${key}.`);
   ask();
 }
 

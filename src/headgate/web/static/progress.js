@@ -37,7 +37,7 @@ function drawProgress(progress, run, state) {
   const percent = share >= 1 ? "100" : (100 * share).toFixed(1);
   const sent = run.keys.reduce((total, line) => total + line.sent, 0);
   write(at.share, seen > 0 ? `${percent} %` : count(sent));
-  const of = progress.total === null ? `${count(finished)} of ${count(seen)} seen so far` : `${count(finished)} of ${plural(seen, unitOf(run))}`;
+  const of = progress.total === null ? `${count(finished)} of ${count(seen)} found so far` : `${count(finished)} of ${plural(seen, unitOf(run))}`;
   write(at["share-of"], seen > 0 ? of : "calls sent");
   show(at.bar, seen > 0);
   write(at.rate, pace(progress.rate));

@@ -86,7 +86,7 @@ export class Timelines {
     Object.assign(this, { run, now });
     for (const key of [...this.cards.keys()]) if (!this.keys.includes(key)) this.drop(key);
     const facts = new Map(run.keys.map((line) => [line.key, line]));
-    mark(this.charts, "data-empty", this.keys.length ? null : "Nothing has been learned yet: no call was made.");
+    mark(this.charts, "data-empty", this.keys.length ? null : "No learned rates yet: no calls were made.");
     mark(this.charts, "data-cards", this.keys.length);
     for (const key of this.keys) {
       if (!this.cards.has(key)) this.cards.set(key, this.createCard(key));
@@ -108,7 +108,7 @@ export class Timelines {
       mark(card.state, "data-tone", state.tone);
       card.facts = facts;
       if (!card.read) write(card.readout, present(facts));
-      write(card.why, facts.reason || (facts.waiting ? `${plural(facts.waiting, "call")} in line, going out at this pace` : "Nothing waits here."));
+      write(card.why, facts.reason || (facts.waiting ? `${plural(facts.waiting, "call")} waiting, sent at this rate` : "Nothing waits here."));
     }
     mark(card.canvas, "data-empty", line?.at.length ? null : NO_HISTORY);
     if (!line?.at.length) {
@@ -140,14 +140,14 @@ export class Timelines {
 }
 
 function present(facts) {
-  const says = facts.said === null ? "the server says nothing" : `the server says ${pace(facts.said)}`;
+  const says = facts.said === null ? "the server states none" : `the server states ${pace(facts.said)}`;
   const limit = facts.limit === null ? "" : `, your limit is ${pace(facts.limit)}`;
   return `learned ${pace(facts.rate)}, ${says}${limit}`;
 }
 
 function past(reading) {
   const parts = [timeOfDay(reading.at), `learned ${figure(reading.rate)}`, `done ${figure(reading.done)}/s`];
-  if (reading.said !== null) parts.splice(2, 0, `says ${figure(reading.said)}`);
+  if (reading.said !== null) parts.splice(2, 0, `stated ${figure(reading.said)}`);
   if (reading.refused > 0) parts.push(`429s ${figure(reading.refused)}/s`);
   return [...parts, span(reading.latency)].join(" · ");
 }

@@ -43,15 +43,15 @@ function sentenceOf({ sentence, clause, said }) {
 }
 
 const ENDINGS = {
-  done: "The run is over.",
-  stopped: "The run was stopped before its end.",
-  failed: "The run was ended by an error.",
-  lost: "The run's process is gone and left no last word; it may have been killed. What you see is what it told last.",
+  done: "The run has finished.",
+  stopped: "The run was stopped before it finished.",
+  failed: "The run failed with an error.",
+  lost: "The run's process is gone; it may have been killed. This page shows its last report.",
 };
 
 function emptySentence(run, live) {
-  if (run.state === "ended") return ENDINGS[run.ending] ?? "The run is no longer there; how it ended was not told.";
-  return live ? "Nothing waits: every call may start at once." : "Nothing waited when this was last heard.";
+  if (run.state === "ended") return ENDINGS[run.ending] ?? "The run is gone; how it ended is unknown.";
+  return live ? "Nothing waits: every call can start now." : "Nothing waited at the last update.";
 }
 
 function stateOf(key, run) {
@@ -79,20 +79,20 @@ const deadSum = byId("dead-sum");
 const counters = byId("counters");
 
 const REMEDIES = {
-  check_address: "check the address that rows go to",
-  check_request: "put the rows right",
-  check_key: "give a key that is good",
-  check_account: "see to the account's billing, or give another key",
-  check_network: "check the address and the network",
+  check_address: "check the URL of the requests",
+  check_request: "correct the rows",
+  check_key: "use a valid key",
+  check_account: "check the account's billing, or use another key",
+  check_network: "check the URL and the network",
   make_smaller: "make the rows smaller",
-  more_time: "give rows more time",
+  more_time: "raise the timeout",
   wait: "try again later",
 };
 
 export function drawDead(run) {
   const most = Math.max(1, ...run.dead.map((line) => line.count));
   write(deadSum, run.progress.dead ? plural(run.progress.dead, unitOf(run)) : "");
-  mark(deadList, "data-empty", run.dead.length ? null : "No row has died.");
+  mark(deadList, "data-empty", run.dead.length ? null : "No failed rows.");
   listed(deadList, run.dead, (line) => line.reason, createDead, (element, line) => {
     const [number, reason, example] = element.children;
     wide(number.lastChild, line.count / most);

@@ -53,7 +53,7 @@ def test_a_command_like_no_other_is_met_with_all_of_them(headgate):
         (["mock", "--burst", "3", "--algorithm", "concurrency"], "--burst is for --algorithm bucket"),
         (["demo", "surplus"], 'See "headgate demo --help"'),
         (["demo", "-o"], 'See "headgate demo --help"'),
-        (["demo", "-o", "x.png"], "the picture is an SVG; end the name with .svg. See"),
+        (["demo", "-o", "x.png"], "the picture is an SVG file; end its name with .svg. See"),
         (["demo", "--seconds", "nan"], "'nan' is not a number"),
         (["demo", "--seconds", "soon"], "'soon' is not a number"),
         (["demo", "--calls", "1"], "20"),

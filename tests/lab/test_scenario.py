@@ -67,7 +67,9 @@ class TestBundled:
         assert different == {"name", "note", "together"}
 
     def test_an_unknown_name_is_answered_with_the_nearest(self):
-        with pytest.raises(ScenarioError, match=r"no scenario 'tb5' \(did you mean 'tb50'\?\); there are conc16, "):
+        with pytest.raises(
+            ScenarioError, match=r"unknown scenario 'tb5' \(did you mean 'tb50'\?\); known are conc16, "
+        ):
             named("tb5")
 
     def test_its_file_is_shown_as_it_is_and_reads_the_same(self, tmp_path):
@@ -216,7 +218,7 @@ class TestFile:
             ('limits = [{ algorithm = "window" }]', "limits[1]: rate is missing; algorithm 'window' needs it"),
             ('limits = [{ algorithm = "concurrency" }]', "limits[1]: at_once is missing"),
             ('limits = [{ algorithm = "sieve", rate = "5/s" }]', "algorithm='sieve' must be one of bucket, gcra, "),
-            ('limits = [{ rate = "5/s", at_once = 2 }]', "at_once=2 means nothing to algorithm 'bucket'; leave it out"),
+            ('limits = [{ rate = "5/s", at_once = 2 }]', "at_once=2 has no effect on algorithm 'bucket'; remove it"),
             ('limits = [{ rate = "5/s", of = "bytes" }]', "of='bytes' must be one of calls, tokens"),
             ('limits = [{ algorithm = "log", rate = "0.5/s" }]', "write 1/2s instead of 0.5/s"),
             ('limits = "5/s"', "limits: '5/s' is not a list; write it in [ ]"),
@@ -238,14 +240,14 @@ class TestFile:
             ('arrivals = ["20/s"]', "arrivals[1]: '20/s' is not a stream; write 20/s@0s"),
             ('retry_after = "later"', "retry_after='later' must be one of none, exact, short, long, date"),
             ('headers = "dutch"', "headers='dutch' must be one of none, retry-after, retry-after-date, ratelimit, "),
-            ("queue = { servers = 3 }", "queue.room: a queue cannot do without it"),
+            ("queue = { servers = 3 }", "queue.room: a queue needs it"),
             ("queue = { servers = 0, room = 1 }", "queue: servers=0 must be within 1 and "),
-            ("neighbour = { on = 3 }", "neighbour.rate: a neighbour cannot do without it"),
+            ("neighbour = { on = 3 }", "neighbour.rate: a neighbour needs it"),
             ("marks = 5", "marks: 5 is not a table"),
             ('[marks]\nx = "soon"', "marks.x: 'soon' is not a duration"),
             ('[marks]\nx = "1h"', "marks=3600.0 must be within 0 and 300"),
-            ('processes = 3\nstarts = ["0s"]', "starts has 1 instants for processes=3; one for each"),
-            ('based_on = "tb5"', "there is no scenario 'tb5' (did you mean 'tb50'?)"),
+            ('processes = 3\nstarts = ["0s"]', "starts has 1 times for processes=3; give one for each"),
+            ('based_on = "tb5"', "unknown scenario 'tb5' (did you mean 'tb50'?)"),
             ("x = = 3", "not TOML: Invalid value (at line 1"),
             ("note = '" + "x" * 70_000 + "'", "larger than 65,536 bytes"),
         ],
@@ -259,7 +261,7 @@ class TestFile:
 
     def test_one_budget_and_several_cannot_both_be_told(self, tmp_path):
         told = complaint(tmp_path, 'limits = [{ rate = "5/s" }]\n[[budgets]]\nlimits = [{ rate = "5/s" }]')
-        assert "limits: say this in each of the [[budgets]]" in told
+        assert "limits: set this in each of the [[budgets]]" in told
 
     def test_bytes_that_are_no_text_are_not_read(self, tmp_path):
         path = tmp_path / "mine.toml"
@@ -311,7 +313,7 @@ class TestPlan:
 
     def test_a_call_that_never_fits_is_no_scenario(self):
         small = Limit(algorithm="window", rate=Rate(1000.0, 60.0), of="tokens")
-        with pytest.raises(ValueError, match="room for 1000 tokens at the worst, and one call may need 2000"):
+        with pytest.raises(ValueError, match="room for 1000 tokens at worst, but one call may need 2000"):
             scenario(small, tokens=500, tokens_variation=0.5)
         with pytest.raises(ValueError, match=r"room for 0\.5 calls"):
             scenario(Limit(algorithm="concurrency", at_once=2), steps=(Step(0.25, 5.0),))

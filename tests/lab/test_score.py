@@ -102,7 +102,7 @@ def test_the_picture_shows_quota_outage_and_refusals():
     (panel,) = picture.panels
     assert panel.quota == [(0.0, 100.0), (10.0, 50.0), (15.0, 0.0), (17.0, 50.0)]
     assert list(panel.refused_at) == [1.0, 2.0]
-    assert panel.headline == "700 calls, 0 refused with 429, 1 rest"
+    assert panel.headline == "700 calls, 0 rate limited (429), 1 rest"
 
 
 def test_every_key_is_judged_by_its_own_quota_and_found_once_all_are():

@@ -228,7 +228,7 @@ class TestStandstill:
             await asyncio.sleep(1.0)
             await asyncio.Event().wait()
 
-        with not_stuck(), pytest.raises(RuntimeError, match="every task waits for something that no timer will bring"):
+        with not_stuck(), pytest.raises(RuntimeError, match="deadlock: every task waits and no timer is set"):
             run(main)
 
     def test_tasks_that_wait_for_each_other_are_found(self) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..formatting import plural
 from .page.charset import decode
 
 if TYPE_CHECKING:
@@ -198,9 +199,9 @@ class _Reading:
 
     def problems(self) -> Iterator[str]:
         if self._orphans:
-            yield f"has {self._orphans:,} rules before the first User-agent; they are applied to every agent"
+            yield f"has {plural(self._orphans, 'rule')} before the first User-agent; they are applied to every agent"
         if self._strange:
-            yield f"has {self._strange:,} lines that are not rules or lack a colon"
+            yield f"has {plural(self._strange, 'line')} without a rule or a colon"
         if self._too_many_sitemaps:
             yield f"lists more than {MOST_SITEMAPS:,} sitemaps; only the first are read"
 
@@ -219,7 +220,7 @@ class _Reading:
                 f"has {self._shortened:,} rules that are too long or over the limit of wildcards; they forbid more"
             )
         if self._odd_values:
-            problems.append(f"has {self._odd_values:,} invalid values")
+            problems.append(f"has {plural(self._odd_values, 'invalid value')}")
         problem = f"robots.txt {', '.join(problems)}" if problems else ""
         return Rules(delay=delay, sitemaps=tuple(self._sitemaps), problem=problem, _protego=protego)
 

@@ -24,7 +24,7 @@ from ..engine.lane import Lane, LaneWait
 from ..engine.supervisor import Stop, StopReason, Supervisor
 from ..engine.worker_pool import WorkerPool
 from ..events import CrawlEvent, EventDispatcher, Listener
-from ..formatting import format_seconds
+from ..formatting import format_seconds, plural
 from ..limiter import AdaptiveRateLimiter
 from .config import CrawlConfig
 from .fetch.credentials import OriginCredentials
@@ -271,7 +271,7 @@ class CrawlRun:
     def _is_enough(self) -> bool:
         if self._limit.is_reached:
             self.stop(
-                StopReason.MAX_PAGES, f"{self._config.max_pages:,} page{'s' * (self._config.max_pages != 1)} written"
+                StopReason.MAX_PAGES, f"{plural(self._config.max_pages or 0, 'page')} written"
             )
         return self._limit.is_reached
 

@@ -247,7 +247,7 @@ class LimiterClient:
         self._in_flight -= 1
         latency = self._clock.time - sent_at
         if answer.status == TIMED_OUT:
-            permit.report(TimeoutError("no answer in time"), latency=latency)
+            permit.report(TimeoutError("no response in time"), latency=latency)
         else:
             permit.report(status_code=answer.status, latency=latency, headers=answer.headers, body=answer.body)
         return answer.is_good

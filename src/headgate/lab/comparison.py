@@ -186,7 +186,7 @@ def measured(tasks: Sequence[Task], jobs: int = 1) -> Iterator[tuple[int, Figure
     jobs need the usual ``if __name__ == "__main__"``, as new processes load the main module.
     """
     if len(tasks) > MOST_RUNS:
-        raise ValueError(f"{len(tasks):,} runs are too many; at most {MOST_RUNS:,} at a time")
+        raise ValueError(f"{len(tasks):,} runs are too many; the limit is {MOST_RUNS:,}")
     if jobs < 1:
         raise ValueError(f"jobs={jobs!r} must be 1 or more")
     for task in tasks:

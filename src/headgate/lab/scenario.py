@@ -58,7 +58,7 @@ class Limit:
         ):
             value = getattr(self, name)
             if value is not None and not meant_for:
-                raise ValueError(f"{name}={value} means nothing to algorithm {self.algorithm!r}; leave it out")
+                raise ValueError(f"{name}={value} has no effect on algorithm {self.algorithm!r}; remove it")
             if value is None and meant_for and name in ("rate", "at_once"):
                 raise ValueError(f"{name} is missing; algorithm {self.algorithm!r} needs it")
         self.make(0.0)
@@ -156,7 +156,7 @@ def check_one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def check_few(name: str, values: tuple[object, ...], most: int) -> None:
     if len(values) > most:
-        raise ValueError(f"{name} has {len(values)} entries; at most {most} fit")
+        raise ValueError(f"{name} has {len(values)} entries; the limit is {most}")
 
 
 RETRY_AFTER = ("none", "exact", "short", "long", "date")
@@ -230,7 +230,7 @@ class Scenario:
         for name in ("steps", "outages", "hangs", "arrivals"):
             object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=lambda change: change.at)))
         if self.starts and len(self.starts) != self.processes:
-            raise ValueError(f"starts has {len(self.starts)} instants for processes={self.processes}; one for each")
+            raise ValueError(f"starts has {len(self.starts)} times for processes={self.processes}; give one for each")
         for name, instants in (("starts", self.starts), ("marks", [mark.at for mark in self.marks])):
             for at in instants:
                 check_within(name, at, 0, self.horizon)
@@ -241,22 +241,22 @@ class Scenario:
     def _check_budgets(self) -> None:
         limits = [limit for budget in self.budgets for limit in budget.limits]
         if not self.budgets or (not limits and self.queue is None):
-            raise ValueError("limits is empty; give at least one, or a queue that takes only so much")
+            raise ValueError("limits is empty; give at least one, or a bounded queue")
         check_within("keys", self.keys, 1, MOST_KEYS)
         of_tokens = [limit for limit in limits if limit.of == "tokens"]
         if of_tokens and not self.tokens:
-            raise ValueError("tokens is missing; a limit of tokens needs to know what a call costs")
+            raise ValueError("tokens is missing; a limit of tokens needs the cost of a call")
         least = min([1.0, *(step.factor for step in self.steps)])
         for limit in limits:
             room = limit.make(0.0).status(0.0).burst if limit.refills else limit.count * least
             needed = self.most_tokens if limit.of == "tokens" else 1.0
             if room < needed:
                 raise ValueError(
-                    f"the limit of {limit.rate or limit.at_once} has room for {room:g} {limit.of} at the worst, "
-                    f"and one call may need {needed:g}; nothing would be let through"
+                    f"the limit of {limit.rate or limit.at_once} has room for {room:g} {limit.of} at worst, "
+                    f"but one call may need {needed:g}; no call would be admitted"
                 )
         if self.neighbour and not (self.budgets[0].limits and self.budgets[0].limits[0].rate):
-            raise ValueError("neighbour needs a rate to take from; the first limit has none")
+            raise ValueError("neighbour needs a rate; the first limit has none")
 
     @property
     def keys(self) -> int:

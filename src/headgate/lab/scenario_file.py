@@ -84,7 +84,7 @@ def _folder() -> Traversable:
 def _content(name: str) -> bytes:
     names = bundled_names()
     if name not in names:
-        raise ScenarioError(f"there is no scenario {name!r}{_closest(name, names)}; there are {', '.join(names)}")
+        raise ScenarioError(f"unknown scenario {name!r}{_closest(name, names)}; known are {', '.join(names)}")
     return (_folder() / f"{name}.toml").read_bytes()
 
 
@@ -117,14 +117,14 @@ def _with_bases(table: dict[str, Any]) -> dict[str, Any]:
         if {"limits", "budgets"} & own.keys():
             base = {name: value for name, value in base.items() if name not in ("limits", "budgets", "keys", "shared")}
         table = base | own
-    raise ValueError(f"based_on: more than {MOST_BASES} scenarios stand on one another")
+    raise ValueError(f"based_on: more than {MOST_BASES} scenarios are based on one another")
 
 
 def _scenario(name: str, table: dict[str, Any]) -> Scenario:
     known = _fields(table, _SCENARIO, "a scenario")
     lone = {field: known.pop(field) for field in ("limits", "keys", "shared") if field in known}
     if lone and "budgets" in known:
-        raise _FieldError(next(iter(lone)), "say this in each of the [[budgets]], or leave them out")
+        raise _FieldError(next(iter(lone)), "set this in each of the [[budgets]], or remove them")
     known.setdefault("budgets", (Budget(**lone),))
     return Scenario(name=name, **known)
 
@@ -216,7 +216,7 @@ def _made(make: Callable[..., Any], readers: Mapping[str, Reader], what: str) ->
             return make(**known)
         except TypeError:
             missing = next(name for name in readers if name not in known)
-            raise _FieldError(missing, f"{what} cannot do without it") from None
+            raise _FieldError(missing, f"{what} needs it") from None
 
     return read
 

@@ -74,7 +74,7 @@ class Score:
         found = self.goodput_once_found
         share, when = (self.goodput, "") if found is None else (found, " once found")
         used = f"{share:.0%} of the quotas used{when}"
-        refused = f"{self.rate_limited_share:.2%} refused with 429"
+        refused = f"{self.rate_limited_share:.2%} rate limited (429)"
         return f"{self.done:,} calls in {self.seconds:.1f} s · {used} · {refused} · {proof}"
 
 
@@ -191,7 +191,7 @@ def panel_of(log: KeyLog, key: KeyScore, plan: MockPlan, learned: Points, durati
     rests = f"{key.rests} rest{'' if key.rests == 1 else 's'}"
     return KeyPanel(
         name=key.label,
-        headline=f"{key.done:,} calls, {key.rate_limited} refused with 429, {rests}",
+        headline=f"{key.done:,} calls, {key.rate_limited} rate limited (429), {rests}",
         learned=learned,
         quota=[(at, plan.rate_at(at) or 0.0) for at in sorted(changes) if at < duration],
         done_at=log.done_at,

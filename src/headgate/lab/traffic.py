@@ -98,7 +98,7 @@ class Backlog:
         elif len(self._queue) < MOST_QUEUED:
             self._queue.append(self._make())
         else:
-            raise RuntimeError(f"{MOST_QUEUED:,} items wait for a worker; let fewer arrive, or for a shorter time")
+            raise RuntimeError(f"{MOST_QUEUED:,} items wait for a worker; lower the arrival rate or its duration")
         self._await_next()
 
     def _await_next(self) -> None:

@@ -103,7 +103,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             while timers and timers[0][2].cancelled():
                 heappop(timers)
             if not timers:
-                raise RuntimeError("every task waits for something that no timer will bring")
+                raise RuntimeError("deadlock: every task waits and no timer is set")
             if timers[0][0] > clock.time:
                 clock.time = timers[0][0]
         now = clock.time

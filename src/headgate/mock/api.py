@@ -55,13 +55,13 @@ class MockPlan:
 
     def __post_init__(self) -> None:
         if len(self.keys) > MOST_KEYS:
-            raise ValueError(f"at most {MOST_KEYS} keys fit into one plan")
+            raise ValueError(f"too many keys; the limit is {MOST_KEYS}")
         if not 0 <= self.latency <= 3600:
-            raise ValueError(f"latency must be within 0 and 1 h, not {self.latency:g} s")
+            raise ValueError(f"latency must be from 0 to 1 h, not {self.latency:g} s")
         if len(self.steps) + len(self.outages) > MOST_CHANGES:
-            raise ValueError(f"at most {MOST_CHANGES} steps and outages fit into one plan")
+            raise ValueError(f"too many steps and outages; the limit is {MOST_CHANGES}")
         if self.per_day is not None and not 1 <= self.per_day <= MOST_PER_WINDOW:
-            raise ValueError(f"per_day must be within 1 and {MOST_PER_WINDOW:,}, not {self.per_day}")
+            raise ValueError(f"per_day must be from 1 to {MOST_PER_WINDOW:,}, not {self.per_day}")
         object.__setattr__(self, "steps", tuple(sorted(self.steps, key=lambda step: step.at)))
         common = {name: getattr(self, name) for name in ("algorithm", "at_once", "latency", "outages")}
         object.__setattr__(self, "keys", tuple(replace(key, keys=(), **common) for key in self.keys))

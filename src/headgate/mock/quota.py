@@ -334,7 +334,7 @@ class SlidingLog(QuotaDefaults):
 
 def _check_whole(algorithm: str, rate: Rate) -> None:
     if rate.amount < 1:
-        raise ValueError(f"a {algorithm} counts whole calls, so {rate} admits none; write 1/2s instead of 0.5/s")
+        raise ValueError(f"a {algorithm} counts whole calls, so {rate} would admit none; write 1/2s instead of 0.5/s")
 
 
 @dataclass(slots=True)

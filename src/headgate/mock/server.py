@@ -156,25 +156,25 @@ class MockServer:
         try:
             fault = json.loads(await request.read())
             if not isinstance(fault, dict):
-                raise ValueError('it must be a JSON object, such as {"provider": "...", "status": 503}')
+                raise ValueError('expected a JSON object such as {"provider": "...", "status": 503}')
             if unknown := [name for name in fault if name not in FAULT_FIELDS]:
-                raise ValueError(f"there is no field {unknown[0]!r}; there are {', '.join(FAULT_FIELDS)}")
+                raise ValueError(f"unknown field {unknown[0]!r}; known are {', '.join(FAULT_FIELDS)}")
             service = self.services.get(str(fault.pop("provider", None)))
             if service is None:
                 raise ValueError(f"provider must be one of {', '.join(self.services)}")
             times = fault.pop("times", 1)
             service.faults.add(Fault(**fault), times)
         except (ValueError, TypeError) as error:
-            return answer(Reply(400, {"error": f"no fault can be made of that: {error}"}))
+            return answer(Reply(400, {"error": f"invalid fault: {error}"}))
         return answer(Reply(200, {"faults_waiting": len(service.faults)}))
 
     async def _not_found(self, request: web.Request) -> web.Response:
-        return answer(Reply(404, {"error": f"nothing at {request.path}; the API is under {self.url}/v1/"}))
+        return answer(Reply(404, {"error": f"not found: {request.path}; the API is under {self.url}/v1/"}))
 
     async def _explain(self, request: web.Request) -> web.Response:
         plan = self.api.plan
         about: dict[str, Any] = {
-            "what": "headgate mock: a rate-limited API to practise on",
+            "what": "headgate mock: a rate-limited API for tests",
             "api": f"{self.url}/v1/anything",
             "truth": f"{self.url}/_truth",
             "algorithm": plan.algorithm,
@@ -187,15 +187,19 @@ class MockServer:
         lines = [
             about["what"],
             "",
-            f"  curl -i {about['api']}   the API, any method and any path; quota kept by a {plan.algorithm}",
-            f"  curl {about['truth']}          the true quota and counters; for people, not for clients",
+            f"  curl -i {about['api']}   the API, any method and any path; limited by a {plan.algorithm}",
+            f"  curl {about['truth']}          the true quota and counters, for you, not for clients",
             "",
-            f"Limits are told in the dialect {self.dialect_name!r}. Steps and outages count from the first call.",
+            f"Limits are stated in the format of {self.dialect_name!r}. Steps and outages count from the first call.",
         ]
         if self._keys:
             lines.append(f"{len(self._keys)} keys with a quota each: -H 'Authorization: Bearer {key_secret(1)}', ...")
         if self.services:
-            lines += ["", "Real APIs, each with its paths and its own errors; any key is taken, if none was named:", ""]
+            lines += [
+                "",
+                "Real APIs, each with its paths and its own errors; any key is accepted unless some were named:",
+                "",
+            ]
             lines += [
                 f"  {name:16}  {method:4}  {self.url}/{service.api.site}{path}"
                 for name, service in self.services.items()

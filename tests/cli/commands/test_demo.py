@@ -133,7 +133,7 @@ def test_a_run_that_takes_far_too_long_is_given_up_and_says_so(headgate, demo_in
     assert result.code == 3
     left = json.loads(result.out.splitlines()[-1])["summary"]["left"]
     assert 0 < left < 5000
-    assert result.err == f"headgate: stopped after 0.02 times the planned 60 s with {left:,} calls left.\n"
+    assert result.err == f"headgate: stopped after 0.02 times the planned 60 s with {left:,} calls not done.\n"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -194,7 +194,7 @@ def test_the_screen_tells_what_happens():
     assert "quota of key-1 and key-2 has dropped" in told(key_2.steps[0].at + 0.1)
     assert "the API is down" in told(plan.outages[0].at + 0.1)
     assert "the API is back" in told(plan.outages[0].until + 0.1)
-    assert told(27.0, done=trial.calls) == "every call is done"
+    assert told(27.0, done=trial.calls) == "all calls are done"
 
 
 def test_a_terminal_keeps_the_last_screen_and_the_score():

@@ -125,8 +125,8 @@ def test_the_help_names_every_algorithm(headgate):
     ("algorithm", "option", "word"),
     [
         ("concurrency", "--rate=5/s", "--rate is for --algorithm bucket or gcra"),
-        ("concurrency", "--burst=5", "--burst is for --algorithm bucket or gcra; this one is concurrency."),
-        ("bucket", "--at-once=5", "--at-once is for --algorithm concurrency; this one is bucket."),
+        ("concurrency", "--burst=5", "--burst is for --algorithm bucket or gcra, not concurrency."),
+        ("bucket", "--at-once=5", "--at-once is for --algorithm concurrency, not bucket."),
     ],
 )
 def test_what_an_algorithm_does_not_need_is_refused(headgate, algorithm, option, word):
@@ -138,12 +138,12 @@ def test_what_an_algorithm_does_not_need_is_refused(headgate, algorithm, option,
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (["--key", "5/s", "--rate", "5/s"], "--rate is for an API without --key"),
+        (["--key", "5/s", "--rate", "5/s"], "--rate cannot be combined with --key"),
         (
             ["--key", "5/s", "--step", "0.5@1s"],
-            "--step is for an API without --key; write a key's own as --key 50/s,0.5@",
+            "--step cannot be combined with --key; each key has its own quota: --key 50/s,0.5@",
         ),
-        (["--key", "5/s", "--provider", "tavily"], "--provider is for an API without --key"),
+        (["--key", "5/s", "--provider", "tavily"], "--provider cannot be combined with --key"),
         (["--key", "5/s", "--algorithm", "concurrency"], "--key is for --algorithm bucket"),
         (["--key", "5/s,x"], "'x' is not a step; write 0.5@10s"),
         (["--key", "5/s,burst=0"], "burst must be within 1 and 1,000,000, not 0"),
@@ -195,7 +195,7 @@ def test_all_search_apis_can_be_spoken_at_once(serve):
 def test_a_day_without_a_provider_is_refused(headgate):
     result = headgate("mock", "--per-day", "5")
     assert result.code == 2
-    assert "--per-day is for the keys of a --provider; name one." in result.err
+    assert "--per-day needs a --provider." in result.err
 
 
 class TestLanguageModels:
@@ -230,9 +230,9 @@ class TestLanguageModels:
         [
             (["--tokens", "5/s"], "add --provider openai or anthropic"),
             (["--key", "5/s,tokens=9/s"], "add --provider openai or anthropic"),
-            (["--key", "5/s,per-day=0", "--provider", "openai"], "per_day must be within 1"),
+            (["--key", "5/s,per-day=0", "--provider", "openai"], "per_day must be from 1"),
             (["--key", "5/s,colour=red", "--provider", "openai"], "'colour' is not a setting of a key"),
-            (["--key", "5/s", "--provider", "openai", "--tokens", "5/s"], "--tokens is for an API without --key"),
+            (["--key", "5/s", "--provider", "openai", "--tokens", "5/s"], "--tokens cannot be combined with --key"),
         ],
     )
     def test_what_makes_no_sense_is_one_sentence(self, headgate, arguments, words):

@@ -495,7 +495,7 @@ def test_a_run_is_told_in_one_file_at_its_end(headgate, mock, rows, out, tmp_pat
     assert done.code == 3, done.err
     report = (tmp_path / "run.md").read_text(encoding="utf-8")
     assert "30 of 31 rows" in report
-    assert "| invalid: 404 nothing at /openai/v1/nothing; " in report
+    assert "| invalid: 404 not found: /openai/v1/nothing; " in report
     assert "/v1/ | 1 | row-30 |" in report
     assert "MOCK\\_KEY" in report
     assert KEY not in report + done.err

@@ -194,7 +194,7 @@ def test_a_run_is_explained_in_the_controllers_words(headgate, small, monkeypatc
 
     monkeypatch.setattr(simulate, "run", told)
     result = headgate("simulate", small, "--seeds", "1", "--explain")
-    assert "adaptive, seed 0: what it learned, when and why" in result.out
+    assert "adaptive, seed 0: decisions, with time and reason" in result.out
     assert "1.25 s  cut  refused at 44.0/s" in result.out
     line = lines(headgate("simulate", small, "--seeds", "1", "--explain", "--json"))[-1]
     assert line["type"] == "event"
@@ -247,7 +247,7 @@ def test_the_answer_says_how_far_it_can_be_trusted(headgate, recording, monkeypa
     assert "200 calls done by 4 workers in 10.0 s" in result.out
     assert "quota as seen: 20" in result.out
     assert "Check: simulated as recorded, the run takes" in result.out
-    assert "known only from below" not in result.out
+    assert "only a known lower bound" not in result.out
 
 
 def test_a_run_that_was_never_refused_is_known_only_from_below(headgate, tmp_path, monkeypatch):
@@ -259,9 +259,9 @@ def test_a_run_that_was_never_refused_is_known_only_from_below(headgate, tmp_pat
     result = headgate("simulate", "--trace", path, "--seeds", "1")
     writer.end(5.0)
     assert "at least" in result.out
-    assert "from below" in result.out
+    assert "lower bound" in result.out
     assert "100 of 300 calls" in result.out
-    assert "breaks off before its end" in result.out
+    assert "is incomplete" in result.out
 
 
 def test_a_what_if_can_be_drawn_explained_and_asked_of_other_strategies(headgate, recording, tmp_path):
@@ -277,30 +277,30 @@ def test_a_what_if_can_be_drawn_explained_and_asked_of_other_strategies(headgate
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ([], "name what to simulate"),
-        (["tb50", "--list"], "name what to simulate"),
+        ([], "give a scenario"),
+        (["tb50", "--list"], "give a scenario"),
         (["tb51"], 'did you mean "tb50"?'),
         (["zzz"], "--list"),
         (["no-such.toml"], "cannot read no-such.toml"),
         (["STEP"], 'did you mean "step"?'),
-        (["step.toml"], 'did you mean "step", which comes with headgate?'),
+        (["step.toml"], 'did you mean "step", a built-in scenario?'),
         (["--show", "stepp"], 'did you mean "step"?'),
-        (["--show", "zzz"], "only those that come with headgate"),
-        (["tb50", "--show", "step"], "name what to simulate"),
+        (["--show", "zzz"], "for built-in scenarios only"),
+        (["tb50", "--show", "step"], "give a scenario"),
         (["tb50", "--strategy", "zzz"], "must be one of adaptive"),
         (["tb50", "--strategy", "adpative"], 'did you mean "adaptive"?'),
         (["tb50", "--strategy", "AIMD"], 'did you mean "aimd"?'),
-        (["tb50", "--strategy", "adaptive+"], "nothing on one side of a +"),
+        (["tb50", "--strategy", "adaptive+"], "lacks a strategy beside +"),
         (["tb50", "--strategy", ","], "adaptive,aimd"),
-        (["tb50", "--rate", "x2"], "Give --trace FILE"),
-        (["tb50", "--workers", "5"], "Give --trace FILE"),
-        (["tb50", "--keys", "+2"], "--keys asks about a recording"),
+        (["tb50", "--rate", "x2"], "add --trace FILE"),
+        (["tb50", "--workers", "5"], "add --trace FILE"),
+        (["tb50", "--keys", "+2"], "--keys is for recordings"),
         (["--trace", "/dev/null", "--keys", "some"], "+2 for two more"),
         (["--trace", "/dev/null", "--rate", "fast"], "x2"),
         (["--trace", "/no/such/file"], "does not exist"),
         (["tb50", "--picture", "run.gif"], ".svg or .png"),
         (["tb50", "--picture", "/no/such/directory/run.svg"], "directory"),
-        (["tb50", "--picture", "run.svg", "--strategy", "all"], "room for 6"),
+        (["tb50", "--picture", "run.svg", "--strategy", "all"], "at most 6"),
         (["tb50", "--seeds", "0"], "1"),
         (["tb50", "--jobs", "many"], "whole number"),
     ],
@@ -336,7 +336,7 @@ def test_a_recording_in_which_nothing_was_served_cannot_be_asked(headgate, tmp_p
     writer.end(1.0)
     result = headgate("simulate", "--trace", path)
     assert result.code == 3
-    assert "not one call" in result.err
+    assert "no served call" in result.err
 
 
 def test_ctrl_c_prints_what_is_done_and_exits_with_4(headgate, small, monkeypatch):
@@ -366,13 +366,13 @@ def test_ctrl_c_in_a_what_if_prints_the_answers_that_are_there(headgate, recordi
     result = headgate("simulate", "--trace", recording, "--workers", "9")
     assert result.code == 4
     assert "simulated as recorded" in result.out
-    assert "Stopped: 1 of 2 answers are there." in result.out
+    assert "Stopped: 1 of 2 answers are done." in result.out
 
 
 def test_an_answer_that_does_not_come_is_never(headgate, recording):
     result = headgate("simulate", "--trace", recording, "--rate", "1/s", "--strategy", "pause-60", "--seeds", "1")
     assert "never" in result.out
-    assert "longer than several times what the quota allows" in " ".join(result.out.split())
+    assert "several times longer than the quota allows" in " ".join(result.out.split())
 
 
 def test_keys_and_many_changes_are_told_in_few_words():

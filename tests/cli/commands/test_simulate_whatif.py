@@ -33,7 +33,7 @@ def test_the_check_is_made_with_adaptive_whatever_is_asked(headgate, recording, 
     result = headgate("simulate", "--trace", recording, "--strategy", strategy, "--seeds", "1")
     assert result.code == 0, result.err
     assert "Check: simulated as recorded, the run takes" in result.out
-    assert "That is the least error to expect: with another quota or more workers it can be larger." in result.out
+    assert "Expect at least this error; with another quota or more workers it can be larger." in result.out
 
 
 @pytest.mark.parametrize(("again", "words"), [(10.02, "(less than 1% off)"), (10.4, "(4% off)"), (15.0, "with care")])
@@ -66,7 +66,7 @@ def test_two_more_keys_have_the_budget_of_an_average_one_and_it_says_so(headgate
     assert [line["keys"] for line in (really, again, asked)] == [2, 2, 4]
     assert asked["what"] == "simulated 2 more keys"
     assert asked["seconds"] < 0.8 * again["seconds"]
-    assert "Each of the 2 keys that were not there has the budget of an average one of the 2" in result.err
+    assert "Each of the 2 added keys has the budget of an average one of the 2" in result.err
     assert "recorded keys: 20/s on average" in result.err
 
 
@@ -75,7 +75,7 @@ def test_keys_combine_with_a_rate_and_workers(headgate, two_keys):
     result = headgate("simulate", "--trace", two_keys, *options)
     assert result.code == 0, result.err
     assert "simulated quota 80/s, 3 keys, 50 workers" in result.out
-    assert "The key that was not there has the budget of an average one of the 2 recorded keys: 40/s" in result.out
+    assert "The added key has the budget of an average one of the 2 recorded keys: 40/s" in result.out
     assert "quota as seen: on average key-1 30/s, key-2 10/s" in result.out
 
 
@@ -88,7 +88,7 @@ def test_a_recording_without_labels_counts_as_one_key(headgate, recording):
     result = headgate("simulate", "--trace", recording, "--keys", "+1", "--seeds", "1")
     assert result.code == 0, result.err
     assert "simulated 1 more key" in result.out
-    assert "The key that was not there has the budget of the recorded key: 20" in result.out
+    assert "The added key has the budget of the recorded key: 20" in result.out
 
 
 @pytest.mark.parametrize(
@@ -140,4 +140,4 @@ def test_a_broken_last_line_is_passed_over_with_a_note(headgate, recording):
     recording.write_text(recording.read_text().replace('{"ended_at": 10.0}', '{"sent_at": 10.0, "lat'))
     result = headgate("simulate", "--trace", recording, "--seeds", "1")
     assert result.code == 0, result.err
-    assert "The recording breaks off before its end" in result.out
+    assert "The recording is incomplete" in result.out

@@ -364,7 +364,7 @@ class TestCommands:
             taken.listen()
             said = headgate("demo", *SMALL, "--web", taken.getsockname()[1])
         assert said.code == 2
-        assert "cannot be served" in said.err
+        assert "cannot serve the page" in said.err
         for wrong in (["--report", "a.pdf"], ["--report", "nowhere/a.html"], ["--web=x"], ["--web=99999"]):
             assert headgate("demo", *SMALL, *wrong).code == 2
 

@@ -99,7 +99,7 @@ def test_a_server_that_is_down_is_a_failure_in_words(headgate):
         (["--store", "none"], "machine or redis://host:6379"),
         (["--store", "redis://:hunter2@h:x"], "a port must be a number"),
         (["--store", "machine", "out.jsonl"], "give an output or --store"),
-        (["--key", "openai"], "--key"),
+        (["--key", "openai"], "--key needs --store"),
     ],
 )
 def test_what_makes_no_sense_is_told(headgate, words, said):

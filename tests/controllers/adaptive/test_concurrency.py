@@ -176,7 +176,7 @@ def test_a_cap_with_slow_answers_is_kept_though_every_try_for_more_is_refused(la
         )
         world.run(120)
         tally = world.run(900)
-        assert told == ["always refused with 6 in flight: a cap, keeping to it"], f"seed {seed}"
+        assert told == ["always refused with 6 in flight: a concurrency cap, staying below it"], f"seed {seed}"
         assert tally.served >= 0.96 * 6 / (1.8 + 0.04) * 780, f"seed {seed}"
 
 

@@ -226,7 +226,7 @@ def test_headers_that_turn_vague_are_left_for_the_pace_that_was_reached(lab):
     told = []
     world.controller.listen(lambda now, event: told.append(decision_text(event)))
     world.run(21)
-    assert told[0].startswith("the headers are of no use any more; going on at ")
+    assert told[0].startswith("the headers are no longer useful; continuing at ")
     assert 35 < world.controller.rate < 60
     assert world.run(80).served >= 0.9 * 50 * 59
 

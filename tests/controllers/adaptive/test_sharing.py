@@ -81,7 +81,7 @@ def test_a_neighbour_that_comes_and_goes_is_noticed_and_yielded_to(lab):
     tally = world.run(240)
     assert world.controller.models.search.curve.sharing.on
     assert controller_text(world.controller.why()).startswith("sharing the quota with other clients")
-    assert any("others take from it too: yielding" in sentence for sentence in told)
+    assert any("other clients use it too; yielding" in sentence for sentence in told)
     assert tally.refused_share <= 0.01
     assert tally.served >= 0.6 * 37.5 * 120
 

@@ -99,7 +99,7 @@ def test_saving_picks_the_form_by_the_name(tmp_path):
 
 
 def test_another_suffix_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(ConfigError, match=r"end the name with \.svg or \.png, not 'page\.pdf'"):
+    with pytest.raises(ConfigError, match=r"'page\.pdf' is not a picture name; end it with \.svg or \.png"):
         save(drawn(), tmp_path / "page.pdf")
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match="svg or"):

@@ -9,7 +9,7 @@ from headgate.lab.charts.trial_chart import KeyPanel, RunPicture
 def panel(**changes):
     fields = {
         "name": "key-<1>",
-        "headline": "100 calls, 2 refused with 429, 1 rest",
+        "headline": "100 calls, 2 rate limited (429), 1 rest",
         "learned": [(0.0, 2.0), (5.0, 90.0), (20.0, 50.0)],
         "quota": [(0.0, 100.0), (10.0, 50.0)],
         "done_at": [n / 10 for n in range(200)],

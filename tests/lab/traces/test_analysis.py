@@ -175,7 +175,7 @@ def test_what_refusals_said_is_kept():
 
 @pytest.mark.parametrize("status", [429, 503, 0])
 def test_a_recording_in_which_nothing_was_served_says_nothing(status):
-    with pytest.raises(ValueError, match="not one call"):
+    with pytest.raises(ValueError, match="no served call"):
         analyze_trace(recording(steady(0, 5, 5, status)))
 
 

@@ -130,7 +130,7 @@ def test_another_limiter_decides_otherwise_and_that_is_told(tmp_path):
     trace = recorded(tmp_path / "run.jsonl")
     told = differences(trace, replay(trace, RateLimitConfig(initial_rps=5, strategy="aimd")))
     assert told
-    assert any("let through at" in one for one in told)
+    assert any("admitted at" in one for one in told)
 
 
 def test_another_answer_is_another_decision(tmp_path):
@@ -214,7 +214,7 @@ def test_a_recording_that_tells_too_little_is_refused(tmp_path):
     writer = TraceWriter(tmp_path / "run.jsonl", Heading(calls=1, workers=1))
     writer.call("api", 0.1, 0.2, 200, 0.0, None)
     writer.end(1.0)
-    with pytest.raises(NotReplayableError, match="without what was told"):
+    with pytest.raises(NotReplayableError, match="without their outcome"):
         replay(read_trace(tmp_path / "run.jsonl"))
 
 

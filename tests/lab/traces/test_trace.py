@@ -87,17 +87,17 @@ def test_a_last_line_torn_in_the_middle_is_passed_over(tmp_path):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('{"sent_at": -1, "latency": 0, "status": 200}', "line 2: sent_at is '-1'; it must be a number within 0 and"),
+        ('{"sent_at": -1, "latency": 0, "status": 200}', "line 2: sent_at is '-1'; expected a number from 0 to"),
         ('{"sent_at": 0, "latency": "x", "status": 200}', "line 2: latency is 'x'"),
         ('{"sent_at": 0, "latency": 0}', "line 2: status is missing"),
-        ('{"sent_at": 0, "latency": 0, "status": 200.5}', "line 2: status is 200.5; it must be a whole number"),
+        ('{"sent_at": 0, "latency": 0, "status": 200.5}', "line 2: status is 200.5; expected a whole number"),
         ('{"sent_at": 0, "latency": true, "status": 200}', "line 2: latency is 'True'"),
         ('{"sent_at": 0, "latency": 1e999, "status": 200}', "line 2: latency is 'inf'"),
         ('{"sent_at": NaN, "latency": 0, "status": 200}', "line 2: not JSON"),
         ('{"sent_at": 0, "latency": 0, "status": 200, "retry_after": []}', "line 2: retry_after is '[]'"),
         ('{"at": 1, "learned": -5}', "line 2: learned is '-5'"),
-        ('{"hello": 1}', "line 2: neither a call, a learned rate nor the end"),
-        ('{"ended_at": 1}\n{"ended_at": 2}', "line 3: something follows the line with ended_at"),
+        ('{"hello": 1}', "line 2: not a call, a learned rate or the end"),
+        ('{"ended_at": 1}\n{"ended_at": 2}', "line 3: the line with ended_at must be the last"),
         ("[1, 2]", "line 2: not a JSON object"),
         ("sent", "line 2: not JSON"),
         ("[" * 900 + "1", "line 2: not JSON"),
@@ -130,7 +130,7 @@ def test_no_more_calls_are_read_than_a_simulation_has_room_for(tmp_path, monkeyp
     monkeypatch.setattr(reader, "MOST_SERVED", 2)
     served, refused = (f'{{"sent_at": 1, "latency": 1, "status": {status}}}' for status in (200, 429))
     assert len(read_trace(written(tmp_path / "run.jsonl", HEAD, served, served, refused)).calls) == 3
-    with pytest.raises(TraceError, match=r"more than 2 calls that were served; simulate a shorter recording"):
+    with pytest.raises(TraceError, match=r"more than 2 served calls; simulate a shorter recording"):
         read_trace(written(tmp_path / "run.jsonl", HEAD, served, served, served))
 
 

@@ -55,5 +55,5 @@ def test_a_step_scales_calls_and_tokens_and_what_can_never_fit():
 
 @pytest.mark.parametrize("per_day", [0, -1, 10**9])
 def test_a_day_out_of_range_is_refused(per_day):
-    with pytest.raises(ValueError, match="per_day must be within"):
+    with pytest.raises(ValueError, match="per_day must be from"):
         MockPlan(per_day=per_day)

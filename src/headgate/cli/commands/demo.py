@@ -60,9 +60,9 @@ BURST = 1 / 3
     cls=ObservedCommand,
     examples=[
         ("headgate demo", "half a minute, 6,000 calls; writes headgate-demo.svg"),
-        ("headgate demo --seed 7", "other hidden quotas"),
+        ("headgate demo --seed 7", "with other hidden quotas"),
         ("headgate demo --seconds 10 --calls 500 --workers 16", "shorter and smaller"),
-        ("headgate demo --trace run.jsonl", "record it for what-if questions with headgate simulate"),
+        ("headgate demo --trace run.jsonl", "record it for what-if questions in headgate simulate"),
         ("headgate demo --web", "in a browser too"),
         ("headgate demo --json --no-picture | tail -n 1", "only the score, for a program"),
     ],
@@ -113,14 +113,14 @@ def command(
 
     Starts a mock API with three keys. Each has its own quota, which is hidden from the client and drops on the way; an
     outage interrupts them all. Many workers send calls through the limiter, always with the key that can start soonest,
-    and you see what is learned of each key, when it waits, and why. Needs no key and no network. Ctrl-C stops it and
+    and you see what is learned for each key, when it waits, and why. Needs no key and no network. Ctrl-C stops it and
     still prints the score.
     """
     if not no_picture and picture.suffix.lower() != ".svg":
-        raise click.UsageError("the picture is an SVG; end the name with .svg.")
+        raise click.UsageError("the picture is an SVG file; end its name with .svg.")
     for path, option in ((None if no_picture else picture, "--output"), (recording, "--trace")):
         if path is not None and not path.absolute().parent.is_dir():
-            raise click.UsageError(f"{option}: there is no folder {path.absolute().parent}.")
+            raise click.UsageError(f"{option}: no such folder: {path.absolute().parent}.")
     options = ObserveOptions.of(given)
     chosen = None if no_picture else picture
     return run_async(demonstrate(calls, workers, seconds, seed, chosen, recording, options, as_json=as_json))
@@ -172,7 +172,7 @@ async def demonstrate(
     if was_interrupted:
         return STOPPED
     if score.left:
-        complain(f"stopped after {PATIENCE:g} times the planned {seconds:g} s with {score.left:,} calls left.")
+        complain(f"stopped after {PATIENCE:g} times the planned {seconds:g} s with {score.left:,} calls not done.")
     return run.exit_code(DONE if score.is_sound and score.done == calls else FAILED)
 
 
@@ -208,7 +208,9 @@ def recorded(trial: Trial, path: Path | None) -> Iterator[list[CommandFailed]]:
         trial.recording.end(trial.elapsed)
         if trial.recording.trouble is not None:
             cause = trial.recording.trouble.strerror
-            errors.append(CommandFailed(f"the recording {path} is incomplete ({cause}); what is in it can be used."))
+            errors.append(
+                CommandFailed(f"the recording {path} is incomplete ({cause}); the part that was written can be used.")
+            )
 
 
 def write_picture(path: Path, svg: str) -> CommandFailed | None:

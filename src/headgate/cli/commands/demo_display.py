@@ -114,7 +114,7 @@ class DemoFrame:
             ("━", key_style(2)),
             (" learned rate of each key   ", "not dim"),
             ("╍╍", QUOTA),
-            (" its true quota, never told", "not dim"),
+            (" its true quota, hidden from the client", "not dim"),
             (" (calls/s)", "dim"),
         )
         plot = Panel(self._plot(width - 4, rows), title=title, title_align="left", width=width, border_style="dim")
@@ -200,7 +200,7 @@ def phase_text(plan: MockPlan, trial: Trial, sample: Sample) -> str:
     """What is going on: the last thing that happened, or else what the limiter is doing."""
     at = sample.at
     if sample.done == trial.calls:
-        return "every call is done"
+        return "all calls are done"
     if plan.is_down_at(at):
         return "the API is down; once circuits are open, only probes are sent"
     if any(0 <= at - outage.until < RECENT for outage in plan.outages):
@@ -210,14 +210,14 @@ def phase_text(plan: MockPlan, trial: Trial, sample: Sample) -> str:
     if dropped:
         return f"the quota of {' and '.join(dropped)} has dropped, without notice"
     if all(abs(look.learned / (own.rate_at(at) or 1.0) - 1) <= CLOSE_ENOUGH for _, own, look in keys):
-        return "every quota is found, and held"
+        return "every quota is found and held"
     return "searching for the quotas: faster until refused, then measured"
 
 
 def wait_text(trial: Trial, sample: Sample) -> str:
     """The reason of the first key that has one."""
     reasons = (f"{book.label} {look.reason}" for book, look in zip(trial.keys, sample.keys, strict=True) if look.reason)
-    return next(reasons, "their turn is now")
+    return next(reasons, "starting now")
 
 
 def resample(learned: Points, instants: list[float]) -> list[float | None]:
@@ -279,7 +279,7 @@ def score_rows(
         ("result", f"{score.done:,} of {score.calls:,} calls done in {score.seconds:.1f} s{left}"),
         ("proof", f"{proof} (counted by id on both sides)"),
         ("goodput", goodput(score)),
-        ("refused with 429", f"{score.rate_limited} of {score.sent:,} calls sent ({score.rate_limited_share:.2%})"),
+        ("rate limited (429)", f"{score.rate_limited} of {score.sent:,} calls sent ({score.rate_limited_share:.2%})"),
         ("failed with 503", f"{score.failed}"),
     ]
     rows.append(("keys", KEY_LINE.format("quota", "found in", "drops to", "at", "found in", "done", "429s", "rests")))
@@ -292,12 +292,12 @@ def score_rows(
     if opened:
         first, last = min(start for start, _ in opened), max(end for _, end in opened)
         rows.append(("breakers open", f"from {first:.1f} s to {last:.1f} s"))
-    rows.append(("wait at the gate", f"p50 {format_seconds(score.wait_p50)}, p99 {format_seconds(score.wait_p99)}"))
-    rows.append(("answer took", f"p50 {format_seconds(score.latency_p50)}, p99 {format_seconds(score.latency_p99)}"))
+    rows.append(("wait for a permit", f"p50 {format_seconds(score.wait_p50)}, p99 {format_seconds(score.wait_p99)}"))
+    rows.append(("response time", f"p50 {format_seconds(score.latency_p50)}, p99 {format_seconds(score.latency_p99)}"))
     if picture is not None:
         rows.append(("picture", str(picture)))
     if recording is not None:
-        rows.append(("recording", f'{recording} (ask it: "headgate simulate --trace {recording} --keys +2")'))
+        rows.append(("recording", f'{recording} (replay it: "headgate simulate --trace {recording} --keys +2")'))
     return rows
 
 

@@ -41,15 +41,15 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Z_][A-Z0-9_]*))")
 @click.command(
     cls=ExampleCommand,
     examples=[
-        ("headgate limits https://api.github.com/", "the limits without a key"),
+        ("headgate limits https://api.github.com/", "the limits for calls without a key"),
         (
             "headgate limits https://api.openai.com/v1/models --bearer-env OPENAI_API_KEY",
-            "with a key that stays out of the command line",
+            "with a key from the environment",
         ),
         (
             "headgate limits https://api.anthropic.com/v1/models -H 'x-api-key: $ANTHROPIC_API_KEY' "
             "-H 'anthropic-version: 2023-06-01'",
-            "$NAMES in headers are read from the environment; mind the single quotes",
+            "$NAMES in headers are read from the environment; use single quotes",
         ),
         ('headgate limits https://api.example.com/search -d \'{"q": "hi"}\'', "a POST with a body"),
         ("headgate limits http://127.0.0.1:8080/v1/x --json", "for programs (here: against headgate mock)"),
@@ -69,8 +69,8 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Z_][A-Z0-9_]*))")
     "--bearer-env", metavar="NAME", help="Send 'Authorization: Bearer ...' with the key in this environment variable."
 )
 @click.option("-d", "--data", help="Send this body; as JSON, unless a Content-Type header says otherwise.")
-@click.option("--timeout", type=DURATION, default="10s", show_default=True, help="Give up after this long.")
-@json_option("Print what was understood as one JSON line.")
+@click.option("--timeout", type=DURATION, default="10s", show_default=True, help="Timeout of the request.")
+@json_option("Print the result as one JSON line.")
 def command(
     url: str,
     method: str | None,
@@ -88,7 +88,7 @@ def command(
     if timeout <= 0:
         raise click.UsageError("--timeout must be longer than 0; write 10s or 500ms.")
     if method is not None and not re.fullmatch(_HTTP_WORD, method):
-        raise click.UsageError(f"{redact(method)!r} is not an HTTP method; write GET, POST or alike.")
+        raise click.UsageError(f"{redact(method)!r} is not an HTTP method; write GET, POST or similar.")
     secrets: list[str] = []
     headers = [read_header(number, line, secrets) for number, line in enumerate(lines, 1)]
     if bearer_env is not None:
@@ -107,7 +107,7 @@ def command(
         response = run_async(send(request))
     except NoResponseError as error:
         site = site_of(request.url)
-        message = f"{site} {error}; check the address and the network, then try again."
+        message = f"{site} {error}; check the URL and the network, then try again."
         raise CommandFailed(redact(hide(message))) from None
     text = json.dumps(response_fields(response)) if as_json else response_text(request, response)
     click.echo(redact(hide(text)))
@@ -118,7 +118,7 @@ def command(
 
 
 def read_url(text: str) -> URL:
-    advice = "write a whole address such as https://api.example.com/v1/models."
+    advice = "write a complete URL such as https://api.example.com/v1/models."
     try:
         url = URL(text)
     except ValueError:
@@ -132,7 +132,7 @@ def read_header(number: int, line: str, secrets: list[str]) -> tuple[str, str]:
     """A header of the command line. Anything else is not repeated: it may be a key in the wrong place."""
     match = _HEADER.fullmatch(line)
     if match is None:
-        raise click.UsageError(f"-H, number {number}, is not written as 'Name: value'.")
+        raise click.UsageError(f"-H number {number} is not of the form 'Name: value'.")
     name, value = match[1], match[2].strip()
     if _VARIABLE.search(value):
         option = f"-H '{name}: ...'"
@@ -151,11 +151,13 @@ def from_environment(option: str, name: str, secrets: list[str]) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
         raise click.UsageError(
-            f"{option}: the environment variable is not set or empty; write its name, not its value, and in single "
-            "quotes where a $ is before it."
+            f"{option}: the environment variable is not set or empty; write its name, not its value; put $NAME "
+            "in single quotes."
         )
     if not value.isprintable():
-        raise click.UsageError(f"{option}: the environment variable {name} holds characters that no header may carry.")
+        raise click.UsageError(
+            f"{option}: the environment variable {name} has characters that are not allowed in a header."
+        )
     secrets.append(value)
     return value
 
@@ -265,7 +267,7 @@ def response_text(request: ProbeRequest, response: ProbeResponse) -> str:
     lines += [f"  {sentence}" for sentence in sentences]
     if response.not_followed is not None:
         target = shown(response.not_followed)
-        lines.append(f"  It redirects to {target}, which is another site, so your headers were not sent there.")
+        lines.append(f"  It redirects to {target}, another site; your headers were not sent there.")
     sources = [f"    {name}: {value}" for name, value in response.headers if is_about_limits(name)]
     if sources:
         lines += ["", "  Read from:", *sources]

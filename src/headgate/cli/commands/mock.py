@@ -57,7 +57,7 @@ def read_key(text: str) -> MockPlan:
     try:
         calls = read_rate(rate)
     except ValueError:  # not repeated: it may be an API key in the wrong place
-        raise ValueError("it is the quota of the key: write 50/s, 600/min or 200/10s first") from None
+        raise ValueError("the quota of the key is missing: write 50/s, 600/min or 200/10s first") from None
     return MockPlan(
         rate=calls,
         burst=None if burst is None else read_whole_number(burst),
@@ -81,14 +81,14 @@ KEY = Notation("N/TIME[,...]", read_key)
         ("headgate mock --rate 600/min --headers openai --port 8080", "with the rate-limit headers of OpenAI"),
         ("headgate mock --rate 600/min --headers gemini", "like Gemini: the limit is only in the error body"),
         ("headgate mock --rate 100/s --step 0.5@10s --outage 20s+3s", "half the quota after 10 s, an outage at 20 s"),
-        ("headgate mock --key 50/s --key 20/s,0.5@10s", "two keys, each with a quota of its own"),
+        ("headgate mock --key 50/s --key 20/s,0.5@10s", "two keys, each with its own quota"),
         ("headgate mock --algorithm concurrency --at-once 8", "limit concurrent calls instead of calls per second"),
         ("headgate mock --provider tavily --rate 100/min --per-day 1000", "the API of Tavily, with a quota per key"),
-        ("headgate mock --provider all --port 8080", "all search APIs at once, each below its name"),
+        ("headgate mock --provider all --port 8080", "all search APIs, each under its name"),
         ("headgate mock --provider openai --rate 500/min --tokens 30000/min", "language models, for the real SDK"),
         (
             "headgate mock --provider anthropic --key 60/min,tokens=30000/min --key 60/min,per-day=500,0.5@10s",
-            "two keys, each with calls, tokens, days and steps of its own",
+            "two keys, each with its own limits and steps",
         ),
         ("curl -i http://127.0.0.1:8080/v1/anything", "a call"),
         ("curl http://127.0.0.1:8080/_truth", "the true quota and counters"),
@@ -101,7 +101,7 @@ KEY = Notation("N/TIME[,...]", read_key)
     default="bucket",
     show_default=True,
     help="How calls are counted: a token bucket, GCRA (evenly spaced), fixed windows, a sliding log, a strict log that "
-    "counts refused calls too, or concurrent calls (concurrency).",
+    "also counts refused calls, or concurrent calls (concurrency).",
 )
 @click.option(
     "--burst",
@@ -124,14 +124,14 @@ KEY = Notation("N/TIME[,...]", read_key)
     "--latency", type=DURATION, default="40ms", show_default=True, help="Latency of an answer, plus or minus a quarter."
 )
 @click.option(
-    "--step", "steps", type=STEP, multiple=True, help="Change the quota: 0.5@10s is half from second 10 on. Repeatable."
+    "--step", "steps", type=STEP, multiple=True, help="Change the quota: 0.5@10s halves it after 10 s. Repeatable."
 )
 @click.option(
     "--outage",
     "outages",
     type=OUTAGE,
     multiple=True,
-    help="Fail: 12s+3s answers 503 for 3 s from second 12 on. Repeatable.",
+    help="Fail: 12s+3s answers 503 for 3 s after 12 s. Repeatable.",
 )
 @click.option(
     "--key",
@@ -147,8 +147,8 @@ KEY = Notation("N/TIME[,...]", read_key)
     "providers",
     type=click.Choice([*PROVIDER_APIS, ALL, *LANGUAGE_APIS]),
     multiple=True,
-    help="Also serve a search API (all: all of them) or a language model's: its real paths, answers and errors, under "
-    "its name. Any key is accepted, except those that begin with 'revoked'; each has its own --rate. Repeatable.",
+    help="Also serve a search API (all: all of them) or a language model's: its real paths, responses and errors, "
+    "under its name. Any key is accepted, except those that begin with 'revoked'; each has its own --rate. Repeatable.",
 )
 @click.option(
     "--tokens",
@@ -157,16 +157,16 @@ KEY = Notation("N/TIME[,...]", read_key)
 )
 @count_option(
     "--per-day",
-    "Calls per day and key of a --provider; the day ends at midnight Pacific, for language models UTC.  "
+    "Calls per day and key of a --provider; the day ends at midnight Pacific time, for language models UTC.  "
     "[default: no limit]",
     1,
     MOST_PER_WINDOW,
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @port_option(0, "The port to listen on.  [default: a free one]")
-@click.option("--seed", type=WHOLE, help="Repeat the same service times, answers and ids.")
+@click.option("--seed", type=WHOLE, help="Make latencies, responses and ids repeatable.")
 @click.option(
-    "--stop-with-stdin", is_flag=True, help="Stop when standard input closes, for programs that start this one."
+    "--stop-with-stdin", is_flag=True, help="Stop when standard input closes, for programs that start the mock."
 )
 @json_option("Print the address and the final counters as JSON lines.")
 def command(
@@ -197,14 +197,16 @@ def command(
     answers: {"provider": "tavily", "trouble": "rate_limited", "times": 3}.
     """
     if per_day is not None and not providers:
-        raise click.UsageError("--per-day is for the keys of a --provider; name one.")
+        raise click.UsageError("--per-day needs a --provider.")
     counted = tokens or any(key.tokens or key.per_day for key in keys)
     if counted and not any(name in LANGUAGE_APIS for name in providers):
         models = " or ".join(LANGUAGE_APIS)
-        raise click.UsageError(f"tokens, and days of a key's own, are for language models; add --provider {models}.")
+        raise click.UsageError(f"tokens, and per-day of a --key, are for language models; add --provider {models}.")
     if keys and (rate or steps or tokens or any(name not in LANGUAGE_APIS for name in providers)):
         given = "--rate" if rate else "--step" if steps else "--tokens" if tokens else "--provider"
-        raise click.UsageError(f"{given} is for an API without --key; write a key's own as --key 50/s,0.5@10s.")
+        raise click.UsageError(
+            f"{given} cannot be combined with --key; each key has its own quota: --key 50/s,0.5@10s."
+        )
     for option, value, meant_for in (
         ("--at-once", at_once, ("concurrency",)),
         ("--burst", burst or next((key.burst for key in keys if key.burst), None), REFILLING),
@@ -212,7 +214,7 @@ def command(
         ("--key", keys or None, tuple(name for name in ALGORITHMS if name != "concurrency")),
     ):
         if value is not None and algorithm not in meant_for:
-            raise click.UsageError(f"{option} is for --algorithm {' or '.join(meant_for)}; this one is {algorithm}.")
+            raise click.UsageError(f"{option} is for --algorithm {' or '.join(meant_for)}, not {algorithm}.")
     try:
         plan = MockPlan(
             rate=rate or DEFAULT_RATE,

@@ -47,7 +47,7 @@ def read_strategies(text: str) -> tuple[str, ...]:
     if EVERYTHING in names:
         names = [ORACLE, *OURS, *(name for name in BASELINES if name != ORACLE)]
     if not names:
-        raise ValueError("no strategy is named; write adaptive,aimd or all")
+        raise ValueError("no strategy given; write adaptive,aimd or all")
     for name in names:
         check_strategy(name)
     return tuple(dict.fromkeys(names))
@@ -57,10 +57,10 @@ def check_strategy(name: str) -> None:
     """Raise ``ValueError`` unless this is a strategy, or several of them side by side."""
     for part in name.split("+"):
         if not part:
-            raise ValueError(f"{name!r} has nothing on one side of a +; write adaptive+aimd, or adaptive alone")
+            raise ValueError(f"{name!r} lacks a strategy beside +; write adaptive+aimd, or adaptive alone")
         near = closest(part, [*OURS, *BASELINES, EVERYTHING])
         if near and near != part:
-            raise ValueError(f'there is no strategy "{part}"; did you mean "{near}"?')
+            raise ValueError(f'unknown strategy "{part}"; did you mean "{near}"?')
     strategies_of(name)
 
 
@@ -68,10 +68,10 @@ def check_strategy(name: str) -> None:
     cls=ExampleCommand,
     examples=[
         ("headgate simulate --list", "all servers and strategies"),
-        ("headgate simulate step", "a quota that drops and rises: how well is it found, held and followed?"),
+        ("headgate simulate step", "a quota that drops and rises: how well is it found and followed?"),
         ("headgate simulate step --explain", "... and why was each cut and each raise made?"),
         ("headgate simulate tb50 --strategy adaptive,cubic,backoff", "beside the AWS SDKs and plain backoff"),
-        ("headgate simulate share4 --strategy all --seeds 5 --jobs 2", "beside all others, the medians of 5 seeds"),
+        ("headgate simulate share4 --strategy all --seeds 5 --jobs 2", "beside all others, medians of 5 seeds"),
         ("headgate simulate tb50 --strategy adaptive+aimd", "against each other on the same quota: the share of each"),
         ("headgate simulate step --strategy adaptive,aimd --picture step.svg", "draw it"),
         ("headgate simulate --show step > my-api.toml", "a file to start from; docs/scenarios.md explains its fields"),
@@ -93,7 +93,7 @@ def check_strategy(name: str) -> None:
     show_default=True,
     help='Strategies to run, one after the other; "a+b" runs them against each other, "all" is all of them.',
 )
-@count_option("--seeds", "Runs of each strategy.", 1, MOST_SEEDS, default=3)
+@count_option("--seeds", "Runs per strategy.", 1, MOST_SEEDS, default=3)
 @click.option("--seed", type=WHOLE, default=0, show_default=True, help="The first seed; the others count up from it.")
 @count_option(
     "--jobs",
@@ -178,7 +178,7 @@ def find_scenario(name: str) -> Scenario:
             return read_scenario(Path(name))
     except OSError as error:
         near = closest(Path(name).stem, bundled_names())
-        hint = f'; did you mean "{near}", which comes with headgate?' if near else "."
+        hint = f'; did you mean "{near}", a built-in scenario?' if near else "."
         raise click.UsageError(f"cannot read {name} ({error.strerror}){hint}") from None
     except ScenarioError as error:
         raise CannotStart(f"{error}. {WHERE_TO_LOOK}") from None
@@ -188,14 +188,14 @@ def find_scenario(name: str) -> Scenario:
 def show_scenario(name: str) -> str:
     """The text of a scenario's file."""
     if name not in bundled_names():
-        raise unknown(name, "only those that come with headgate are shown.")
+        raise unknown(name, "--show is for built-in scenarios only.")
     return written(name)
 
 
 def unknown(name: str, otherwise: str) -> click.UsageError:
     near = closest(Path(name).stem, bundled_names())
     hint = f'did you mean "{near}"?' if near else otherwise
-    return click.UsageError(f'there is no scenario "{name}"; {hint} "headgate simulate --list" shows what is there.')
+    return click.UsageError(f'unknown scenario "{name}"; {hint} "headgate simulate --list" shows all.')
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
@@ -211,18 +211,16 @@ def check_usage(
     strategies: int,
 ) -> None:
     if sum(task is not None for task in tasks) != 1:
-        raise click.UsageError(
-            'name what to simulate: a scenario ("--list" shows them), a .toml file, or --trace FILE.'
-        )
+        raise click.UsageError('give a scenario ("--list" shows them), a .toml file, or --trace FILE.')
     given = next((option for option, value in what_ifs.items() if value is not None), None)
     if recording is None and given is not None:
-        raise click.UsageError(f"{given} asks about a recording; a scenario says it itself. Give --trace FILE.")
+        raise click.UsageError(f"{given} is for recordings; add --trace FILE. A scenario sets it itself.")
     if picture is None:
         return
     if strategies > MOST_PANELS:
-        raise click.UsageError(f"a picture has room for {MOST_PANELS} strategies, not {strategies}.")
+        raise click.UsageError(f"a picture shows at most {MOST_PANELS} strategies, got {strategies}.")
     if not picture.absolute().parent.is_dir():
-        raise click.UsageError(f"--picture: there is no folder {picture.absolute().parent}.")
+        raise click.UsageError(f"--picture: no such folder: {picture.absolute().parent}.")
     try:
         writer_for(picture)
     except HeadgateError as error:

@@ -45,9 +45,9 @@ drop = "2min"
 
 
 FIXED = "A constant quota, and bare 429s"
-HEADERS = "Servers that state what is left"
+HEADERS = "Servers that state the remaining quota"
 RETRY_AFTER = "Servers that state when to retry"
-CHANGES = "Something changes on the way"
+CHANGES = "Changes during the run"
 SEVERAL_LIMITS = "Several keys or limits at once"
 PROCESSES = "Several processes on one quota"
 GROUPS = (FIXED, HEADERS, RETRY_AFTER, CHANGES, SEVERAL_LIMITS, PROCESSES)
@@ -264,9 +264,9 @@ class TextReport:
 
     def explanation(self, scenario: Scenario, strategy: str, seed: int, events: Sequence[Decision]) -> None:
         self._print(Text())
-        self._say(f"{strategy}, seed {seed}: what it learned, when and why", "bold")
+        self._say(f"{strategy}, seed {seed}: decisions, with time and reason", "bold")
         if not events:
-            self._say("  nothing: this strategy reports no events.")
+            self._say("  this strategy reports no events.")
         table = Table.grid(padding=(0, 2))
         table.add_column(justify="right", style="dim", no_wrap=True)
         table.add_column(no_wrap=True)
@@ -340,7 +340,7 @@ def legend(marks: Sequence[str], settling: float, is_compared: bool) -> Iterator
     yield (
         "goodput",
         "calls done, as a share of those of an oracle that knows the server and is never refused; "
-        "a little over 100 % is possible, and so is 100 % with half of the calls refused",
+        "slightly over 100 % is possible, and 100 % even with half of the calls refused",
     )
     yield "429s", "share of the calls sent that were refused"
     if marks:

@@ -72,7 +72,7 @@ def answer(
         rows.append(WhatIfRow(f"simulated {question}{by}", outlook, is_asked=question == asked))
     report.what_if(recording, trace.heading, seen, rows)
     if interrupted:
-        report.note(f"Stopped: {len(answers)} of {len(questions)} answers are there.")
+        report.note(f"Stopped: {len(answers)} of {len(questions)} answers are done.")
         return STOPPED
     for sentence in caveats(trace, seen, asked, answers):
         report.note(sentence)
@@ -98,24 +98,24 @@ def caveats(
     """How far the answer can be trusted."""
     again = answers[AS_RECORDED, RECORDED_WITH]
     if not (seen.seconds and math.isfinite(again.seconds)):
-        yield "Check: simulated as recorded, the run does not end as it did, so take the answer with care."
+        yield "Check: simulated as recorded, the run does not end as it did; the answer is unreliable."
     else:
         share = abs(again.seconds - seen.seconds) / seen.seconds
         off = "less than 1%" if share < 0.01 else f"{share:.0%}"
         takes = f"the run takes {duration(again.seconds)} instead of {duration(seen.seconds)} ({off} off)"
-        care = "" if share <= CLOSE else " This is not quite the server it met, so take the answer with care."
+        care = "" if share <= CLOSE else " The simulated server differs from the real one; take the answer with care."
         yield (
-            f"Check: simulated as recorded, {takes}. That is the least error to expect: "
+            f"Check: simulated as recorded, {takes}. Expect at least this error; "
             f"with another quota or more workers it can be larger.{care}"
         )
     if asked.keys is not None:
         yield from about_keys(seen, asked, asked.keys)
     if not isinstance(asked.rate, Rate) and (when := known_from_below(seen)) is not None:
-        yield f"The quota{when} is known only from below; the run may be shorter than shown."
+        yield f"The quota{when} has only a known lower bound; the run may be shorter than shown."
     if any(math.isinf(outlook.seconds) for outlook in answers.values()):
-        yield '"never" is longer than several times what the quota allows.'
+        yield '"never" means several times longer than the quota allows.'
     if not trace.is_whole:
-        yield "The recording breaks off before its end; what is in it was used."
+        yield "The recording is incomplete; the recorded part was used."
 
 
 def about_keys(seen: TraceAnalysis, asked: WhatIf, keys: Keys) -> Iterator[str]:
@@ -125,9 +125,7 @@ def about_keys(seen: TraceAnalysis, asked: WhatIf, keys: Keys) -> Iterator[str]:
     of_one = "the recorded key" if recorded == 1 else f"an average one of the {recorded} recorded keys"
     extra = number - recorded
     if extra > 0:
-        owner = (
-            "The key that was not there has" if extra == 1 else f"Each of the {extra:,} keys that were not there has"
-        )
+        owner = "The added key has" if extra == 1 else f"Each of the {extra:,} added keys has"
         yield f"{owner} the budget of {of_one}: {each}. Keys that share one budget would add nothing."
     elif extra < 0:
         owner = "The key has" if number == 1 else f"Each of the {number:,} keys has"

@@ -36,15 +36,15 @@ HINT_LINES = 2
 def read_every(text: str) -> float:
     seconds = read_duration(text)
     if seconds < SHORTEST:
-        raise ValueError(f"{text!r} is too short; write {SHORTEST:g}s or more")
+        raise ValueError(f"{text!r} is too short; the minimum is {SHORTEST:g}s")
     return seconds
 
 
 @click.command(
     cls=ObservedCommand,
     examples=[
-        ("headgate watch", "the runs of this machine, live; a single one in full"),
-        ("headgate watch run-4711", "one of them: by the beginning of its name, its process, or words of its title"),
+        ("headgate watch", "the runs of this machine, live; full detail for a single one"),
+        ("headgate watch run-4711", "one run: by the start of its name, its process id, or words of its title"),
         ("headgate watch --store redis://cache:6379", "which processes share which quota there, live"),
         ("headgate watch --json | jq -c '[.run, .progress.done]'", "for programs: a JSON line a second for each run"),
         ("headgate watch --web", "in a browser too"),
@@ -62,15 +62,15 @@ def read_every(text: str) -> float:
 def command(
     run: str | None, store: str | None, keys: tuple[str, ...], every: float | None, web: int | None, as_json: bool
 ) -> int:
-    """Watch live what runs do, what they learn and why they wait. q or Ctrl-C quits; the runs continue.
+    """Watch runs live: progress, learned rates and why they wait. q or Ctrl-C quits; the runs continue.
 
     Every headgate run, crawl, proxy and demo of yours on this machine is shown unless it was started with --unseen.
     With RUN it ends when that run ends.
     """
     if store is not None and (run is not None or web is not None):
-        raise click.UsageError("--store goes with --key, --every and --json, not with a run or --web.")
+        raise click.UsageError("--store can be combined with --key, --every and --json, not with a run or --web.")
     if keys and store is None:
-        raise click.UsageError("--key goes with --store: headgate watch --store machine --key NAME.")
+        raise click.UsageError("--key needs --store: headgate watch --store machine --key NAME.")
     with suppress(KeyboardInterrupt), sigterm_interrupts(), ExitStack() as stack:
         if store is not None:
             from ..ui.store_page import store_frame

@@ -30,7 +30,7 @@ from ...core.decision import Outcome
 from ...core.retry import delay
 from ...core.signal import SILENT
 from ...errors import Refused
-from ...formatting import format_seconds
+from ...formatting import format_seconds, plural
 from ...limiter import AdaptiveRateLimiter, KeySnapshot, Permit
 from ...limiter.events import CallInfo, around
 from ...wire import signal_of
@@ -240,7 +240,7 @@ class GatedFetcher:
         attempts = visit.attempts + 1
         if attempts >= (self._config.max_attempts or self._pace_of(visit).retry_max_attempts):
             return FetchFailed(
-                Reason(reason.category, f"{reason.detail} ({attempts} attempt{'' if attempts == 1 else 's'})")
+                Reason(reason.category, f"{reason.detail} ({plural(attempts, 'attempt')})")
             )
         return Deferred(self._backoff(visit, attempts, floor), reason, attempts=1)
 

@@ -24,19 +24,21 @@ from .known_quota import cookbook_clients, fixed_half_clients, oracle_clients
 __all__ = ["BASELINES", "Baseline", "ClientSetup", "Clients", "Contract", "Foresight", "Headers"]
 
 BASELINES: dict[str, Baseline] = {
-    "oracle": Baseline(oracle_clients, "knows the server's state, is never refused: the mark of 100 %", foresees=True),
-    "fixed-half": Baseline(fixed_half_clients, "told the quota, a fixed pace at half of it"),
-    "backoff": Baseline(backoff_clients, "tenacity: each worker rests by chance, doubling, after a failure"),
-    "pause-60": Baseline(pause_clients, "all workers pause 60 s on a 429, then a slow start"),
+    "oracle": Baseline(
+        oracle_clients, "knows the server's state, is never refused: the reference of 100 %", foresees=True
+    ),
+    "fixed-half": Baseline(fixed_half_clients, "knows the quota, a fixed rate at half of it"),
+    "backoff": Baseline(backoff_clients, "tenacity: random exponential backoff of each worker after a failure"),
+    "pause-60": Baseline(pause_clients, "all workers pause 60 s after a 429, then slow start"),
     "pause-5": Baseline(partial(pause_clients, pause=5.0), "the same with a pause of 5 s"),
     "aimd-per-response": Baseline(aimd_per_response_clients, "AIMD on every answer, slow ones and failures cut"),
     "aimd-429": Baseline(aimd_per_refusal_clients, "AIMD on every answer, only failures cut"),
-    "aimd-10s": Baseline(aimd_interval_clients, "AIMD by the clock: one cut for a burst, one step up in 10 s"),
+    "aimd-10s": Baseline(aimd_interval_clients, "AIMD by time: one cut per burst, one step up every 10 s"),
     "cubic": Baseline(cubic_clients, "the AWS SDKs' adaptive mode (botocore): CUBIC over a token bucket"),
-    "autothrottle": Baseline(autothrottle_clients, "Scrapy: a delay that keeps 8 answers under way"),
-    "gradient2": Baseline(gradient2_clients, "Netflix: in flight as many as come back no slower than usual"),
-    "sre": Baseline(sre_clients, "Google's SRE book: drop by chance, K = 2"),
+    "autothrottle": Baseline(autothrottle_clients, "Scrapy AutoThrottle: a delay that keeps 8 requests in flight"),
+    "gradient2": Baseline(gradient2_clients, "Netflix concurrency-limits: in flight as many as keep the usual latency"),
+    "sre": Baseline(sre_clients, "Google's SRE book: adaptive throttling, K = 2"),
     "failsafe": Baseline(failsafe_clients, "failsafe-go: the same, once over 10 % of answers fail"),
-    "cookbook": Baseline(cookbook_clients, "OpenAI's cookbook: told the quota, rests 15 s after a 429"),
+    "cookbook": Baseline(cookbook_clients, "OpenAI's cookbook: knows the quota, pauses 15 s after a 429"),
     "header-pace": Baseline(header_pace_clients, "paced by the RateLimit headers: used over time to reset"),
 }

@@ -170,4 +170,4 @@ def writer_for(path: Path) -> Callable[[Drawing], bytes]:
         case ".png":
             check_pillow()
             return to_png
-    raise ConfigError(f"a picture is an SVG or a PNG: end the name with .svg or .png, not {path.name!r}.")
+    raise ConfigError(f"{path.name!r} is not a picture name; end it with .svg or .png.")

@@ -101,9 +101,9 @@ class RunsPicture:
 
     def __post_init__(self) -> None:
         if not 0 < self.duration < math.inf:
-            raise ConfigError(f"duration must be longer than 0 s and finite, not {self.duration!r}")
+            raise ConfigError(f"duration={self.duration!r} must be above 0 s and finite")
         if not 1 <= len(self.panels) <= MOST_PANELS:
-            raise ConfigError(f"panels must be 1 to {MOST_PANELS} runs, not {len(self.panels)}")
+            raise ConfigError(f"panels: expected 1 to {MOST_PANELS} runs, got {len(self.panels)}")
 
     def drawing(self) -> Drawing:
         marks: list[Mark] = list(self._head())
@@ -190,7 +190,7 @@ def header(panel: RunPanel, rates: Scale) -> Iterator[Mark]:
     wildest = max((rate for _, rate in panel.learned if not math.isnan(rate)), default=0.0)
     if wildest > rates.highest:
         seconds, unit = pace_unit(rates.highest)
-        aside = f"learned up to {brief(wildest * seconds)}/{unit}" if wildest < math.inf else "learned no bound"
+        aside = f"learned up to {brief(wildest * seconds)}/{unit}" if wildest < math.inf else "no learned limit"
         if width_of(aside, 12) + 12 <= room - (name.right - name.left):
             yield Words(name.right + 12, y, aside, colour=LEARNED)
 

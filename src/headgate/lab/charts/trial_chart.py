@@ -59,7 +59,7 @@ BAR = 0.5
 MOST_BARS = 240
 
 LEGEND: tuple[tuple[str, str, Shape], ...] = (
-    ("true quota (the client is never told)", QUOTA, "dashes"),
+    ("true quota (hidden from the client)", QUOTA, "dashes"),
     ("learned rate", LEARNED, "line"),
     ("calls done per second", CALLS, "box"),
     ("429", REFUSED, "tick"),

@@ -233,7 +233,7 @@ def analyze_trace(trace: Trace) -> TraceAnalysis:
     calls = sorted(trace.calls, key=lambda call: call.sent_at)
     served = sorted(call.latency for call in calls if call.is_served)
     if not served:
-        raise ValueError("not one call of the recording was served, so it says nothing about the server")
+        raise ValueError("the recording has no served call, so it says nothing about the server")
     outages = find_outages(calls, trace.ended_at)
     turned_away = [call for call in calls if not call.is_served]
     flaky = [call for call in turned_away if call.status != TOO_MANY and not outage_at(call.sent_at, outages)]

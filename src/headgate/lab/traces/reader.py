@@ -71,7 +71,7 @@ def read_trace(path: Path) -> Trace:
                     raise
                 trace.is_whole = False
     if sum(call.is_served for call in trace.calls) > MOST_SERVED:
-        raise TraceError(f"{path} has more than {MOST_SERVED:,} calls that were served; simulate a shorter recording")
+        raise TraceError(f"{path} has more than {MOST_SERVED:,} served calls; simulate a shorter recording")
     trace.ended_at = max(
         trace.ended_at,
         max((call.sent_at + call.latency for call in trace.calls), default=0.0),
@@ -92,13 +92,13 @@ class _Line(NamedTuple):
         value = self.facts.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             found = "is missing" if value is None else f"is {str(value)[:40]!r}"
-            raise self.wrong(f"{name} {found}; it must be a number within {low:,g} and {high:,g}")
+            raise self.wrong(f"{name} {found}; expected a number from {low:,g} to {high:,g}")
         return float(value)
 
     def whole(self, name: str, low: int, high: int, default: int | None = None) -> int:
         value = self.value(name, low, high, default)
         if value != math.floor(value):
-            raise self.wrong(f"{name} is {value:g}; it must be a whole number")
+            raise self.wrong(f"{name} is {value:g}; expected a whole number")
         return int(value)
 
 
@@ -132,7 +132,7 @@ def _goes_on(file: BinaryIO, line: bytes) -> bool:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _heading(line: _Line) -> Heading:
@@ -238,6 +238,6 @@ def _take(trace: Trace, line: _Line) -> None:
     for name, take in _KINDS.items():
         if name in line.facts:
             if trace.is_whole:
-                raise line.wrong("something follows the line with ended_at, which must be the last")
+                raise line.wrong("the line with ended_at must be the last")
             return take(trace, line)
-    raise line.wrong(f"neither a call, a learned rate nor the end: it has none of {', '.join(_KINDS)}")
+    raise line.wrong(f"not a call, a learned rate or the end: it has none of {', '.join(_KINDS)}")

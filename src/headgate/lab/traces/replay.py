@@ -146,7 +146,7 @@ def replay(trace: Trace, config: RateLimitConfig | None = None) -> Replayed:
     """Ask and answer as recorded; ``config`` is what the recorded limiter had."""
     if any(call.told is None for call in trace.calls):
         raise NotReplayableError(
-            "this recording has calls without what was told of them; see headgate.lab.traces.replay.Recording"
+            "this recording has calls without their outcome; see headgate.lab.traces.replay.Recording"
         )
     settings = config or RateLimitConfig(open_state_duration=trace.heading.open_for)
     result: Replayed = run(lambda clock: _Stage(trace, settings, clock).play())
@@ -268,8 +268,8 @@ def differences(trace: Trace, replayed: Replayed, within: float = 1e-6) -> list[
     found: list[str] = []
     for number, (call, at) in enumerate(zip(trace.calls, replayed.let_through_at, strict=True), 1):
         if at is None or abs(at - call.sent_at) > within:
-            now = "refused" if at is None else f"let through at {at:.6f}"
-            found.append(f"call {number} of key {call.key}: let through at {call.sent_at:.6f}, now {now}")
+            now = "refused" if at is None else f"admitted at {at:.6f}"
+            found.append(f"call {number} of key {call.key}: admitted at {call.sent_at:.6f}, now {now}")
     found += _changes("pace", _paces(trace.learned, within), _paces(replayed.learned, within), within)
     found += _changes("circuit", by_key(trace.circuits), by_key(replayed.circuits), within)
     return found[:MOST_TOLD]

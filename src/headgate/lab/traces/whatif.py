@@ -101,7 +101,7 @@ def read_whatif_keys(text: str) -> Keys:
     written = text.strip()
     number = written.removeprefix("+")
     if not (number.isascii() and number.isdigit() and 1 <= int(number[:9]) <= MOST_KEYS):
-        raise ValueError(f"{text!r} is no number of keys within 1 and {MOST_KEYS:,}; write +2 for two more, or 5")
+        raise ValueError(f"{text!r} is not a number of keys from 1 to {MOST_KEYS:,}; write +2 for two more, or 5")
     return Keys(int(number), is_more=written.startswith("+"))
 
 

@@ -156,7 +156,7 @@ class FaultScript:
                 self._api.refuse(fault.trouble)
             except KeyError:
                 known = ", ".join(TROUBLES)
-                raise ValueError(f"{self._api.name} has no trouble {fault.trouble!r}; all know {known}") from None
+                raise ValueError(f"{self._api.name} has no trouble {fault.trouble!r}; known are {known}") from None
         self._waiting.extend([fault] * times)
 
     def clear(self) -> None:

@@ -13,7 +13,7 @@ const COLUMNS = [
   { name: "waiting", title: "Waiting", number: true, show: (line) => count(line.waiting) },
   { name: "in_flight", title: "In flight", number: true, show: (line) => count(line.in_flight) },
   { name: "rate", title: "Learned /s", number: true, show: (line) => figure(line.rate) },
-  { name: "said", title: "Server says", number: true, value: (line) => line.said ?? -1, show: (line) => figure(line.said) },
+  { name: "said", title: "Stated /s", number: true, value: (line) => line.said ?? -1, show: (line) => figure(line.said) },
   { name: "limit", title: "Your limit", number: true, value: (line) => line.limit ?? -1, show: (line) => figure(line.limit) },
   { name: "sent", title: "Sent", number: true, show: (line) => short(line.sent) },
   { name: "refused", title: "429", number: true, show: (line) => short(line.refused) },
@@ -217,7 +217,7 @@ export function keyFacts(line) {
   return [
     ["State", stateOf(line).word],
     ["Learned", `${figure(line.rate)} calls/s`],
-    ["Server says", line.said === null ? "nothing" : `${figure(line.said)} calls/s`],
+    ["Server states", line.said === null ? "nothing" : `${figure(line.said)} calls/s`],
     ["Known limit", line.known_limits?.length ? line.known_limits.join(", ") : "none"],
     ["Your limit", line.limit === null ? "none" : `${figure(line.limit)} calls/s`],
     ["Waiting", count(line.waiting)],

@@ -270,9 +270,7 @@ class CrawlRun:
 
     def _is_enough(self) -> bool:
         if self._limit.is_reached:
-            self.stop(
-                StopReason.MAX_PAGES, f"{plural(self._config.max_pages or 0, 'page')} written"
-            )
+            self.stop(StopReason.MAX_PAGES, f"{plural(self._config.max_pages or 0, 'page')} written")
         return self._limit.is_reached
 
     def _is_too_long(self, wait: float) -> bool:

@@ -239,9 +239,7 @@ class GatedFetcher:
         """A failure that may pass: later, unless it was the last attempt."""
         attempts = visit.attempts + 1
         if attempts >= (self._config.max_attempts or self._pace_of(visit).retry_max_attempts):
-            return FetchFailed(
-                Reason(reason.category, f"{reason.detail} ({plural(attempts, 'attempt')})")
-            )
+            return FetchFailed(Reason(reason.category, f"{reason.detail} ({plural(attempts, 'attempt')})"))
         return Deferred(self._backoff(visit, attempts, floor), reason, attempts=1)
 
     def _backoff(self, visit: Visit, times: int, floor: float | None) -> float:

@@ -24,33 +24,49 @@ def server() -> Iterator[RedisServer]:
         yield server
 
 
-def ask(store: RedisStore, number: int) -> SyncReply:
-    (reply,) = store.sync(
-        [("key", SyncRequest(member="m", number=number, elapsed=0.01, terms=TERMS, asks=((ASKED, {}),)))]
-    )
-    return reply
+class Member:
+    """A member of the store, which states truly how long ago it was last answered."""
 
+    def __init__(self, store: RedisStore) -> None:
+        self.store = store
+        self.number = 0
+        self.synced_at = time.monotonic()
 
-def ask_until_answered(store: RedisStore, number: int) -> SyncReply:
-    until = time.monotonic() + 20.0
-    while True:
-        try:
-            return ask(store, number)
-        except StoreDown:
-            assert time.monotonic() < until
+    def ask(self) -> SyncReply:
+        self.number += 1
+        return self._send()
+
+    def ask_until_answered(self) -> SyncReply:
+        self.number += 1
+        until = time.monotonic() + 20.0
+        while True:
+            try:
+                return self._send()
+            except StoreDown:
+                assert time.monotonic() < until
+
+    def _send(self) -> SyncReply:
+        sent_at = time.monotonic()
+        request = SyncRequest(
+            member="m", number=self.number, elapsed=sent_at - self.synced_at, terms=TERMS, asks=((ASKED, {}),)
+        )
+        (reply,) = self.store.sync([("key", request)])
+        self.synced_at = sent_at
+        return reply
 
 
 def test_requests_that_timed_out_take_nothing_when_they_are_carried_out_late(server: RedisServer) -> None:
     store = RedisStore(server.url, timeout=0.25)
-    for number in range(1, 6):  # the fastest of these tells the server's clock
-        before = ask_until_answered(store, number)
+    member = Member(store)
+    for _ in range(5):  # the fastest of these tells the server's clock
+        before = member.ask_until_answered()
     server.stall()
-    for number in range(6, 9):
+    for _ in range(3):
         with pytest.raises(StoreDown):
-            ask(store, number)
+            member.ask()
     time.sleep(0.5)  # by how much a busy machine may misjudge the server's clock
     server.go_on()
-    after = ask_until_answered(store, 9)
+    after = member.ask_until_answered()
     store.close()
     assert after.first == before.first + before.granted
     assert after.now - before.now > 0.5, "the late ones were not taken for a clock that was set forward"
@@ -58,7 +74,7 @@ def test_requests_that_timed_out_take_nothing_when_they_are_carried_out_late(ser
 
 def test_one_slow_exchange_does_not_let_late_requests_live_on(server: RedisServer) -> None:
     store = RedisStore(server.url)
-    ask_until_answered(store, 1)
+    Member(store).ask_until_answered()
     known = store._clock_ahead
     assert known is not None
     store._read_clock(1000.0 + known, 999.0, 1001.0)  # a second on the way, and a second back
@@ -72,10 +88,11 @@ def test_one_slow_exchange_does_not_let_late_requests_live_on(server: RedisServe
 
 def test_a_clock_that_was_set_forward_costs_a_repetition_and_no_answer(server: RedisServer) -> None:
     store = RedisStore(server.url, timeout=5.0)
-    before = ask(store, 1)
+    member = Member(store)
+    before = member.ask()
     assert store._clock_ahead is not None
     store._clock_ahead -= 3600.0  # as it is after the server's clock was set
-    after = ask(store, 2)
+    after = member.ask()
     store.close()
     assert (after.first, after.granted) == (before.first + before.granted, ASKED)
 

@@ -59,7 +59,6 @@ def test_every_key_does_what_its_own_quota_allows_and_rests_when_it_was_refused(
     assert [log.label for log in trial.keys] == ["key-1", "key-2", "key-3"]
     done = [len(log.done_at) for log in trial.keys]
     assert done == [key["admitted"] for key in truth["keys"]]
-    assert done[2] == min(done)
     refused = [log.statuses[429] for log in trial.keys]
     assert refused == [key["rate_limited"] for key in truth["keys"]]
     assert all(0 < log.rests <= log.statuses[429] for log in trial.keys if log.statuses[429])

@@ -133,7 +133,7 @@ class TestMistakes:
     def test_a_vendor_must_be_one(self, tmp_path, monkeypatch):
         install(tmp_path, "odd", {"headgate.vendors": {"odd": "os:path"}})
         monkeypatch.syspath_prepend(str(tmp_path))
-        with pytest.raises(ConfigError, match=r"must be a headgate\.batch\.endpoints\.Vendor"):
+        with pytest.raises(ConfigError, match=r"is not a headgate\.batch\.endpoints\.Vendor"):
             endpoint_of("odd")
 
     def test_a_dialect_cannot_take_a_name(self):

@@ -187,7 +187,7 @@ def test_a_cooldown_step_that_raises_costs_no_row(play, http_error, caplog):
         assert not [at for at in api.started_at if 0.1 < at < 2.1]
 
     play(scenario)
-    assert "the cooldown policy failed" in caplog.text
+    assert "the cooldown policy raised an exception" in caplog.text
 
 
 def test_a_listener_that_raises_costs_no_row(play, http_error, caplog):

@@ -89,7 +89,7 @@ class TestDuplicateNames:
         assert workspace.server.calls == Counter("abc")
         assert workspace.names() == Counter(["a", "b", "c", "broken-line-4"])
         assert workspace.error_of("broken-line-4").endswith(
-            "line 4: line 1 has the same custom_id, 'a'; each row needs one of its own"
+            "line 4: custom_id 'a' is already used by line 1; each row needs its own"
         )
         assert workspace.holds() == []
 
@@ -97,7 +97,7 @@ class TestDuplicateNames:
         workspace.source.write_text(line("a") + line("b") + line("a", "other") + line("c"))
         report = workspace.run(on_broken="stop")
         assert report.stopped.startswith("broken: ")
-        assert "line 3: line 1 has the same custom_id" in report.stopped
+        assert "line 3: custom_id 'a' is already used by line 1" in report.stopped
         workspace.source.write_text(line("a") + line("b") + line("A", "other") + line("c"))
         assert workspace.run(on_broken="stop").complete
         assert workspace.server.calls == Counter("abAc")
@@ -128,7 +128,7 @@ class TestDuplicateNames:
         source.write_text('custom_id,name\n1,"A\nB"\n2,C\n1,D\n')
         report = workspace.run(source=source, template=Template('{"model": "m", "input": "{name}"}'))
         assert (report.done, report.dead) == (2, 1)
-        assert "line 5: line 2 has the same custom_id, '1'" in workspace.error_of("broken-line-5")
+        assert "line 5: custom_id '1' is already used by line 2" in workspace.error_of("broken-line-5")
 
     def test_rows_without_names_may_be_alike(self, workspace):
         workspace.source.write_text('{"model": "m"}\n' * 5)
@@ -139,7 +139,7 @@ class TestDuplicateNames:
         workspace.source.write_text("\n".join([line("a"), line("b"), "", line("c"), "", "", line("a")]))
         workspace.run()
         assert workspace.names().keys() >= {"a", "b", "c"}
-        assert "row 1 has the same custom_id" in next(
+        assert "custom_id 'a' is already used by row 1" in next(
             one["error"]["message"] for one in workspace.lines() if one["error"]
         )
 
@@ -189,7 +189,7 @@ class TestPutRight:
         workspace.source.write_text(line("a", "good"))
         workspace.run()
         workspace.source.write_text(line("a", "better"))
-        with pytest.raises(LedgerError, match="is not what it was when it was first read"):
+        with pytest.raises(LedgerError, match="has changed since it was first read"):
             workspace.run()
 
     def test_other_rows_may_not_change_beside_it(self, workspace):
@@ -197,14 +197,14 @@ class TestPutRight:
         workspace.run()
         reopen(f"{workspace.output}.ledger")
         workspace.source.write_text(line("a", "changed") + line("b", "good"))
-        with pytest.raises(LedgerError, match=r"row 1 of the input \('a'\) is not what it was"):
+        with pytest.raises(LedgerError, match=r"row 1 of the input \('a'\) has changed"):
             workspace.run()
 
     def test_without_retry_it_is_said_what_to_do(self, workspace):
         workspace.source.write_text(line("a") + line("b", "bad"))
         workspace.run()
         workspace.source.write_text(line("a") + line("b", "good"))
-        with pytest.raises(LedgerError, match=r"row 2 .* is dead .* headgate retry opens dead rows again"):
+        with pytest.raises(LedgerError, match=r"row 2 .* has failed, .* reopen failed rows with headgate retry"):
             workspace.run()
 
 
@@ -226,5 +226,5 @@ def test_one_deadline_is_for_the_whole_job_though_rows_of_others_are_fetched_lat
         return report, time.monotonic() - began_at
 
     report, took = asyncio.run(main())
-    assert report.stopped == "deadline: 8.0 s are over"
+    assert report.stopped == "deadline: after 8.0 s"
     assert took < 13.5, "no second one begins"

@@ -106,7 +106,7 @@ def test_a_price_that_is_not_known_is_not_nothing() -> None:
 
 @pytest.mark.parametrize("given", ["1", "a/b", "1/2/3/4", "-1/2", "1../2", {}, {"output": 1}, {"input": -1}, 5, None])
 def test_a_bad_price_is_explained(given: Any) -> None:
-    with pytest.raises(ConfigError, match="prices: m: price"):
+    with pytest.raises(ConfigError, match="price of m: "):
         Prices.of({"m": given})
 
 

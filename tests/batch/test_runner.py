@@ -834,7 +834,7 @@ def test_many_keys_cost_no_more_lanes_than_are_in_use(play):
 def test_settings_out_of_range_are_named():
     with pytest.raises(ConfigError, match="max_attempts=0 must be a whole number, 1 or more"):
         BatchConfig(max_attempts=0)
-    with pytest.raises(ConfigError, match="fail_fast=\\('weather',\\) must be some of"):
+    with pytest.raises(ConfigError, match="fail_fast=\\('weather',\\) must be a tuple with any of"):
         BatchConfig(fail_fast=("weather",))
     with pytest.raises(ConfigError, match="workers=0 must be a whole number from 1"):
         BatchRunner(lambda *_: None, workers=0)
@@ -845,7 +845,7 @@ def test_one_runner_runs_one_batch_at_a_time(play):
         runner = lab.runner(lab.api(lambda item, _: item))
         running = asyncio.ensure_future(runner.run(range(5)))
         await asyncio.sleep(0.01)
-        with pytest.raises(RuntimeError, match="is running already"):
+        with pytest.raises(RuntimeError, match="is already running"):
             await runner.run(range(5))
         await running
         assert (await runner.run(range(5))).done == 5

@@ -206,7 +206,7 @@ def test_a_redirect_is_not_followed() -> None:
         asked.append(request.path)
         raise web.HTTPTemporaryRedirect("/elsewhere")
 
-    with pytest.raises(UnfitAnswerError, match="answered 307 and points elsewhere") as caught:
+    with pytest.raises(UnfitAnswerError, match=r"sent a redirect \(307\)") as caught:
         ask(handler)
     assert asked == ["/v1/chat/completions"]
     assert classify_error(None, caught.value).retryable is False
@@ -216,7 +216,7 @@ def test_a_page_in_place_of_an_answer_is_not_a_result() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(text="<html>welcome</html>", content_type="text/html")
 
-    with pytest.raises(UnfitAnswerError, match="no JSON; check its address"):
+    with pytest.raises(UnfitAnswerError, match="not JSON; check the URL"):
         ask(handler)
 
 
@@ -224,7 +224,7 @@ def test_json_that_is_cut_off_may_be_asked_for_again() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(text='{"choices": [', content_type="application/json")
 
-    with pytest.raises(NoAnswerError, match="damaged or cut off") as caught:
+    with pytest.raises(NoAnswerError, match="damaged or truncated") as caught:
         ask(handler)
     assert classify_error(None, caught.value).retryable is True
 
@@ -311,7 +311,7 @@ def test_a_row_that_leads_elsewhere_is_broken_and_not_sent() -> None:
 
 
 def test_a_credential_that_fits_into_no_header_is_told_without_it() -> None:
-    with pytest.raises(AuthenticationError, match="characters that no header can hold") as caught:
+    with pytest.raises(AuthenticationError, match="characters that are not allowed in a header") as caught:
         ask(answering(), ctx=Context(credential="sk-abc\r\nX-Evil: 1"))
     assert "sk-abc" not in str(caught.value)
 
@@ -345,7 +345,7 @@ def test_a_server_can_tell_which_row_it_has_done_how_often() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"to": "nobody"}, "target: it is unknown"),
+        ({"to": "nobody"}, 'unknown target "nobody"'),
         ({"to": "openai", "timeout": 0}, "timeout=0"),
         ({"to": "openai", "connections": True}, "connections=True"),
         ({"to": "openai", "largest_answer": 0}, "largest_answer=0"),

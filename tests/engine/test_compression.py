@@ -63,7 +63,7 @@ def test_what_is_written_in_pieces_and_cut_back_is_whole(kind: Compression, tmp_
 def test_a_packed_file_that_is_cut_off_is_not_taken_for_a_whole_one(kind: Compression, tmp_path: Path) -> None:
     path = tmp_path / NAME[kind]
     path.write_bytes(packer(kind, "x")(LINES[0] * 10) + packer(kind, "x")(b"".join(LINES))[:-20])
-    with pytest.raises(InputError, match=r"damaged or cut off after line .*safe"), Rows(str(path)) as rows:
+    with pytest.raises(InputError, match=r"damaged or truncated after line .*safe"), Rows(str(path)) as rows:
         list(rows)
 
 
@@ -74,7 +74,7 @@ def test_a_damaged_file_is_told(kind: Compression, tmp_path: Path) -> None:
     packed[len(packed) // 2 + 1] ^= 0xFF
     path = tmp_path / NAME[kind]
     path.write_bytes(packed)
-    with pytest.raises(InputError, match="damaged or cut off"), Rows(str(path)) as rows:
+    with pytest.raises(InputError, match="damaged or truncated"), Rows(str(path)) as rows:
         list(rows)
 
 

@@ -90,13 +90,13 @@ def test_a_disk_that_fails_to_sync_is_no_checkpoint(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(errno.EROFS, "read-only"), (errno.EACCES, "may not be written"), (errno.EIO, "Input/output")]
+    ("number", "said"), [(errno.EROFS, "read-only"), (errno.EACCES, "permission denied"), (errno.EIO, "Input/output")]
 )
 def test_a_folder_that_cannot_be_written_to_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
     monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
-    with pytest.raises(OutputError, match=f"out.jsonl: cannot be written .*{said}"):
+    with pytest.raises(OutputError, match=f"cannot write .*out.jsonl .*{said}"):
         OutputFile(str(tmp_path / "out.jsonl"))
 
 
@@ -117,7 +117,7 @@ def test_a_pipe_is_written_without_being_cut_or_synced(tmp_path: Path) -> None:
         assert os.read(reader, 100) == b"one\n"
         os.close(reader)
         output.append(b"two\n")
-        with pytest.raises(OutputError, match="its reader has gone"):
+        with pytest.raises(OutputError, match="was closed by the reader"):
             output.sync()
 
 

@@ -75,10 +75,17 @@ class BatchConfig:
         object.__setattr__(self, "fail_fast", tuple(self.fail_fast))
         _check(self, "max_attempts", _whole(1), "a whole number, 1 or more")
         _check(self, "max_rate_limit_retries", _whole(0), "a whole number, 0 or more")
-        _check(self, "base_delay", lambda seconds: 0 < seconds <= self.max_delay, f"in (0, max_delay={self.max_delay}]")
-        _check(self, "max_delay", lambda seconds: 0 < seconds <= LONGEST_WAIT, "seconds above 0, at most 31 days")
-        _check(self, "retry_budget", lambda share: 0 <= share < inf, "a share, 0 or more")
-        _check(self, "cooldown", lambda policy: policy is None or callable(policy.pause), "None or have pause(n)")
+        _check(
+            self,
+            "base_delay",
+            lambda seconds: 0 < seconds <= self.max_delay,
+            f"above 0 and at most max_delay={self.max_delay}",
+        )
+        _check(self, "max_delay", lambda seconds: 0 < seconds <= LONGEST_WAIT, "seconds above 0 and at most 31 days")
+        _check(self, "retry_budget", lambda share: 0 <= share < inf, "a ratio of 0 or more")
+        _check(
+            self, "cooldown", lambda policy: policy is None or callable(policy.pause), "None or an object with pause(n)"
+        )
         _check(self, "cooldown_scope", lambda scope: scope in SCOPES, f"one of {', '.join(SCOPES)}")
         _check(self, "ramp", lambda ramp: ramp is None or _is_ramp(ramp), "a RecoveryRateLimiter")
         for name in ("attempt_timeout", "item_deadline", "deadline", "standstill", "max_tokens", "max_cost"):
@@ -88,7 +95,10 @@ class BatchConfig:
             self, "hopeless_after", lambda rows: rows is None or _whole(1)(rows), "None or a whole number, 1 or more"
         )
         _check(
-            self, "fail_fast", lambda kinds: set(kinds) <= set(CATEGORIES), f"some of {', '.join(CATEGORIES)}, or ()"
+            self,
+            "fail_fast",
+            lambda kinds: set(kinds) <= set(CATEGORIES),
+            f"a tuple with any of {', '.join(CATEGORIES)}",
         )
         most = MOST_ROWS_IN_MEMORY
         _check(self, "window", lambda rows: _whole(1)(rows) and rows <= most, f"a whole number from 1 to {most:,}")

@@ -94,7 +94,7 @@ class Cooldowns:
         try:
             started = cooldown.report(sent_at, now, floor, draw)
         except Exception:
-            log.exception("the cooldown policy failed; the pause is what the server asked for")
+            log.exception("the cooldown policy raised an exception; pausing for as long as the server asked")
             started = True
             cooldown.until = max(cooldown.until, now + above(floor, draw))
         self._report.rate_limit_participants += 1
@@ -127,7 +127,7 @@ class Cooldowns:
             self._started.discard(cooldown)
             report = self._report
             rows = report.rate_limited_items_stored - report.rate_limited_items_redistributed
-            row_log.info("%s cooldown_ended: %d rows go back", gate_key, rows, extra={"event": "rows_back"})
+            row_log.info("%s cooldown_ended: %d rows queued again", gate_key, rows, extra={"event": "rows_back"})
             self._events.dispatch("cooldown_ended", gate_key, counters=report.rate_limits())
 
     # ------------------------------------------------------------------ the slow ramp
@@ -188,7 +188,7 @@ class Cooldowns:
                 if stored["ramp_from"] is not None:
                     self._ramp_from = now + max(0.0, float(stored["ramp_from"]) - wall)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            log.warning("the notes of the last run about its cooldowns cannot be read (%s)", type(error).__name__)
+            log.warning("cannot read the cooldowns of the last run (%s); starting without them", type(error).__name__)
 
 
 class CooldownNotes:

@@ -105,9 +105,7 @@ class RowDispatcher:
                 return Obstacle(LaneWait.CREDENTIAL, UNKNOWN if back_in is None else back_in)
         if self._spending.is_capped and not self._spending.allows(first.cost):
             if not self._pool.working:  # what is in flight may turn out cheaper than expected
-                self._supervisor.stop(
-                    StopReason.CAPS, "the next row could spend more than max_tokens or max_cost allow"
-                )
+                self._supervisor.stop(StopReason.CAPS, "the next row could exceed max_tokens or max_cost")
             return Obstacle(LaneWait.CAPS)
         if self._cooldowns.ramp is not None:
             wait = self._cooldowns.ramp_wait()

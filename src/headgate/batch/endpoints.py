@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ..errors import ConfigError
+from ..formatting import nearest_name
 from ..plugins import VENDORS, PluginError, load_plugin
 from ..wire.dialect import Dialect
+from ..wire.redact import for_display
 
 LONGEST_PATH = 2_048
 LONGEST_URL = 2_048
@@ -35,7 +37,7 @@ class InvalidPathError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One API: where it is and how it wants to be spoken to."""
+    """One API: its address, and how requests to it carry a key."""
 
     name: str
     base_url: str
@@ -51,12 +53,12 @@ class Endpoint:
         """The whole URL for a row's path. Raises ``InvalidPathError``."""
         asked = path or self.path
         if len(asked) > LONGEST_PATH:
-            raise InvalidPathError(f"url has {len(asked):,} characters; at most {LONGEST_PATH:,} can be")
+            raise InvalidPathError(f"url has {len(asked):,} characters; the limit is {LONGEST_PATH:,}")
         if not _PATH.fullmatch(asked):
-            raise InvalidPathError("url must be a plain path on the target's own host, such as /v1/chat/completions")
+            raise InvalidPathError("url must be a path on the target's host, such as /v1/chat/completions")
         segments = unquote(unquote(asked.partition("?")[0])).replace("\\", "/").split("/")
         if ".." in segments or "." in segments:
-            raise InvalidPathError("url must not lead upwards with . or ..")
+            raise InvalidPathError("url must not contain . or .. segments")
         if asked.startswith("/v1/") and any(map(_VERSION.fullmatch, self.base_url.split("/")[3:])):
             asked = asked.removeprefix("/v1")
         return self.base_url + asked
@@ -79,10 +81,7 @@ def endpoint_of(to: str) -> Endpoint:
         return vendor.endpoint
     found = _BASE.fullmatch(to) if len(to) <= LONGEST_URL else None
     if found is None or ".." in to or int((found[3] or ":1")[1:]) not in range(1, 65_536):
-        what = "has a user, a query or something else that a base URL may not have" if "://" in to else "is unknown"
-        raise ConfigError(
-            f"target: it {what}; give http(s)://host[:port][/path] or one of {', '.join(KNOWN_ENDPOINTS)}"
-        )
+        raise ConfigError(_invalid_text(to))
     scheme, host, port, path = found.groups()
     name = f"{host.lower()}{port or ''}"
     base_url = f"{scheme.lower()}://{name}{path}"
@@ -100,6 +99,15 @@ def endpoint_of(to: str) -> Endpoint:
     )
 
 
+def _invalid_text(to: str) -> str:
+    """What is wrong with a target. A URL is not repeated: its user or query may be a secret."""
+    if "://" in to:
+        return "target is not a base URL; expected http(s)://host[:port][/path], without user, query or fragment"
+    near = nearest_name(to, KNOWN_ENDPOINTS)
+    hint = f'did you mean "{near}"?' if near else f"expected a base URL or one of {', '.join(KNOWN_ENDPOINTS)}"
+    return f'unknown target "{for_display(to)[:40]}"; {hint}'
+
+
 def _vendor_of(name: str) -> Vendor | None:
     """The vendor of a plugin; its dialect is understood from now on."""
     try:
@@ -109,7 +117,7 @@ def _vendor_of(name: str) -> Vendor | None:
     if vendor is None:
         return None
     if not isinstance(vendor, Vendor):
-        raise ConfigError(f"target: the plugin {name!r} must be a headgate.batch.endpoints.Vendor")
+        raise ConfigError(f"target: plugin {name!r} is not a headgate.batch.endpoints.Vendor")
     if vendor.dialect is not None:
         from ..wire.dialects import register
 

@@ -186,7 +186,7 @@ class Intake:
             category = (error.outcome or Outcome.INVALID).value
             return self._outcomes.mark_dead(item, FailureReason(category, for_display(str(error))), error)
         except Exception as error:
-            what = f"{type(error).__name__}: its key, cost or priority"
+            what = f"the key, cost or priority function raised {type(error).__name__}"
             return self._outcomes.mark_dead(item, FailureReason(Outcome.INVALID.value, what), error)
         if claim.ready_at:
             item.ready_at = now + max(0.0, claim.ready_at - self._clock.wall())

@@ -81,7 +81,7 @@ class Job:
         was typed. ``around`` wraps what sends a row, for callers that want to see each call. ``on_step`` is called with
         the name of each step before and after something is on disk. Raises ``ConfigError``."""
         if os.path.isdir(output):
-            raise OutputError(f"{output}: cannot be written (it is a folder)")
+            raise OutputError(f"cannot write {output} (it is a folder)")
         self.rows, self.output, self.command = rows, output, command
         self.config = BatchConfig() if config is None else config
         self.prices = prices or Prices()
@@ -133,7 +133,7 @@ class Job:
         raises ``LedgerError``, ``OutputError`` or ``InputError``. Cancelling it stops at once; nothing is lost."""
         report, begun = self.report, False
         if (deadline := self.config.deadline) is not None:
-            over = f"{format_seconds(deadline)} are over"
+            over = f"after {format_seconds(deadline)}"
             timer = asyncio.get_running_loop().call_later(
                 deadline, lambda: self.stop(StopReason.DEADLINE, over, now=True)
             )
@@ -217,7 +217,7 @@ class Job:
                 return self._is_file
             if len(left) >= min(counts.open, MOST_LEFT_BEHIND):
                 if left:
-                    gone = f"the input has {rows:,} rows, and {len(left):,} open ones of the ledger are not in it"
+                    gone = f"the input has {rows:,} rows; {len(left):,} open rows of the ledger are missing from it"
                     report.stop = Stop(StopReason.SHORTER, gone)
                 return False
             self.holders = [one for one in await self.ledger.others() if one.rows]

@@ -48,8 +48,8 @@ class RowValidator:
                 raise row.reject(str(error)) from None
             self._valid_path = request.path
         if self._has_cap and self._prices.price_of(request.model) is None:
-            what = f"the price of its model {request.model[:80]!r} is not known, and max_cost needs it"
-            raise row.reject(f"{what} (a price for '*' is that of all)")
+            what = f"no price for model {request.model[:80]!r}, which max_cost needs"
+            raise row.reject(f"{what} (a price for '*' covers all models)")
 
     def key(self, row: InputRow) -> str:
         """Vendors count for each model by itself. The key is shown to people: a name of control characters is none."""

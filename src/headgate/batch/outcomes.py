@@ -173,7 +173,7 @@ class Outcomes:
         item.ready_at = now + self._own_wait(attempt)
         opens_at = max(item.ready_at, attempt.lane.route.group.cooled_down_at)
         if opens_at >= item.deadline_at:
-            late = f"to be tried again in {format_seconds(opens_at - now)}, later than it must be done ({reason})"
+            late = f"the next retry, in {format_seconds(opens_at - now)}, is past the row's deadline ({reason})"
             return self._finish(item, RowState.DEAD, FailureReason("deadline", late), attempt)
         self._report.rate_limited_items_stored += item.is_parked
         self._events.dispatch(
@@ -227,7 +227,9 @@ class Outcomes:
                 line = b"" if self._encode is None else self._encode(result)
             except Exception as failure:
                 state = RowState.DEAD
-                reason = FailureReason("unwritable", f"{type(failure).__name__}: the result makes no line")
+                reason = FailureReason(
+                    "unwritable", f"{type(failure).__name__}: the result cannot be written as a line"
+                )
                 result = result_of(item, state, reason, value, failure)
         if self._delivery is None:
             result = None
@@ -251,7 +253,7 @@ class Outcomes:
             if self._report.all_failed_alike(self._config.hopeless_after):
                 self._supervisor.stop(StopReason.HOPELESS, str(reason))
             facts = {"event": EVENTS[state], "reason": reason.category}  # the detail may quote the server
-            log.warning("%s row %d is dead: %s", item.key, item.index + 1, reason.category, extra=facts)
+            log.warning("%s row %d failed: %s", item.key, item.index + 1, reason.category, extra=facts)
         if self._events.is_heard:
             category, detail = ("", "") if reason is None else reason
             self._events.dispatch_in_batch(EVENTS[state], item.key, category, detail, item.event_fields)

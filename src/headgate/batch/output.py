@@ -62,8 +62,8 @@ class OutputWriter:
         if (await asyncio.to_thread(length_of, self.path) or 0) > offset:
             if not number and not (await self._ledger.counts()).seen:
                 raise OutputError(
-                    f"{self.path}: exists and was not written by this run; give another name or move it away. If it is "
-                    "this run's, and the ledger is lost, --recover makes a new one from it"
+                    f"{self.path} exists and was not written by this run; choose another name or move it away. If it "
+                    "is this run's output and the ledger is lost, --recover rebuilds the ledger from it"
                 )
             await self._reject_foreign_tail(number, offset)
         self._file = await asyncio.to_thread(OutputFile, self.path, offset, ours=True)
@@ -85,8 +85,8 @@ class OutputWriter:
         replaced = "" if matches else await self._ledger.noted(REPLACED)
         if not matches and replaced != await asyncio.to_thread(fingerprint, self.path):
             raise OutputError(
-                f"{self.path}: what follows byte {offset:,} was not written by this run; nothing was changed. headgate "
-                "verify names the lines. Take them out, or move the file away: it is then written again from the ledger"
+                f"{self.path} has lines after byte {offset:,} that this run did not write; nothing was changed. "
+                "headgate verify lists them: remove them, or move the file away and it is rewritten from the ledger"
             )
 
     async def run(self) -> None:

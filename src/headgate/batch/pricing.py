@@ -57,7 +57,7 @@ class Price:
         if isinstance(given, Mapping) and "input" in given and given.keys() <= {"input", "output", "cached"}:
             return cls(**given)
         raise ConfigError(
-            f"price={repr(given)[:80]} must be 'input/output' or input, output and cached by name, per million tokens"
+            f"{repr(given)[:80]} is not a price per million tokens; expected 'input/output', such as '0.15/0.60'"
         )
 
     def cost(self, usage: Usage) -> float:
@@ -74,7 +74,7 @@ class Prices:
     def __init__(self, by_name: Mapping[str, Price] | None = None) -> None:
         given = dict(by_name or {})
         if len(given) > MOST_PRICES:
-            raise ConfigError(f"prices: {len(given):,} of them are too many; at most {MOST_PRICES:,}")
+            raise ConfigError(f"prices has {len(given):,} entries; the limit is {MOST_PRICES:,}")
         self._by_name = dict(sorted(given.items(), key=lambda one: (-len(one[0]), one[0])))
         self._found: dict[str, Price | None] = {}
 
@@ -86,7 +86,7 @@ class Prices:
             try:
                 prices[name] = Price.of(price)
             except ConfigError as error:
-                raise ConfigError(f"prices: {name}: {error}") from None
+                raise ConfigError(f"price of {name}: {error}") from None
         return cls(prices)
 
     def __bool__(self) -> bool:

@@ -176,13 +176,13 @@ class BatchReport:
         return self.seen - self.done - self.dead - self.skipped - self.elsewhere
 
     def __str__(self) -> str:
-        """For ``print``: what became of the rows, why some are dead, and what it took."""
-        counts = {"seen": self.seen, "done": self.done, "dead": self.dead, "skipped": self.skipped}
+        """For ``print``: what became of the rows, why some have failed, and what it took."""
+        counts = {"seen": self.seen, "done": self.done, "failed": self.dead, "skipped": self.skipped}
         counts |= {"elsewhere": self.elsewhere, "open": self.open}
         rows = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what in ("seen", "done"))
         lines = [f"rows: {rows}"]
-        dead = ", ".join(f"{count:,} {why}" for why, count in self.reasons.most_common(5))
-        lines += [f"dead: {dead}"] * bool(dead)
+        failed = ", ".join(f"{count:,} {why}" for why, count in self.reasons.most_common(5))
+        lines += [f"failed: {failed}"] * bool(failed)
         spent = f", {self.tokens:,} tokens" if self.tokens else ""
         spent += f", {self.cost:,.4f} cost" if self.cost else ""
         limited = f", {self.rate_limit_participants:,} rate limited" if self.rate_limit_participants else ""

@@ -211,7 +211,7 @@ class Run:
                 late = f"not done within {format_seconds(self._config.item_deadline or 0.0)}"
                 self._outcomes.mark_dead(item, FailureReason("deadline", late))
             if now >= self._ends_at:
-                over = f"{format_seconds(now - self._began_at)} are over"
+                over = f"after {format_seconds(now - self._began_at)}"
                 self.supervisor.stop(StopReason.DEADLINE, over, now=True)
             standstill.on_time(now, self._backlog.unfinished > 0)
             await notes.write_if_due(now)

@@ -200,7 +200,7 @@ class BatchRunner:
     async def _one_run(self, items: Items, *, streaming: bool, in_order: bool) -> AsyncIterator[Run]:
         """A run, with all that is made for it alone."""
         if self._run is not None:
-            raise RuntimeError("this runner is running already; use one runner for each batch at a time")
+            raise RuntimeError("this runner is already running; use one runner per batch at a time")
         ledger = self._ledger()
         worker = WorkerFunction(
             self._worker, self.limiter, threads=self.workers, attempt_timeout=self.config.attempt_timeout

@@ -62,7 +62,7 @@ class StandstillDetector:
         first = min(lanes, key=lambda lane: lane.opens_at)
         opens_in = first.opens_at - self._clock.now()
         if opens_in == UNKNOWN and all(lane.waits_for is LaneWait.CREDENTIAL for lane in lanes):
-            self._supervisor.stop(StopReason.NO_CREDENTIAL, "none of the credentials is accepted any more")
+            self._supervisor.stop(StopReason.NO_CREDENTIAL, "no key is accepted any more")
         elif opens_in >= self._patience:
             self._stop(first, None if opens_in == UNKNOWN else opens_in)
 
@@ -79,7 +79,7 @@ class StandstillDetector:
         if lane is not None:
             report.held_by = lane.waits_for.value
             report.held_why = lane_reason(lane, self._limiter, self._clock.now())
-        hint = "" if seconds is None else f"; come back in {format_seconds(seconds)}"
+        hint = "" if seconds is None else f"; try again in {format_seconds(seconds)}"
         self._supervisor.stop(StopReason.STANDSTILL, f"nothing can start{hint}")
 
 
@@ -124,5 +124,5 @@ class NoResponseMonitor:
             return Stop(StopReason.SILENT, self.last_error)
         if waited >= self._patience:
             hint = f" ({self.last_error})" if self._unanswered else ""
-            return Stop(StopReason.SILENT, f"no row was done for {format_seconds(waited)}{hint}")
+            return Stop(StopReason.SILENT, f"no row has finished for {format_seconds(waited)}{hint}")
         return None

@@ -163,7 +163,7 @@ class Target:
         headers = self._fixed.copy() if request.body is None else self._with_body.copy()
         if secret:
             if not _is_header("x", secret):
-                raise AuthenticationError(name, "the credential has characters that no header can hold")
+                raise AuthenticationError(name, "the key contains characters that are not allowed in a header")
             headers[self.endpoint.key_header] = self.endpoint.key_prefix + secret
         if request.method in _WITH_EFFECT:
             headers["Idempotency-Key"] = self.idempotency_key(row)
@@ -206,7 +206,7 @@ class Target:
         if 300 <= answer.status_code < 400:
             raise UnfitAnswerError(
                 self.endpoint.name,
-                f"answered {answer.status_code} and points elsewhere, which is not followed; check its address",
+                f"sent a redirect ({answer.status_code}), which is not followed; check the URL",
             )
         usage = usage_of(read)
         if usage is None:
@@ -300,8 +300,8 @@ def _json_of(answer: Answer, name: str) -> tuple[bytes, Any]:
         pass
     if answer.status_code < 300:
         if "json" in answer.headers.get("Content-Type", ""):
-            raise NoAnswerError(name, "sent JSON that is damaged or cut off")
-        raise UnfitAnswerError(name, "answered with something that is no JSON; check its address")
+            raise NoAnswerError(name, "sent JSON that is damaged or truncated")
+        raise UnfitAnswerError(name, "sent a response that is not JSON; check the URL")
     return json.dumps(content.decode("utf-8", "replace")).encode(), None
 
 

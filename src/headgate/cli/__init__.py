@@ -14,7 +14,6 @@ and one row in ``COMMANDS``. What commands share is in ``cli/ui``.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import logging
 import os
@@ -27,6 +26,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from .._version import __version__
+from ..formatting import nearest_name
 from .ui.terminal import DONE, FAILED, STOPPED, USAGE, complain
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -46,12 +46,12 @@ COMMANDS = {
     "research": Entry("Query a real API", "Query several search APIs at once, merged into one page."),
     "crawl": Entry("Crawl a site", "Crawl a site politely; re-run to resume."),
     "run": Entry("Run a batch", "Send a file of requests; re-run to resume."),
-    "retry": Entry("Run a batch", "Retry the dead rows of a batch."),
-    "proxy": Entry("Any language", "Put the gate in front of any program, by its base URL."),
-    "watch": Entry("Monitor and manage", "Watch runs live in the terminal, and why they wait."),
+    "retry": Entry("Run a batch", "Retry the failed rows of a batch."),
+    "proxy": Entry("Any language", "Rate-limit any program by its base URL: a local proxy."),
+    "watch": Entry("Monitor and manage", "Watch runs live in the terminal, and see why they wait."),
     "web": Entry("Monitor and manage", "Watch runs in a browser."),
     "status": Entry("Monitor and manage", "Show the progress of a batch, or which processes share a quota."),
-    "verify": Entry("Monitor and manage", "Verify that a batch has no row lost and none twice."),
+    "verify": Entry("Monitor and manage", "Verify that a batch has no lost or duplicate rows."),
     "keys": Entry("Monitor and manage", "Show credentials; park, free or retire one."),
     "config": Entry("Monitor and manage", "Show which files, variables and options are in force."),
 }
@@ -59,7 +59,7 @@ COMMANDS = {
 START_HERE = [
     ("headgate demo", "watch it learn a hidden quota"),
     ("headgate limits https://api.github.com/", "what does this API allow me?"),
-    ("headgate mock --rate 10/s --headers openai", "an API of your own to test on"),
+    ("headgate mock --rate 10/s --headers openai", "a local API to test against"),
 ]
 
 
@@ -79,9 +79,9 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-            hint = f'did you mean "{near[0]}"?' if near else f"the commands are {', '.join(COMMANDS)}"
-            raise click.UsageError(f'there is no command "{name}"; {hint}')
+            near = nearest_name(name, COMMANDS, 0.5)
+            hint = f'did you mean "{near}"?' if near else f"the commands are {', '.join(COMMANDS)}"
+            raise click.UsageError(f'unknown command "{name}"; {hint}')
         return super().resolve_command(context, args)
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -77,8 +77,8 @@ class DatabaseFormat:
         log = path + "-wal"
         if length_of(log) and not length_of(path):  # in this order: a file is made before its log
             raise LedgerError(
-                f"{log} holds the last changes of a {self.name} that is not there. Bring {path} back, or move {log} "
-                "to where it is now, then try again; nothing was changed"
+                f"{log} holds the last changes of a {self.name} that is missing. Restore {path}, or move {log} to "
+                "where it is now, then try again; nothing was changed"
             )
 
     def open_to_read(self, path: str) -> sqlite3.Connection:
@@ -104,33 +104,33 @@ class DatabaseFormat:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             code, why = (sqlite3.SQLITE_FULL if full else 0), error.strerror or str(error)
         elif not isinstance(error, sqlite3.Error):
-            code, why = sqlite3.SQLITE_CORRUPT, f"it holds what no {self.name} does: {type(error).__name__}"
+            code, why = sqlite3.SQLITE_CORRUPT, f"unexpected content: {type(error).__name__}"
         elif not isinstance(error, sqlite3.ProgrammingError):
             code = error_code(error) or sqlite3.SQLITE_CORRUPT
             code = sqlite3.SQLITE_CORRUPT if code in _DAMAGE else code
         folder = os.path.dirname(os.path.abspath(path))
         damaged = f"{path} is damaged ({why.encode('ascii', 'backslashreplace').decode()}). {self.rescue}"
         sentences = {
-            sqlite3.SQLITE_FULL: f"the disk is full: {path} cannot grow. What was recorded is safe; make room in "
-            f"{folder}",
+            sqlite3.SQLITE_FULL: f"the disk is full: {path} cannot grow. What was recorded is safe; free some "
+            f"space in {folder}",
             sqlite3.SQLITE_IOERR: f"{path} cannot be read or written ({why}): the disk is full or broken. What was "
             f"recorded is safe; check {folder}",
-            sqlite3.SQLITE_READONLY: f"{path} may not be written to: see to its permissions, or {self.elsewhere}",
+            sqlite3.SQLITE_READONLY: f"{path} is not writable: check its permissions, or {self.elsewhere}",
             sqlite3.SQLITE_CANTOPEN: self._why_not_opened(path, folder),
-            sqlite3.SQLITE_NOTADB: f"{path} is not a {self.name}: it holds something else; name another file. If it "
-            f"was one and is damaged: {self.rescue}",
+            sqlite3.SQLITE_NOTADB: f"{path} is not a {self.name}; choose another file. If it is a damaged one: "
+            f"{self.rescue}",
             sqlite3.SQLITE_CORRUPT: damaged,
-            sqlite3.SQLITE_BUSY: f"{path} was locked by another program for {LONGEST_LOCK:g} s; end that program",
+            sqlite3.SQLITE_BUSY: f"{path} was locked by another program for {LONGEST_LOCK:g} s; stop that program",
         }
         text = sentences.get(code, f"{path} cannot be used as a {self.name} ({why})")
         return LedgerError(text.replace("{path}", shlex.quote(path)))
 
     def _why_not_opened(self, path: str, folder: str) -> str:
         if not os.path.isdir(folder):
-            return f"there is no folder {folder} for the {self.name}; make it, or name another file"
+            return f"there is no folder {folder} for the {self.name}; create it, or choose another file"
         if os.path.isdir(path):
-            return f"{path} is a folder; name a file for the {self.name}"
-        return f"{path} cannot be opened or made: see to the permissions of {folder}, or {self.elsewhere}"
+            return f"{path} is a folder; choose a file for the {self.name}"
+        return f"cannot open or create {path}: check the permissions of {folder}, or {self.elsewhere}"
 
     def _version(self, connection: sqlite3.Connection, path: str) -> int:
         """0 for an empty file."""
@@ -140,8 +140,8 @@ class DatabaseFormat:
             raise LedgerError(f"{path} is a database of another program; {self.elsewhere}") from None
         if version > self.schema.version:
             raise LedgerError(
-                f"{path} was made by a newer headgate (its form is {version}, known here are up to "
-                f"{self.schema.version}); use that one, or {self.elsewhere}"
+                f"{path} was made by a newer headgate (format {version}; this version reads up to "
+                f"{self.schema.version}); upgrade, or {self.elsewhere}"
             )
         return version
 

@@ -33,14 +33,14 @@ _SAFE = "Every result is safe in the ledger."
 _WORDS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the file is as large as it may be",
+    errno.EFBIG: "the file has reached its largest allowed size",
     errno.EROFS: "the disk is read-only",
-    errno.EACCES: "it may not be written to",
-    errno.EPERM: "it may not be written to",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
     errno.ENOENT: "its folder does not exist",
-    errno.ENOTDIR: "its folder is no folder",
+    errno.ENOTDIR: "its folder is not a folder",
     errno.EISDIR: "it is a folder",
-    errno.EPIPE: "its reader has gone",
+    errno.EPIPE: "it was closed by the reader",
 }
 
 
@@ -53,12 +53,12 @@ class OutputFile:
         """``path`` may be "-" for standard output. ``offset`` is the last checkpoint's.
 
         ``ours`` says that what is in the file was written by this run's ledger and may be cut back; otherwise
-        only a file that is new or empty is taken. A file that is gone must be begun anew, at offset 0.
+        only a file that is new or empty is taken. A file that is gone must be started again, at offset 0.
 
         ``is_packed``: what is appended is compressed already, if the name says so. ``advice`` ends an error's message.
         """
         self._is_stdout = path == STDOUT
-        self.path = "standard output" if self._is_stdout else path
+        self.path = "stdout" if self._is_stdout else path
         self._pack = bytes if is_packed else packer(Compression.of_name(path), self.path)
         self._advice = advice
         self._lines: list[bytes] = []
@@ -71,7 +71,7 @@ class OutputFile:
                 self._cut_back(offset, ours)
         except (OSError, ValueError) as error:
             self._close()
-            raise OutputError(f"{self.path}: cannot be written ({_told(error)})") from None
+            raise OutputError(f"cannot write {self.path} ({_told(error)})") from None
         except OutputError:
             self._close()
             raise
@@ -110,11 +110,11 @@ class OutputFile:
     def _cut_back(self, offset: int, ours: bool) -> None:
         length = os.fstat(self._file).st_size
         if length and not ours:
-            raise OutputError(f"{self.path}: exists and was not written by this run; give another name or remove it")
+            raise OutputError(f"{self.path} exists and was not written by this run; choose another name or remove it")
         if length < offset:
             raise OutputError(
-                f"{self.path}: has {length:,} bytes, but {offset:,} were written to it. Put it back, or remove it and "
-                "it is written anew"
+                f"{self.path} has {length:,} bytes, but {offset:,} were written to it. Restore it, or remove it and it "
+                "is rewritten"
             )
         if length > offset:
             os.ftruncate(self._file, offset)
@@ -125,12 +125,12 @@ class OutputFile:
         if not self._lines:
             return
         if self._file < 0:
-            raise OutputError(f"{self.path}: is closed")
+            raise OutputError(f"{self.path} is closed")
         rest = memoryview(self._pack(b"".join(self._lines)))
         try:
             if self._whole_file and os.fstat(self._file).st_size != self._length:
                 self._close()
-                raise OutputError(f"{self.path}: another program has changed it during the run. {_SAFE}")
+                raise OutputError(f"{self.path} was changed by another program during the run. {_SAFE}")
             while rest:
                 written = os.write(self._file, rest)
                 self._length += written
@@ -146,7 +146,9 @@ class OutputFile:
             with suppress(OSError):
                 os.ftruncate(self._file, self._synced)
         self._close()
-        return OutputError(f"{self.path}: cannot be written on ({_told(error)}). {self._advice}")
+        if error.errno == errno.EPIPE:
+            return OutputError(f"{self.path} was closed by the reader. {self._advice}")
+        return OutputError(f"cannot write {self.path} ({_told(error)}). {self._advice}")
 
     def _close(self) -> None:
         if self._file >= 0 and not self._is_stdout:
@@ -156,7 +158,7 @@ class OutputFile:
 
 
 def length_of(path: str) -> int | None:
-    """Bytes of a file; None for what is no file, or none that can be looked at."""
+    """Bytes of a file; None for what is not a file, or cannot be read."""
     try:
         status = os.stat(path)
     except OSError:
@@ -183,4 +185,4 @@ def _opened(path: str) -> int:
 
 def _told(error: Exception) -> str:
     number = getattr(error, "errno", None)
-    return _WORDS.get(number, getattr(error, "strerror", None) or str(error)) if number else "it is no file"
+    return _WORDS.get(number, getattr(error, "strerror", None) or str(error)) if number else "not a file"

@@ -104,7 +104,7 @@ def test_what_reading_raises_comes_after_the_rows_before_it() -> None:
 
     async def main() -> None:
         seen = 0
-        with pytest.raises(InputError, match="cut off"):
+        with pytest.raises(InputError, match="truncated"):
             async for _ in read_in_thread(Rows("-", stdin=pipe)):
                 seen += 1
         assert seen >= 100
@@ -161,6 +161,6 @@ def test_what_stands_before_damage_is_given_before_it_is_told(tmp_path):
     reading = BatchReader(Rows(str(path)))
     assert len(reading.take(5000)) == 1000
     for _ in range(2):
-        with pytest.raises(InputError, match="damaged or cut off after line 1,000"):
+        with pytest.raises(InputError, match="damaged or truncated after line 1,000"):
             reading.take(5000)
     reading.close()

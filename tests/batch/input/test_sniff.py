@@ -71,7 +71,7 @@ class TestCsv:
             assert [row.line for row in rows] == [2]  # read again, the same way
 
     def test_a_column_that_is_missing_is_named(self, shape: Any) -> None:
-        with pytest.raises(ConfigError, match=r"asks for \{name\}; the columns are 'id', 'mane'"):
+        with pytest.raises(ConfigError, match=r"the template's \{name\}; the columns are 'id', 'mane'"):
             shape("id,mane\n1,Ada\n", "people.csv", template=ASK)
 
     def test_json_lines_are_no_csv_whatever_they_are_called(self, shape: Any) -> None:
@@ -91,7 +91,7 @@ class TestNeither:
             shape(content, "rows.json")
 
     def test_text_is_asked_what_it_is(self, shape: Any) -> None:
-        with pytest.raises(InputError, match="none of its first lines is a JSON object"):
+        with pytest.raises(InputError, match="none of the first lines is a JSON object"):
             shape("Dear Sir or Madam,\nI write to you\n")
 
     def test_but_not_where_the_name_or_the_user_says_it(self, shape: Any) -> None:

@@ -138,13 +138,13 @@ def test_a_stray_quote_inside_of_a_field_is_a_character_and_swallows_nothing(row
 def test_a_quote_that_is_never_closed_is_told(rows_of: Any) -> None:
     rows = rows_of('id,text\n1,fine\n2,"open\n3,lost\n')
     assert len(rows) == 2
-    with pytest.raises(BrokenRowError, match="line 3: a quote is opened in it and never closed"):
+    with pytest.raises(BrokenRowError, match="line 3: a quote is never closed"):
         rows[1].request()
 
 
 def test_an_open_quote_is_not_followed_for_ever(rows_of: Any) -> None:
     rows = rows_of('id,text\n1,"open\n' + "2,x\n" * 1000, longest=100)
-    with pytest.raises(BrokenRowError, match=r"goes on to line .*: is a quote not closed"):
+    with pytest.raises(BrokenRowError, match=r"continues to line .*; is a quote not closed"):
         rows[0].request()
     assert rows[-1].request()
 
@@ -155,7 +155,7 @@ def test_a_long_field_is_fine(rows_of: Any) -> None:
 
 def test_a_record_with_the_wrong_number_of_fields_is_broken(rows_of: Any) -> None:
     (row,) = rows_of("id,text\n1,a,b\n")
-    with pytest.raises(BrokenRowError, match="line 2: the header has 2 fields, and this row 3"):
+    with pytest.raises(BrokenRowError, match="line 2: the header has 2 fields, this row has 3"):
         row.request()
 
 
@@ -183,10 +183,10 @@ def test_a_csv_is_read_again_without_its_header(tmp_path: Path) -> None:
     ("content", "options", "error", "said"),
     [
         ("", {}, InputError, "is empty"),
-        ("a,b\n", {}, ConfigError, r"asks for \{text\}; the columns are 'a', 'b'"),
+        ("a,b\n", {}, ConfigError, r"the template's \{text\}; the columns are 'a', 'b'"),
         ("text,text\n", {}, InputError, "two columns 'text'"),
         ("text\n", {"name_field": "id"}, ConfigError, "no column 'id'; the columns are 'text'"),
-        (b"te\xffxt\n", {}, InputError, "line 1, the header: it is not UTF-8"),
+        (b"te\xffxt\n", {}, InputError, "line 1 \\(header\\): not valid UTF-8"),
         ("text\n", {"template": None}, ConfigError, "needs a template"),
     ],
 )

@@ -96,7 +96,7 @@ class TestCommits:
         run(path, scenario, durability=durability, on_step=lambda step: look_at(step) if ledgers else None)
 
     def test_another_durability_is_refused(self, path):
-        with pytest.raises(ConfigError, match="durability is 'some'"):
+        with pytest.raises(ConfigError, match="durability='some'"):
             SqliteLedger(path, durability="some")
 
     def test_the_loop_goes_on_while_the_disk_is_slow(self, path):
@@ -200,7 +200,9 @@ class TestIdentity:
                 await ledger.record(done(claim, state=ends, reason="invalid: no such page"))
             await ledger.close()
             if ends is not None:
-                with pytest.raises(LedgerError, match="or headgate retry and then this: no row is done yet"):
+                with pytest.raises(
+                    LedgerError, match="or run headgate retry and then this command: no row is done yet"
+                ):
                     await SqliteLedger(path).begin({"input": "rows.jsonl", "target": "two"})
                 reopen(str(path))
             with pytest.raises(LedgerError, match=r"the input was 'rows\.jsonl' and is now 'others\.jsonl'"):

@@ -43,7 +43,7 @@ class TestOpening:
     def test_a_file_that_holds_something_else(self, tmp_path):
         path = tmp_path / "notes.txt"
         path.write_text("these are notes, not a ledger\n" * 100)
-        assert begin(path).startswith(f"{path} is not a ledger: it holds something else; name another file. ")
+        assert begin(path).startswith(f"{path} is not a ledger; choose another file. ")
         assert path.read_text().startswith("these are notes")
 
     def test_a_database_of_another_program(self, tmp_path):
@@ -65,7 +65,7 @@ class TestOpening:
         with sqlite3.connect(path) as connection:
             connection.execute("PRAGMA user_version = 99")
         connection.close()
-        assert "was made by a newer headgate (its form is 99" in begin(path)
+        assert "was made by a newer headgate (format 99" in begin(path)
         with pytest.raises(LedgerError, match="newer headgate"):
             read_status(str(path))
 
@@ -73,7 +73,7 @@ class TestOpening:
         assert begin(tmp_path / "no" / "run.ledger").startswith(f"there is no folder {tmp_path / 'no'} for the ledger")
 
     def test_a_folder_in_its_place(self, tmp_path):
-        assert begin(tmp_path) == f"{tmp_path} is a folder; name a file for the ledger"
+        assert begin(tmp_path) == f"{tmp_path} is a folder; choose a file for the ledger"
 
     def test_a_damaged_file(self, tmp_path):
         path = tmp_path / "run.ledger"
@@ -95,7 +95,7 @@ class TestOpening:
         async def main():
             ledger = SqliteLedger(tmp_path / "run.ledger")
             await ledger.begin({})
-            with pytest.raises(LedgerError, match="begun already"):
+            with pytest.raises(LedgerError, match="begin was already called"):
                 await ledger.begin({})
             await ledger.close()
 
@@ -121,7 +121,7 @@ class TestOpening:
                 path.chmod(0o444)
             Path(name).chmod(0o555)
             said = _as_somebody_else(_try_to_begin, path)
-            assert f"{path} " in said
+            assert f"{path}" in said
             assert "permissions" in said
 
 

@@ -19,9 +19,9 @@ def here(tmp_path, monkeypatch):
 def test_without_any_file(headgate, here):
     said = headgate("config")
     assert said.code == 0
-    assert f"{here / 'home' / 'headgate' / 'headgate.toml'}  not there (yours)" in said.out
+    assert f"{here / 'home' / 'headgate' / 'headgate.toml'}  not found (your own)" in said.out
     assert "looked for headgate.toml, and [tool.headgate] in pyproject.toml, in 1 folder" in said.out
-    assert "Options of headgate run: the defaults" in said.out
+    assert "Options of headgate run: all defaults" in said.out
     assert said.err == ""
 
 
@@ -60,4 +60,4 @@ def test_no_file_is_read_if_so_asked(headgate, here):
     (here / "headgate.toml").write_text("this is = no TOML =\n")
     said = headgate("config", "--config", "none")
     assert said.code == 0
-    assert "none is read" in said.out
+    assert "no file is read" in said.out

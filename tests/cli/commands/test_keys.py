@@ -22,7 +22,7 @@ def state(tmp_path, monkeypatch):
 
 @pytest.fixture
 def used():
-    """A program has used three keys: one rests, one is retired."""
+    """A program has used three keys: one rests, one is disabled."""
     given = [Credential("alice", "sk-canary-1", "org"), Credential("bob", "sk-canary-2"), Credential("carol", "☂")]
     keys = CredentialCoordinator(given, provider="search", store=FileStore())
     with pytest.raises(RateLimitError), keys.lease():
@@ -53,7 +53,7 @@ def test_the_list_shows_labels_states_resets_and_why(headgate, used):
     assert "resting" in lines[0]
     assert "15" in lines[0]
     assert "free" in lines[1]
-    assert lines[2][3:] == ["retired", "retired", "by", "hand"]
+    assert lines[2][3:] == ["disabled", "disabled", "by", "hand"]
 
 
 def test_programs_get_one_json_line_each(headgate, used):
@@ -112,11 +112,11 @@ def test_park_free_and_retire_reach_a_program_that_runs(headgate):
     said = headgate("keys", "park", "key-1", "--for", "10m")
     assert said.code == 0
     assert "key-1" in said.out
-    assert "rests for" in said.out
+    assert "is resting until" in said.out
     assert then() == "resting"
-    assert headgate("keys", "free", "key-1").out.split(" ", 2)[2].startswith("is free.")
+    assert headgate("keys", "free", "key-1").out.split(" ", 2)[2].startswith("is enabled.")
     assert then() == "free"
-    assert "is retired." in headgate("keys", "retire", "key-1").out
+    assert "is disabled." in headgate("keys", "retire", "key-1").out
     assert then() == "retired"
     assert headgate("keys", "free", "key-1", "--json").code == 0
     assert then() == "free"
@@ -209,7 +209,7 @@ def test_keys_on_a_server_are_parked_for_all_machines(headgate, redis_server, mo
     assert headgate("keys", "--state", url).out.splitlines()[1].split()[:2] == ["prod", "search"]
     monkeypatch.setenv("KEY", "sk-canary-1")
     parked = headgate("keys", "park", "prod", "--for", "10m", "--from", "env:KEY", "--state", url)
-    assert (parked.code, "prod [" in parked.out, "rests for" in parked.out) == (0, True, True)
+    assert (parked.code, "prod [" in parked.out, "is resting until" in parked.out) == (0, True, True)
     keys.check_store(5.0)
     assert keys.states()[0].reason == "parked by hand"
     assert "canary" not in parked.out

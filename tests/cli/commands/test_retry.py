@@ -1,4 +1,4 @@
-"""``headgate retry`` opens dead rows again, and the next run brings each into the output once."""
+"""``headgate retry`` reopens failed rows, and the next run brings each into the output once."""
 
 import asyncio
 import json
@@ -44,13 +44,13 @@ def counts(headgate, output):
 def test_all_dead_rows_are_open_again(headgate, output):
     said = headgate("retry", output)
     assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("3 dead rows (2 transient, 1 invalid) of ")
+    assert said.out.startswith("Reopened 3 failed rows (2 transient, 1 invalid) of ")
     assert said.out.splitlines()[-1] == "Now run: headgate run rows.jsonl -o out.jsonl --to openai"
     assert counts(headgate, output) == (1, 0, 3)
 
 
 def test_only_those_of_one_reason(headgate, output):
-    assert headgate("retry", output, "--only", "transient").out.startswith("2 dead rows (transient) of ")
+    assert headgate("retry", output, "--only", "transient").out.startswith("Reopened 2 failed rows (transient) of ")
     assert counts(headgate, output) == (1, 1, 2)
 
 
@@ -64,7 +64,7 @@ def test_a_reason_that_no_row_has(headgate, output):
 
 def test_nothing_is_dead(headgate, output):
     headgate("retry", output)
-    assert "No row of" in headgate("retry", output).out
+    assert "has no failed rows" in headgate("retry", output).out
 
 
 def test_one_line_for_programs(headgate, output):
@@ -96,10 +96,10 @@ def test_the_next_run_sends_them_and_writes_each_row_once(headgate, mock_api, tm
     api.services["openai"].faults.add(Fault(trouble="invalid"), 4)
     run = ("run", rows, "-o", out, "--to", api.base_url("openai"), "--keys", "env:MOCK_KEY")
     assert headgate(*run).code == 3
-    assert headgate("retry", out, "--only", "invalid").out.startswith("4 dead rows")
+    assert headgate("retry", out, "--only", "invalid").out.startswith("Reopened 4 failed rows")
     again = headgate(*run)
     assert again.code == 0
-    assert "(16 of them before); 4 calls" in again.out
+    assert "16 of them in earlier runs; 4 calls" in again.out
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert Counter(line["custom_id"] for line in lines) == Counter(f"r{n}" for n in range(20))
     assert {line["response"]["status_code"] for line in lines} == {200}

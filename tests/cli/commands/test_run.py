@@ -94,7 +94,7 @@ class TestGoing:
         before = out.read_bytes()
         again = headgate("run", rows, "-o", out, *to(server))
         assert again.code == 0
-        assert "(30 of them before); 0 calls" in again.out
+        assert "30 of them in earlier runs; 0 calls" in again.out
         assert (server.truth()["asked"], out.read_bytes()) == (30, before)
 
     def test_rows_that_were_added_are_done_by_the_next_run(self, headgate, mock, rows, out):
@@ -152,7 +152,7 @@ class TestBrokenRows:
         stopped = headgate("run", rows, "-o", out, *to(server))
         assert stopped.code == 4
         last = stopped.out.splitlines()[-1]
-        assert "line 21: it is no JSON" in last
+        assert "line 21: not valid JSON" in last
         assert "--on-broken dead" in last
         assert "row-20" not in names(out)
         rows.write_text(good)
@@ -164,11 +164,11 @@ class TestBrokenRows:
         rows.write_text(rows.read_text() + "nonsense\n" + line("away", model="x").replace("/v1/chat", "//evil.example"))
         done = headgate("run", rows, "-o", out, "--on-broken", "dead", *to(server))
         assert done.code == 3
-        assert "30 done, 2 dead (2 invalid)" in done.out
+        assert "30 done, 2 failed (2 invalid)" in done.out
         assert f"headgate retry {out}" in done.out.splitlines()[-1]
         dead = [one for one in answers(out) if one["error"]]
         assert sorted(one["error"]["code"] for one in dead) == ["invalid", "invalid"]
-        assert any("line 31: it is no JSON" in one["error"]["message"] for one in dead)
+        assert any("line 31: not valid JSON" in one["error"]["message"] for one in dead)
         assert server.truth()["asked"] == 30
 
     def test_a_row_above_a_known_limit_is_dead_at_once(self, headgate, mock, rows, out):
@@ -201,7 +201,7 @@ class TestChanges:
         server = mock()
         headgate("run", rows, "-o", out, *to(server))
         rows.write_text(rows.read_text().replace("Say 7", "Say 8"))
-        assert "row 8 of the input ('row-7') is not what it was" in self.changed(
+        assert "row 8 of the input ('row-7') has changed" in self.changed(
             headgate, server, 30, rows, "-o", out, *to(server)
         )
 
@@ -349,13 +349,13 @@ class TestBounds:
         assert "--price" in said.err
         said = headgate("run", rows, "-o", out, "--to", "http://127.0.0.1:9", "--max-cost", "1", "--price", "other=1/2")
         assert said.code == 4
-        assert "line 1: the price of its model 'gpt-4o-mini' is not known" in said.out
+        assert "line 1: no price for model 'gpt-4o-mini'" in said.out
 
     def test_a_deadline_ends_it_and_the_next_run_goes_on(self, headgate, mock, rows, out):
         server = mock(rate="600/min")
         stopped = headgate("run", rows, "-o", out, "--limits", "requests=600/min", "--deadline", "500ms", *to(server))
         assert stopped.code == 4
-        assert "The deadline has passed" in stopped.out.splitlines()[-1]
+        assert "Stopped at the deadline" in stopped.out.splitlines()[-1]
         assert 0 < len(answers(out)) < 30
 
     def test_a_spent_day_says_when_to_come_back(self, headgate, mock, rows, out):
@@ -364,7 +364,7 @@ class TestBounds:
         assert stopped.code == 4
         assert "Rate limited until" in stopped.out.splitlines()[-1]
         assert len(answers(out)) == 12
-        assert "0 dead" not in stopped.out.replace("30 dead", "")
+        assert "0 failed" not in stopped.out.replace("30 failed", "")
 
 
 class TestTelling:
@@ -386,9 +386,9 @@ class TestTelling:
         )
         assert page.code == 0
         assert "32 rows" in page.out
-        assert "at least 180.0 s; the requests are the narrowest limit" in page.out
-        assert "1 rows are larger than the limit on tokens and would be dead at once: lines 31" in page.out
-        assert "line 32: it is no JSON" in page.out
+        assert "at least 180.0 s, limited by requests" in page.out
+        assert "1 row would fail at once, above the limit on tokens: line 31" in page.out
+        assert "line 32: not valid JSON" in page.out
         assert page.out.splitlines()[-1].startswith("Nothing was sent.")
         assert (server.truth()["asked"], out.exists()) == (0, False)
 
@@ -428,7 +428,7 @@ class TestTelling:
         (tmp_path / "run.toml").write_text("max_costs = 3\n")
         said = headgate("run", rows, "-o", out, "--config", tmp_path / "run.toml")
         assert said.code == 2
-        assert "'max_costs', which is not an option" in said.err
+        assert "an unknown option 'max_costs'" in said.err
 
     @pytest.mark.parametrize(
         ("option", "value", "like"),
@@ -439,7 +439,7 @@ class TestTelling:
             ("--deadline", "soon", "2min"),
             ("--price", "gpt", "MODEL=IN/OUT"),
             ("--to", "ftp://x", "http(s)://host"),
-            ("--template", "/nowhere/t.json", "cannot be read"),
+            ("--template", "/nowhere/t.json", "cannot read"),
         ],
     )
     def test_what_is_not_understood_is_told_with_the_right_form(self, headgate, rows, out, option, value, like):

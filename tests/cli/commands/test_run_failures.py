@@ -51,7 +51,7 @@ class TestNamesUsedTwice:
         files.rows.write_text(self.TWINS)
         said = headgate("run", files.rows, "-o", files.out, *to)
         assert said.code == 4
-        assert "line 4: line 1 has the same custom_id, 'a'; each row needs one of its own. Correct that line" in last(
+        assert "line 4: custom_id 'a' is already used by line 1; each row needs its own. Correct that line" in last(
             said
         )
         files.rows.write_text(self.TWINS.replace('"a"', '"d"', 1))
@@ -66,10 +66,10 @@ class TestNamesUsedTwice:
     def test_a_plan_finds_them(self, headgate, files, to):
         files.rows.write_text(self.TWINS)
         said = headgate("run", files.rows, "-o", files.out, *to, "--plan")
-        assert "broken  1 rows; line 4: line 1 has the same custom_id, 'a'" in said.out
-        assert last(said).startswith("Nothing was sent. Put the broken lines right")
+        assert "broken  1 row: line 4: custom_id 'a' is already used by line 1" in said.out
+        assert last(said).startswith("Nothing was sent. Correct the broken lines")
         said = headgate("run", files.rows, "-o", files.out, *to, "--plan", "--on-broken", "dead")
-        assert last(said) == "Nothing was sent. The same command without --plan runs it."
+        assert last(said) == "Nothing was sent. Run the same command without --plan to start."
 
 
 def test_dead_rows_are_put_right_and_sent(headgate, files, to, monkeypatch):
@@ -80,10 +80,10 @@ def test_dead_rows_are_put_right_and_sent(headgate, files, to, monkeypatch):
     files.rows.write_text(line("a") + line("b") + line("c"))
     said = headgate(*command)
     assert said.code == 2
-    assert "row 2 of the input ('b') is dead in the ledger, and its line was changed since" in said.err
+    assert "row 2 of the input ('b') has failed, and its line was changed since" in said.err
     said = headgate("retry", files.out)
-    assert said.out.splitlines()[0].startswith("1 dead row (1 invalid) of ")
-    assert said.out.splitlines()[1].startswith("Their lines in the input may be corrected first")
+    assert said.out.splitlines()[0].startswith("Reopened 1 failed row (1 invalid) of ")
+    assert said.out.splitlines()[1].startswith("You may correct their lines in the input first")
     assert last(said) == f"Now run: headgate {' '.join(command)}"
     assert headgate(*command).code == 0
     assert names(files.out) == Counter("abc")
@@ -103,8 +103,8 @@ class TestInputsThatAreCutOff:
         run = ("run", source, "-o", files.out, *to)
         said = headgate(*run)
         assert said.code == 4
-        assert "is damaged or cut off after line " in last(said)
-        assert last(said).endswith("correct it first. Re-run to resume.")
+        assert "is damaged or truncated after line " in last(said)
+        assert last(said).endswith("Repair the file first. Re-run to resume.")
         assert " open" not in said.out
         done = sum(names(files.out).values())
         assert 60 < done < 260
@@ -118,14 +118,14 @@ class TestInputsThatAreCutOff:
         monkeypatch.setattr(sys, "stdin", stdin)
         said = headgate("run", "-", "-o", files.out, *to)
         assert said.code == 4
-        assert "standard input: is damaged or cut off after line " in last(said)
+        assert "standard input is damaged or truncated after line " in last(said)
         assert " open" not in said.out
 
     def test_before_the_first_line(self, headgate, files, to, packed):
         (files.folder / "rows.gz").write_bytes(packed[:15])
         said = headgate("run", files.folder / "rows.gz", "-o", files.out, *to)
         assert said.code == 2
-        assert "is damaged or cut off before its first line; correct it" in said.err
+        assert "is damaged or truncated before its first line" in said.err
 
 
 def test_an_empty_input_is_called_empty(headgate, files, to):
@@ -140,7 +140,7 @@ def test_a_folder_as_output_leaves_nothing_behind(headgate, files, to):
     files.out.mkdir()
     said = headgate("run", files.rows, "-o", files.out, *to)
     assert said.code == 2
-    assert "cannot be written (it is a folder)" in said.err
+    assert "(it is a folder)" in said.err
     assert not list(files.folder.glob("*.ledger"))
 
 
@@ -181,7 +181,9 @@ def test_a_mistyped_address_can_be_put_right(headgate, files, to):
     assert names(files.out) == Counter("ab")
     said = headgate(*run, "http://127.0.0.1:9/v1")
     assert said.code == 2
-    assert "Results of both would be mixed. Run it as it was, or name another ledger and output." in said.err
+    assert (
+        "Results of both would be mixed. Repeat the earlier command, or choose another ledger and output." in said.err
+    )
 
 
 def test_pages_that_are_not_there_can_be_asked_for_elsewhere(headgate, files, to):
@@ -190,7 +192,7 @@ def test_pages_that_are_not_there_can_be_asked_for_elsewhere(headgate, files, to
     assert headgate(*run, to[1].replace("/v1", "/v2")).code == 3
     said = headgate(*run, to[1])
     assert said.code == 2
-    assert "or headgate retry and then this: no row is done yet." in said.err
+    assert "or run headgate retry and then this command: no row is done yet." in said.err
     assert headgate("retry", files.out).code == 0
     assert headgate(*run, to[1]).code == 0
     assert names(files.out) == Counter("ab")

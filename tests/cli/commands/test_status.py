@@ -132,4 +132,4 @@ class TestFinding:
         (tmp_path / "out.jsonl.ledger").write_text("{}\n" * 1000)
         said = headgate("status", tmp_path / "out.jsonl")
         assert said.code == 3
-        assert "is not a ledger: it holds something else" in said.err
+        assert "is not a ledger; choose another file" in said.err

@@ -64,9 +64,9 @@ class TestSound:
         said = headgate("verify", batch.output)
         assert (said.code, said.err) == (0, "")
         assert said.out.splitlines() == [
-            "6 rows of input: 3 done + 1 dead + 2 open.",
+            "6 rows of input: 3 done + 1 failed + 2 open.",
             "3 lines of output compared with the ledger.",
-            "Verified so far (1 results are not in the output yet). Re-run to resume.",
+            "Verified so far (1 result not in the output yet). Re-run to resume.",
         ]
 
     def test_one_line_for_programs(self, headgate, batch):
@@ -89,7 +89,7 @@ class TestSound:
         batch.source.unlink()
         said = headgate("verify", batch.output)
         assert said.code == 0
-        assert said.out.startswith("5 rows read so far; the input was not checked: 3 done + 1 dead + 1 open.")
+        assert said.out.startswith("5 rows read so far; the input was not checked: 3 done + 1 failed + 1 open.")
 
     def test_a_line_of_ours_that_a_crash_has_torn_is_for_the_next_run_to_write_again(self, headgate, batch):
         with batch.output.open("ab") as file:
@@ -127,41 +127,44 @@ class TestNotSound:
 
     def test_a_changed_row_of_the_input(self, headgate, batch):
         batch.source.write_text(batch.source.read_text().replace("row-2", "row-9"))
-        assert "row 3 of the input ('row-2') is not what it was" in self.said_of(headgate, batch)
+        assert "row 3 of the input ('row-2') has changed" in self.said_of(headgate, batch)
 
     def test_an_input_that_has_shrunk(self, headgate, batch):
         batch.source.write_text("".join(batch.source.read_text().splitlines(keepends=True)[:3]))
-        assert "the input has 3 rows, and the ledger 2 more" in self.said_of(headgate, batch)
+        assert "the input has 3 rows; 2 more rows of the ledger" in self.said_of(headgate, batch)
 
     def test_a_changed_line_of_the_output(self, headgate, batch):
         batch.output.write_bytes(batch.output.read_bytes().replace(b"row-1", b"row-7"))
-        assert "line 2 of the output is not what the ledger has of row 2" in self.said_of(headgate, batch)
+        assert "line 2 of the output differs from row 2 in the ledger" in self.said_of(headgate, batch)
 
     def test_an_output_that_was_cut_off(self, headgate, batch):
         content = batch.output.read_bytes()
         batch.output.write_bytes(content[: len(content) // 3])
         said = self.said_of(headgate, batch)
         assert f"the output has {len(content) // 3} bytes, but {len(content)} were written to it" in said
-        assert "the line of row 2 and those of 1 others is missing in the output" in said
+        assert "the output lacks 2 lines, the first of row 2" in said
 
     def test_an_output_that_is_gone(self, headgate, batch):
         batch.output.unlink()
-        assert "the output that 3 rows were written to is not there" in self.said_of(headgate, batch)
+        assert "the output with 3 rows is missing" in self.said_of(headgate, batch)
 
     @pytest.mark.parametrize(
         ("damage", "finding"),
         [
-            ("UPDATE rows SET state = 4 WHERE idx = 4", "1 rows are final and have no result"),
-            ("UPDATE rows SET state = 0 WHERE idx = 0", "the totals are not those of the rows"),
-            ("UPDATE rows SET state = 0 WHERE idx = 0", "1 results belong to rows that are open"),
+            ("UPDATE rows SET state = 4 WHERE idx = 4", "finished rows without a result: 1"),
+            ("UPDATE rows SET state = 0 WHERE idx = 0", "the totals do not match the rows"),
+            (
+                "UPDATE rows SET state = 0 WHERE idx = 0",
+                "results of rows that are open, unknown or in another final state: 1",
+            ),
             (
                 "INSERT INTO finals (idx) VALUES (0)",
-                "1 results are not in the order of finished rows, or are in it twice",
+                "results missing from the order of finished rows, or in it twice: 1",
             ),
-            ("UPDATE finals SET number = 9 WHERE number = 4", "5 numbers are missing"),
-            ("UPDATE output SET number = 7", "the output is said to hold 3 rows more than are finished"),
-            ("UPDATE rows SET key = 'row-0' WHERE idx = 3", "2 rows have the name 'row-0': among them rows 1 and 4"),
-            ("UPDATE rows SET attempts = 5 WHERE idx = 3", "the totals are not those of the rows"),
+            ("UPDATE finals SET number = 9 WHERE number = 4", "numbers missing from the order of finished rows: 5"),
+            ("UPDATE output SET number = 7", "rows counted as written to the output but not finished: 3"),
+            ("UPDATE rows SET key = 'row-0' WHERE idx = 3", "2 rows have the id 'row-0', such as rows 1 and 4"),
+            ("UPDATE rows SET attempts = 5 WHERE idx = 3", "the totals do not match the rows"),
         ],
     )
     def test_a_ledger_that_does_not_agree_with_itself(self, headgate, batch, damage, finding):
@@ -179,7 +182,7 @@ class TestUsage:
         (tmp_path / "x.ledger").write_text("not a ledger\n" * 100)
         said = headgate("verify", tmp_path / "x.ledger")
         assert said.code == 3
-        assert "it holds something else" in said.err
+        assert "is not a ledger; choose another file" in said.err
 
 
 class TestRetrying:
@@ -189,7 +192,7 @@ class TestRetrying:
         async def main():
             ledger = SqliteLedger(batch.ledger)
             await ledger.begin({"input": str(batch.source)})
-            with pytest.raises(LedgerError, match="works on"):
+            with pytest.raises(LedgerError, match="is still working on"):
                 reopen(batch.ledger)
             await ledger.close()
 

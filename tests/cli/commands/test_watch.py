@@ -127,7 +127,7 @@ class TestStatus:
                 assert told["run"] == one.run
             assert other.run in headgate("status", "another").out
             several = headgate("status", "run-")
-            assert (several.code, "write more of the name" in several.err) == (3, True)
+            assert (several.code, "give more of the name" in several.err) == (3, True)
             asyncio.run(begun(SqliteLedger(str(here / "out.jsonl.ledger"))))
             assert headgate("status", "out.jsonl").out.startswith("out.jsonl.ledger: 0 done")
         gone = headgate("status", one.run)
@@ -151,12 +151,12 @@ class TestWatch:
 
     def test_all_runs_in_words_until_ctrl_c(self, headgate_process):
         process = headgate_process("watch", "--every", "100ms")
-        assert process.stdout.readline().startswith("No run is under way")
+        assert process.stdout.readline().startswith("No run is active")
         with a_run() as one:
             assert process.stdout.readline().startswith(f"{one.run} running: 30 done of 100, 7.0/s, 10.0 s to go")
         ended = process.stdout.readline()
         assert ended == f"rows.jsonl to out.jsonl: ended, 30 of 100 rows ({one.run})\n"
-        assert process.stdout.readline().startswith("No run is under way")
+        assert process.stdout.readline().startswith("No run is active")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
@@ -195,7 +195,7 @@ class TestWatch:
             shown = read_until(terminal, b"Ctrl-C quits").decode()
             assert one.run in shown
             assert all(heading in shown for heading in ("key", "learned", "in flight", "429s", "circuit"))
-            assert "server says" not in shown
+            assert "server limit" not in shown
             assert not termios.tcgetattr(terminal)[3] & termios.ICANON
             os.write(terminal, b"q")
             read_until(terminal, b"\x1b[?1049l")
@@ -214,7 +214,7 @@ class TestWatch:
         console.print(page_of([RunView(seen, events)], width, 30))
         lines = console.file.getvalue().splitlines()
         assert len(lines) <= 30
-        assert any("4,321 wait: it is" in line for line in lines)
+        assert any("4,321 waiting: it is" in line for line in lines)
         (heading,) = [line for line in lines if line.startswith(" key")]
         assert set(re.split(r"\s{2,}", heading.strip())) <= {column.name for column in KEY_COLUMNS}
         assert "learned" in heading
@@ -226,11 +226,11 @@ class TestWatch:
     def test_which_run_is_meant_must_be_clear(self, headgate):
         none = headgate("watch", "nonsense")
         assert (none.code, none.out) == (3, "")
-        assert "none is under way" in none.err
+        assert "no run is active" in none.err
         with a_run(), a_run("another"):
             both = headgate("watch", "run-")
             assert both.code == 3
-            assert "write more of the name" in both.err
+            assert "give more of the name" in both.err
 
     @pytest.mark.parametrize("where", ["machine", "redis"])
     def test_a_store_is_watched_while_it_is_used(self, headgate_process, where, request):

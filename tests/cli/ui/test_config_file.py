@@ -122,7 +122,7 @@ class TestProjectFiles:
         }
         said = headgate(command, *words[command])
         assert said.code == 2
-        assert "which a file that is found by itself may not set" in said.err
+        assert "which a file that is found automatically may not set" in said.err
         assert f"--config {project / name}" in said.err
 
     def test_underscores_and_names_of_parameters_are_no_way_around(self, headgate, project):
@@ -131,7 +131,7 @@ class TestProjectFiles:
             assert "may not set" in headgate("crawl", "http://127.0.0.1:9", "-o", "out").err
         for line in ('sources = ["env:X"]', 'targets = ["x"]', 'seed_file = "x"'):
             (project / "headgate.toml").write_text(line)
-            assert "is not an option" in headgate("crawl", "http://127.0.0.1:9", "-o", "out").err
+            assert "has an unknown option" in headgate("crawl", "http://127.0.0.1:9", "-o", "out").err
 
     def test_every_option_of_the_list_exists(self):
         context = click.Context(group)
@@ -216,5 +216,5 @@ class TestMistakes:
         (tmp_path / "x.toml").write_text("= 3")
         assert "is not valid TOML" in headgate("config", "--config", tmp_path / "x.toml").err
         (tmp_path / "x.toml").write_text("#" * (config_file.LARGEST + 1))
-        assert "is longer than" in headgate("config", "--config", tmp_path / "x.toml").err
-        assert "cannot be read" in headgate("config", "--config", tmp_path / "nowhere.toml").err
+        assert "is larger than" in headgate("config", "--config", tmp_path / "x.toml").err
+        assert "cannot read" in headgate("config", "--config", tmp_path / "nowhere.toml").err

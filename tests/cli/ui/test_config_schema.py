@@ -34,5 +34,5 @@ def test_kinds_of_values():
     assert (run["max-attempts"]["type"], run["max-attempts"]["maximum"]) == ("integer", 1000)
     assert {"type": "array", "items": {"type": ["string", "number"]}} in run["keys"]["anyOf"]
     assert run["limits"]["anyOf"][-1]["type"] == "object"
-    assert "Not in a project's file" in run["to"]["description"]
-    assert "Not in a project's file" not in run["limits"]["description"]
+    assert "Not allowed in a project file" in run["to"]["description"]
+    assert "Not allowed in a project file" not in run["limits"]["description"]

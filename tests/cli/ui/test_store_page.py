@@ -40,7 +40,7 @@ def test_a_line_for_each_key_and_who_uses_it(headgate, where, used):
     page = headgate("status", "--store", where)
     assert (page.code, page.err) == (0, "")
     lines = page.out.splitlines()
-    assert lines[0].endswith("2 keys, 1 process at work")
+    assert lines[0].endswith("2 keys, 1 active process")
     assert lines[2].split()[:3] == ["key", "rate", "state"]
     (held,) = [line for line in lines if "held for" in line]
     assert f"{os.getpid()}@" in held
@@ -72,8 +72,8 @@ def test_credentials_that_rest_are_listed(headgate, where, used):
     used.retire("key-1")
     used.flush_store(5.0)
     page = headgate("status", "--store", where)
-    assert page.out.splitlines()[-1].split() == ["key-1", "openai", page.out.splitlines()[-1].split()[2], "retired",
-                                                 "retired", "by", "hand"]  # fmt: skip
+    assert page.out.splitlines()[-1].split() == ["key-1", "openai", page.out.splitlines()[-1].split()[2], "disabled",
+                                                 "disabled", "by", "hand"]  # fmt: skip
     assert SECRET not in page.out
 
 

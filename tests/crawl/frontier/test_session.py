@@ -146,7 +146,7 @@ class TestOutputs:
         (tmp_path / "pages.jsonl").write_text("precious\n")
         for _ in range(2):
             said = said_on_begin(tmp_path, OutputError)
-            assert "exists and was not written by this run; give another name or delete it" in said
+            assert "exists and was not written by this run; choose another name or remove it" in said
         assert (tmp_path / "pages.jsonl").read_text() == "precious\n"
 
     def test_an_output_that_is_gone_is_told(self, tmp_path):
@@ -234,8 +234,7 @@ class TestOutputs:
                 with pytest.raises(OutputError) as caught:
                     await frontier.finish(visit, result(visit), [FoundUrl("https://a.example/2", 1)])
                 assert str(caught.value) == (
-                    "/dev/full: cannot be written on (the disk is full). Every page up to the last that was done is in "
-                    "it"
+                    "cannot write /dev/full (the disk is full). Every page up to the last that was done is in it"
                 )
                 counts = await frontier.counts()
                 assert (counts.done, counts.taken, counts.known) == (0, 1, 1)
@@ -267,7 +266,7 @@ class TestOutputs:
 class TestTheFile:
     def test_a_file_that_holds_something_else(self, tmp_path):
         (tmp_path / "pages.jsonl.headgate").write_text("these are notes, not a crawl\n" * 100)
-        assert "it holds something else; name another file" in said_on_begin(tmp_path)
+        assert "choose another file" in said_on_begin(tmp_path)
 
     def test_a_database_of_another_program(self, tmp_path):
         with sqlite3.connect(tmp_path / "pages.jsonl.headgate") as connection:
@@ -280,7 +279,7 @@ class TestTheFile:
         with sqlite3.connect(tmp_path / "pages.jsonl.headgate") as connection:
             connection.execute("PRAGMA user_version = 99")
         connection.close()
-        assert "was made by a newer headgate (its form is 99" in said_on_begin(tmp_path)
+        assert "was made by a newer headgate (format 99" in said_on_begin(tmp_path)
 
     def test_a_folder_that_is_not_there(self, tmp_path):
         assert f"there is no folder {tmp_path / 'no'}" in said_on_begin(tmp_path / "no")
@@ -305,7 +304,7 @@ class TestTheFile:
             ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
             lines = ran.stdout.splitlines()
             assert len(lines) == 2, ran.stderr
-            assert all(f"{path} " in line and "permissions" in line for path, line in zip(paths, lines, strict=True))
+            assert all(str(path) in line and "permissions" in line for path, line in zip(paths, lines, strict=True))
 
     def test_a_full_disk_refuses_together_and_goes_on_when_there_is_room(self, tmp_path):
         async def main():

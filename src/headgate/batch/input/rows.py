@@ -52,8 +52,8 @@ def _broken(kind: type[BrokenRowError], source: str, line: int, what: str, stops
 
 
 def same_name(name: str, where: str) -> str:
-    """What is wrong with a row whose name another one has that stands before it."""
-    return f"{where} has the same custom_id, {quoted(name)}; each row needs one of its own"
+    """What is wrong with a row whose name an earlier row has."""
+    return f"custom_id {quoted(name)} is already used by {where}; each row needs its own"
 
 
 class InputRow:

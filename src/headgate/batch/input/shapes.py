@@ -80,7 +80,7 @@ NAME_IN_FRONT = re.compile(rb'[ \t]*\{[ \t]*"custom_id"[ \t]*:[ \t]*"([^"\\\x00-
 
 
 class InvalidRowError(Exception):
-    """This row is no request; the message says why. Never leaves this package."""
+    """This row is not a valid request; the message says why. Never leaves this package."""
 
 
 class Shape(Protocol):
@@ -114,7 +114,7 @@ class BatchLines:
         request = line_request(parsed(raw))
         found = NAME_IN_FRONT.match(raw)
         if found and found[1].decode() != request.name:
-            raise InvalidRowError("it has more than one custom_id")
+            raise InvalidRowError("more than one custom_id")
         return request
 
 
@@ -158,7 +158,7 @@ class CsvRecords:
     def _values(self, raw: bytes) -> dict[str, str]:
         fields = record(raw, self.delimiter)
         if len(fields) != len(self.columns):
-            raise InvalidRowError(f"the header has {len(self.columns)} fields, and this row {len(fields)}")
+            raise InvalidRowError(f"the header has {len(self.columns)} fields, this row has {len(fields)}")
         return dict(zip(self.columns, fields, strict=True))
 
 
@@ -169,11 +169,11 @@ def record(raw: bytes, delimiter: str) -> list[str]:
         lines = [text] if b"\n" not in raw else [f"{line}\n" for line in text.split("\n")]
         records = list(csv.reader(lines, delimiter=delimiter))
     except UnicodeDecodeError:
-        raise InvalidRowError("it is not UTF-8") from None
+        raise InvalidRowError("not valid UTF-8") from None
     except csv.Error as error:
-        raise InvalidRowError(f"it is no CSV: {error}") from None
+        raise InvalidRowError(f"not valid CSV: {error}") from None
     if len(records) != 1:
-        raise InvalidRowError("it is no CSV: a line ends where none may")
+        raise InvalidRowError("not valid CSV: line break outside quotes")
     return records[0]
 
 
@@ -182,15 +182,15 @@ def parsed(raw: bytes) -> dict[str, Any]:
     try:
         value = decode_strictly(raw.decode())
     except UnicodeDecodeError:
-        raise InvalidRowError("it is not UTF-8") from None
+        raise InvalidRowError("not valid UTF-8") from None
     except json.JSONDecodeError as error:
-        raise InvalidRowError(f"it is no JSON: {error.msg.removesuffix(' at')} at column {error.colno}") from None
+        raise InvalidRowError(f"not valid JSON: {error.msg.removesuffix(' at')} at column {error.colno}") from None
     except ValueError as error:  # a number of ten thousand digits, NaN
-        raise InvalidRowError(f"it is no JSON that can be read: {error}") from None
+        raise InvalidRowError(f"cannot be read as JSON: {error}") from None
     except RecursionError:
-        raise InvalidRowError("it is nested too deep") from None
+        raise InvalidRowError("nested too deeply") from None
     if not isinstance(value, dict):
-        raise InvalidRowError(f"it must be a JSON object, not {quoted(raw[:100].decode('utf-8', 'replace'))}")
+        raise InvalidRowError(f"expected a JSON object, got {quoted(raw[:100].decode('utf-8', 'replace'))}")
     return value
 
 
@@ -202,23 +202,23 @@ def line_request(line: dict[str, Any], name: str = "") -> Request:
     else:
         body, method, path = line.get("body"), line.get("method", "POST"), line.get("url", "")
     if not isinstance(method, str) or method.upper() not in METHODS:
-        raise InvalidRowError(f"method must be one of {', '.join(METHODS)}, not {quoted(str(method))}")
+        raise InvalidRowError(f"method must be one of {', '.join(METHODS)}; got {quoted(str(method))}")
     if not isinstance(path, str):
         raise InvalidRowError("url must be a path, such as /v1/chat/completions")
     if body is None and method.upper() in ("GET", "DELETE"):
         return Request(name=name, method=method.upper(), path=path)
     if not isinstance(body, dict):
-        raise InvalidRowError("it needs a body, which must be a JSON object")
+        raise InvalidRowError("body is missing or not a JSON object")
     return body_request(body, name=name, method=method.upper(), path=path)
 
 
 def body_request(body: dict[str, Any], *, name: str, method: str = "POST", path: str = "") -> Request:
     if body.get("stream") is True:
-        raise InvalidRowError('"stream": true cannot be part of a batch; its answers are kept whole')
+        raise InvalidRowError('"stream": true is not supported in a batch; remove it')
     try:
         written = _encode(body).encode()
     except (ValueError, RecursionError):
-        raise InvalidRowError("its body holds a number that JSON cannot hold, or is nested too deep") from None
+        raise InvalidRowError("body has a number that is too large for JSON, or is nested too deeply") from None
     model = body.get("model")
     return Request(
         name=name,
@@ -262,18 +262,18 @@ def _named(values: dict[str, Any], field: str | None, number: int) -> str:
     if field is None:
         return f"row-{number}"
     if field not in values:
-        raise InvalidRowError(f"it has no {quoted(field)} for its name; {listing('field', list(values))}")
+        raise InvalidRowError(f"no field {quoted(field)} for the row's id; {listing('field', list(values))}")
     return _name(values[field], field)
 
 
 def _name(given: object, field: str = "custom_id") -> str:
     name = str(given) if isinstance(given, int) and not isinstance(given, bool) else given
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-        raise InvalidRowError(f"{field} must be a text of 1 to {LONGEST_NAME:,} characters")
+        raise InvalidRowError(f"{field} must be a string of 1 to {LONGEST_NAME:,} characters")
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InvalidRowError(f"{field} holds half a character (a lone surrogate)") from None
+        raise InvalidRowError(f"{field} contains an invalid character (a lone surrogate)") from None
     return name
 
 
@@ -288,7 +288,7 @@ _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def parse_json(raw: bytes) -> Any:
-    """What is in it. Raises ``ValueError`` or ``RecursionError`` where it is no JSON that can be read."""
+    """What is in it. Raises ``ValueError`` or ``RecursionError`` where it is not valid JSON."""
     if _quickly is not None:
         try:
             return _quickly(raw)
@@ -308,13 +308,13 @@ def parse_finite_json(raw: bytes) -> Any:
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not valid JSON")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if isinf(number):
-        raise ValueError(f"{text[:20]} is no number that JSON can hold")
+        raise ValueError(f"{text[:20]} is too large a number for JSON")
     return number
 
 

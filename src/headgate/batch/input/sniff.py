@@ -49,7 +49,7 @@ def shape_of(
         )
     if given == "batch" or (given == "auto" and template is None and _is_batch(first_object, seen)):
         if template is not None:
-            raise ConfigError(f"{source.name}: a template is for plain rows; these are whole requests")
+            raise ConfigError(f"{source.name}: the lines of a batch file are complete requests; remove the template")
         return BatchLines()
     has_name = name_field is None and first_object is not None and "custom_id" in first_object
     return PlainLines(template, "custom_id" if has_name else name_field)
@@ -80,17 +80,17 @@ def _object_in(line: Line) -> dict[str, Any] | None:
 
 
 def _check_beginning(name: str, seen: list[Line], *, is_json: bool) -> None:
-    """Raises ``InputError`` for what can be no lines of JSON; ``is_json``: something says that they are."""
+    """Raises ``InputError`` for what cannot be lines of JSON; ``is_json``: something says that they are."""
     first, second = (line.strip() if isinstance(line, bytes) else b"{" for line in (seen * 2)[:2])
     if first == b"[" or first.startswith(b"[{") or (first == b"{" and not second.startswith(b"{")):
         raise InputError(
-            f"{name}: is JSON written over several lines; each row must be one. jq -c '.[]' makes them of a list, "
-            "jq -c . of objects"
+            f"{name} is JSON over several lines; expected one object per line. Convert a list with jq -c '.[]', "
+            "objects with jq -c ."
         )
     if not is_json and not first.startswith(b"{"):
         raise InputError(
-            f"{name}: none of its first lines is a JSON object. A CSV needs a template, and the columns that it asks "
-            "for; if lines are broken, say the format: jsonl, batch or csv"
+            f"{name}: none of the first lines is a JSON object. For a CSV, pass a template that uses its columns; "
+            "for broken lines, set the format (jsonl, batch or csv)"
         )
 
 
@@ -104,25 +104,25 @@ def _is_batch(first_object: dict[str, Any] | None, seen: list[Line]) -> bool:
 def _csv_shape(source: Source, template: Template | None, name_field: str | None, delimiter: str) -> CsvRecords:
     """Read the header and check that what is asked for is in it."""
     if template is None:
-        raise ConfigError(f"{source.name}: a CSV needs a template that says where its columns go")
+        raise ConfigError(f"{source.name}: a CSV needs a template (--template FILE) that makes requests of its columns")
     csv.field_size_limit(max(csv.field_size_limit(), source.longest))  # one for the whole process; its default is small
     header = next(records_of(source, delimiter), None)
     if header is None:
-        raise InputError(f"{source.name}: is empty; a CSV begins with the names of its columns")
+        raise InputError(f"{source.name} is empty; a CSV begins with a header line")
     try:
         if header.problem or not isinstance(header.raw, bytes):
             raise InvalidRowError(header.problem)
         columns = record(header.raw, delimiter)
     except InvalidRowError as error:
-        raise InputError(f"{source.name}: line {header.line:,}, the header: {error}") from None
+        raise InputError(f"{source.name}: line {header.line:,} (header): {error}") from None
     if len(columns) > MOST_COLUMNS:
-        raise InputError(f"{source.name}: has {len(columns):,} columns; at most {MOST_COLUMNS:,} can be")
+        raise InputError(f"{source.name} has {len(columns):,} columns; the limit is {MOST_COLUMNS:,}")
     if len(set(columns)) < len(columns):
         twice = next(name for place, name in enumerate(columns) if name in columns[:place])
-        raise InputError(f"{source.name}: has two columns {quoted(twice)}; each needs a name of its own")
+        raise InputError(f"{source.name} has two columns {quoted(twice)}; column names must be unique")
     template.check_columns(columns, source.name)
     if name_field is None and "custom_id" in columns:
         name_field = "custom_id"
     if name_field is not None and name_field not in columns:
-        raise ConfigError(f"{source.name}: has no column {quoted(name_field)}; {listing('column', columns)}")
+        raise ConfigError(f"{source.name} has no column {quoted(name_field)}; {listing('column', columns)}")
     return CsvRecords(columns, template, name_field, delimiter)

@@ -138,9 +138,9 @@ class Source:
                 stream = self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
             start = stream.peek(4)[:4]
         except OSError as error:
-            raise InputError(f"{self.name}: cannot be read ({error.strerror or error})") from None
+            raise InputError(f"cannot read {self.name} ({error.strerror or error})") from None
         if start.startswith(_WIDE_BOMS):
-            raise InputError(f"{self.name}: is UTF-16; save it as UTF-8")
+            raise InputError(f"{self.name} is UTF-16; save it as UTF-8")
         return unpacked(stream, Compression.of_start(start), self.name)
 
     def _read(self) -> Iterator[Line]:
@@ -152,9 +152,9 @@ class Source:
             damaged = is_damage(error)
             if not damaged and not isinstance(error, OSError):
                 raise
-            what = "is damaged or cut off" if damaged else f"cannot be read on ({error})"
-            safe = f"after line {self.line:,}. The rows before that are safe" if self.line else "before its first line"
-            raise InputError(f"{self.name}: {what} {safe}; correct it first") from None
+            what = "is damaged or truncated" if damaged else f"cannot be read ({error})"
+            safe = f"after line {self.line:,}; the rows before are safe" if self.line else "before its first line"
+            raise InputError(f"{self.name} {what} {safe}. Repair the file first") from None
 
     def _wait(self) -> None:
         if self.before_reading is not None:
@@ -204,7 +204,7 @@ def records_of(source: Source, delimiter: str | None) -> Iterator[RawRecord]:
 
 
 def too_long(length: int, source: Source) -> str:
-    return f"it is {length:,} bytes long; at most {source.longest:,} can be"
+    return f"{length:,} bytes long; the limit is {source.longest:,}"
 
 
 def _whole(first: bytes, source: Source, delimiter: str) -> tuple[bytes, str]:
@@ -218,11 +218,11 @@ def _whole(first: bytes, source: Source, delimiter: str) -> tuple[bytes, str]:
         for line in source.lines:
             length += 1 + (len(line) if isinstance(line, bytes) else line.length)
             if length > source.longest or not isinstance(line, bytes):
-                problem = f"{too_long(length, source)}, and goes on to line {source.line:,}: is a quote not closed?"
+                problem = f"{too_long(length, source)}, and continues to line {source.line:,}; is a quote not closed?"
                 return
             pieces.append(line)
             yield line.decode("latin-1") + "\n"
-        problem = "a quote is opened in it and never closed"
+        problem = "a quote is never closed"
 
     with suppress(csv.Error):  # raised when its request is asked for
         next(csv.reader(feed(), delimiter=delimiter), None)

@@ -45,15 +45,19 @@ class Template:
 
     def __init__(self, text: str, source: str = "template") -> None:
         if len(text) > LARGEST_TEMPLATE:
-            raise ConfigError(f"{source}: a template may have {LARGEST_TEMPLATE:,} characters, not {len(text):,}")
+            raise ConfigError(f"{source}: the template has {len(text):,} characters; the limit is {LARGEST_TEMPLATE:,}")
         try:
             parsed = json.loads(text.removeprefix("\ufeff"))
         except ValueError as error:
-            raise ConfigError(f"{source}: a template must be JSON: {error}") from None
+            raise ConfigError(f"{source}: the template is not valid JSON: {error}") from None
         except RecursionError:
-            raise ConfigError(f"{source}: a template may be {DEEPEST_TEMPLATE} levels deep") from None
+            raise ConfigError(
+                f"{source}: the template is nested too deeply; the limit is {DEEPEST_TEMPLATE} levels"
+            ) from None
         if not isinstance(parsed, dict):
-            raise ConfigError(f'{source}: a template must be a JSON object, such as {{"model": ..., "messages": ...}}')
+            raise ConfigError(
+                f'{source}: the template must be a JSON object, such as {{"model": ..., "messages": ...}}'
+            )
         names: dict[str, None] = {}
         self._fill = _filler(parsed, source, names, 0)
         self.names = tuple(names)
@@ -71,9 +75,9 @@ class Template:
             with open(path, encoding="utf-8") as file:
                 return cls(file.read(LARGEST_TEMPLATE + 1), str(path))
         except OSError as error:
-            raise ConfigError(f"{path}: the template cannot be read ({error.strerror})") from None
+            raise ConfigError(f"cannot read the template {path} ({error.strerror})") from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{path}: the template is not UTF-8") from None
+            raise ConfigError(f"{path}: the template is not valid UTF-8") from None
 
     def fill(self, values: Values) -> dict[str, Any]:
         """Raises ``MissingError``."""
@@ -84,7 +88,7 @@ class Template:
         """Say at once, not row by row, that a column is missing."""
         known = list(columns)
         if missing := [name for name in self.names if name not in known]:
-            raise ConfigError(f"{source}: the template asks for {{{missing[0]}}}; {listing('column', known)}")
+            raise ConfigError(f"{source} has no column for the template's {{{missing[0]}}}; {listing('column', known)}")
 
 
 def listing(what: str, names: list[str]) -> str:
@@ -95,7 +99,7 @@ def listing(what: str, names: list[str]) -> str:
 
 def _filler(part: Any, source: str, names: dict[str, None], depth: int) -> Filler:
     if depth > DEEPEST_TEMPLATE:
-        raise ConfigError(f"{source}: a template may be {DEEPEST_TEMPLATE} levels deep")
+        raise ConfigError(f"{source}: the template is nested too deeply; the limit is {DEEPEST_TEMPLATE} levels")
     if isinstance(part, str):
         return _text_filler(part, source, names)
     if isinstance(part, dict):
@@ -117,7 +121,7 @@ def _text_filler(text: str, source: str, names: dict[str, None]) -> Filler:
             pieces.append(found[0][0])
         elif not found[1]:
             raise ConfigError(
-                f"{source}: {quoted(text)} has a single '{found[0]}'; a gap is {{name}}, a brace is written twice"
+                f"{source}: {quoted(text)} has a single '{found[0]}'; write {{name}} for a column, or double the brace"
             )
         else:
             pieces.append(_gap(found[1], names))
@@ -145,7 +149,7 @@ def _value(values: Values, name: str) -> Any:
     inside: Any = values
     for step in name.split("."):
         if not isinstance(inside, Mapping) or step not in inside:
-            raise MissingError(f"the template asks for {{{name}}}; {listing('field', list(values))}")
+            raise MissingError(f"no field for the template's {{{name}}}; {listing('field', list(values))}")
         inside = inside[step]
     return inside
 
@@ -156,7 +160,7 @@ def _parsed(value: Any, name: str) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
-        raise MissingError(f"{{{name}{_AS_JSON}}} cannot be read as JSON: {quoted(value)}") from None
+        raise MissingError(f"{{{name}{_AS_JSON}}} is not valid JSON: {quoted(value)}") from None
 
 
 def _as_text(value: Any) -> str:

@@ -159,7 +159,7 @@ class MemoryLedger:
             return
         start = DIGEST_BYTES * index
         if self._digests[start : start + DIGEST_BYTES] != digest[:DIGEST_BYTES].ljust(DIGEST_BYTES, b"\0"):
-            raise LedgerError(f"row {index + 1} of the input is not what it was when it was first read")
+            raise LedgerError(f"row {index + 1} of the input has changed since it was first read")
 
     def __repr__(self) -> str:
         return f"<MemoryLedger of {len(self._final):,} rows, {len(self._open):,} open>"

@@ -85,7 +85,7 @@ def recover_ledger(path: str, output: str, rows: Iterable[InputRow], identity: M
     Raises ``OutputError`` and ``LedgerError``.
     """
     if not length_of(output):
-        raise OutputError(f"{output}: there is nothing to recover; it is empty, no file, or not there")
+        raise OutputError(f"nothing to recover: {output} is empty or not a file")
     check_log(path)
     unfinished = path + UNFINISHED
     try:
@@ -124,7 +124,7 @@ def _fill(connection: sqlite3.Connection, output: str, rows: Iterable[InputRow])
                 totals[f"reason.{FailureReason.parse(reason).category}"] += 1
     strangers = [number for (number,) in connection.execute(STRANGERS)]
     if strangers:
-        raise _refusal(output, strangers, "answer no row of this input")
+        raise _refusal(output, strangers, "match no row of this input")
     connection.execute("INSERT INTO finals (idx) SELECT idx FROM temp.answered ORDER BY number")
     totals |= {"state.done": rescued.done, "state.dead": rescued.dead, "attempts": rescued.done + rescued.dead}
     connection.executemany("INSERT INTO totals VALUES (?, ?)", [one for one in totals.items() if one[1]])
@@ -150,11 +150,11 @@ def _take_lines(connection: sqlite3.Connection, output: str, rescued: RecoveredR
         if len(strangers) + len(doubles) > MOST_NAMED:
             break
     if strangers:
-        raise _refusal(output, strangers, "answer no row of this input")
+        raise _refusal(output, strangers, "match no row of this input")
     if doubles:
         raise _refusal(output, doubles, "repeat an earlier line")
     if lines.damage and not lines.torn:
-        raise OutputError(f"{output}: is damaged ({lines.damage}); put it right, or recover from what can be unpacked")
+        raise OutputError(f"{output} is damaged ({lines.damage}); repair it, or recover from what can be unpacked")
     rescued.torn |= lines.torn
 
 
@@ -187,10 +187,10 @@ def _id_of(line: bytes) -> str | None:
 
 def _refusal(output: str, numbers: list[int], what: str) -> OutputError:
     named = ", ".join(f"{number:,}" for number in numbers[:MOST_NAMED])
-    more = " and others" if len(numbers) > MOST_NAMED else ""
+    more = " and more" if len(numbers) > MOST_NAMED else ""
     return OutputError(
-        f"{output}: lines that {what} ({named}{more}); nothing was changed. Take them out, and the ledger can be made "
-        "from the rest"
+        f"{output}: lines {named}{more} {what}; nothing was changed. Remove them, and the ledger can be rebuilt from "
+        "the rest"
     )
 
 
@@ -230,7 +230,7 @@ def reopen(path: str, only: str | None = None) -> int:
 def _check_alone(connection: sqlite3.Connection, path: str) -> None:
     for process, pid in connection.execute("SELECT id, pid FROM processes").fetchall():
         if is_alive(path, process):
-            raise LedgerError(f"process {pid} works on {path}; stop it with Ctrl-C, then try again")
+            raise LedgerError(f"process {pid} is still working on {path}; stop it with Ctrl-C, then try again")
 
 
 def _dead(connection: sqlite3.Connection, only: str | None) -> list[int]:
@@ -248,8 +248,8 @@ def _replace_output(connection: sqlite3.Connection, path: str) -> None:
         lines = [finding for finding in verifier.result.findings if finding.problem.is_foreign]
         if lines:
             raise LedgerError(
-                f"{lines[0].text}, and the next run would write the output again without it; nothing was changed. "
-                "headgate verify names all such lines: take them out, or move the output away, then try again"
+                f"{lines[0].text}, and the next run would rewrite the output without it; nothing was changed. "
+                "headgate verify lists all such lines: remove them, or move the output away, then try again"
             )
         replaced = fingerprint(output)
     connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (REPLACED, replaced))

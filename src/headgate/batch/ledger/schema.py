@@ -61,10 +61,10 @@ FORM = DatabaseFormat(
     name="ledger",
     absent="there is no ledger at",
     empty="is an empty file, not a ledger",
-    elsewhere="name another file for the ledger",
-    rescue="The results that are in the output are safe. Bring back a copy of the ledger, or move it away with its "
-    "other files (mkdir damaged; mv {path}* damaged) and run the same headgate run command with --recover: it makes a "
-    "new ledger from the output, and sends only the rows that are not in it",
+    elsewhere="choose another file for the ledger",
+    rescue="The results in the output are safe. Restore a copy of the ledger, or move it away with its other files "
+    "(mkdir damaged; mv {path}* damaged) and run the same headgate run command with --recover: it rebuilds the ledger "
+    "from the output and sends only the missing rows",
 )
 open_to_write, open_to_read, ledger_error = FORM.open_to_write, FORM.open_to_read, FORM.ledger_error
 check_log = FORM.check_log
@@ -73,12 +73,12 @@ check_log = FORM.check_log
 def changed_row(index: int, key: str, *, dead: bool) -> LedgerError:
     if dead:
         return LedgerError(
-            f"row {index + 1} of the input ({key!r}) is dead in the ledger, and its line was changed since. If you "
-            "have put it right, headgate retry opens dead rows again; then the same command sends them as they are now"
+            f"row {index + 1} of the input ({key!r}) has failed, and its line was changed since. If it is corrected, "
+            "reopen failed rows with headgate retry, then run the same command again"
         )
     return LedgerError(
-        f"row {index + 1} of the input ({key!r}) is not what it was when it was first read: the ledger belongs to "
-        "another input. Bring the input back as it was, or name another ledger and output"
+        f"row {index + 1} of the input ({key!r}) has changed since it was first read: the ledger belongs to another "
+        "input. Restore the input, or choose another ledger and output"
     )
 
 
@@ -111,10 +111,10 @@ def take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], p
             was = [
                 f"the {name} was {_shown(known.get(name))} and is now {_shown(identity.get(name))}" for name in changed
             ]
-            instead = ", or headgate retry and then this: no row is done yet" if open_to_change else ""
+            instead = ", or run headgate retry and then this command: no row is done yet" if open_to_change else ""
             raise LedgerError(
                 f"the rows in {path} belong to another run: {'; '.join(was)}. Results of both would be mixed. "
-                f"Run it as it was, or name another ledger and output{instead}"
+                f"Repeat the earlier command, or choose another ledger and output{instead}"
             )
         connection.execute("UPDATE rows SET digest = x''")  # what they are called may be another thing now
     connection.execute("DELETE FROM identity")

@@ -60,7 +60,7 @@ class SqliteLedger:
         on_step: Callable[[str], None] | None = None,
     ) -> None:
         if durability not in ("full", "normal"):
-            raise ConfigError(f'durability is {durability!r}; it must be "full" or "normal"')
+            raise ConfigError(f'durability={durability!r} must be "full" or "normal"')
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         self._full_sync = durability == "full"
         self._wall = wall
@@ -76,7 +76,7 @@ class SqliteLedger:
 
     async def begin(self, identity: Mapping[str, str]) -> Counts:
         if self._reader is not None:
-            raise LedgerError(f"{self.path} has been begun already")
+            raise LedgerError(f"begin was already called for {self.path}")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="headgate-ledger-read")
         try:
             transaction = await asyncio.get_running_loop().run_in_executor(self._reader, self._open, dict(identity))
@@ -266,7 +266,7 @@ class SqliteLedger:
 
     def _write(self) -> GroupCommitWriter[LedgerTransaction]:
         if self._writer is None:
-            raise LedgerError(f"{self.path} is not open: begin comes first, and nothing comes after close")
+            raise LedgerError(f"{self.path} is not open: call begin first, and nothing after close")
         return self._writer
 
     async def _read(self, look: Callable[[sqlite3.Connection], T]) -> T:

@@ -1,4 +1,4 @@
-"""Verify that a ledger is sound: the input is done + dead + open, no row is there twice, the output agrees.
+"""Verify that a ledger is sound: the input is done + dead + open, no row is a duplicate, the output agrees.
 
 Everything is counted again from the rows themselves, in one view of the file, so a run may go on meanwhile.
 The whole output is compared, line by line, with what the ledger has written and would write next:
@@ -47,20 +47,20 @@ LONGEST_LINE = 1 << 28
 
 SUMS = "SELECT state, count(*), sum(attempts), sum(tokens), total(cost) FROM rows GROUP BY state"
 MISMATCHES = {
-    "{} rows are final and have no result": (
+    "finished rows without a result: {}": (
         "SELECT count(*) FROM rows LEFT JOIN results USING (idx) WHERE rows.state >= 4 AND results.idx IS NULL"
     ),
-    "{} results belong to rows that are open, ended otherwise or are unknown": (
+    "results of rows that are open, unknown or in another final state: {}": (
         "SELECT count(*) FROM results LEFT JOIN rows USING (idx) WHERE rows.state IS NOT results.state"
     ),
-    "{} results are not in the order of finished rows, or are in it twice": (
+    "results missing from the order of finished rows, or in it twice: {}": (
         "SELECT (SELECT count(*) FROM results) - (SELECT count(DISTINCT idx) FROM finals) "
         "+ (SELECT count(*) - count(DISTINCT idx) FROM finals)"
     ),
-    "{} numbers are missing in the order of finished rows": (
+    "numbers missing from the order of finished rows: {}": (
         "SELECT coalesce(max(number), 0) - count(*) + (coalesce(min(number), 1) - 1) FROM finals"
     ),
-    "the output is said to hold {} rows more than are finished": (
+    "rows counted as written to the output but not finished: {}": (
         "SELECT max(0, number - (SELECT count(*) FROM finals)) FROM output"
     ),
 }
@@ -175,7 +175,7 @@ class LedgerVerifier:
         """Whether the file is whole, and its tables agree with each other."""
         for (damage,) in self._ask(f"PRAGMA quick_check({MOST_DAMAGE})"):
             if damage != "ok":
-                self.result.add(Problem.LEDGER, f"the ledger's file is damaged ({quoted(damage)})")
+                self.result.add(Problem.LEDGER, f"the ledger file is damaged ({quoted(damage)})")
         told, states = self.result.counts, dict[RowState, int]()
         attempts = tokens = 0
         cost = 0.0
@@ -184,13 +184,13 @@ class LedgerVerifier:
             attempts, tokens, cost = attempts + row_attempts, tokens + row_tokens, cost + row_cost
         sums = (attempts, tokens, isclose(cost, told.cost, rel_tol=1e-6, abs_tol=1e-9))
         if states != told.states or sums != (told.attempts, told.tokens, True):
-            self.result.add(Problem.LEDGER, "the totals are not those of the rows")
+            self.result.add(Problem.LEDGER, "the totals do not match the rows")
         for sentence, question in MISMATCHES.items():
             ((count,),) = self._ask(question)
             if count:
                 self.result.add(Problem.LEDGER, sentence.format(f"{count:,}"))
         for key, count, first, last in self._ask(DUPLICATE_NAMES):
-            duplicates = f"{count:,} rows have the name {key!r}: among them rows {first:,} and {last:,}"
+            duplicates = f"{count:,} rows have the id {key!r}, such as rows {first:,} and {last:,}"
             self.result.add(Problem.LEDGER, duplicates, row=last)
 
     def check_input(self, digests: Iterable[bytes]) -> None:
@@ -207,7 +207,7 @@ class LedgerVerifier:
         self.result.input_rows = rows
         ((beyond,),) = self._ask(f"SELECT count(*) FROM rows WHERE idx >= {rows:d}")  # noqa: S608 - a number
         if beyond:
-            gone = f"the input has {rows:,} rows, and the ledger {beyond:,} more that are not in it now"
+            gone = f"the input has {rows:,} rows; {beyond:,} more rows of the ledger are missing from it"
             self.result.add(Problem.INPUT, gone)
 
     def check_output(self) -> None:
@@ -215,7 +215,7 @@ class LedgerVerifier:
         result, path = self.result, self._output
         if path is None or self._length is None:
             if result.written:
-                gone = f"the output that {result.written:,} rows were written to is not there; name it with -o"
+                gone = f"the output with {result.written:,} rows is missing; name it with -o"
                 result.add(Problem.NO_OUTPUT, gone)
             return
         replaced = read_note(self._connection, REPLACED)
@@ -286,7 +286,7 @@ class _Comparison:
         if number is None:
             self._unknown.append((count, _shown(line) if name is None else quoted(redact(name))))
         elif self._next is None or number < self._next.number:
-            again = f"line {count:,} of the output ({quoted(redact(name or ''))}) is there twice"
+            again = f"line {count:,} of the output ({quoted(redact(name or ''))}) is a duplicate"
             self._result.add(Problem.DUPLICATE, again, line=count)
         else:
             self._settle(number)
@@ -299,7 +299,7 @@ class _Comparison:
         while self._next is not None and self._next.number < number:
             row = self._next.row
             if (found := next(unknown, None)) is not None:
-                text = f"line {found[0]:,} of the output is not what the ledger has of row {row:,}"
+                text = f"line {found[0]:,} of the output differs from row {row:,} in the ledger"
                 self._result.add(Problem.CHANGED, text, line=found[0], row=row)
             elif not missing:
                 missing, first = 1, row
@@ -307,10 +307,10 @@ class _Comparison:
                 missing += 1
             self._next = next(self._kept, None)
         if missing:
-            others = f" and those of {missing - 1:,} others" if missing > 1 else ""
-            self._result.add(Problem.MISSING, f"the line of row {first:,}{others} is missing in the output", row=first)
+            lines = "the line of" if missing == 1 else f"{missing:,} lines, the first of"
+            self._result.add(Problem.MISSING, f"the output lacks {lines} row {first:,}", row=first)
         for line, name in unknown:
-            text = f"line {line:,} of the output ({name}) is not known to the ledger"
+            text = f"line {line:,} of the output ({name}) is not in the ledger"
             self._result.add(Problem.UNKNOWN_LINE, text, line=line)
             if self._result.is_full:
                 return

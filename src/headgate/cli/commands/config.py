@@ -36,9 +36,9 @@ VARIABLES = {
     VARIABLE: "the configuration file, like --config",
     STORE_VARIABLE: "which processes share limits, like --store",
     "HEADGATE_STATE": "the folder with the state of keys and runs",
-    "HEADGATE_PROXY_TOKEN": "the token that headgate proxy wants",
-    "HEADGATE_WEB_TOKEN": "the token that headgate web wants",
-    "HEADGATE_ENHANCED_RESILIENCE": "false: plain retries instead of limiter and circuit breaker",
+    "HEADGATE_PROXY_TOKEN": "the token that headgate proxy requires",
+    "HEADGATE_WEB_TOKEN": "the token that headgate web requires",
+    "HEADGATE_ENHANCED_RESILIENCE": "false: plain retries without limiter and circuit breaker",
     "HEADGATE_DEBUG": "tracebacks of internal errors",
 }
 SHOWN = (VARIABLE, STORE_VARIABLE, "HEADGATE_STATE", "HEADGATE_ENHANCED_RESILIENCE", "HEADGATE_DEBUG")
@@ -59,7 +59,7 @@ class Row:
     examples=[
         ("headgate config", "which files and variables are in force, and what they set"),
         ("headgate config run", "every option of headgate run here, and where its value comes from"),
-        ("headgate config run --config batch.toml", "the same with a file of your own"),
+        ("headgate config run --config batch.toml", "the same with your own file"),
         ("headgate config --schema > headgate.schema.json", "for an editor that completes and checks headgate.toml"),
     ],
 )
@@ -69,17 +69,18 @@ class Row:
     "chosen",
     metavar="FILE",
     envvar=VARIABLE,
-    help='This file instead of those that are found; "none": no file.',
+    help='Read this file and no other; "none" reads no file.',
 )
 @click.option("--schema", is_flag=True, help="Print a JSON schema of the configuration file and exit.")
 @json_option("Print one JSON object.")
 def command(name: str | None, chosen: str | None, schema: bool, as_json: bool) -> int:
     """Show the configuration of headgate run, crawl and proxy in this folder, and where each value comes from.
 
-    What is typed wins over environment variables, and these over files. The file of --config or HEADGATE_CONFIG is the
-    only one; without it, headgate.toml (or [tool.headgate] in pyproject.toml) of this folder or the nearest one above
-    it in the same project wins over headgate.toml in your own configuration folder. A project's file that is found by
-    itself may not set where requests go, keys, or what is written or shared; yours and that of --config may.
+    Command-line options override environment variables, and these override files. With --config or HEADGATE_CONFIG,
+    only that file is read. Without it, headgate.toml (or [tool.headgate] in pyproject.toml) in this folder, or the
+    nearest one above it in the same project, overrides headgate.toml in your own configuration folder. A project file
+    that is found automatically may not set where requests go, keys, or what is written or shared; your own file and
+    that of --config may.
 
     Keys, tokens and passwords are never shown.
     """
@@ -126,10 +127,10 @@ def places(files: list[ConfigFile], chosen: str | None) -> Iterator[tuple[str, s
 def show_files(files: list[ConfigFile], chosen: str | None) -> None:
     say("Files:")
     if chosen == NO_FILE:
-        say("  none is read")
+        say("  no file is read")
     for path, kind, read in places(files, chosen):
-        whose = {"chosen": "named, and the only one", "user": "yours", "project": "of this project"}[kind]
-        say(f"  {path}  {whose if read else f'not there ({whose})'}")
+        whose = {"chosen": "the only one read", "user": "your own", "project": "this project's"}[kind]
+        say(f"  {path}  {whose if read else f'not found ({whose})'}")
         if kind == "project" and not read:
             folders = len(list(project_folders(os.getcwd())))
             say(f"    looked for {NAME}, and [tool.headgate] in {PYPROJECT}, in {folders} folder{'s'[: folders - 1]}")
@@ -162,7 +163,7 @@ def show_variables() -> None:
         if value is not None:
             say(f"  {name}={value}  {VARIABLES.get(name, 'a key')}")
         elif name == "HEADGATE_STATE":
-            say(f"  {name} is not set: {state_folder()}")
+            say(f"  {name} not set, using {state_folder()}")
     unset = [name for name, value in variables() if value is None and name != "HEADGATE_STATE"]
     if unset:
         say(f"  not set: {', '.join(unset)}")
@@ -212,7 +213,7 @@ def shown(option: str, value: Any) -> str:
 def show_options(name: str, rows: list[Row]) -> None:
     from rich.table import Table
 
-    say(f"\nOptions of headgate {name}:" + ("" if rows else " the defaults"))
+    say(f"\nOptions of headgate {name}:" + ("" if rows else " all defaults"))
     if not rows:
         return
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))

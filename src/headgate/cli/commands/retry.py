@@ -1,4 +1,4 @@
-"""``headgate retry``: open dead rows again, all of them or those of one reason."""
+"""``headgate retry``: reopen failed rows, all of them or those of one reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...batch.ledger.queries import read_note, read_status
 from ...batch.ledger.repair import reopen
 from ...batch.ledger.schema import open_to_read
 from ...formatting import printable
-from ..ui.display import top_counts
+from ..ui.display import plural, top_counts
 from ..ui.options import ExampleCommand, json_option
 from ..ui.terminal import DONE, CommandFailed, say
 from .status import find_ledger
@@ -26,19 +26,23 @@ UNKNOWN_COMMAND = "the same headgate run command as before"
 @click.command(
     cls=ExampleCommand,
     examples=[
-        ("headgate retry answers.jsonl", "all dead rows of the run that writes answers.jsonl"),
-        ("headgate retry answers.jsonl --only transient", "only those that had no answer in the end"),
-        ("headgate status answers.jsonl", "the reasons of dead rows"),
+        ("headgate retry answers.jsonl", "all failed rows of the run that writes answers.jsonl"),
+        ("headgate retry answers.jsonl --only transient", "only those that failed with a transient error"),
+        ("headgate status answers.jsonl", "why rows have failed"),
     ],
 )
 @click.argument("path", required=False, metavar="[OUTPUT|LEDGER]")
-@click.option("--only", metavar="REASON", help="Only rows of this reason: transient, invalid, too_large, deadline, ...")
+@click.option(
+    "--only",
+    metavar="REASON",
+    help="Only rows that failed for this reason: transient, invalid, too_large, deadline, ...",
+)
 @json_option("Print one JSON line.")
 def command(path: str | None, only: str | None, as_json: bool) -> int:
-    """Open dead rows again: the next run sends them as if for the first time.
+    """Reopen failed rows: the next run sends them again.
 
-    That run writes the output anew from its ledger, without their old lines; rows that are done are not sent again.
-    Their lines in the input may be corrected first, but no others. No run may be under way.
+    That run rewrites the output from its ledger, without their old lines; rows that are done are not sent again. You
+    may correct the lines of failed rows in the input first, but no others. Stop a run of this batch before.
     """
     ledger = find_ledger(path)
     try:
@@ -54,14 +58,13 @@ def command(path: str | None, only: str | None, as_json: bool) -> int:
     shown = printable(os.path.relpath(ledger))
     if count:
         reason = f" ({only})" if only else f" ({top_counts(dead)})"
-        rows = f"{count:,} dead rows{reason} of {shown} are" if count > 1 else f"1 dead row{reason} of {shown} is"
-        say(f"{rows} open again.")
-        say("Their lines in the input may be corrected first; no others may be changed.")
+        say(f"Reopened {plural(count, 'failed row')}{reason} of {shown}.")
+        say("You may correct their lines in the input first; leave all others as they are.")
         say(f"Now run: {command_of(ledger)}")
     elif dead:
-        say(f"No row of {shown} is dead for that reason; the reasons are {top_counts(dead)}.\nNothing was changed.")
+        say(f"No row of {shown} failed for that reason; the reasons are {top_counts(dead)}.\nNothing was changed.")
     else:
-        say(f"No row of {shown} is dead.\nNothing to do.")
+        say(f"{shown} has no failed rows.\nNothing to do.")
     return DONE
 
 

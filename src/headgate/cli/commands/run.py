@@ -68,14 +68,14 @@ def read_workers(text: str) -> int | str:
     except ValueError:
         workers = 0
     if not 1 <= workers <= MOST_WORKERS:
-        raise ValueError(f"{text!r} is neither auto nor a whole number from 1 to {MOST_WORKERS:,}")
+        raise ValueError(f"{text!r} is not auto or a whole number from 1 to {MOST_WORKERS:,}")
     return workers
 
 
 @click.command(
     cls=ObservedCommand,
     examples=[
-        ("headgate run rows.jsonl -o answers.jsonl --to openai", "a file made for OpenAI's batch API, as it is"),
+        ("headgate run rows.jsonl -o answers.jsonl --to openai", "a file made for OpenAI's batch API, unchanged"),
         ("headgate run rows.jsonl -o answers.jsonl --to openai --plan", "rows, tokens, cost, time; nothing is sent"),
         (
             "headgate run people.csv -o out.jsonl --template ask.json --to anthropic",
@@ -83,11 +83,11 @@ def read_workers(text: str) -> int | str:
         ),
         (
             "headgate run rows.jsonl.gz -o out.jsonl.zst --to http://localhost:8000/v1 --keys file:keys.txt",
-            "packed files, an address of your own, several keys",
+            "compressed files, your own server, several keys",
         ),
         (
             "headgate run rows.jsonl -o out.jsonl --to openai --max-cost 20 --price 'gpt-4o-mini*=0.15/0.60'",
-            "start nothing that could cost more than 20; prices are per million tokens, in and out",
+            "stop before the cost could exceed 20; prices are per million tokens, in and out",
         ),
         ("cat rows.jsonl | headgate run - -o - --to openai --ledger rows.ledger | jq .response.body", "in a pipe"),
         (
@@ -96,9 +96,9 @@ def read_workers(text: str) -> int | str:
         ),
         (
             "headgate run rows.jsonl -o out.jsonl --to openai --web --report run.html",
-            "watch it in a browser; pictures and numbers in one file at the end",
+            "watch it in a browser; charts and numbers in one file at the end",
         ),
-        ("headgate mock --provider openai --rate 500/min --port 8080", "practise: a mock API, and ..."),
+        ("headgate mock --provider openai --rate 500/min --port 8080", "to practise: a mock API, and ..."),
         ("KEY=x headgate run rows.jsonl -o o.jsonl --to http://127.0.0.1:8080/openai/v1 --keys env:KEY", "... a run"),
     ],
 )
@@ -108,7 +108,7 @@ def read_workers(text: str) -> int | str:
     "--output",
     required=True,
     metavar="OUT",
-    help='Where answers go, one line per row as it finishes; "-" is standard output. .gz and .zst are compressed.',
+    help='Where results go, one line per row as it finishes; "-" is stdout. Names in .gz and .zst are compressed.',
 )
 @click.option(
     "--to",
@@ -117,13 +117,13 @@ def read_workers(text: str) -> int | str:
     shell_complete=complete_from(KNOWN_ENDPOINTS),
     help=f"A base URL such as http://localhost:8000/v1, or one of {', '.join(KNOWN_ENDPOINTS)}.",
 )
-@click.option("--path", "path", default="", metavar="PATH", help="The path of rows without a url: /v1/embeddings.")
+@click.option("--path", "path", default="", metavar="PATH", help="For rows without a url, such as /v1/embeddings.")
 @click.option(
     "--keys",
     "sources",
     multiple=True,
     metavar="SOURCE",
-    help="API keys: env:NAME, file:PATH or cmd:WORDS. Repeatable.  [default: the vendor's usual variable]",
+    help="API keys: env:NAME, file:PATH or cmd:WORDS. Repeatable.  [default: the vendor's environment variable]",
 )
 @click.option(
     "--format",
@@ -132,7 +132,7 @@ def read_workers(text: str) -> int | str:
     default="auto",
     show_default=True,
     help="The format of IN: a vendor's batch file, plain JSON lines (bodies, or values for a template), or CSV. "
-    "auto: by its name and its first lines.",
+    "auto looks at its name and first lines.",
 )
 @click.option(
     "--template", metavar="FILE", help="JSON with {column} placeholders, filled from each row. A CSV needs one."
@@ -148,22 +148,22 @@ def read_workers(text: str) -> int | str:
     type=click.Choice(("stop", "dead")),
     default="stop",
     show_default=True,
-    help="For a row that cannot be sent, or whose custom_id is taken: stop there, or record it as dead and continue.",
+    help="For a row that is invalid or repeats a custom_id: stop there, or record it as failed (dead) and continue.",
 )
 @click.option(
     "--plan",
     "only_plan",
     is_flag=True,
-    help="Estimate rows, tokens, cost and time, and what can never fit; send nothing.",
+    help="Estimate rows, tokens, cost and time, and list rows that cannot be sent; send nothing.",
 )
 @limits_option
 @click.option(
-    "--price", "prices", multiple=True, metavar="MODEL=IN/OUT", help="Per million tokens. Repeatable; * fits all."
+    "--price", "prices", multiple=True, metavar="MODEL=IN/OUT", help="Per million tokens; * is any model. Repeatable."
 )
-@click.option("--max-cost", type=Number(0, min_open=True), metavar="AMOUNT", help="Start no call that could exceed it.")
-@count_option("--max-tokens", "The same for tokens, in and out.", 1)
+@click.option("--max-cost", type=Number(0, min_open=True), metavar="AMOUNT", help="Stop before the cost exceeds this.")
+@count_option("--max-tokens", "Stop before input and output tokens exceed this.", 1)
 @deadline_option
-@click.option("--timeout", type=DURATION, default="10min", show_default=True, help="Longest time for one answer.")
+@click.option("--timeout", type=DURATION, default="10min", show_default=True, help="Longest wait for one response.")
 @click.option(
     "--workers",
     type=Notation("auto|N", read_workers),
@@ -171,20 +171,20 @@ def read_workers(text: str) -> int | str:
     show_default=True,
     help="Most concurrent calls; auto leaves that to the limiter.",
 )
-@count_option("--max-attempts", "Most calls per row.", 1, 1000, default=5)
+@count_option("--max-attempts", "Most attempts per row.", 1, 1000, default=5)
 @store_option(MACHINE)
 @click.option("--ledger", metavar="FILE", help=f"The file with the state of every row.  [default: OUT{SUFFIX}]")
 @click.option(
     "--recover",
     is_flag=True,
-    help="Where OUT exists and its ledger does not, rebuild the ledger from IN and OUT first: rows in OUT are not sent "
+    help="If OUT exists and its ledger does not, first rebuild the ledger from IN and OUT: rows in OUT are not sent "
     "again.",
 )
 @wait_option
 @click.option(
     "--keep-going",
     is_flag=True,
-    help=f"Continue although the first {ALIKE} rows have all failed with the same error.  [default: stop]",
+    help=f"Continue even if the first {ALIKE} rows all fail with the same error.  [default: stop]",
 )
 @config_option
 @trace_option
@@ -194,13 +194,13 @@ def read_workers(text: str) -> int | str:
 def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: bool, **given: Any) -> int:
     """Send a file of requests to an API and write the answers to OUT. Run the same command again to resume.
 
-    Lines are those of OpenAI's batch files: custom_id, method, url and body in; custom_id, response and error out.
-    Answers are written in the order in which they finish. The rate is learned from the answers.
+    Lines have the format of OpenAI's batch files: custom_id, method, url and body in; custom_id, response and error
+    out. Results are written in the order in which they finish. The rate is learned from the responses.
 
-    Ctrl-C once starts no more calls and finishes those in flight; twice stops at once. Nothing is lost either way, nor
-    by a crash: the state of every row is in OUT.ledger. Exit code 0: all done; 3: some rows are dead (headgate retry);
-    4: stopped, re-run to resume. A line that cannot be sent, or whose custom_id is taken, stops the run with its line
-    number (--on-broken).
+    Ctrl-C once finishes the calls in flight and starts no more; twice stops at once. Nothing is lost either way, nor by
+    a crash: the state of every row is in OUT.ledger. Exit code 0: all done; 3: some rows failed (see headgate retry);
+    4: stopped, re-run to resume. An invalid line, or one that repeats a custom_id, stops the run with its line number
+    (see --on-broken).
     """
     try:
         with open_rows(source, given) as rows:
@@ -209,7 +209,7 @@ def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: boo
                 return show_plan(rows, to, output, given, as_json=as_json)
             return start(rows, to, output, given, as_json=as_json, quiet=quiet)
     except ConfigError as error:
-        raise click.UsageError(redact(f"{error}.")) from None
+        raise click.UsageError(redact(str(error))) from None
     except (InputError, OutputError, LedgerError) as error:
         raise CannotStart(redact(f"{error}.")) from None
 
@@ -259,7 +259,6 @@ def prices_of(given: Iterable[str]) -> Prices:
 
 
 def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, as_json: bool) -> int:
-
     from .run_plan import plan_line, plan_of, plan_page
 
     prices, limits = prices_of(given["prices"]), given["limits"] or {}
@@ -322,7 +321,7 @@ def settings_of(
 ) -> dict[str, Any]:
     prices = prices_of(given["prices"])
     if given["max_cost"] is not None and not prices:
-        raise click.UsageError("--max-cost needs the price of tokens: --price MODEL=IN/OUT.")
+        raise click.UsageError("--max-cost needs prices; pass --price MODEL=IN/OUT.")
     config = RateLimitConfig(limits=given["limits"] or {}, open_state_duration=RETRY_CIRCUIT_AFTER)
     shared.warn_if_uncounted(config)
     return {
@@ -359,13 +358,13 @@ def recover(job: Job, rows: Rows, *, quiet: bool) -> None:
     from ...batch.ledger.repair import has_rows, recover_ledger
 
     if job.output == STDOUT or not rows.can_be_read_again:
-        raise click.UsageError("--recover needs an input and an output that are files.")
+        raise click.UsageError("--recover needs files as input and output, not a pipe.")
     if has_rows(job.ledger.path):
         return
     found = recover_ledger(job.ledger.path, job.output, rows, job.identity)
     if not quiet:
-        torn = "; its last line is incomplete, and its row is sent again" if found.torn else ""
-        counts = f"{found.done:,} done and {found.dead:,} dead rows are in {job.output}{torn}."
+        torn = "; its last line is incomplete, so that row is sent again" if found.torn else ""
+        counts = f"{job.output} has {found.done:,} done and {found.dead:,} failed rows{torn}."
         click.echo(f"Rebuilt {os.path.relpath(job.ledger.path)}: {counts}", err=True)
 
 

@@ -15,7 +15,7 @@ from ...batch.job_input import RowCount
 from ...batch.lanes import LaneStanding
 from ...batch.ledger.queries import Holder
 from ...batch.ledger.schema import SUFFIX
-from ...batch.report import JobReport
+from ...batch.report import JobReport, Remedy
 from ...engine.output_file import STDOUT
 from ...engine.supervisor import Stop, StopReason
 from ...formatting import format_seconds, printable
@@ -28,10 +28,12 @@ from ..ui.display import (
     WIDEST,
     Column,
     Summary,
+    cost_text,
     failure_fields,
     failure_text,
     fitted_table,
     note,
+    plural,
     progress_row,
     sentence,
     sharing_note,
@@ -48,6 +50,9 @@ from ..ui.terminal import DONE, FAILED, STOPPED
 
 
 MOST_LANES = 12
+SLOWEST_SHOWN = 0.05
+"""Rows a second; less would be shown as 0.0."""
+LONGEST_FORECAST = 24 * 3600.0
 MOST_HOLDERS = 3
 """Other processes that are named."""
 COLUMNS = (Column("key", 0), Column("learned", 1, True), Column("in flight", 3, True), Column("why it waits", 2))
@@ -84,13 +89,18 @@ class RunProgress:
             return None
         return max(0, self.rows - self.final) / self.rate
 
+    @property
+    def has_forecast(self) -> bool:
+        """Whether the time left is worth showing: days at less than a row a second are a wait, not a rate."""
+        return self.left is not None and (self.rate >= 1.0 or self.left <= LONGEST_FORECAST)
+
     def lines(self) -> list[str]:
         parts = [f"{self.done:,} done" + (f" of {self.rows:,}" if self.rows else "")]
-        parts += [f"{self.dead:,} dead"] if self.dead else []
-        parts += [f"{self.rate:.1f}/s"]
-        parts += [f"{format_seconds(self.left)} to go"] if self.left else []
-        parts += [f"{self.tokens:,} tokens"] if self.tokens else []
-        parts += [f"cost {self.cost:,.4g}"] if self.cost else []
+        parts += [f"{self.dead:,} failed"] if self.dead else []
+        parts += [f"{self.rate:.1f}/s"] if self.rate >= SLOWEST_SHOWN else []
+        parts += [f"{format_seconds(self.left)} to go"] if self.has_forecast and self.left else []
+        parts += [plural(self.tokens, "token")] if self.tokens else []
+        parts += [cost_text(self.cost)] if self.cost else []
         parts += [shared] if (shared := sharing_text(self.sharing)) else []
         waits = [f"{self._name(lane)}: {wait_text(lane)}" for lane in self.lanes if lane.reason and not lane.in_flight]
         waits += [self._elsewhere()] if self.waits_for else []
@@ -100,7 +110,7 @@ class RunProgress:
         width = min(width, WIDEST)
         of = "" if self.rows is None else f" of {self.rows:,}"
         parts: list[RenderableType] = [progress_row(f"{self.done:,} done{of}", self.final, self.rows, width)]
-        parts += [self._totals()]
+        parts += [totals] if (totals := self._totals()) else []
         parts += [fitted_table(COLUMNS, list(map(self._cells, self.lanes)), width)] if self.lanes else []
         parts += sharing_note(self.sharing)
         if self.waits_for:
@@ -108,21 +118,21 @@ class RunProgress:
         if self.trouble:
             parts.append(note(self.trouble, "red"))
         if self.stopping:
-            calls = f"{self.in_flight:,} calls in flight"
-            parts.append(note(f"stopping: {calls}; press Ctrl-C again to cancel them", "yellow"))
+            calls = plural(self.in_flight, "call")
+            parts.append(note(f"stopping: {calls} in flight; press Ctrl-C again to stop now", "yellow"))
         return Group(*parts)
 
     def _totals(self) -> Text:
-        text = Text(f"  {self.rate:.1f} rows/s")
-        if self.left is not None and self.rate:
-            text.append(f", about {format_seconds(self.left)} to go")
+        parts = [Text(f"{self.rate:.1f} rows/s")] if self.rate >= SLOWEST_SHOWN else []
+        if self.has_forecast and self.left is not None:
+            parts.append(Text(f"about {format_seconds(self.left)} to go"))
         if self.dead:
-            text.append(f", {self.dead:,} dead", "red")
+            parts.append(Text(f"{self.dead:,} failed", "red"))
         if self.tokens:
-            text.append(f", {self.tokens:,} tokens")
+            parts.append(Text(plural(self.tokens, "token")))
         if self.cost:
-            text.append(f", cost {self.cost:,.4g}")
-        return text
+            parts.append(Text(cost_text(self.cost)))
+        return Text("  ").append_text(Text(", ").join(parts)) if parts else Text()
 
     def _cells(self, lane: LaneStanding) -> list[Text]:
         rate = "" if lane.rate is None else f"{lane.rate:,.1f}/s"
@@ -142,8 +152,8 @@ class RunProgress:
     def _elsewhere(self) -> str:
         """Why this process does nothing: others hold all rows."""
         holders = self.waits_for[:MOST_HOLDERS]
-        named = ", ".join(f"process {one.pid} on {one.host} has {one.rows:,}" for one in holders)
-        return f"no row is left for this process: {named} of the open rows. It takes over rows that others return"
+        named = ", ".join(f"process {one.pid} on {one.host} holds {plural(one.rows, 'open row')}" for one in holders)
+        return f"no rows left for this process: {named}; it takes over rows that they return"
 
     def fields(self) -> list[dict[str, Any]]:
         return [
@@ -225,6 +235,7 @@ class ProgressSampler:
 
 RATE_LIMITS = ("cooldown", "credential", "limiter", "pace")
 """What a lane waits for that is a rate limit; the rest is an outage or a decision of the operator's."""
+KEY_REMEDIES = (Remedy.CHECK_KEY, Remedy.CHECK_ACCOUNT)
 OF_THE_LIMITER = ("limiter", "pace")
 """... and whose reason names the limit."""
 
@@ -236,12 +247,15 @@ def summarize(job: Job, resume: str) -> Summary:
     groups = [*failures.dead[:MOST_GROUPS], *failures.waiting[:MOST_GROUPS]]
     if not is_whole:
         groups = [*failures.waiting[:MOST_GROUPS], *failures.dead[:MOST_GROUPS]]
+    if report.stop is not None and report.stop.reason is StopReason.NO_CREDENTIAL:
+        groups.sort(key=lambda group: group.remedy not in KEY_REMEDIES)
     error = f": {failure_text(groups[0])}" if groups else ""
     if not is_whole:
         code, next_ = STOPPED, stop_text(job, resume, error)
     elif report.dead:
         code = FAILED
-        next_ = f"{report.dead:,} rows are dead{error}. Retry them with: headgate retry {name_of(job)}"
+        where = "" if len(groups) < 2 else f" Each failed row's line in {_output_name(job)} gives the reason."
+        next_ = f"{plural(report.dead, 'row')} failed{error}.{where} Retry them with: headgate retry {name_of(job)}"
     elif not report.counts.seen:
         code, next_ = DONE, f"Nothing to do: {printable(job.rows.name)} has no rows."
     else:
@@ -272,27 +286,32 @@ def name_of(job: Job) -> str:
     return printable(shlex.quote(job.output if is_beside else os.path.relpath(job.ledger.path)))
 
 
+def _output_name(job: Job) -> str:
+    return "the output" if job.output == STDOUT else printable(job.output)
+
+
 def resume_text(resume: str) -> str:
     return f"To resume: {resume}" if resume else RESUME
 
 
 def counts_text(report: JobReport) -> str:
-    """``137 done, 3 dead (3 invalid), 10 open; 150 calls in 8.0 s, 900 tokens.``"""
+    """``137 done, 3 failed (3 invalid), 10 open; 150 calls in 8.0 s, 900 tokens.``"""
     counts, run = report.counts, report.run
-    dead = f", {report.dead:,} dead ({top_counts(counts.reasons)})" if report.dead else ""
+    failed = f", {report.dead:,} failed ({top_counts(counts.reasons)})" if report.dead else ""
     is_open = f", {counts.open:,} open" if counts.open else ""
-    before = f" ({report.before:,} of them before)" if report.before else ""
-    totals = [f"{run.calls:,} calls in {format_seconds(run.elapsed)}"]
+    before = f", {report.before:,} of them in earlier runs" if report.before else ""
+    totals = [f"{plural(run.calls, 'call')} in {format_seconds(run.elapsed)}"]
     totals += [f"{run.rate_limit_participants:,} rate limited"] if run.rate_limit_participants else []
-    totals += [f"{counts.tokens:,} tokens"] if counts.tokens else []
-    totals += [f"cost {counts.cost:,.4g}"] if counts.cost else []
-    return f"{report.done:,} done{dead}{before}{is_open}; {', '.join(totals)}."
+    totals += [plural(counts.tokens, "token")] if counts.tokens else []
+    totals += [cost_text(counts.cost)] if counts.cost else []
+    return f"{report.done:,} done{failed}{before}{is_open}; {', '.join(totals)}."
 
 
 def stop_text(job: Job, resume: str, error: str) -> str:
     """Why the job stopped and what to do about it; ``error``: why most rows have failed, where any have."""
     report = job.report
     reason, detail = (None, "") if report.stop is None else (report.stop.reason, printable(report.stop.detail))
+    detail = detail.rstrip(".")
     again = resume_text(resume)
     match reason:
         case StopReason.STOPPED:
@@ -300,11 +319,11 @@ def stop_text(job: Job, resume: str, error: str) -> str:
         case StopReason.STANDSTILL:
             return f"{_standstill_text(report)}{error}. {again.rstrip('.')}, or pass --wait."
         case StopReason.DEADLINE:
-            return f"The deadline has passed ({detail}){error}. {again}"
+            return f"Stopped at the deadline, {detail}{error}. {again}"
         case StopReason.CAPS:
             return f"The next row could cost more than allowed; raise --max-cost or --max-tokens. {again}"
         case StopReason.NO_CREDENTIAL:
-            remedy = "; pass others, or free a valid one with headgate keys"
+            remedy = "; pass others with --keys, or enable one again with headgate keys free"
             return f"No key is accepted any more{error or remedy}. {again}"
         case StopReason.FAIL_FAST:
             what = "The key was not accepted" if job.runner.credentials is not None else "A key is required"
@@ -312,10 +331,10 @@ def stop_text(job: Job, resume: str, error: str) -> str:
         case StopReason.HOPELESS:
             return (
                 f"The first {report.dead:,} rows have all failed with the same error ({detail}). Check --to and the "
-                f"rows, then headgate retry {name_of(job)}. (--keep-going does not stop here.)"
+                f"rows, then headgate retry {name_of(job)}. (--keep-going continues anyway.)"
             )
         case StopReason.BROKEN:
-            return f"{detail}. Correct that line, or record such rows as dead with --on-broken dead. {again}"
+            return f"{detail}. Correct that line, or record such rows as failed with --on-broken dead. {again}"
         case StopReason.SILENT:
             name = job.target.endpoint.name
             return f"No answer from {name}: {detail}. Check --to and the network. {again} (--wait keeps trying.)"

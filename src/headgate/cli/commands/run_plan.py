@@ -23,7 +23,8 @@ from ...batch.pricing import Prices
 from ...batch.target import Target, TargetConfig
 from ...config import Limits, RateLimitConfig
 from ...core.quota import Quota
-from ...formatting import format_seconds, printable
+from ...formatting import format_number, format_seconds, printable
+from ..ui.display import plural
 
 MOST_SHOWN = 5
 """Lines and models that are named."""
@@ -145,14 +146,16 @@ def _set_time(plan: Plan, quotas: tuple[Quota, ...]) -> None:
 
 def plan_page(plan: Plan, *, has_prices: bool, stops: bool) -> str:
     """``stops``: a broken row stops the run."""
-    first = f"{plan.rows:,} rows" + (f", {plan.finished:,} of them finished before" if plan.finished else "")
+    first = plural(plan.rows, "row") + (
+        f", {plan.finished:,} of them finished in earlier runs" if plan.finished else ""
+    )
     facts = {
         "models": _models_text(plan),
         "tokens": f"about {plan.input_tokens:,} in and at most about {plan.output_tokens:,} out",
         "cost": _cost_text(plan, has_prices),
         "time": _time_text(plan),
-        "never": _too_large_text(plan),
-        "broken": f"{plan.broken:,} rows; {'; '.join(plan.broken_lines)}" if plan.broken else "",
+        "too big": _too_large_text(plan),
+        "broken": _broken_text(plan),
     }
     return "\n".join([first, *(f"  {name:<8}{text}" for name, text in facts.items() if text), _next_text(plan, stops)])
 
@@ -164,29 +167,39 @@ def _models_text(plan: Plan) -> str:
 
 def _cost_text(plan: Plan, has_prices: bool) -> str:
     if not has_prices:
-        return "not known; --price MODEL=IN/OUT says what a million tokens cost"
+        return "unknown; pass --price MODEL=IN/OUT (per million tokens)"
     unknown = ", ".join(f"{count:,} of {name!r}" for name, count in plan.without_price.most_common(MOST_SHOWN))
-    return f"at most about {plan.cost:,.4g}" + (f", and rows without a price: {unknown}" if unknown else "")
+    return f"at most about {format_number(plan.cost, 4)}" + (
+        f", plus rows without a price: {unknown}" if unknown else ""
+    )
 
 
 def _time_text(plan: Plan) -> str:
     if plan.seconds is None:
-        return "not known; --limits requests=500/min,tokens=200000/min says what each key may do"
+        return "unknown; pass the limits of each key, such as --limits requests=500/min,tokens=200000/min"
     keys = f" with {plan.keys} keys" if plan.keys > 1 else ""
-    return f"at least {format_seconds(plan.seconds)}{keys}; the {plan.narrowest} are the narrowest limit"
+    return f"at least {format_seconds(plan.seconds)}{keys}, limited by {plan.narrowest}"
 
 
 def _too_large_text(plan: Plan) -> str:
     if not plan.too_large:
         return ""
-    lines = ", ".join(f"{line:,}" for line in plan.too_large_lines)
-    return f"{plan.too_large:,} rows are larger than the limit on tokens and would be dead at once: lines {lines}"
+    lines = ", ".join(f"{line:,}" for line in plan.too_large_lines) + _more(plan.too_large)
+    return f"{plural(plan.too_large, 'row')} would fail at once, above the limit on tokens: line {lines}"
+
+
+def _broken_text(plan: Plan) -> str:
+    return f"{plural(plan.broken, 'row')}: {'; '.join(plan.broken_lines)}{_more(plan.broken)}" if plan.broken else ""
+
+
+def _more(count: int) -> str:
+    return f" and {count - MOST_SHOWN:,} more" if count > MOST_SHOWN else ""
 
 
 def _next_text(plan: Plan, stops: bool) -> str:
     if plan.broken and stops:
-        return "Nothing was sent. Put the broken lines right, or write them off with --on-broken dead."
-    return "Nothing was sent. The same command without --plan runs it."
+        return "Nothing was sent. Correct the broken lines, or record them as failed with --on-broken dead."
+    return "Nothing was sent. Run the same command without --plan to start."
 
 
 def plan_line(plan: Plan) -> str:

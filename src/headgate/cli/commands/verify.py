@@ -16,7 +16,7 @@ from ...batch.ledger.queries import read_status
 from ...batch.ledger.schema import beside, output_of
 from ...batch.ledger.verify import LedgerVerifier, Verification
 from ...errors import ConfigError, InputError
-from ..ui.display import RESUME
+from ..ui.display import RESUME, plural
 from ..ui.options import ExampleCommand, json_option
 from ..ui.terminal import DONE, FAILED, CommandFailed, say
 from .status import find_ledger
@@ -28,7 +28,7 @@ ELSEWHERE = "-"
     cls=ExampleCommand,
     examples=[
         ("headgate verify results.jsonl", "is the ledger consistent with itself and with results.jsonl?"),
-        ("headgate verify results.jsonl --input rows.jsonl", "and is every row of the input done, dead or open?"),
+        ("headgate verify results.jsonl --input rows.jsonl", "and is every row of the input done, failed or open?"),
         ("headgate verify results.jsonl --json | jq .findings", "for programs: one JSON line"),
     ],
 )
@@ -38,20 +38,20 @@ ELSEWHERE = "-"
     "-o",
     "--output",
     metavar="FILE",
-    help='The output; "-" to skip it.  [default: OUTPUT, or where the run has written it]',
+    help='The output; "-" to skip it.  [default: OUTPUT, or the one in the ledger]',
 )
 @json_option("Print one JSON line.")
 def command(path: str | None, source: str | None, output: str | None, as_json: bool) -> int:
-    """Verify a batch: input = done + dead + open, no row twice, ledger and output agree.
+    """Verify a batch: input = done + failed + open, no row twice, ledger and output agree.
 
-    Everything is counted again from the rows, and the whole output is compared: lines that are duplicated, changed,
-    missing or not written by the run are listed. A run may be under way. The exit code is 0 if all of it holds, and 3
-    if it does not or cannot be checked.
+    All rows are counted again, and the whole output is compared with the ledger: lines that are duplicated, changed,
+    missing or not written by the run are listed. The batch may be running. The exit code is 0 if everything agrees, and
+    3 if it does not or cannot be checked.
     """
     ledger = find_ledger(path)
     for name, file in (("--input", source), ("--output", output)):
         if file not in (None, ELSEWHERE) and not os.path.isfile(str(file)):
-            raise click.UsageError(f"there is no file {file} for {name}.")
+            raise click.UsageError(f"{name}: there is no file {file}.")
     try:
         identity = read_status(ledger).identity
         source = source or existing(beside(ledger, identity.get("input", "")))
@@ -107,17 +107,17 @@ def result_fields(result: Verification) -> dict[str, Any]:
 
 def result_page(result: Verification) -> str:
     fields = result_fields(result)
-    rows = f"{fields['done']:,} done + {fields['dead']:,} dead + {fields['open']:,} open"
+    rows = f"{fields['done']:,} done + {fields['dead']:,} failed + {fields['open']:,} open"
     total = result.counts.seen if result.input_rows is None else result.input_rows
     what = "rows read so far; the input was not checked" if result.input_rows is None else "rows of input"
     lines = [f"{total:,} {what}: {rows}."]
     if result.lines is not None:
-        lines.append(f"{result.lines:,} lines of output compared with the ledger.")
+        lines.append(f"{plural(result.lines, 'line')} of output compared with the ledger.")
     if result.torn:
-        lines.append("The last line of the output is incomplete, as after a crash; the next run writes it again.")
+        lines.append("The last line of the output is incomplete, as after a crash; the next run rewrites it.")
     if result.replaced:
-        lines.append("The output is the one from before headgate retry; the next run writes it again.")
-    lines += [f"  wrong: {finding.text}" for finding in result.findings]
+        lines.append("The output is from before headgate retry; the next run rewrites it.")
+    lines += [f"  problem: {finding.text}" for finding in result.findings]
     unwritten = fields["done"] + fields["dead"] - result.written
     return "\n".join([*lines, next_step(result, unwritten)])
 
@@ -127,16 +127,16 @@ def next_step(result: Verification, unwritten: int) -> str:
     if result.holds and not (result.open or unwritten):
         return "Verified: no row is lost or duplicated."
     if result.holds:
-        later = f" ({unwritten:,} results are not in the output yet)" if unwritten else ""
+        later = f" ({plural(unwritten, 'result')} not in the output yet)" if unwritten else ""
         return f"Verified so far{later}. {RESUME}"
     if not result.counts.seen:
         return (
-            "Verification failed. The ledger has no rows: the output was written with another one. Restore that one, "
-            "or run the same headgate run command with --recover."
+            "Verification failed. The ledger has no rows: the output was written with another ledger. Restore it, or "
+            "run the same headgate run command with --recover."
         )
     if all(finding.problem.of_output for finding in result.findings):
         return (
-            "Verification failed. The ledger is consistent and has every result: move the output away, and the same "
-            "headgate run command writes it again."
+            "Verification failed. The ledger is consistent and has every result: move the output away and run the same "
+            "headgate run command to rewrite it."
         )
-    return "Verification failed. The ledger has every result; copy it before anything else."
+    return "Verification failed. The ledger has every result: make a copy of it before anything else."

@@ -7,8 +7,8 @@
       in pyproject.toml
 
 Names are those of the options. At the top level they are for every command that has the option; those of a table
-``[run]``, ``[crawl]`` or ``[proxy]`` are for that command, and win. What is typed wins over environment variables, and
-these over files.
+``[run]``, ``[crawl]`` or ``[proxy]`` are for that command, and win. The command line wins over environment variables,
+and these over files.
 
 A project's file may have come with a cloned repository. It is found without being named, so it may set
 ``PROJECT_OPTIONS`` and nothing else: not where requests go, where keys come from, what is executed, written, listened
@@ -17,7 +17,6 @@ on or shared.
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ...formatting import nearest_name
 from .terminal import complain
 
 VARIABLE = "HEADGATE_CONFIG"
@@ -129,7 +129,7 @@ def config_option(command: F) -> F:
         is_eager=True,
         expose_value=False,
         callback=read,
-        help='TOML with the names of these options: to = "openai", max-cost = 20. What is typed wins; "none" reads no '
+        help='TOML file with these options: to = "openai", max-cost = 20. The command line wins; "none" reads no '
         f"file.  [default: {NAME} of the user and of the project; see headgate config]",
     )(command)
 
@@ -185,7 +185,7 @@ def project_file(folder: str) -> ConfigFile | None:
                 continue
             if is_of_another_user(path):
                 if name == NAME:
-                    complain(f"{path} belongs to another user and was not read; --config {path} reads it.")
+                    complain(f"{path} belongs to another user and was not read; pass --config {path} to read it.")
                 continue
             file = read_file(path, "project")
             if name == NAME or file.content:
@@ -213,8 +213,8 @@ def is_of_another_user(path: str) -> bool:
 def refuse_if_others_can_change(path: str) -> None:
     if is_of_another_user(path) or (os.name == "posix" and os.stat(path).st_mode & 0o002):
         raise click.UsageError(
-            f"{path} can be changed by other users, and may set where keys go. Make it yours alone (chmod 600), or "
-            "pass --config none."
+            f"{path} can be changed by other users, and it may set where keys are sent. Restrict it (chmod 600), "
+            "or pass --config none."
         )
 
 
@@ -226,7 +226,7 @@ def read_file(path: str, kind: str) -> ConfigFile:
         with open(path, "rb") as file:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
-            raise click.UsageError(f"--config: {path} is longer than {LARGEST:,} bytes.")
+            raise click.UsageError(f"--config: {path} is larger than {LARGEST:,} bytes.")
         if os.path.basename(path) != PYPROJECT:
             return ConfigFile(path, kind, tomllib.loads(content.decode()))
         if b"headgate" not in content:  # most of them: not worth reading
@@ -234,7 +234,7 @@ def read_file(path: str, kind: str) -> ConfigFile:
         table = tomllib.loads(content.decode()).get("tool", {}).get("headgate", {})
         return ConfigFile(path, kind, table if isinstance(table, dict) else {})
     except OSError as error:
-        raise click.UsageError(f"--config: {path} cannot be read ({error.strerror}).") from None
+        raise click.UsageError(f"--config: cannot read {path} ({error.strerror}).") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"--config: {path} is not valid TOML ({error}).") from None
 
@@ -257,8 +257,8 @@ def settings_of(command: click.Command, section: str, files: list[ConfigFile]) -
                 continue
             if file.kind == "project" and option not in PROJECT_OPTIONS:
                 raise click.UsageError(
-                    f'{file.shown} sets "{given}", which a file that is found by itself may not set: it may have come '
-                    f"with a repository. Pass --config {file.path} if you trust it, set it in {user_file()}, or "
+                    f'{file.shown} sets "{given}", which a file that is found automatically may not set: it may come '
+                    f"from a cloned repository. Pass --config {file.path} if you trust it, set it in {user_file()}, or "
                     "ignore the file with --config none."
                 )
             name = names[option]
@@ -281,9 +281,9 @@ def _refuse_if_unknown(file: ConfigFile, given: str, names: Mapping[str, str], *
             known |= set(option_names(command).values()) if command is not None else set()
         if given.replace("_", "-") in known:
             return
-    near = difflib.get_close_matches(given.replace("_", "-"), sorted(known), n=1)
-    hint = f'did you mean "{near[0]}"?' if near else f"the options are {', '.join(sorted(names))}."
-    raise click.UsageError(f"--config: {file.shown} has {given!r}, which is not an option; {hint}")
+    near = nearest_name(given.replace("_", "-"), sorted(known))
+    hint = f'did you mean "{near}"?' if near else f"the options are {', '.join(sorted(names))}."
+    raise click.UsageError(f"--config: {file.shown} has an unknown option {given!r}; {hint}")
 
 
 def _as_typed(given: str, option: str, value: Any, parameter: click.Parameter) -> Any:

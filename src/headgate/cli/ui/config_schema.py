@@ -33,7 +33,7 @@ def config_schema() -> dict[str, Any]:
             **{option: merged(kinds) for option, kinds in sorted(common.items())},
             **{
                 name: {
-                    "description": f"Options of headgate {name} alone.",
+                    "description": f"Options of headgate {name} only.",
                     "type": "object",
                     "properties": dict(sorted(options.items())),
                     "additionalProperties": False,
@@ -62,7 +62,7 @@ def merged(kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def of_option(option: click.Parameter, name: str) -> dict[str, Any]:
     text = " ".join((getattr(option, "help", None) or "").split())
     if name not in PROJECT_OPTIONS:
-        text += " Not in a project's file, unless it is named with --config."
+        text += " Not allowed in a project file that is found automatically."
     one = single(option)
     kinds = [one, {"type": "array", "items": one}] if getattr(option, "multiple", False) else [one]
     if name in TABLES and (TABLES[name] or getattr(option, "multiple", False)):

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...batch.report import FailureGroup, Failures, Remedy
-from ...formatting import format_seconds, printable
+from ...formatting import format_number, format_seconds, printable
 from ...formatting import plural as plural
 from ...limiter.snapshot import SharingSnapshot
 from ...reason_text import store_text
@@ -42,11 +42,14 @@ MOST_LISTED = 10
 LONGEST_MESSAGE = 200
 """Characters of a server's message."""
 TODAY = 12 * 3600.0
+LEAST_COST = 0.0001
 
 LINE_EVERY, SCREEN_EVERY = 5.0, 0.25
 WIDEST = 120
 SHORTEST_NAME, LEAST_TEXT, PADDING = 12, 20, 2
 """Columns: of a name that is cut, of the last column of a table, and between two columns."""
+STATE_WORDS = {"retired": "disabled"}
+"""States of a key that people read under another name."""
 CIRCUIT_STYLES = {"closed": "green", "half_open": "yellow", "open": "bold red"}
 
 
@@ -224,14 +227,14 @@ def cut_apart(names: Sequence[str], width: int, most: int) -> list[str]:
 
 
 def with_retired_keys(summary: Summary, coordinators: Iterable[CredentialCoordinator]) -> Summary:
-    """Add the keys that are retired by now: the work ends without them, only slower."""
+    """Add the keys that are disabled by now: the work ends without them, only slower."""
     retired = [one for coordinator in coordinators for one in coordinator.states() if one.state == "retired"]
     fields = {**summary.fields, "keys_lost": [{"key": one.label, "reason": one.reason} for one in retired]}
     if not retired:
         return replace(summary, fields=fields)
     named = ", ".join(f"{one.label} ({one.reason})" for one in retired[:MOST_KEYS])
     more = f" and {len(retired) - MOST_KEYS:,} more" if len(retired) > MOST_KEYS else ""
-    sentence = f"Retired keys: {named}{more}; see headgate keys."
+    sentence = f"Disabled keys: {named}{more}; see headgate keys."
     return replace(summary, headline=f"{summary.headline} {sentence}", fields=fields)
 
 
@@ -253,6 +256,10 @@ def top_counts(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {word}" for word, count in by_count[:MOST_LISTED])
 
 
+def cost_text(cost: float) -> str:
+    return f"cost {format_number(cost, 4)}" if cost >= LEAST_COST else f"cost below {LEAST_COST:.4f}"
+
+
 def sentence(text: str) -> str:
     """The text with one full stop at its end."""
     return f"{text.rstrip('.')}."
@@ -263,21 +270,27 @@ def sentence(text: str) -> str:
 REMEDIES = {
     Remedy.CHECK_ADDRESS: "check --to and --path, and the url of the rows",
     Remedy.CHECK_REQUEST: "correct the rows",
-    Remedy.CHECK_KEY: "pass a valid key (--keys)",
-    Remedy.CHECK_ACCOUNT: "check the account's billing, then headgate keys free; or pass another key (--keys)",
+    Remedy.CHECK_KEY: "pass a valid key with --keys",
+    Remedy.CHECK_ACCOUNT: "check the account's billing, then headgate keys free, or pass another key with --keys",
     Remedy.CHECK_NETWORK: "check --to and the network",
     Remedy.MAKE_SMALLER: "make the rows smaller",
-    Remedy.MORE_TIME: "give rows more time",
+    Remedy.MORE_TIME: "allow rows more time",
     Remedy.WAIT: "try again later",
 }
 
 
 def failure_text(group: FailureGroup) -> str:
-    """``20 invalid: 404 Not Found, such as row-3 (check --to ...)``, for one line of a terminal."""
-    message = f": {printable(group.said)[:LONGEST_MESSAGE].rstrip('.')}" if group.said else ""
-    example = f", such as {printable(group.example)}" if group.example else ""
-    remedy = "" if group.remedy is None else f" ({REMEDIES[group.remedy]})"
-    return f"{group.count:,} {group.category}{message}{example}{remedy}"
+    """``20 invalid: 404 Not Found (such as row-3; check --to ...)``, for one line of a terminal."""
+    said = printable(group.said)
+    said = said.rstrip(".") if len(said) <= LONGEST_MESSAGE else f"{said[:LONGEST_MESSAGE]} ..."
+    example = f"{'custom_id' if group.count == 1 else 'such as'} {printable(group.example)}"
+    hints = [example] if group.example else []
+    hints += [] if group.remedy is None else [REMEDIES[group.remedy]]
+    return (
+        f"{group.count:,} {group.category}"
+        + (f": {said}" if said else "")
+        + (f" ({'; '.join(hints)})" if hints else "")
+    )
 
 
 def failure_fields(failures: Failures) -> list[dict[str, Any]]:

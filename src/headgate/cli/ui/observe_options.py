@@ -39,7 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def read_port(text: str) -> int:
     if not text.isdecimal() or int(text) > HIGHEST_PORT:
-        raise ValueError(f"{text!r} is not a port; write a number up to {HIGHEST_PORT}, or nothing for a free one")
+        raise ValueError(f"{text!r} is not a port; expected a number up to {HIGHEST_PORT}, or nothing for a free one")
     return int(text)
 
 
@@ -68,7 +68,7 @@ web_option = click.option(
     "--web",
     type=Notation("PORT", read_port),
     metavar="[PORT]",
-    help="Show it in a browser too; prints the link.  [default: a free port of this machine]",
+    help="Also show the run in a browser; prints the link.  [default: a free port]",
 )
 
 
@@ -80,7 +80,7 @@ def observe_options(command: F) -> F:
             "--report",
             type=Notation("FILE", read_report_path),
             metavar="FILE.html|FILE.md",
-            help="Write charts and numbers into one file at the end, also if it is stopped.",
+            help="Write charts and numbers into one file at the end, even if stopped.",
         ),
         click.option("--unseen", is_flag=True, help="Hide this run from headgate watch, status and web."),
     )
@@ -121,7 +121,7 @@ class ObservedRun:
 
     def end(self, code: int, headline: str) -> None:
         self.was_stopped = code == STOPPED
-        self.headline = headline + (" It was stopped before its end." if self.was_stopped else "")
+        self.headline = headline + (" It was stopped early." if self.was_stopped else "")
 
     def exit_code(self, code: int) -> int:
         """A report that could not be written is a failure where there is no other."""
@@ -171,7 +171,7 @@ def _write_report(monitor: RunMonitor, notes: Notes, path: str, run: ObservedRun
         complain(f"cannot write {path} ({error.strerror}); choose another file with --report.")
     except Exception as error:  # the outcome of the run matters more
         run.report_failed = True
-        complain(f"cannot make the report ({type(error).__name__}); the run itself is complete.")
+        complain(f"cannot create the report ({type(error).__name__}); the results of the run are complete.")
     else:
         if not quiet:
             click.echo(f"The report is in {path}.", err=True)

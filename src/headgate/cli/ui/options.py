@@ -46,7 +46,7 @@ class ExampleCommand(click.Command):
             if context.args and not context.resilient_parsing:  # not repeated: it may be a key in the wrong place
                 count = len(context.args)
                 raise click.UsageError(
-                    f"{count} argument{'s'[: count - 1]} too many; put quotes around what has spaces"
+                    f"{count} unexpected argument{'s'[: count - 1]}; quote values that contain spaces"
                 )
             return context.args
         except click.UsageError as error:
@@ -151,17 +151,21 @@ deadline_option = click.option("--deadline", type=DURATION, help="Stop after thi
 wait_option = click.option(
     "--wait",
     is_flag=True,
-    help="Wait for however long nothing can start.  [default: stop after 15 minutes]",
+    help="Wait as long as it takes while nothing can be sent.  [default: stop if that is over 15 minutes]",
 )
 trace_option = click.option("--trace", metavar="FILE", help="Record every call for headgate simulate --trace.")
 limits_option = click.option(
     "--limits",
     type=Notation("NAME=N/TIME,...", read_limits),
-    help="Known limits of each key: requests=15/min,requests=1500/day,tokens=200000/min. All of them hold; everything "
-    "else is learned.",
+    help="Known limits of each key: requests=15/min,requests=1500/day,tokens=200000/min. All of them apply; the "
+    "rest is learned.",
 )
 allow_host_option = click.option(
-    "--allow-host", "names", multiple=True, metavar="NAME", help="Another Host name to accept. Repeatable."
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Another host name to accept in the Host header. Repeatable.",
 )
 
 
@@ -171,7 +175,7 @@ def host_option(token_variable: str) -> Callable[[F], F]:
         default="127.0.0.1",
         show_default=True,
         metavar="ADDRESS",
-        help=f"The address to listen on. Anything but loopback needs a token, in {token_variable}.",
+        help=f"The address to listen on. Any but a loopback address needs a token in {token_variable}.",
     )
 
 

@@ -25,7 +25,7 @@ from ...observe.snapshot import (
     plain,
 )
 from ...observe.waits import is_ordinary
-from .display import CIRCUIT_STYLES, Column, fitted_table, progress_row
+from .display import CIRCUIT_STYLES, STATE_WORDS, Column, cost_text, fitted_table, plural, progress_row
 from .terminal import CommandFailed
 
 WIDEST = 140
@@ -35,12 +35,12 @@ LEAST_KEYS, AROUND_KEYS = 3, 4
 MOST_NAMES = 5
 ENDLESS = 1_000
 """Lines, where there is no screen to fit into."""
-NO_RUNS = "No run is under way on this machine. headgate run, crawl, proxy and demo appear here while they run."
+NO_RUNS = "No run is active on this machine. headgate run, crawl, proxy and demo appear here while they run."
 STATE_STYLES = {"running": "green", "paused": "yellow", "stopping": "yellow", "ended": "dim"}
 ENDINGS = {
     "stopped": ("stopped", ""),
     "failed": ("failed", ""),
-    "lost": ("ended without a report", " when last seen"),
+    "lost": ("ended unexpectedly", " when last seen"),
 }
 """How a run that did not end well has ended, and what to say of its numbers."""
 ENDED_FIELDS = ("run", "title", "kind", "at", "ending", "progress")
@@ -50,16 +50,16 @@ RUN_COLUMNS = (
     Column("run", 0),
     Column("state", 3),
     Column("done", 1, True),
-    Column("pace", 4, True),
+    Column("rate", 4, True),
     Column("to go", 5, True),
     Column("what, why it waits", 2),
 )
 KEY_COLUMNS = (
     Column("key", 0),
     Column("learned", 1, True),
-    Column("server says", 7, True),
+    Column("server limit", 7, True),
     Column("in flight", 4, True),
-    Column("in line", 5, True),
+    Column("waiting", 5, True),
     Column("429s", 2, True),
     Column("latency", 8, True),
     Column("circuit", 3),
@@ -84,8 +84,8 @@ def run_line(seen: RunSnapshot) -> str:
     """One line for a pipe."""
     progress = seen.progress
     parts = [done_text(progress)]
-    parts += [f"{progress.dead:,} dead"] if progress.dead else []
-    parts += [f"{progress.rate:.1f}/s"]
+    parts += [f"{progress.dead:,} failed"] if progress.dead else []
+    parts += [f"{progress.rate:.1f}/s"] if progress.rate else []
     parts += [f"{format_seconds(progress.eta)} to go"] if progress.eta else []
     waits = "; ".join(wait_text(line) for line in seen.waits[:3])
     return f"{seen.run} {seen.state}: {', '.join(parts)}" + (f"; {waits}" if waits else "")
@@ -96,14 +96,14 @@ def ended_line(seen: RunSnapshot) -> str:
     progress = seen.progress
     ended = progress.done + progress.dead
     of = "" if progress.total is None else f" of {progress.total:,}"
-    dead = f", {progress.dead:,} of them dead" if progress.dead else ""
+    dead = f", {progress.dead:,} of them failed" if progress.dead else ""
     how, last = ENDINGS.get(seen.ending, ("ended", ""))
     return f"{seen.title}: {how}, {ended:,}{of} {NOUNS.get(seen.kind, 'rows')}{dead}{last} ({seen.run})"
 
 
 def wait_text(line: WaitLine) -> str:
     message = f" ({line.said})" if line.said else ""
-    return (f"{line.behind:,} wait: " if line.behind else "") + line.sentence + message
+    return (f"{line.behind:,} waiting: " if line.behind else "") + line.sentence + message
 
 
 def page_of(views: Sequence[RunView], width: int, height: int = ENDLESS) -> RenderableType:
@@ -207,9 +207,9 @@ def choose_run(runs: Sequence[RunFile], wanted: str) -> RunFile:
         return (exact or fits)[0]
     names = ", ".join(run.name for run in (fits or runs)[:MOST_NAMES])
     if fits:
-        raise CommandFailed(f"{wanted!r} fits several runs: {names}; write more of the name.")
-    running = f"the runs are {names}" if names else "none is under way on this machine"
-    raise CommandFailed(f"there is no run {wanted!r}; {running}.")
+        raise CommandFailed(f"{wanted!r} matches several runs: {names}; give more of the name.")
+    running = f"the runs are {names}" if names else "no run is active on this machine"
+    raise CommandFailed(f"unknown run {wanted!r}; {running}.")
 
 
 # ---------------------------------------------------------------------- several
@@ -234,12 +234,12 @@ def run_list(runs: Sequence[RunSnapshot], width: int) -> RenderableType:
             ]
         )
     parts: list[RenderableType] = [
-        Text(f"{len(runs):,} runs on this machine", "bold"),
+        Text(f"{plural(len(runs), 'run')} on this machine", "bold"),
         fitted_table(RUN_COLUMNS, rows, width),
     ]
     if len(runs) > MOST_LISTED:
         parts.append(Text(f"... and {len(runs) - MOST_LISTED:,} more", "dim"))
-    parts.append(Text("headgate watch RUN shows one of them in full", "dim"))
+    parts.append(Text("headgate watch RUN shows one in full", "dim"))
     return Group(*parts)
 
 
@@ -255,10 +255,10 @@ def run_page(seen: RunSnapshot, events: Sequence[EventLine], width: int, height:
     place = len(parts)
     unusable = [line for line in seen.credentials if line.state in ("resting", "retired")]
     if unusable:
-        parts += [_title("credentials that cannot be used")]
+        parts += [_title("unavailable keys")]
         parts += [_cut(f"  {_credential_text(line)}", "yellow") for line in unusable[:MOST_CREDENTIALS]]
     if seen.dead:
-        parts += [_title("dead")]
+        parts += [_title("failed")]
         parts += [_cut(f"  {line.count:,} {line.reason}  {line.example}", "red") for line in seen.dead[:MOST_DEAD]]
     if events:
         parts += [_title("last")]
@@ -278,9 +278,9 @@ def _head(seen: RunSnapshot) -> Text:
     text.append(printable(seen.run), "bold")
     text.append(f"  {seen.state}", STATE_STYLES.get(seen.state, ""))
     text.append(f"  {printable(seen.title)}")
-    text.append(f"  process {seen.pid}, for {format_seconds(ago)}", "dim")
+    text.append(f"  process {seen.pid}, running for {format_seconds(ago)}", "dim")
     if is_silent(seen, time.time()):
-        text.append(f"  as of {format_seconds(time.time() - seen.at)} ago: it does not respond", "red")
+        text.append(f"  not responding; as of {format_seconds(time.time() - seen.at)} ago", "red")
     return text
 
 
@@ -292,14 +292,14 @@ def _bar(progress: ProgressLine, width: int) -> RenderableType:
 
 def _counts(seen: RunSnapshot) -> Text:
     progress = seen.progress
-    text = Text(f"  {progress.rate:,.1f}/s", "cyan")
+    text = Text(f"  {progress.rate:,.1f}/s, " if progress.rate else "  ", "cyan")
     rest = [f"about {format_seconds(progress.eta)} to go"] if progress.eta else []
     rest += [f"{progress.in_flight:,} in flight", f"{progress.open:,} open"]
-    rest += [f"{progress.tokens:,} tokens"] if progress.tokens else []
-    rest += [f"cost {progress.cost:,.4g}"] if progress.cost else []
-    text.append(", " + ", ".join(rest), "default")
+    rest += [plural(progress.tokens, "token")] if progress.tokens else []
+    rest += [cost_text(progress.cost)] if progress.cost else []
+    text.append(", ".join(rest), "default")
     if progress.dead:
-        text.append(f", {progress.dead:,} dead", "red")
+        text.append(f", {progress.dead:,} failed", "red")
     if seen.store:
         text.append(f"  {printable(seen.store)}", "dim")
     return text
@@ -327,7 +327,9 @@ def _cells(line: KeyLine) -> list[Text]:
 
 def _credential_text(line: CredentialLine) -> str:
     rests = f" for {format_seconds(line.rests)}" if line.rests else ""
-    return f"{line.label} ({line.mark}) {line.state}{rests}" + (f": {line.reason}" if line.reason else "")
+    return f"{line.label} ({line.mark}) {STATE_WORDS.get(line.state, line.state)}{rests}" + (
+        f": {line.reason}" if line.reason else ""
+    )
 
 
 def _title(words: str) -> Text:

@@ -26,7 +26,7 @@ from ...wire.urls import is_loopback
 if TYPE_CHECKING:
     from .display import Display, Frame
 
-STOPPING = "Stopping: finishing the calls in flight. Press Ctrl-C again to cancel them."
+STOPPING = "Stopping after the calls in flight. Press Ctrl-C again to stop now."
 IGNORED_AFTER_END = 2.0
 """Seconds."""
 
@@ -167,16 +167,16 @@ def access_token(host: str, variable: str) -> str | None:
         raise click.UsageError(f"{variable}: {error}.") from None
     if token is None and not is_loopback(host):
         make = f"{variable}=$(openssl rand -hex 24)"
-        raise click.UsageError(f"--host {host} is reachable from other machines: set a token with {make}.")
+        raise click.UsageError(f"{host} is reachable from other machines; set a token, such as {make}.")
     return token
 
 
 def cannot_listen(error: OSError | UnicodeError, host: str, port: int) -> str:
     """Why a server cannot listen there, and which option would help."""
     if isinstance(error, UnicodeError | socket.gaierror):
-        return f"cannot listen on {host}: the name has no address; choose another --host."
+        return f"cannot listen on {host}: the name cannot be resolved; choose another --host."
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"cannot listen on {host}: it is not an address of this machine; choose another --host."
+        return f"cannot listen on {host}: not an address of this machine; choose another --host."
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is already in use; choose another --port, or 0."
     detail = os.strerror(error.errno) if error.errno else str(error)

@@ -35,8 +35,8 @@ def store_option(default: str) -> Callable[[F], F]:
         show_default=True,
         show_envvar=True,
         metavar="machine|none|URL",
-        help="Which processes share limits and what is learned of them: machine, your processes on this machine that "
-        "use the same API and key; redis://host:6379, all that use that server; none, only this one.",
+        help="Which processes share limits and learned rates: machine (your processes on this machine), "
+        "redis://host:6379 (all processes that use that server) or none (this process alone).",
     )
 
 
@@ -69,8 +69,8 @@ class SharedState:
         """Without a store, only this process knows what was spent of a long window."""
         if self.quotas is None and any(quota.window >= LONG_WINDOW for quota in config.quotas()):
             complain(
-                "--limits has a window of an hour or longer, and --store none keeps no count of it: the next run "
-                "starts from zero. Use --store machine to count across runs."
+                "--limits has a window of an hour or longer, but --store none does not count across runs: the "
+                "next one starts from zero. Use --store machine to count across runs."
             )
 
     def quotas_of(self, coordinator_of: Callable[[str], CredentialCoordinator | None] | None) -> Store | None:
@@ -138,7 +138,7 @@ def coordinator_of(
     except ConfigError as error:
         raise click.UsageError(f"--keys: {error}.") from None
     except StoreError as error:
-        raise CommandFailed(f"{error}; HEADGATE_STATE names another folder.") from None
+        raise CommandFailed(f"{error}; set HEADGATE_STATE to another folder.") from None
 
 
 def vendor_coordinator(

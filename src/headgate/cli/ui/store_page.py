@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ...core.decision import UNKNOWN
 from ...core.gate_config import FASTEST
-from ...credentials.record import ANY_PROVIDER, Record
+from ...credentials.record import ANY_PROVIDER, RETIRED, Record
 from ...credentials.store_sync import CHECK_IDLE_EVERY
 from ...credentials.stores import FileStore, StoreError
 from ...distributed.store import shown
@@ -29,7 +29,7 @@ from ...identity import SHOWN_DIGITS, Identities
 from ...stores import QuotaView, Store, StoreDown, open_store
 from ...wire.redact import redact
 from ...wire.urls import host_key
-from .display import clock_time, plural
+from .display import STATE_WORDS, clock_time, plural
 from .shared_state import MACHINE, is_redis
 
 PATIENCE = 2.0
@@ -39,7 +39,7 @@ MOST_SHOWN = 20
 MOST_MEMBERS = 10
 NUMBERS = ("rate", "at most", "in flight", "back in", "calls left")
 GATE_STYLES = {"passing": "green", "idle": "dim"}
-CREDENTIAL_STYLES = {"free": "green", "resting": "yellow", "retired": "red"}
+CREDENTIAL_STYLES = {"free": "green", "resting": "yellow", "disabled": "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class StoreContent:
     @property
     def headline(self) -> str:
         members = {one.name for gate in self.gates for one in gate.members}
-        return f"{self.where}: {plural(len(self.gates), 'key')}, {plural(len(members), 'process')} at work"
+        return f"{self.where}: {plural(len(self.gates), 'key')}, {plural(len(members), 'active process')}"
 
     @property
     def unusable(self) -> list[Record]:
@@ -149,7 +149,7 @@ def read_store(where: str, keys: Iterable[str]) -> StoreContent:
         store = both = RedisCredentialStore(where, timeout=PATIENCE)
         records, hashes = both.load, both.key_names
     else:
-        raise ConfigError("--store: only a store that processes share can be shown: machine or redis://host:6379")
+        raise ConfigError("--store: expected machine or redis://host:6379; only a shared store can be shown")
     with closing(store):
         gates = store.snapshot()
         known = records()
@@ -254,13 +254,13 @@ def credential_fields(record: Record, now: float) -> dict[str, Any]:
 def credential_sentence(record: Record, now: float) -> str:
     rest = record.rests_for(now)
     state = {
-        "resting": f"rests for {format_seconds(rest)}, until {clock_time(now + rest, seconds=True)}",
-        "retired": "is retired",
-        "free": "is free",
+        "resting": f"is resting until {clock_time(now + rest, seconds=True)} ({format_seconds(rest)})",
+        "retired": "is disabled",
+        "free": "is enabled",
     }[credential_state(record, now)]
     return (
         f"{record.label} [{record.identity[:SHOWN_DIGITS]}] {state}. "
-        f"Running programs follow within about {CHECK_IDLE_EVERY:g} seconds."
+        f"Running programs notice within about {CHECK_IDLE_EVERY:g} seconds."
     )
 
 
@@ -276,11 +276,11 @@ def _credential_cells(fields: dict[str, Any]) -> dict[str, str]:
         "provider": fields["provider"],
         "id": fields["shown"],
         "group": fields["group"] or "",
-        "state": fields["state"],
+        "state": STATE_WORDS.get(fields["state"], fields["state"]),
         "back in": format_seconds(fields["back_in"]) if fields["back_in"] else "",
         "at": clock_time(fields["back_at"], seconds=True) if fields["back_at"] else "",
         "calls left": "" if fields["budget"] is None else f"{max(0.0, fields['budget']):,.0f}",
-        "why": fields["reason"].replace("_", " "),
+        "why": "disabled by hand" if fields["reason"] == RETIRED else fields["reason"].replace("_", " "),
     }
 
 

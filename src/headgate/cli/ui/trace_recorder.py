@@ -33,7 +33,7 @@ class TraceRecorder:
         try:
             self._writer = TraceWriter(Path(path), Heading(calls=max(1, calls), workers=workers, keys=max(1, keys)))
         except OSError as error:
-            raise click.UsageError(f"--trace: {path} cannot be written ({error.strerror}).") from None
+            raise click.UsageError(f"--trace: cannot write {path} ({error.strerror}).") from None
         self._path = path
         self._clock = SystemClock()
         self._began_at = self._clock.now()

@@ -154,7 +154,7 @@ class TestOutputs:
         (tmp_path / "pages.jsonl").unlink()
         said = said_on_begin(tmp_path)
         assert said.startswith(f"{tmp_path}/pages.jsonl is gone, but ")
-        assert f"or remove {tmp_path}/pages.jsonl.headgate" in said
+        assert f"or delete {tmp_path}/pages.jsonl.headgate" in said
         assert not (tmp_path / "pages.jsonl").exists()
 
     def test_an_output_that_was_shortened_is_told(self, tmp_path):
@@ -234,7 +234,7 @@ class TestOutputs:
                 with pytest.raises(OutputError) as caught:
                     await frontier.finish(visit, result(visit), [FoundUrl("https://a.example/2", 1)])
                 assert str(caught.value) == (
-                    "cannot write /dev/full (the disk is full). Every page up to the last that was done is in it"
+                    "cannot write /dev/full (the disk is full). It has every page that was finished"
                 )
                 counts = await frontier.counts()
                 assert (counts.done, counts.taken, counts.known) == (0, 1, 1)
@@ -272,7 +272,7 @@ class TestTheFile:
         with sqlite3.connect(tmp_path / "pages.jsonl.headgate") as connection:
             connection.execute("CREATE TABLE urls (a)")
         connection.close()
-        assert "is a database of another program; name another output" in said_on_begin(tmp_path)
+        assert "is a database of another program; choose another output" in said_on_begin(tmp_path)
 
     def test_a_newer_form(self, tmp_path):
         crawl(tmp_path)

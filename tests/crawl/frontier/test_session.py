@@ -61,8 +61,8 @@ class TestIdentity:
         said = said_on_begin(tmp_path, identity={"seeds": "https://b.example/?token=hush", "depth": "3"})
         assert said == (
             f"{tmp_path}/pages.jsonl.headgate belongs to another crawl, with 1 page written: seeds was "
-            "'https://a.example/' and is now 'https://b.example/?token=***'. Pages of both would be mixed. "
-            "Run it as it was, or choose another output"
+            "'https://a.example/' and is now 'https://b.example/?token=***'. Their pages would be mixed. "
+            "Use the original options, or choose another output"
         )
         assert len(urls_in(tmp_path / "pages.jsonl")) == 1
 

@@ -218,7 +218,7 @@ def test_the_time_that_is_up_is_no_failure(headgate, site, here):
     site.kind.slowly = 0.2
     said = headgate("crawl", site.url, "-o", "pages.jsonl", *FAST, "--deadline", "300ms", "--quiet")
     assert said.code == 4
-    assert said.out == "The deadline has passed (300 ms are over). Re-run to resume.\n"
+    assert said.out == "The deadline has passed (after 300 ms). Re-run to resume.\n"
 
 
 def test_a_terminal_shows_hosts_and_why_they_wait():

@@ -335,7 +335,7 @@ def test_progress_is_told_and_a_listener_that_fails_costs_nothing(run, caplog):
     ("settings", "word"),
     [
         ({"providers": []}, "providers="),
-        ({"providers": [CrossrefProvider(), CrossrefProvider()]}, "another name"),
+        ({"providers": [CrossrefProvider(), CrossrefProvider()]}, "different names"),
         ({"providers": [PROVIDERS["tavily_extract"]("k")]}, "one that searches"),
         ({"providers": [CrossrefProvider()], "time_budget": 0}, "time_budget=0"),
         ({"providers": [CrossrefProvider()], "time_budget": float("nan")}, "time_budget=nan"),

@@ -266,7 +266,7 @@ class TestHalfOpen:
             assert breaker.is_available() is False
             return str(refusal_of(breaker))
 
-        assert breaker.call(probe).startswith("search: circuit half open; waiting for the probe")
+        assert breaker.call(probe).startswith("search: circuit half open; waiting for the result of a probe")
 
     def test_a_probe_that_is_never_heard_of_loses_its_slot(self, breaker: CircuitBreaker, clock: VirtualClock) -> None:
         def lost() -> None:

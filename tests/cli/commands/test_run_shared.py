@@ -120,9 +120,9 @@ class TestSaying:
         rows.write_text('{"model": "m"}\n')
         (tmp_path / "run.toml").write_text('store = "nonsense"\n')
         words = ("run", rows, "-o", tmp_path / "out.jsonl", "--to", server.url)
-        assert "is not known" in headgate(*words, "--config", tmp_path / "run.toml").err
+        assert "is unknown" in headgate(*words, "--config", tmp_path / "run.toml").err
         monkeypatch.setenv("HEADGATE_STORE", "nonsense")
-        assert "is not known" in headgate(*words).err
+        assert "is unknown" in headgate(*words).err
         assert headgate(*words, "--store", "none", "--path", "/v1/things").code == 0
 
 

@@ -103,7 +103,7 @@ def test_it_finds_a_cap_on_calls_in_flight(lab):
     world.run(60)
     tally = world.run(180)
     assert 14 <= world.controller.cap <= 17
-    assert "at a time" in controller_text(world.controller.why())
+    assert " in flight" in controller_text(world.controller.why())
     assert tally.served >= 0.96 * 16 / (0.4 + 0.04) * 120
     assert tally.refused_share <= 0.01
 

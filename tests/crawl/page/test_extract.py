@@ -133,7 +133,7 @@ def test_a_page_is_read_in_its_own_charset(
             "<p>Grüße aus dem Norden</p>".encode(),
             "iso-8859-1",
             "Grüße aus dem Norden",
-            "says windows-1252 but is utf-8",
+            "declares windows-1252 but is utf-8",
         ),
         (RUSSIAN.encode("cp1251") + b"<meta charset=cp1251>", "utf-8", RUSSIAN, "declares utf-8 but is windows-1251"),
         (b"<p>Gr\xfc\xdfe</p>", "utf-8", "Gr\ufffd\ufffde", "not valid utf-8"),

@@ -51,7 +51,7 @@ _CONTROLLERS = {
     PaceReason.SEARCHING: "searching for the limit",
     PaceReason.BLOCKED: "waiting for a probe to succeed",
     PaceReason.WINDOW: "waiting for the quota window to reset",
-    PaceReason.HEADERS: "following the server's rate-limit headers",
+    PaceReason.HEADERS: "following the server's headers",
     PaceReason.CONCURRENCY: "at most {:.0f} in flight",
     PaceReason.SLOW_ANSWERS: "at most {:.0f} in flight since answers got slower",
     PaceReason.SHARED: "sharing the quota with other clients, last rate limited at {:.{digits}f}/s",

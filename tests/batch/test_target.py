@@ -345,7 +345,7 @@ def test_a_server_can_tell_which_row_it_has_done_how_often() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"to": "nobody"}, 'unknown target "nobody"'),
+        ({"to": "openia"}, 'unknown target "openia"; did you mean "openai"'),
         ({"to": "openai", "timeout": 0}, "timeout=0"),
         ({"to": "openai", "connections": True}, "connections=True"),
         ({"to": "openai", "largest_answer": 0}, "largest_answer=0"),

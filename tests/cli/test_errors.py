@@ -36,7 +36,7 @@ def test_a_command_like_no_other_is_met_with_all_of_them(headgate):
     ("arguments", "word"),
     [
         (["mock", "--rate", "fast"], "50/s"),
-        (["mock", "--rate", "0/s"], "more than 0"),
+        (["mock", "--rate", "0/s"], "above 0"),
         (["mock", "--step", "10s"], "0.5@10s"),
         (["mock", "--outage", "10s"], "12s+3s"),
         (["mock", "--latency", "long"], "40ms"),

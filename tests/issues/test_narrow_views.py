@@ -12,7 +12,7 @@ from tests.web.lively import Lively
 from headgate.cli.ui.display import cut_apart
 from headgate.cli.ui.run_page import RunView, page_of
 
-LONG = "paced at 86.7 calls/s, following the server's rate-limit headers, 103 ms to go"
+LONG = "paced at 86.7 calls/s, following the server's headers, 103 ms to go"
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 140])

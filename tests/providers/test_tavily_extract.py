@@ -54,7 +54,7 @@ def test_addresses_that_fail_make_room_for_others(run, switch):
 
 def test_more_addresses_than_one_extraction_takes_are_refused(run):
     async def scenario(world):
-        with pytest.raises(ConfigError, match="201 addresses"):
+        with pytest.raises(ConfigError, match="201 URLs"):
             await world.provider("tavily_extract").extract(["https://example.org/"] * 201)
 
     run(scenario)

@@ -219,7 +219,7 @@ def test_heads_that_never_end_and_too_many_callers_are_bounded(tools):
     [
         ([], "1 to"),
         (["nobody"], "unknown"),
-        (["https://user:pw@host"], "may not have"),
+        (["https://user:pw@host"], "without user"),
         (["https://a.example", "https://b.example"], "needs a name"),
         (["openai", "openai"], "same"),
         (["a=https://x.example/1", "b=https://x.example/2"], "same"),

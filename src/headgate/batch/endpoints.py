@@ -100,12 +100,12 @@ def endpoint_of(to: str) -> Endpoint:
 
 
 def _invalid_text(to: str) -> str:
-    """What is wrong with a target. A URL is not repeated: its user or query may be a secret."""
+    """What is wrong with a target. Only a misspelled name is repeated: anything else may be a secret."""
     if "://" in to:
         return "target is not a base URL; expected http(s)://host[:port][/path], without user, query or fragment"
-    near = nearest_name(to, KNOWN_ENDPOINTS)
-    hint = f'did you mean "{near}"?' if near else f"expected a base URL or one of {', '.join(KNOWN_ENDPOINTS)}"
-    return f'unknown target "{for_display(to)[:40]}"; {hint}'
+    if near := nearest_name(to, KNOWN_ENDPOINTS):
+        return f'unknown target "{for_display(to)}"; did you mean "{near}"?'
+    return f"unknown target; expected a base URL or one of {', '.join(KNOWN_ENDPOINTS)}"
 
 
 def _vendor_of(name: str) -> Vendor | None:

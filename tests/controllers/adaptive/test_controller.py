@@ -67,7 +67,7 @@ def test_it_follows_headers_without_being_refused(lab, server, nominal):
     tally = world.run(240)
     assert tally.served >= 0.98 * nominal * 240
     assert tally.refused_share <= 0.0005
-    assert controller_text(world.controller.why()) == "following the server's rate-limit headers"
+    assert controller_text(world.controller.why()) == "following the server's headers"
 
 
 def test_a_window_too_short_to_spread_over_is_paced_just_below_its_limit(lab):
@@ -221,7 +221,7 @@ def test_headers_that_turn_vague_are_left_for_the_pace_that_was_reached(lab):
     bucket = lab.TokenBucket(50, 50)
     world = lab.World(bucket, headers=True)
     world.run(20)
-    assert controller_text(world.controller.why()) == "following the server's rate-limit headers"
+    assert controller_text(world.controller.why()) == "following the server's headers"
     bucket.limits = lambda now: (Limit(limit=50, remaining=10, reset=0),)
     told = []
     world.controller.listen(lambda now, event: told.append(decision_text(event)))

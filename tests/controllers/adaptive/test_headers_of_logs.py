@@ -83,4 +83,4 @@ def test_a_sliding_log_is_followed_by_what_we_sent_and_used_in_full(lab, amount,
     tally = world.run(window + 300)
     assert tally.served >= 0.97 * amount / window * 300
     assert tally.refused_share <= 0.001
-    assert controller_text(world.controller.why()) == "following the server's rate-limit headers"
+    assert controller_text(world.controller.why()) == "following the server's headers"

@@ -26,12 +26,15 @@ const away = (line) => (line.away === "retired" ? "disabled" : line.away);
 const valueOf = (column) => column.value ?? ((line) => line[column.name]);
 
 /** What a key is doing: a word, its tone, and a place in the order of trouble. */
+/** A countdown that fits into its column. */
+const shortly = (seconds) => (seconds < 36_000 ? countdown(seconds) : `${Math.ceil(seconds / 3600)} h`);
+
 export function stateOf(line, passed = 0) {
   if (line.away) return { word: away(line), tone: line.away === "retired" ? "bad" : "warn", order: 3 };
   if (line.waits_for === "paused") return { word: "paused", tone: "warn", order: 3 };
   if (line.circuit === "open") return { word: "circuit open", tone: "bad", order: 5 };
   if (line.circuit === "half_open") return { word: "probing", tone: "warn", order: 4 };
-  if (line.not_before > 0.05) return { word: `held ${countdown(line.not_before - passed)}`, tone: "warn", order: 3 };
+  if (line.not_before > 0.05) return { word: `held ${shortly(line.not_before - passed)}`, tone: "warn", order: 3 };
   if (line.returning < 0.995) return { word: `ramp ${Math.round(100 * line.returning)} %`, tone: "busy", order: 2 };
   return line.waiting > 0 ? { word: "paced", tone: "quiet", order: 1 } : { word: "running", tone: "good", order: 0 };
 }

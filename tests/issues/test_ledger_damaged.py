@@ -94,6 +94,16 @@ def test_the_results_are_rescued(batch, server, headgate, name):
     assert not list(batch.folder.glob("*.unfinished*"))
 
 
+def test_a_repeated_custom_id_keeps_the_name_that_its_line_has(batch, headgate):
+    batch.write(3)
+    batch.rows.write_text(batch.rows.read_text() + '{"custom_id": "row-1", "body": {"model": "m", "n": 9}}\n')
+    assert batch.run("--on-broken", "dead").code == 3
+    assert headgate("verify", batch.out).code == 0
+    batch.ledger.unlink()
+    assert batch.run("--on-broken", "dead", "--recover").code == 3
+    assert headgate("verify", batch.out).code == 0
+
+
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
 def test_a_torn_last_line_is_sent_again(batch, server, headgate, name):
     out = batch.folder / name

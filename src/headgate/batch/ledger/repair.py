@@ -114,8 +114,8 @@ def _fill(connection: sqlite3.Connection, output: str, rows: Iterable[InputRow])
         ).fetchone()
         if found is not None:
             number, line = found
-            state, reason, tokens = _read(line)
-            connection.execute(ROW, (row.index, storable(row.key), row.digest, state, storable(reason), tokens))
+            name, state, reason, tokens = _read(line)
+            connection.execute(ROW, (row.index, storable(name or row.key), row.digest, state, storable(reason), tokens))
             connection.execute("INSERT INTO results VALUES (?, ?, ?)", (row.index, state, line))
             connection.execute("INSERT INTO temp.answered VALUES (?, ?)", (number, row.index))
             rescued.done, rescued.dead = rescued.done + (state == DONE), rescued.dead + (state == DEAD)
@@ -158,22 +158,26 @@ def _take_lines(connection: sqlite3.Connection, output: str, rescued: RecoveredR
     rescued.torn |= lines.torn
 
 
-def _read(line: bytes) -> tuple[int, str, int]:
-    """The state, the reason and the tokens of a row with this line."""
+def _read(line: bytes) -> tuple[str, int, str, int]:
+    """The name, the state, the reason and the tokens of a row with this line.
+
+    The name is the line's: of rows with the same custom_id, the run has renamed all but the first.
+    """
     read: dict[str, Any] = json.loads(line)
-    response, error = read.get("response"), read.get("error")
+    name, response, error = read.get("custom_id"), read.get("response"), read.get("error")
+    name = name if isinstance(name, str) else ""
     if not isinstance(response, dict):
         code, message = (error.get("code"), error.get("message")) if isinstance(error, dict) else ("unknown", "")
-        return DEAD, f"{code}: {message}"[:LONGEST_REASON], 0
+        return name, DEAD, f"{code}: {message}"[:LONGEST_REASON], 0
     status, body = response.get("status_code"), response.get("body")
     status = status if isinstance(status, int) else 0
     used = usage_of(body)
     tokens = 0 if used is None else round(used.tokens)
     outcome = wire.read(status, None, body if isinstance(body, dict) else None, wall=0.0).outcome
     if outcome is Outcome.OK:
-        return DONE, "", tokens
+        return name, DONE, "", tokens
     said = words_of(Answer(status, {}, json.dumps(body).encode()), "")
-    return DEAD, redact(f"{outcome.value}: {said}")[:LONGEST_REASON], tokens
+    return name, DEAD, redact(f"{outcome.value}: {said}")[:LONGEST_REASON], tokens
 
 
 def _id_of(line: bytes) -> str | None:

@@ -107,12 +107,13 @@ def is_open(url):
         return False
 
 
-def until_status_shows_the_proxy():
+def status_once_it_shows_the_proxy():
     """A run is written down for others within a second of its start, not before its first line."""
     command = [sys.executable, "-m", "headgate", "status", "--json"]
     give_up_at = time.monotonic() + 60
-    while '"kind": "proxy"' not in subprocess.run(command, capture_output=True, text=True, timeout=60).stdout:
+    while '"kind": "proxy"' not in (seen := subprocess.run(command, capture_output=True, text=True, timeout=60).stdout):
         assert time.monotonic() < give_up_at
+    return seen
 
 
 def test_from_the_first_line_to_a_drained_end(start, api, tmp_path):
@@ -125,7 +126,7 @@ def test_from_the_first_line_to_a_drained_end(start, api, tmp_path):
     assert "the proxy adds the key" in first
     assert fetch(f"{base}/x") == (200, b"{}")
     assert fetch(base.replace("/v1", "/-/healthz")) == (200, b"ok\n")
-    until_status_shows_the_proxy()
+    seen = status_once_it_shows_the_proxy()
     api.hold.clear()
     under_way = []
     caller = threading.Thread(target=lambda: under_way.append(fetch(f"{base}/slow")))
@@ -142,7 +143,7 @@ def test_from_the_first_line_to_a_drained_end(start, api, tmp_path):
     assert process.returncode == 0
     assert "Calls: 2 answered" in err
     assert [headers["Authorization"] for _, headers in api.asked] == [f"Bearer {CANARY}"] * 2
-    everything = first + out + err + seen.stdout + (tmp_path / "report.md").read_text()
+    everything = first + out + err + seen + (tmp_path / "report.md").read_text()
     assert CANARY not in everything
     state = [path for path in Path(os.environ["HEADGATE_STATE"]).rglob("*") if path.is_file()]
     assert state

@@ -92,10 +92,10 @@ def test_with_nothing_on_its_standard_input_it_ends_at_once(headgate, monkeypatc
     assert word in result.out
 
 
-def test_a_taken_port_is_one_sentence_and_exit_code_3(headgate):
+def test_a_taken_port_is_one_sentence_and_a_wrong_usage(headgate):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = headgate("mock", "--port", taken.getsockname()[1])
-    assert result.code == 3
+    assert result.code == 2
     assert result.err.count("\n") == 1
     assert "is already in use; choose another --port, or 0." in result.err
 

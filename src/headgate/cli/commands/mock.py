@@ -41,7 +41,7 @@ from ..ui.options import (
     port_option,
 )
 from ..ui.session import cannot_listen, run_async
-from ..ui.terminal import DONE, CommandFailed
+from ..ui.terminal import DONE, CannotStart
 
 
 def read_key(text: str) -> MockPlan:
@@ -247,7 +247,7 @@ async def serve(server: MockServer, *, stop_with_stdin: bool, as_json: bool) -> 
         try:
             await stack.enter_async_context(server)
         except (OSError, UnicodeError) as error:
-            raise CommandFailed(cannot_listen(error, host, port)) from None
+            raise CannotStart(cannot_listen(error, host, port)) from None
         with suppress(asyncio.CancelledError):  # Ctrl-C is how a server ends
             end_with_sigterm()
             announce(server, as_json)

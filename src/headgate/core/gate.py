@@ -7,7 +7,6 @@
 
 A gate is pure: it takes ``now`` and a random draw, and answers with data. The limiter does the waiting. A wait is one
 wait, the longest of all that object, never their sum; one for depth counts only where nothing else objects.
-
 Most calls pass by ``try_fast_admit``: the gate keeps the instant from which nothing but the pace can object.
 """
 
@@ -291,8 +290,10 @@ class Gate:
         skip = controller.on_answer(ticket, signal, latency, now)
         if skip:
             self.pacer.skip(skip, now)
-        if controller.rate != self._rate or controller.hold_until != self._hold_until or controller.cap != self._cap:
+        if self._rate == NEVER or controller.hold_until != self._hold_until or controller.cap != self._cap:
             self.apply_limits(now)
+        elif controller.rate != self._rate:
+            self.apply_rate(now)
 
     def _choose_listeners(self) -> None:
         """Policies with nothing to learn from a success are not called for one."""
@@ -303,8 +304,7 @@ class Gate:
     def apply_limits(self, now: float) -> None:
         """Bring the pace in line with what the controller, the hold and the ramp say now."""
         controller, pacer = self.controller, self.pacer
-        was_held = pacer.held
-        opens_at = self.hold.opens_at
+        was_held, opens_at = pacer.held, self.hold.opens_at
         pacer.apply(opens_at, now)
         if was_held and not pacer.held:
             self.on_change(now)
@@ -317,6 +317,11 @@ class Gate:
             needs_check = needs_check or policy.may_object()
         self._only_pace_from = UNKNOWN if needs_check else opens_at
         self.fast_path_from = UNKNOWN if self.has_waiters else self._only_pace_from
+
+    def apply_rate(self, now: float) -> None:
+        """Only the controller's rate has changed: nothing is held, no ramp, and the same policies may object."""
+        self.pacer.apply(self._hold_until, now)
+        self._rate = self.controller.rate
 
     def pause(self, seconds: float, now: float) -> None:
         """Start nothing for so long, for another reason than an answer, and resume by the same ramp."""

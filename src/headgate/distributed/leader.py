@@ -97,6 +97,8 @@ class LeaderGate(Gate):
     def apply_limits(self, now: float) -> None:
         """Not with each call: it is only needed for what is published."""
 
+    apply_rate = apply_limits
+
     def bring_up_to(self, now: float) -> None:
         super().apply_limits(now)
 

@@ -190,7 +190,8 @@ class Completion:
             self._spent.update(unspent)
             silent = entry.learns and gate.answers == 0 and self.warn_unreported
             if silent and entry.unreported(now) < FIRST_CHECK - 1:  # the last was given just now
-                silent, gate.check_at = False, gate.seq + FIRST_CHECK
+                silent = False  # too early to say; each check is off the fast path, so they become fewer
+                gate.check_at = min(gate.check_at, gate.seq + max(FIRST_CHECK, gate.seq // 4))
             if silent:
                 self.warn_unreported = False
                 self._events.note("cannot_learn", entry, now, f"{gate.seq} permits and no report")

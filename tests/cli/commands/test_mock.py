@@ -103,7 +103,7 @@ def test_a_taken_port_is_one_sentence_and_a_wrong_usage(headgate):
 @pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "192.0.2.1"])
 def test_a_host_nobody_can_listen_on_needs_another_host(headgate, host):
     result = headgate("mock", "--host", host)
-    assert result.code == 3
+    assert result.code == 2
     assert result.err.endswith("choose another --host.\n")
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from headgate.batch.ledger.protocol import Change, Claim, Row, RowState
+from headgate.batch.ledger import Change, Claim, Row, RowState
 from headgate.batch.ledger.sqlite import SqliteLedger
 
 WORKERS = 50

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from headgate.batch.config import BatchConfig
-from headgate.batch.ledger.protocol import RowState
+from headgate.batch.ledger import RowState
 from headgate.core.cooldown import ExponentialCooldown, FixedCooldown
 
 SEED = 20261115

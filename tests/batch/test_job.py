@@ -12,7 +12,7 @@ from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
 from headgate.batch.input import Rows
 from headgate.batch.job import Job
-from headgate.batch.ledger.protocol import LedgerError
+from headgate.batch.ledger import LedgerError
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.batch.output import OutputWriter
 from headgate.batch.target import TargetConfig

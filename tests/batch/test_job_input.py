@@ -14,7 +14,7 @@ from headgate.batch.config import BatchConfig
 from headgate.batch.input import Rows, Template
 from headgate.batch.input import rows as reading_module
 from headgate.batch.job import Job
-from headgate.batch.ledger.protocol import LedgerError
+from headgate.batch.ledger import LedgerError
 from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.batch.ledger.verify import LedgerVerifier

@@ -11,7 +11,7 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig, WaitTooLongError
 from headgate.batch.config import BatchConfig
-from headgate.batch.ledger.protocol import LedgerError, Row, RowState
+from headgate.batch.ledger import LedgerError, Row, RowState
 from headgate.batch.runner import BatchRunner
 from headgate.errors import ConfigError
 

@@ -10,7 +10,7 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
-from headgate.batch.ledger.protocol import RowState
+from headgate.batch.ledger import RowState
 from headgate.batch.runner import BatchRunner
 from headgate.core.cooldown import FixedCooldown
 

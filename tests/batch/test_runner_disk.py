@@ -7,7 +7,7 @@ from collections import Counter
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
-from headgate.batch.ledger.protocol import RowState
+from headgate.batch.ledger import RowState
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.batch.runner import BatchRunner
 

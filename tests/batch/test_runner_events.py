@@ -3,7 +3,7 @@
 from collections import Counter
 
 from headgate.batch.item import Item
-from headgate.batch.ledger.protocol import Claim, Row
+from headgate.batch.ledger import Claim, Row
 from headgate.events import BatchEvent, EventDispatcher
 from headgate.lab.virtual_time import VirtualClock
 

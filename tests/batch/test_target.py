@@ -13,7 +13,7 @@ from aiohttp import web
 
 from headgate.batch.input import BrokenRowError, InputRow, Rows
 from headgate.batch.item import Result
-from headgate.batch.ledger.protocol import RowState
+from headgate.batch.ledger import RowState
 from headgate.batch.pricing import Prices
 from headgate.batch.target import Target, TargetConfig
 from headgate.core.decision import Outcome

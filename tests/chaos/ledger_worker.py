@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.chaos.crash_points import on_step
 
-from headgate.batch.ledger.protocol import Change, Claim, Row, RowState
+from headgate.batch.ledger import Change, Claim, Row, RowState
 from headgate.batch.ledger.sqlite import SqliteLedger
 
 BLOCK = 20

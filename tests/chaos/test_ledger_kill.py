@@ -10,7 +10,7 @@ import pytest
 from tests.chaos.crash_points import STEPS
 from tests.chaos.scale import scaled
 
-from headgate.batch.ledger.protocol import RowState
+from headgate.batch.ledger import RowState
 from headgate.batch.ledger.queries import read_status
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills processes as POSIX does")

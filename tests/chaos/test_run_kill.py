@@ -19,7 +19,7 @@ import pytest
 from tests.chaos.crash_points import environment
 from tests.chaos.scale import scaled
 
-from headgate.batch.ledger.protocol import LedgerError, RowState
+from headgate.batch.ledger import LedgerError, RowState
 from headgate.batch.ledger.queries import read_status
 from headgate.batch.run import UNRECORDED_PER_WORKER
 

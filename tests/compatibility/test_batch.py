@@ -16,7 +16,7 @@ import pytest
 from headgate.batch.config import BatchConfig
 from headgate.batch.input import Rows
 from headgate.batch.job import Job
-from headgate.batch.ledger.protocol import RowState
+from headgate.batch.ledger import RowState
 from headgate.batch.ledger.queries import failures_of, read_status
 from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.verify import LedgerVerifier

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from headgate.batch.ledger import Change, Row, RowState
 from headgate.batch.ledger.memory import MemoryLedger
-from headgate.batch.ledger.protocol import Change, Row, RowState
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.clock import SystemClock
 from headgate.distributed.backends.memory import MemoryStore

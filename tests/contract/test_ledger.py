@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headgate.batch.ledger.protocol import Claim, LedgerError, RowState
+from headgate.batch.ledger import Claim, LedgerError, RowState
 from headgate.core.decision import LONGEST_WAIT
 
 DONE, DEAD, PARKED, FAILED, LEASED, PENDING = (

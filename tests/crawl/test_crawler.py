@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 
 from headgate import AdaptiveRateLimiter, ConfigError, RateLimitConfig
-from headgate.batch.ledger.protocol import LedgerError
+from headgate.batch.ledger import LedgerError
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
 from headgate.crawl.frontier.frontier import Frontier

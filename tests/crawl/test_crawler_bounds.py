@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.batch.ledger.protocol import LedgerError
+from headgate.batch.ledger import LedgerError
 from headgate.cli.commands.crawl_display import counts_text
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 from headgate.crawl.fetch.gated_fetcher import Deferred, FetchFailed
 from headgate.crawl.frontier.records import Reason, Visit
-from headgate.crawl.host import Host
 from headgate.crawl.host_driver import SHARE, HostDriver
 from headgate.crawl.robots import Rules
+from headgate.crawl.scheduler import Host
 from headgate.engine.lane import Lane, LaneWait
 from headgate.engine.worker_pool import WorkerPool
 from headgate.lab.virtual_time import run

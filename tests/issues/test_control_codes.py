@@ -16,7 +16,7 @@ from rich.console import Console
 
 import headgate
 from headgate import AdaptiveRateLimiter, BatchRunner, CircuitOpenError, ProviderError, WaitTooLongError
-from headgate.batch.ledger.protocol import Row
+from headgate.batch.ledger import Row
 from headgate.cli import execute
 from headgate.cli.ui.run_page import RunView, page_of, run_line
 from headgate.cli.ui.terminal import complain

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .config import BatchConfig
     from .item import Result
     from .lanes import LaneStanding
+    from .ledger import Ledger, LedgerError, RowState
     from .ledger.memory import MemoryLedger
-    from .ledger.protocol import Ledger, LedgerError, RowState
     from .ledger.sqlite import SqliteLedger
     from .report import BatchEvent, BatchReport
     from .runner import BatchRunner
@@ -43,7 +43,7 @@ __getattr__ = lazy_names(
         "item": ("Result",),
         "lanes": ("LaneStanding",),
         "ledger.memory": ("MemoryLedger",),
-        "ledger.protocol": ("Ledger", "LedgerError", "RowState"),
+        "ledger": ("Ledger", "LedgerError", "RowState"),
         "ledger.sqlite": ("SqliteLedger",),
         "report": ("BatchEvent", "BatchReport"),
         "runner": ("BatchRunner",),

@@ -44,7 +44,7 @@ from ..wire.responses import error_message
 from .config import BatchConfig
 from .item import Item
 from .lanes import RowLane
-from .ledger.protocol import RowState
+from .ledger import RowState
 
 if TYPE_CHECKING:
     from ..credentials import Lease

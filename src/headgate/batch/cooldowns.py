@@ -25,7 +25,7 @@ from ..core.signal import Signal
 from ..events import EventDispatcher
 from ..limiter import AdaptiveRateLimiter
 from .config import BatchConfig
-from .ledger.protocol import Ledger
+from .ledger import Ledger
 from .report import BatchReport
 
 log = logging.getLogger("headgate")

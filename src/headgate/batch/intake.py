@@ -28,7 +28,7 @@ from ..wire.redact import for_display
 from .config import BatchConfig
 from .item import Backlog, Delivery, Item, RowOf, row_of
 from .lanes import LaneSet
-from .ledger.protocol import Claim, Ledger, Row
+from .ledger import Claim, Ledger, Row
 from .outcomes import Outcomes
 from .report import BatchReport
 

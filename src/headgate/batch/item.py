@@ -22,7 +22,7 @@ from ..engine.lane import Notifier
 from ..engine.scheduler import Place
 from ..limiter.arguments import Cost
 from ..wire.redact import for_display
-from .ledger.protocol import Change, Claim, Row, RowState
+from .ledger import Change, Claim, Row, RowState
 
 DIGEST_BYTES = 16
 LONGEST_NAME = 100

@@ -16,7 +16,7 @@ from .endpoints import InvalidPathError
 from .input.readers import BatchReader, read_in_thread
 from .input.rows import BrokenRowError, InputRow, Rows, same_name
 from .input.shapes import CsvRecords
-from .ledger.protocol import Claim, Counts, Row, RowState
+from .ledger import Claim, Counts, Row, RowState
 from .ledger.schema import storable
 from .ledger.sqlite import SqliteLedger
 from .pricing import Prices

@@ -24,7 +24,7 @@ from .attempt import Attempt
 from .config import BatchConfig
 from .cooldowns import Cooldowns
 from .item import Backlog, Delivery, Encode, Item, Result, result_of
-from .ledger.protocol import Change, RowState
+from .ledger import Change, RowState
 from .pricing import SpendingCaps
 from .report import BatchReport
 

@@ -24,7 +24,7 @@ from ..core.row_state import FailureReason
 from ..engine.compression import Compression, is_damage, unpacked
 from ..engine.output_file import STDOUT, OutputFile, length_of
 from ..errors import OutputError
-from .ledger.protocol import Ledger, Written
+from .ledger import Ledger, Written
 
 ROWS_AT_ONCE = 5_000
 WRITE_EVERY = 0.5

@@ -12,7 +12,7 @@ from ..core.row_state import FailureReason
 from ..engine.supervisor import Stop
 from ..events import BatchEvent as BatchEvent
 from ..formatting import format_seconds
-from .ledger.protocol import Counts, RowState
+from .ledger import Counts, RowState
 
 MOST_REASONS = 100
 """Kinds of waits and of failures that are told apart."""

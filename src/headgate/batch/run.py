@@ -34,7 +34,7 @@ from .dispatcher import RowDispatcher
 from .intake import Intake, Items, RowFunctions
 from .item import Backlog, Delivery, Encode, Item
 from .lanes import FOR_ROWS, LaneSet, LaneStanding, RunStatus, lane_statuses
-from .ledger.protocol import Change, Ledger
+from .ledger import Change, Ledger
 from .outcomes import Outcomes
 from .pricing import SpendingCaps
 from .report import BatchReport

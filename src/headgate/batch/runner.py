@@ -32,7 +32,7 @@ from .config import BatchConfig
 from .intake import Items, RowFunctions
 from .item import Encode, Result, RowOf, as_line, row_of
 from .lanes import LaneStanding, RunStatus
-from .ledger.protocol import Ledger
+from .ledger import Ledger
 from .report import BatchReport
 from .run import Run, RunSettings
 

@@ -34,7 +34,7 @@ from .endpoints import InvalidPathError, endpoint_of
 from .input.rows import BrokenRowError, InputRow
 from .input.shapes import parse_json
 from .item import Result
-from .ledger.protocol import Row
+from .ledger import Row
 from .output import answer_line, dead_line, row_id
 from .pricing import Prices
 

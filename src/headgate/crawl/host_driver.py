@@ -24,10 +24,10 @@ from ..engine.worker_pool import WorkerPool
 from .fetch.credentials import FetchPermit
 from .fetch.gated_fetcher import Deferred, FetchFailed, GatedFetcher
 from .frontier.records import Reason, Visit
-from .host import Host, Rejected
 from .outcomes import OutcomeWriter
 from .report import CrawlReporter
 from .robots_cache import RobotsCache
+from .scheduler import Host, Rejected
 from .url import origin_of
 
 SHARE = 16

@@ -34,7 +34,6 @@ from .fetch.memory_budget import MemoryBudget
 from .frontier.bounds import Bounds
 from .frontier.frontier import Frontier
 from .frontier.records import FoundUrl, Visit
-from .host import Host
 from .host_driver import HostDriver
 from .outcomes import OutcomeWriter
 from .output import Output, Page, WarcOutput
@@ -42,7 +41,7 @@ from .page.processor import Extract, Follow, PageProcessor
 from .pipeline import PageLimit, Pipeline
 from .report import CrawlReport, CrawlReporter
 from .robots_cache import RobotsCache
-from .scheduler import Backlog, Scheduler
+from .scheduler import Backlog, Host, Scheduler
 from .scope import Scope
 from .status import CrawlStatus
 

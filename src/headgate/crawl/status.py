@@ -12,9 +12,8 @@ from ..formatting import format_seconds
 from ..reason_text import lane_text
 from .fetch.gated_fetcher import GatedFetcher
 from .fetch.memory_budget import MemoryBudget
-from .host import Host
 from .pipeline import PageLimit
-from .scheduler import Scheduler
+from .scheduler import Host, Scheduler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

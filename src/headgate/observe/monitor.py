@@ -43,7 +43,7 @@ from .snapshot import (
     RunSnapshot,
     Timeline,
 )
-from .sources.base import MOST_EXAMPLES, RunSource
+from .sources import MOST_EXAMPLES, RunSource
 from .sources.program import CredentialSource, KeySource, ProgramSource
 from .waits import Waits, in_order, pause_wait
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..formatting import format_seconds
-from .event_buffer import MOST_KEPT, chosen
-from .event_text import ALARMING, is_routine
+from .event_buffer import ALARMING, MOST_KEPT, chosen, is_routine
 from .history import STATES
 from .monitor import RunMonitor
 from .snapshot import EventLine, KeyLine, RunSnapshot, Timeline

@@ -22,7 +22,7 @@ from ..checks import check
 from ..exchange import CONNECT_WITHIN
 from ..integrations.client_gate import ClientGate
 from ..observe.snapshot import ProgressLine
-from ..observe.sources.base import RecentRate
+from ..observe.sources import RecentRate
 from .admission import Admission
 from .connection import LARGEST_FIELD, MOST_FIELDS, READ_AHEAD, Connection, Listener
 from .error_response import TYPE, RejectedRequestError, error_response, rejection

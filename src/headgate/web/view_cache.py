@@ -19,8 +19,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from ..observe.event_buffer import chosen
-from ..observe.event_text import is_routine
+from ..observe.event_buffer import chosen, is_routine
 from ..observe.snapshot import SCHEMA, MonitoredRun, MonitoredRuns, RunSnapshot, to_json
 
 SHORTEST_INTERVAL = 0.5

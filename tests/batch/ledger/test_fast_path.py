@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.batch.ledger import sqlite
-from headgate.batch.ledger.protocol import Change, Claim, LedgerError, Row, RowState
+from headgate.batch.ledger import Change, Claim, LedgerError, Row, RowState, sqlite
 from headgate.batch.ledger.sqlite import SqliteLedger
 
 ROWS = [Row(index, f"name-{index}", bytes([index]) * 16) for index in range(6)]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from headgate.batch.ledger import Change, LedgerError, Row, RowState
 from headgate.batch.ledger.memory import MemoryLedger
-from headgate.batch.ledger.protocol import Change, LedgerError, Row, RowState
 
 
 async def finish(ledger, first, count):

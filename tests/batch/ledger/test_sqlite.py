@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from headgate.batch.ledger.protocol import Change, Claim, LedgerError, Row, RowState
+from headgate.batch.ledger import Change, Claim, LedgerError, Row, RowState
 from headgate.batch.ledger.queries import MOST_BYTES, read_status
 from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.sqlite import SqliteLedger

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.batch.ledger.protocol import Change, LedgerError, Row, RowState
+from headgate.batch.ledger import Change, LedgerError, Row, RowState
 from headgate.batch.ledger.queries import read_status
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.engine import database as sqlite_opening
@@ -183,7 +183,7 @@ class TestNoRoom:
 
     FILL = """
 import asyncio, resource, sys
-from headgate.batch.ledger.protocol import *
+from headgate.batch.ledger import *
 from headgate.batch.ledger.sqlite import SqliteLedger
 
 async def main():

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from headgate.batch.ledger.protocol import Change, Claim, LedgerError, Row, RowState
+from headgate.batch.ledger import Change, Claim, LedgerError, Row, RowState
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.process_lock import is_alive, lock_path
 
 IDENTITY = {"input": "a"}
 HOLD_ROWS = """
 import asyncio, os, signal, sys, time
-from headgate.batch.ledger.protocol import Row, RowState, Change
+from headgate.batch.ledger import Row, RowState, Change
 from headgate.batch.ledger.sqlite import SqliteLedger
 
 async def main(path):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from headgate.batch.ledger.protocol import Change, Row, RowState
+from headgate.batch.ledger import Change, Row, RowState
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.mock.providers.provider_api import Fault
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from headgate.batch.ledger.protocol import Change, Row, RowState
+from headgate.batch.ledger import Change, Row, RowState
 from headgate.batch.ledger.sqlite import SqliteLedger
 
 

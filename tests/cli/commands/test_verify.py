@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from headgate.batch.input.rows import Rows
-from headgate.batch.ledger.protocol import Change, Row, RowState
+from headgate.batch.ledger import Change, Row, RowState
 from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.engine.output_file import OutputFile
@@ -187,7 +187,7 @@ class TestUsage:
 
 class TestRetrying:
     def test_it_waits_until_nobody_works_on_the_ledger(self, batch):
-        from headgate.batch.ledger.protocol import LedgerError
+        from headgate.batch.ledger import LedgerError
 
         async def main():
             ledger = SqliteLedger(batch.ledger)

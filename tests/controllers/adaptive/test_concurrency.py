@@ -6,7 +6,7 @@ import pytest
 
 from headgate.controllers.adaptive.concurrency import FIRST_SHARE, TO_JUDGE, ConcurrencyCap, Verdict
 from headgate.controllers.adaptive.growth_probe import BUDGET
-from headgate.lab.decision_text import decision_text
+from headgate.lab.experiment import decision_text
 
 pytestmark = pytest.mark.no_cover
 

@@ -10,7 +10,7 @@ from headgate.controllers.adaptive.concurrency import ENOUGH_LET_IN, LET_IN, SHA
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import Phase, RateSearch
 from headgate.core.ticket import Ticket
-from headgate.lab.decision_text import decision_text
+from headgate.lab.experiment import decision_text
 from headgate.reason_text import controller_text
 
 pytestmark = pytest.mark.no_cover

@@ -7,7 +7,7 @@ import pytest
 from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
 from headgate.core.decision import Outcome
 from headgate.core.signal import SILENT, Limit, Signal
-from headgate.lab.decision_text import decision_text
+from headgate.lab.experiment import decision_text
 from headgate.reason_text import controller_text
 
 pytestmark = pytest.mark.no_cover

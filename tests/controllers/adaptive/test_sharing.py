@@ -7,7 +7,7 @@ import random
 import pytest
 
 from headgate.controllers.adaptive.growth_probe import SharingDetector
-from headgate.lab.decision_text import decision_text
+from headgate.lab.experiment import decision_text
 from headgate.reason_text import controller_text
 
 pytestmark = pytest.mark.no_cover

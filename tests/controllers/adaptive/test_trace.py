@@ -7,7 +7,7 @@ import re
 import pytest
 
 from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
-from headgate.lab.decision_text import decision_text
+from headgate.lab.experiment import decision_text
 
 pytestmark = pytest.mark.no_cover
 

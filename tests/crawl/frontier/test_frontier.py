@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from headgate.batch.ledger.protocol import LedgerError
+from headgate.batch.ledger import LedgerError
 from headgate.crawl.frontier.bounds import Bounds
 from headgate.crawl.frontier.frontier import Frontier, read_hosts, read_lost
 from headgate.crawl.frontier.records import FoundUrl, Reason, StoredRobots, VisitState

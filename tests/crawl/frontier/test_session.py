@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.batch.ledger.protocol import LedgerError
+from headgate.batch.ledger import LedgerError
 from headgate.crawl.frontier.frontier import Frontier, read_counts
 from headgate.crawl.frontier.records import FoundUrl
 from headgate.crawl.output import JsonlOutput, Page, Result, WarcOutput
@@ -340,7 +340,7 @@ class TestTheFile:
 
 BEGIN_AS_ANOTHER_USER = """
 import asyncio, os, sys
-from headgate.batch.ledger.protocol import LedgerError
+from headgate.batch.ledger import LedgerError
 from headgate.crawl.frontier.frontier import Frontier
 if os.getuid() == 0:
     os.setuid(65534)

@@ -17,7 +17,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ...core.row_state import MOST_TOKENS
-from .protocol import Change, Claim, Row, RowState
+from . import Change, Claim, Row, RowState
 from .schema import storable
 
 if TYPE_CHECKING:

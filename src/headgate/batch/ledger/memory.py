@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from ...core.row_state import NO_HOLDER, Entry, FailureReason
-from .protocol import Change, Claim, Counts, LedgerError, Row, RowState, Written
+from . import Change, Claim, Counts, LedgerError, Row, RowState, Written
 
 THIS_PROCESS = 1
 DIGEST_BYTES = 8

@@ -18,7 +18,7 @@ from ...process_lock import is_alive
 from ..item import display_name
 from ..output import REPLACED
 from ..report import FailureGroup, Failures, FailureSummary
-from .protocol import Counts, RowState, Written
+from . import Counts, RowState, Written
 from .schema import DEAD, DONE, STATES, changed_row, ledger_error, open_to_read, output_of
 from .transaction import ANY_DIGEST
 

@@ -39,7 +39,7 @@ from ...wire.responses import error_message as words_of
 from ...wire.token_usage import usage_of
 from ..input.rows import InputRow
 from ..output import REPLACED, fingerprint, row_id
-from .protocol import LedgerError
+from . import LedgerError
 from .schema import DEAD, DONE, check_log, ledger_error, open_to_write, output_of, storable
 from .transaction import LONGEST_REASON, LedgerTransaction
 from .verify import LedgerVerifier, OutputLines

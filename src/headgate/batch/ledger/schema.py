@@ -27,7 +27,7 @@ from ...engine.output_file import STDOUT
 from ...process_lock import is_alive
 from ...sqlite_file import Schema
 from ...wire.redact import redact
-from .protocol import LedgerError, RowState
+from . import LedgerError, RowState
 
 SUFFIX = ".ledger"
 """A ledger stands beside its output, under the same name with this after it."""

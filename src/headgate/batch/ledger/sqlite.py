@@ -24,8 +24,8 @@ from ...engine.output_file import length_of
 from ...errors import ConfigError
 from ...process_lock import ProcessLock, is_alive
 from ..report import Failures
+from . import Change, Claim, Counts, LedgerError, Row, RowState, Written
 from .fast_path import claim_new, create_views, finish_all, is_simple
-from .protocol import Change, Claim, Counts, LedgerError, Row, RowState, Written
 from .queries import (
     Holder,
     read_counts,

@@ -17,7 +17,7 @@ from typing import Any
 from ...core.row_state import NO_HOLDER, Entry, FailureReason
 from ...engine.database import UNREADABLE
 from ...process_lock import is_alive, remove_lock
-from .protocol import Change, Claim, Row, RowState
+from . import Change, Claim, Row, RowState
 from .schema import NUMBER_OF, STATES, changed_row, ledger_error
 from .schema import storable as storable
 

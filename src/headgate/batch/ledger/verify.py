@@ -31,7 +31,7 @@ from ...errors import HeadgateError
 from ...wire.redact import redact
 from ..input.template import quoted
 from ..output import REPLACED, fingerprint
-from .protocol import Counts, LedgerError, RowState
+from . import Counts, LedgerError, RowState
 from .queries import read_counts, read_final, read_note, read_unfinished
 from .schema import ledger_error, open_to_read, storable
 

@@ -33,7 +33,7 @@ from ...mock.api import MockPlan
 from ...mock.server import key_secret
 from ...observe.monitor import RunMonitor
 from ...observe.snapshot import ProgressLine
-from ...observe.sources.base import RecentRate
+from ...observe.sources import RecentRate
 from ...units import Outage, Rate, Step
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
 from ..ui.options import WHOLE, Number, count_option, json_option

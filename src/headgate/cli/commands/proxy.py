@@ -17,7 +17,7 @@ from ...config import RateLimitConfig
 from ...credentials import CredentialCoordinator
 from ...errors import ConfigError
 from ...integrations.client_gate import ClientGate
-from ...observe.event_text import is_routine
+from ...observe.event_buffer import is_routine
 from ...observe.monitor import RunMonitor
 from ...observe.snapshot import plain
 from ...proxy import Mount, Proxy, lines_of, mounts_of

@@ -10,7 +10,7 @@ from contextlib import closing
 import click
 
 from ...batch.job import COMMAND
-from ...batch.ledger.protocol import LedgerError, RowState
+from ...batch.ledger import LedgerError, RowState
 from ...batch.ledger.queries import read_note, read_status
 from ...batch.ledger.repair import reopen
 from ...batch.ledger.schema import open_to_read

@@ -20,7 +20,7 @@ from ...engine.output_file import STDOUT
 from ...engine.supervisor import Stop, StopReason
 from ...formatting import format_seconds, printable
 from ...limiter.snapshot import SharingSnapshot
-from ...observe.sources.base import RecentRate
+from ...observe.sources import RecentRate
 from ...wire.redact import for_display, redact
 from ..ui.display import (
     MOST_GROUPS,

@@ -17,7 +17,7 @@ from ...batch.endpoints import InvalidPathError
 from ...batch.input import BrokenRowError, InputRow, Rows
 from ...batch.input.rows import same_name
 from ...batch.job_input import RowNames
-from ...batch.ledger.protocol import RowState
+from ...batch.ledger import RowState
 from ...batch.ledger.queries import read_status
 from ...batch.pricing import Prices
 from ...batch.target import Target, TargetConfig

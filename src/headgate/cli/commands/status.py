@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ...batch.ledger.protocol import LedgerError, RowState
+from ...batch.ledger import LedgerError, RowState
 from ...batch.ledger.queries import Holder, LedgerStatus, failures_of, read_status
 from ...batch.ledger.schema import SUFFIX
 from ...batch.report import Failures

@@ -11,7 +11,7 @@ import click
 
 from ...batch.input.rows import Rows
 from ...batch.input.template import Template
-from ...batch.ledger.protocol import LedgerError, RowState
+from ...batch.ledger import LedgerError, RowState
 from ...batch.ledger.queries import read_status
 from ...batch.ledger.schema import beside, output_of
 from ...batch.ledger.verify import LedgerVerifier, Verification

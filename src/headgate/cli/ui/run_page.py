@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...formatting import format_seconds, printable
-from ...observe.event_text import is_routine
+from ...observe.event_buffer import is_routine
 from ...observe.report import NOUNS
 from ...observe.run_registry import MachineRuns, RunFile
 from ...observe.snapshot import (

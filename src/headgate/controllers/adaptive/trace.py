@@ -1,6 +1,6 @@
 """What the controller learned and decided, as data, for a listener.
 
-A simulation and ``headgate simulate --explain`` listen; ``lab/decision_text.py`` makes the sentences.
+A simulation and ``headgate simulate --explain`` listen; ``lab/experiment.py`` makes the sentences.
 """
 
 from __future__ import annotations

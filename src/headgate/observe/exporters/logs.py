@@ -15,7 +15,7 @@ import logging
 from ...clock import Clock, SystemClock
 from ...events import EventRecord, PublicEvent, record_of
 from ...wire.redact import redact
-from ..event_text import ROUTINE, describe, kind_of
+from ..event_buffer import ROUTINE, describe, kind_of, level_of
 
 LOGGER = "headgate.events"
 
@@ -42,15 +42,16 @@ class LogListener:
         if not self.wants(kind_of(event)):
             return
         record = record_of(event, self._clock)
-        text = describe(record, self._clock)
-        if not log.isEnabledFor(text.level):
+        level = level_of(record)
+        if not log.isEnabledFor(level):
             return
+        line = describe(record)
         if self._as_json:
-            told = {"at": round(text.at, 3), "level": logging.getLevelName(text.level).lower(), "kind": text.kind}
-            log.log(text.level, "%s", json.dumps({**told, "key": text.key, "reason": text.reason, **details(record)}))
+            told = {"at": round(line.at, 3), "level": logging.getLevelName(level).lower(), "kind": line.kind}
+            log.log(level, "%s", json.dumps({**told, "key": line.key, "reason": line.reason, **details(record)}))
         else:
-            what = f"{text.key} {text.kind}".strip()
-            log.log(text.level, "%s: %s" if text.reason else "%s%s", what, text.reason)
+            what = f"{line.key} {line.kind}".strip()
+            log.log(level, "%s: %s" if line.reason else "%s%s", what, line.reason)
 
 
 def details(record: EventRecord) -> dict[str, object]:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...batch.ledger.protocol import LedgerError
+from ...batch.ledger import LedgerError
 from ...events import CrawlEvent, EventRecord
 from ...limiter import AdaptiveRateLimiter
 from ...wire.redact import for_display
 from ..hub import EventEmitter
 from ..snapshot import DeadLine, ProgressLine, WaitLine
 from ..waits import LastCauses, Waits
-from .base import RecentRate, States
+from . import RecentRate, States
 
 if TYPE_CHECKING:
     from ...crawl.crawler import Crawler

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...batch.dispatcher import OF_A_CREDENTIAL
 from ...batch.job import Job
 from ...batch.lanes import LaneStanding
-from ...batch.ledger.protocol import Counts, RowState
+from ...batch.ledger import Counts, RowState
 from ...batch.report import BatchReport, FailureGroup
 from ...batch.runner import BatchRunner
 from ...core.decision import LONGEST_WAIT
@@ -23,7 +23,7 @@ from ...wire.redact import for_display
 from ..hub import EventEmitter
 from ..snapshot import DeadLine, ProgressLine, WaitLine
 from ..waits import ORDINARY, Cause, LastCauses, Waits
-from .base import RecentRate, States
+from . import RecentRate, States
 from .program import status_text
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ...limiter import AdaptiveRateLimiter
 from ...limiter.snapshot import KeySnapshot
 from ...reason_text import credential_text, credential_why
 from ...wire.redact import for_display
-from ..event_text import shortened
+from ..event_buffer import shortened
 from ..hub import EventEmitter
 from ..snapshot import (
     MOST_CREDENTIALS,
@@ -29,7 +29,7 @@ from ..snapshot import (
     WaitLine,
 )
 from ..waits import Waits, cause_of, paced
-from .base import States
+from . import States
 
 if TYPE_CHECKING:
     from ...credentials import CredentialCoordinator

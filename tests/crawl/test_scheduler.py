@@ -2,8 +2,8 @@
 
 from headgate.crawl.fetch.gated_fetcher import FetchFailed
 from headgate.crawl.frontier.records import Reason, Visit
-from headgate.crawl.host import FORBIDDEN, Host
 from headgate.crawl.robots import Rules
+from headgate.crawl.scheduler import FORBIDDEN, Host
 
 ORIGIN = "https://a.test"
 LONG = 1e9

@@ -172,6 +172,26 @@ class TestProcesses:
         store._timeout = 2.0
         assert sync(store, 3).first == 1.0
 
+    def test_a_holder_that_is_not_scheduled_for_a_moment_does_not_lose_the_store(self, path, monkeypatch):
+        """It is waited for as long as for any store, by the clock: nothing here really sleeps."""
+        at = [0.0]
+        monkeypatch.setattr(sqlite.time, "monotonic", lambda: at[0])
+        store = SqliteStore(path)
+        sync(store)
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+
+        def sleep(seconds):
+            at[0] += seconds
+            if at[0] > 0.15 and holder.in_transaction:
+                holder.execute("COMMIT")
+
+        monkeypatch.setattr(sqlite.time, "sleep", sleep)
+        sync(store, 2)
+        assert 0.15 < at[0] < 0.25
+        holder.close()
+        store.close()
+
 
 class TestPermissions:
     def test_the_folder_and_all_files_are_their_owners_only(self, path, opened):

@@ -38,7 +38,7 @@ from ...private_files import create_private, make_private_folder, restrict_to_ow
 from ...sqlite_file import Schema, connect, create_tables, enable_wal, error_code, has_mark, is_locked, schema_version
 from ..coordinator import MOST_NOTES, QuotaCoordinator
 from ..protocol import Note, StoreActions, SyncReply, SyncRequest
-from ..store import FORGOTTEN_AFTER, SHORTEST_TIMEOUT, FormerStoreNames, QuotaView, StoreDown, shown, view_of
+from ..store import FORGOTTEN_AFTER, TIMEOUT, FormerStoreNames, QuotaView, StoreDown, shown, view_of
 
 log = logging.getLogger("headgate")
 
@@ -80,9 +80,11 @@ class SqliteStore(FormerStoreNames):
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        timeout: float = SHORTEST_TIMEOUT,
+        timeout: float = TIMEOUT,
         clock: Clock | None = None,
     ) -> None:
+        """``timeout``: seconds to wait for its lock. On a busy machine the process that holds it may not run for a
+        tenth of a second; members that took this for a lost store would start their share on top of the others'."""
         self._is_default = path is None
         chosen = os.path.join(state_folder(), "shared.db") if path is None else os.fspath(path)
         self.path = os.path.abspath(os.path.expanduser(chosen))

@@ -30,7 +30,7 @@ from .cooldowns import Cooldowns
 from .item import Backlog, Item
 from .lanes import AFTER_AN_ANSWER, LaneSet, RowLane
 from .outcomes import Outcomes
-from .pricing import SpendingCaps
+from .pricing import Budget, worth
 from .report import BatchReport
 from .stalls import StandstillDetector
 
@@ -66,7 +66,7 @@ class RowDispatcher:
         backlog: Backlog,
         function: Callable[[Attempt], Awaitable[Any]],
         cooldowns: Cooldowns,
-        spending: SpendingCaps,
+        budget: Budget,
         terms: AttemptTerms,
         pause: PauseSwitch,
         standstill: StandstillDetector,
@@ -75,7 +75,7 @@ class RowDispatcher:
         events: EventDispatcher,
     ) -> None:
         self._clock, self._limiter, self._credentials = clock, limiter, credentials
-        self._pool, self._lanes, self._cooldowns, self._spending = pool, lanes, cooldowns, spending
+        self._pool, self._lanes, self._cooldowns, self._budget = pool, lanes, cooldowns, budget
         self._outcomes, self._backlog, self._function = outcomes, backlog, function
         self._terms, self._pause, self._standstill, self._supervisor = terms, pause, standstill, supervisor
         self._report, self._events = report, events
@@ -103,10 +103,11 @@ class RowDispatcher:
             back_in = self._credentials.back_in(route.label)
             if back_in is None or back_in > 0.0:
                 return Obstacle(LaneWait.CREDENTIAL, UNKNOWN if back_in is None else back_in)
-        if self._spending.is_capped and not self._spending.allows(first.cost):
-            if not self._pool.working:  # what is in flight may turn out cheaper than expected
+        if not self._is_affordable(first):
+            in_flight = self._pool.working  # which may turn out cheaper than expected
+            if not in_flight and self._budget.is_spent(*worth(first.cost, self._terms.config.prices)):
                 self._supervisor.stop(StopReason.CAPS, "the next row could exceed max_tokens or max_cost")
-            return Obstacle(LaneWait.CAPS)
+            return Obstacle(LaneWait.CAPS, self._budget.look_again)
         if self._cooldowns.ramp is not None:
             wait = self._cooldowns.ramp_wait()
             if wait > 0.0:
@@ -159,12 +160,12 @@ class RowDispatcher:
 
     def _following(self, lane: RowLane) -> Attempt | None:
         """The next row of a lane for a worker that is free again, if nothing stands in its way. Never waits."""
-        route, spending = lane.route, self._spending
+        route = lane.route
         now = self._clock.now()
         first = route.group.queue.first(now)
         if first is None or first.size > self.least_size or route.cooldown.until > now or self._pause.is_on:
             return None
-        if self._cooldowns.ramp is not None or (spending.is_capped and not spending.allows(first.cost)):
+        if self._cooldowns.ramp is not None or not self._is_affordable(first):
             return None
         try:
             permit = self._limiter.try_acquire(route.gate_key, first.asks)
@@ -177,6 +178,10 @@ class RowDispatcher:
             permit.abandon()
             return None
         return self._attempt(lane, permit, lease, now)
+
+    def _is_affordable(self, row: Item) -> bool:
+        budget = self._budget
+        return not budget.is_capped or budget.allows(*worth(row.cost, self._terms.config.prices))
 
     def _lease(self, label: str | None) -> Lease | None:
         """A lane's credential, if it has one and it is not in use."""
@@ -220,8 +225,8 @@ class RowDispatcher:
         lane.in_flight += 1
         self._report.calls += 1
         self._standstill.last_start_at = now
-        if self._spending.is_capped:
-            self._spending.reserve(item.cost)
+        if self._budget.is_capped:
+            self._budget.reserve(*worth(item.cost, self._terms.config.prices))
         return attempt
 
     # ------------------------------------------------------------------ call after call
@@ -270,7 +275,7 @@ class RowDispatcher:
 
     def _notify_lanes(self, attempt: Attempt) -> None:
         """An end of a call may be what other lanes wait for."""
-        lanes = self._lanes.all() if self._spending.is_capped else attempt.lane.route.group.lanes
+        lanes = self._lanes.all() if self._budget.is_capped else attempt.lane.route.group.lanes
         self._lanes.notify(lanes, AFTER_AN_ANSWER)
         if self._supervisor.stopped is not None:
             self._backlog.progress.notify()

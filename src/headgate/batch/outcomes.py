@@ -1,6 +1,6 @@
 """What becomes of a row: every end of a call is learned from at once, and told only once it is on disk.
 
-attempt ──learn──> gate, credential, spending, cooldowns ──> next state
+attempt ──learn──> gate, credential, budget, cooldowns ──> next state
                                                                │ settle
     done, dead ──> ledger ──> result, event     failed, parked ──> ledger ──> back to the scheduler
 """
@@ -25,7 +25,7 @@ from .config import BatchConfig
 from .cooldowns import Cooldowns
 from .item import Backlog, Delivery, Encode, Item, Result, result_of
 from .ledger import Change, RowState
-from .pricing import SpendingCaps
+from .pricing import Budget, worth
 from .report import BatchReport
 
 log = logging.getLogger("headgate.batch")
@@ -47,7 +47,7 @@ class Outcomes:
         scheduler: Scheduler[Item],
         requeue: Callable[[Item, float], None],
         cooldowns: Cooldowns,
-        spending: SpendingCaps,
+        budget: Budget,
         report: BatchReport,
         events: EventDispatcher,
         backlog: Backlog,
@@ -59,7 +59,7 @@ class Outcomes:
         """``requeue(item, now)`` lets a row wait again. ``encode`` makes a result one line for the ledger."""
         self._config, self._clock, self._rng = config, clock, rng
         self._recorder, self._scheduler, self._requeue = recorder, scheduler, requeue
-        self._cooldowns, self._spending, self._report, self._events = cooldowns, spending, report, events
+        self._cooldowns, self._budget, self._report, self._events = cooldowns, budget, report, events
         self._backlog, self._supervisor = backlog, supervisor
         self._delivery, self._encode, self._has_credentials = delivery, encode, has_credentials
 
@@ -68,8 +68,8 @@ class Outcomes:
     def learn(self, attempt: Attempt, is_cancelled: bool) -> RowState:
         """Take in how a call ended, before anything else may start. Returns where its row goes."""
         item = attempt.item
-        if self._spending.is_capped:
-            self._spending.free(item.cost)
+        if self._budget.is_capped:
+            self._budget.free(*worth(item.cost, self._config.prices))
         if item.is_retry:
             attempt.lane.route.group.queue.budget.ended()
         if is_cancelled or attempt.ran_out_of_time:
@@ -84,20 +84,20 @@ class Outcomes:
 
     def _charge(self, attempt: Attempt, outcome: Outcome) -> None:
         """What the call has used up: what was reported, else for a success what was expected."""
-        item, spending = attempt.item, self._spending
+        item, prices = attempt.item, self._config.prices
         if attempt.charged is not None:
             tokens, money = attempt.charged
         elif attempt.real_cost is not None:
-            tokens, money = spending.worth(attempt.real_cost)
-        elif outcome is Outcome.OK and (item.cost != 1 or self._config.prices):
-            tokens, money = spending.worth(item.cost)
+            tokens, money = worth(attempt.real_cost, prices)
+        elif outcome is Outcome.OK and (item.cost != 1 or prices):
+            tokens, money = worth(item.cost, prices)
         else:
             return
         item.tokens += tokens
         item.money += money
         self._report.tokens += round(tokens)
         self._report.cost += money
-        spending.charge(tokens, money)
+        self._budget.charge(tokens, money)
 
     def _cool_down(self, attempt: Attempt, outcome: Outcome) -> None:
         """Hold lanes back, or let them come back."""

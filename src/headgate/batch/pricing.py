@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import isfinite
-from typing import Self
+from typing import Protocol, Self
 
 from ..core.decision import UNKNOWN
 from ..errors import ConfigError
 from ..limiter.arguments import Cost
 from ..wire.token_usage import Usage
-from .config import BatchConfig
 
 MILLION = 1_000_000
 MOST_PRICES = 10_000
@@ -112,51 +111,71 @@ ROUNDING = 1.0 + 1e-9
 """Sums of small amounts are not exact."""
 
 
-class SpendingCaps:
-    """What a batch may spend, in tokens and in money, and what it has.
-
-    A row reserves what it is expected to take before it starts, and settles what it really took. So a cap is not
-    overrun by what is in flight, as far as the estimates hold.
+class Budget(Protocol):
+    """What rows may spend: a row reserves what it is expected to take before it starts, and is charged for what it
+    really took. So a cap is not overrun by what is in flight, as far as the estimates hold.
     """
 
-    def __init__(self, config: BatchConfig) -> None:
-        self._prices = {"money": 1.0, **config.prices}
-        self._most_tokens = UNKNOWN if config.max_tokens is None else config.max_tokens
-        self._most_money = UNKNOWN if config.max_cost is None else config.max_cost
+    is_capped: bool
+    look_again: float
+    """Seconds after which a row that is not allowed may be, though no row of this run has ended."""
+
+    def allows(self, tokens: float, money: float) -> bool:
+        """Whether a row that takes so much may start."""
+        ...
+
+    def reserve(self, tokens: float, money: float) -> None: ...
+
+    def free(self, tokens: float, money: float) -> None:
+        """What was reserved is not out any more."""
+        ...
+
+    def charge(self, tokens: float, money: float) -> None: ...
+
+    def is_spent(self, tokens: float, money: float) -> bool:
+        """Whether a row that is not allowed never will be, once nothing is in flight."""
+        ...
+
+
+class FixedBudget:
+    """The ``Budget`` of one run alone: what it was given at the beginning."""
+
+    look_again = UNKNOWN
+
+    def __init__(self, max_tokens: float | None, max_cost: float | None) -> None:
+        self._most_tokens = UNKNOWN if max_tokens is None else max_tokens
+        self._most_money = UNKNOWN if max_cost is None else max_cost
         self.is_capped = min(self._most_tokens, self._most_money) < UNKNOWN
         self.tokens = self.money = 0.0
         """Spent, earlier runs included."""
         self._reserved_tokens = self._reserved_money = 0.0
 
-    def allows(self, cost: Cost) -> bool:
-        """Whether a row of this cost would stay within the caps."""
-        tokens, money = self.worth(cost)
+    def allows(self, tokens: float, money: float) -> bool:
         return (
             self.tokens + self._reserved_tokens + tokens <= self._most_tokens * ROUNDING
             and self.money + self._reserved_money + money <= self._most_money * ROUNDING
         )
 
-    def reserve(self, cost: Cost) -> None:
-        self._hold(cost, 1.0)
+    def reserve(self, tokens: float, money: float) -> None:
+        self._reserved_tokens += tokens
+        self._reserved_money += money
 
-    def free(self, cost: Cost) -> None:
-        """What was reserved is not out any more."""
-        self._hold(cost, -1.0)
+    def free(self, tokens: float, money: float) -> None:
+        self.reserve(-tokens, -money)
 
     def charge(self, tokens: float, money: float) -> None:
         self.tokens += tokens
         self.money += money
 
-    def worth(self, cost: Cost) -> tuple[float, float]:
-        """Tokens and money of a cost. A plain number is a number of requests; a dimension called money is just that."""
-        if not isinstance(cost, Mapping):
-            return 0.0, self._prices.get("requests", 0.0) * cost
-        money = sum(self._prices.get(dimension, 0.0) * amount for dimension, amount in cost.items())
-        if "tokens" in cost:
-            return cost["tokens"], money
-        return sum(amount for dimension, amount in cost.items() if dimension.endswith("tokens")), money
+    def is_spent(self, tokens: float, money: float) -> bool:
+        return True
 
-    def _hold(self, cost: Cost, sign: float) -> None:
-        tokens, money = self.worth(cost)
-        self._reserved_tokens += sign * tokens
-        self._reserved_money += sign * money
+
+def worth(cost: Cost, prices: Mapping[str, float]) -> tuple[float, float]:
+    """Tokens and money of a cost. A plain number is a number of requests; a dimension called money is just that."""
+    if not isinstance(cost, Mapping):
+        return 0.0, prices.get("requests", 0.0) * cost
+    money = sum(prices.get(dimension, float(dimension == "money")) * amount for dimension, amount in cost.items())
+    if "tokens" in cost:
+        return cost["tokens"], money
+    return sum(amount for dimension, amount in cost.items() if dimension.endswith("tokens")), money

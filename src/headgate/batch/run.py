@@ -36,7 +36,7 @@ from .item import Backlog, Delivery, Encode, Item
 from .lanes import FOR_ROWS, LaneSet, LaneStanding, RunStatus, lane_statuses
 from .ledger import Change, Ledger
 from .outcomes import Outcomes
-from .pricing import SpendingCaps
+from .pricing import Budget, FixedBudget
 from .report import BatchReport
 from .stalls import StandstillDetector
 
@@ -65,6 +65,8 @@ class RunSettings:
     classify_error: ClassifyError | None
     listener: Callable[[], Listener | None]
     pause: PauseSwitch
+    budget: Budget | None = None
+    """Shared with other runs; None is what ``config`` has."""
 
 
 class Run:
@@ -91,7 +93,8 @@ class Run:
         self._backlog = Backlog(clock)
         self._alarm = Alarm(clock)
         self.delivery = Delivery(clock, in_order, self._backlog.free) if streaming else None
-        self._spending = SpendingCaps(config)
+        self._fixed_budget = FixedBudget(config.max_tokens, config.max_cost)
+        budget = self._fixed_budget if settings.budget is None else settings.budget
         self._scheduler: Scheduler[Item] = Scheduler(config.retry_budget)
         self._pool: WorkerPool[Attempt] = WorkerPool(
             settings.workers, max_open=(1 + UNRECORDED_PER_WORKER) * settings.workers
@@ -118,7 +121,7 @@ class Run:
             scheduler=self._scheduler,
             requeue=self._requeue,
             cooldowns=cooldowns,
-            spending=self._spending,
+            budget=budget,
             report=self.report,
             events=self._events,
             backlog=self._backlog,
@@ -147,7 +150,7 @@ class Run:
             backlog=self._backlog,
             function=worker,
             cooldowns=cooldowns,
-            spending=self._spending,
+            budget=budget,
             terms=AttemptTerms(config, clock, settings.classify_error, self._ends_at),
             pause=settings.pause,
             standstill=self._standstill,
@@ -182,7 +185,7 @@ class Run:
         supervisor, backlog = self.supervisor, self._backlog
         try:
             counts = await self._ledger.begin(self._identity)
-            self._spending.charge(counts.tokens, counts.cost)
+            self._fixed_budget.charge(counts.tokens, counts.cost)
             await self._notes.read()
             self._reading = asyncio.create_task(supervisor.guarded(self._read, counts.seen))
             self._timing = asyncio.create_task(supervisor.guarded(self._keep_time))

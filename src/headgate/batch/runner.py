@@ -33,6 +33,7 @@ from .intake import Items, RowFunctions
 from .item import Encode, Result, RowOf, as_line, row_of
 from .lanes import LaneStanding, RunStatus
 from .ledger import Ledger
+from .pricing import Budget
 from .report import BatchReport
 from .run import Run, RunSettings
 
@@ -65,6 +66,7 @@ class BatchRunner:
         identity: Mapping[str, str] | None = None,
         classify_error: ClassifyError | None = None,
         on_event: Callable[[BatchEvent], None] | None = None,
+        budget: Budget | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -74,6 +76,8 @@ class BatchRunner:
         the path of one, or None for a run that need not survive its process. ``key`` names what has its own limits,
         ``cost`` what a row takes of them, and a higher ``priority`` goes first. ``row_of`` names rows for the ledger,
         ``encode`` makes a result one line for it, ``identity`` says what the ledger's rows belong to.
+        ``budget``: what rows may spend, in place of ``max_tokens`` and ``max_cost`` of the config; several runs may
+        share one.
         """
         self.config = BatchConfig() if config is None else config
         self.clock: Clock = clock or (limiter.clock if limiter is not None else SystemClock())
@@ -104,6 +108,7 @@ class BatchRunner:
             classify_error=classify_error,
             listener=lambda: self.on_event,
             pause=self._pause,
+            budget=budget,
         )
         self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -111,6 +111,41 @@ class LimiterSnapshot:
     """None where nothing is shared."""
 
 
+LONGEST_WINDOW = 3600.0
+"""Seconds: a day's quota says nothing of the pace, unless it is all that is known."""
+SHORTEST_WINDOW = 1.0
+MOST_RESETS = 4_000
+
+
+class ToldRates:
+    """The calls a second that servers speak of, by what they told of each key."""
+
+    def __init__(self) -> None:
+        self._resets: dict[str, float] = {}
+        """The longest time to a reset that a key's server has mentioned, where it does not say its window."""
+
+    def of(self, seen: KeySnapshot) -> float | None:
+        """The least of the paces that the server speaks of."""
+        paces = []
+        for limit in seen.told:
+            if limit.dimension != "requests" or not limit.limit:
+                continue
+            window = limit.window or self._longest_reset(seen.key, limit.reset)
+            if window:
+                paces.append((window > LONGEST_WINDOW, limit.limit / window))
+        return min(paces)[1] if paces else None
+
+    def _longest_reset(self, key: str, reset: float | None) -> float | None:
+        """A reset that counts down has once been as long as its window."""
+        longest = max(self._resets.get(key, 0.0), reset or 0.0)
+        if longest < SHORTEST_WINDOW:
+            return None
+        if len(self._resets) >= MOST_RESETS:
+            self._resets.clear()
+        self._resets[key] = longest
+        return longest
+
+
 def key_snapshot(entry: KeyEntry, now: float, held: Explanation | None = None) -> KeySnapshot:
     """``held``: why nothing starts under any key."""
     gate = entry.gate

@@ -22,7 +22,7 @@ import secrets
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -69,10 +69,11 @@ class Request(NamedTuple):
 class Script:
     """A server knows a script by its hash once it has run it; until then it wants the whole text."""
 
-    def __init__(self, *names: str, flags: str = "") -> None:
+    def __init__(self, *names: str, flags: str = "", numbers: Mapping[str, float] | None = None) -> None:
+        """``numbers``: the constants that it begins with; by default those of shared quotas."""
         folder = Path(__file__).parent / "lua"
         lines = [f"#!lua{flags}"]
-        lines += [f"local {name} = {value!r}" for name, value in sorted(_NUMBERS.items())]
+        lines += [f"local {name} = {value!r}" for name, value in sorted((numbers or _NUMBERS).items())]
         self.text = "\n".join([*lines, *((folder / f"{name}.lua").read_text("utf-8") for name in names)])
         self.name = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from ...clock import Clock, SystemClock
 from ...core.decision import LONGEST_WAIT
 from ...core.gate_config import FASTEST
-from ...core.signal import Limit
 from ...events import EventRecord
 from ...limiter import AdaptiveRateLimiter
-from ...limiter.snapshot import KeySnapshot
+from ...limiter.snapshot import KeySnapshot, ToldRates
 from ...reason_text import credential_text, credential_why
 from ...wire.redact import for_display
 from ..event_buffer import shortened
@@ -98,9 +97,6 @@ def _finite(told: ProgressLine) -> ProgressLine:
 
 
 MOST_REMEMBERED = 4 * MOST_KEYS
-LONGEST_WINDOW = 3600.0
-"""Seconds: a day's quota says nothing of the pace, unless it is all that is known."""
-SHORTEST_WINDOW = 1.0
 
 
 class KeySource:
@@ -116,8 +112,7 @@ class KeySource:
         """Keys as people see them: a secret that a program has put into one is not shown."""
         self._hidden: dict[str, str] = {}
         """... and the other way round, where they differ."""
-        self._resets: dict[str, float] = {}
-        """The longest time to a reset that a key's server has mentioned, where it does not say its window."""
+        self._told = ToldRates()
 
     def refresh(self) -> None:
         seen = self.limiter.key_statuses(self.limiter.recent_keys(MOST_KEYS))
@@ -142,7 +137,7 @@ class KeySource:
         return KeyLine(
             key=self.name_of(seen.key),
             rate=seen.rate if seen.rate < FASTEST else 0.0,
-            said=self._said(seen.key, seen.told) if seen.told else None,
+            said=self._told.of(seen),
             sent=seen.sent,
             done=max(0, seen.answers - seen.refused - seen.failed),
             refused=seen.refused,
@@ -167,27 +162,6 @@ class KeySource:
         return WaitLine.about(
             name, shortened(cause.text), behind=seen.waiters, seconds=_held(seen) or None, code=cause.code
         )
-
-    def _said(self, key: str, told: Sequence[Limit]) -> float | None:
-        """The least of the paces that the server speaks of."""
-        paces = []
-        for limit in told:
-            if limit.dimension != "requests" or not limit.limit:
-                continue
-            window = limit.window or self._longest_reset(key, limit.reset)
-            if window:
-                paces.append((window > LONGEST_WINDOW, limit.limit / window))
-        return min(paces)[1] if paces else None
-
-    def _longest_reset(self, key: str, reset: float | None) -> float | None:
-        """A reset that counts down has once been as long as its window."""
-        longest = max(self._resets.get(key, 0.0), reset or 0.0)
-        if longest < SHORTEST_WINDOW:
-            return None
-        if len(self._resets) >= MOST_REMEMBERED:
-            self._resets.clear()
-        self._resets[key] = longest
-        return longest
 
 
 def _held(seen: KeySnapshot) -> float:

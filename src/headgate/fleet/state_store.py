@@ -1,0 +1,89 @@
+"""Where fleet runs are kept: what every such store promises, the one of this process, and ``open_run_state``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from .. import fork_safety
+from ..clock import Clock, SystemClock
+from ..errors import ConfigError
+from .protocol import FleetRunView, MemberReply, MemberRequest
+from .run_state import LOST_AFTER, RunStates
+
+MOST_RUNS = 100
+"""Runs that a store lists: those that were reported last."""
+LONGEST_RUN = 120
+"""Characters of a run's name."""
+ORDERS = ("stop", "pause", "resume")
+
+
+class RunStateStore(Protocol):
+    """All methods raise ``StoreDown`` where the store cannot be reached. Safe for threads."""
+
+    where: str
+    """For people: what it is and where, without secrets."""
+
+    def exchange(self, run: str, request: MemberRequest) -> MemberReply: ...
+
+    def order(self, run: str, kind: str) -> bool:
+        """Order all members to ``stop``, ``pause`` or ``resume``; False if there is no such run."""
+        ...
+
+    def views(self) -> Sequence[FleetRunView]:
+        """All runs, those that were reported last first; bounded."""
+        ...
+
+    def view(self, run: str) -> FleetRunView | None: ...
+
+    def close(self) -> None: ...
+
+
+class MemoryRunState:
+    """The store of one process: for tests, and inside of a process that serves others."""
+
+    where = "memory"
+
+    def __init__(self, clock: Clock | None = None, *, lost_after: float = LOST_AFTER) -> None:
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._lock = fork_safety.lock()
+        self._states = RunStates(lost_after)
+
+    def exchange(self, run: str, request: MemberRequest) -> MemberReply:
+        with self._lock:
+            return self._states.exchange(run, request, self._clock.now())
+
+    def order(self, run: str, kind: str) -> bool:
+        with self._lock:
+            return self._states.order(run, kind, self._clock.now())
+
+    def views(self) -> list[FleetRunView]:
+        with self._lock:
+            return self._states.views(self._clock.now(), MOST_RUNS)
+
+    def view(self, run: str) -> FleetRunView | None:
+        with self._lock:
+            return self._states.view(run, self._clock.now())
+
+    def close(self) -> None:
+        pass
+
+
+def open_run_state(store: str, *, timeout: float | None = None) -> RunStateStore:
+    """The fleet runs of a Redis or Valkey. Nothing is connected before the first use. Raises ``ConfigError``, which
+    does not repeat the address: there may be a password in it.
+    """
+    if store.startswith("redis") and "://" in store:
+        from .redis_state import RedisRunState
+
+        return RedisRunState(store, timeout=timeout)
+    raise ConfigError("a fleet needs a store that all of its machines can reach, such as redis://host:6379")
+
+
+def check_run_name(run: str) -> str:
+    """The name, if a run may be called so; raises ``ConfigError``."""
+    if not run or len(run) > LONGEST_RUN or not run.isprintable() or run != run.strip():
+        raise ConfigError(
+            f"run={run[:40]!r} must be 1 to {LONGEST_RUN} printable characters, without blanks around them"
+        )
+    return run

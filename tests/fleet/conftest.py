@@ -84,4 +84,3 @@ def fleet():
 
     join.ground = ground
     return join
-

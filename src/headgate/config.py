@@ -42,7 +42,7 @@ SMALL_LIMIT = 16
 """Up to so many times ``token_bucket_capacity``, a limit on requests is kept by its window alone."""
 USUAL_DIMENSIONS = ("requests", "tokens", "input_tokens", "output_tokens")
 LIKE = 0.82
-"""How alike two names are of which one is a slip; "tokens_in" is another name than "tokens"."""
+"""How similar two names are of which one is a typing error; "tokens_in" is another name than "tokens"."""
 _ABBREVIATED = dict.fromkeys(("req", "reqs", "rps", "rpm", "rph", "rpd"), "requests")
 _ABBREVIATED |= dict.fromkeys(("tok", "toks", "tps", "tpm", "tph", "tpd"), "tokens")
 _PER = re.compile(r"\s*/|[\s_]per[\s_]")

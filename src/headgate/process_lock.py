@@ -1,9 +1,9 @@
 """Whether a process still lives: each locks a small file for as long as it does.
 
 Each process that works on a ledger locks a small file beside it for as long as it lives. The kernel drops
-the lock when the process ends, however it ends, and at no other time. So a death is seen at once, by a look
-and not by waiting; neither a process number that was given out again nor a clock that was moved can
-deceive; a process that is merely slow or stopped still counts as alive.
+the lock when the process ends, however it ends, and at no other time. So a death is seen at once, without
+waiting, and neither a reused process number nor a clock that was moved changes the answer; a process that is
+merely slow or stopped still counts as alive.
 """
 
 from __future__ import annotations

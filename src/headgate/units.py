@@ -1,7 +1,7 @@
 """The short forms of settings and options: ``50/s``, ``200_000 per day``, ``40ms``, ``0.5@10s``, ``12s+3s``.
 
 Each reader returns a value or raises ``ValueError`` with a sentence that shows the right form, so that a command line
-can print it as it stands.
+can print it unchanged.
 """
 
 from __future__ import annotations

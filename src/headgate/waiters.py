@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Waiter(Protocol):
-    """What a queue knows of a waiter, and what both kinds of them do alike."""
+    """What a queue knows of a waiter, and what both kinds of them share."""
 
     __slots__ = ("armed", "clock", "give_up_at", "home", "settled", "thread", "wake_at")
 

@@ -159,7 +159,7 @@ class RowDispatcher:
         return None
 
     def _following(self, lane: RowLane) -> Attempt | None:
-        """The next row of a lane for a worker that is free again, if nothing stands in its way. Never waits."""
+        """The next row of a lane for a worker that is free again, if nothing prevents it. Never waits."""
         route = lane.route
         now = self._clock.now()
         first = route.group.queue.first(now)

@@ -255,7 +255,7 @@ class Job:
     # ------------------------------------------------------------------ rows
 
     def _items(self) -> Items:
-        """A file is read in passing, and again if need be; what may block is read by a thread."""
+        """A file is read as it is needed, and again if need be; what may block is read by a thread."""
         return (FileRows if self._is_file else pipe_rows)(self.rows, self._on_input_error)
 
     def _on_input_error(self, error: InputError) -> None:

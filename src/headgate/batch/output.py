@@ -34,7 +34,7 @@ PACK_EVERY = 5.0
 RETRY_ROLE_EVERY = 1.0
 """Seconds after which a process without the role asks whether it is free."""
 REPLACED = "replaced_output"
-"""The ledger's note of an output that is to be replaced: its fingerprint as it stands until then."""
+"""The ledger's note of an output that is to be replaced: its present fingerprint."""
 CHUNK = 1 << 20
 
 
@@ -73,7 +73,7 @@ class OutputWriter:
         return True
 
     async def _reject_foreign_tail(self, number: int, offset: int) -> None:
-        """Raise ``OutputError`` unless what stands behind the checkpoint may be cut off."""
+        """Raise ``OutputError`` unless what follows the checkpoint may be cut off."""
         with await asyncio.to_thread(open, self.path, "rb") as file:
             file.seek(offset)
             tail = cast("IO[bytes]", unpacked(file, Compression.of_name(self.path), self.path))

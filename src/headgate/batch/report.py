@@ -224,7 +224,7 @@ class BatchReport:
 
 @dataclass(slots=True, kw_only=True)
 class JobReport:
-    """How a job stands. ``counts`` are of the whole ledger, ``run`` is this process's share of it."""
+    """The state of a job. ``counts`` are of the whole ledger, ``run`` is this process's share of it."""
 
     counts: Counts = field(default_factory=Counts)
     run: BatchReport = field(default_factory=BatchReport)

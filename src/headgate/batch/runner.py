@@ -185,12 +185,12 @@ class BatchRunner:
         return run.report
 
     def lanes(self, most: int = 100) -> list[LaneStanding]:
-        """How each lane stands at this moment, and why it waits. Safe for threads."""
+        """The state of each lane at this moment, and why it waits. Safe for threads."""
         run = self._run
         return [] if run is None else run.lanes(most)
 
     def status(self) -> RunStatus:
-        """How the whole run stands at this moment. Safe for threads."""
+        """The state of the whole run at this moment. Safe for threads."""
         run = self._run
         return RunStatus() if run is None else run.status()
 

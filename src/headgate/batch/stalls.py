@@ -1,6 +1,6 @@
 """Notice that it is no use to go on: nothing can start for too long, or the target does not answer any more.
 
-An open circuit still lets a probe through now and then, so a run against a server that has vanished never stands quite
+An open circuit still lets a probe through now and then, so a run against a server that has vanished is never quite
 still: it would lose a row to each few probes, for as long as it is left alone. That is what ``NoResponseMonitor`` is
 for; ``StandstillDetector`` is for everything else that holds all lanes back.
 """

@@ -29,7 +29,7 @@ from .url import canonical, host_of
 MOST_HOPS = 5
 """Redirects that are followed to a robots.txt; beyond, there is none (RFC 9309)."""
 NOWHERE = 310
-"""Stands for redirects that lead nowhere."""
+"""The status recorded for redirects that lead nowhere."""
 MOST_TRIED = 100_000
 """Origins whose failed attempts are remembered."""
 READ_ASIDE = 64 * 1024

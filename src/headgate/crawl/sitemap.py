@@ -155,7 +155,7 @@ def _read_xml(pieces: Iterable[bytes], found: _Found, problems: list[str]) -> bo
 
 
 def _read_on(pieces: Iterable[bytes], found: _Found, *, is_index: bool) -> None:
-    """Every ``<loc>``, wherever it stands; those read already are known."""
+    """Every ``<loc>``, wherever it is; those read already are known."""
     text = b""
     try:
         for piece in chain(pieces, (b"<",)):  # whatever is open at the end is closed by that

@@ -262,7 +262,7 @@ class GroupCommitWriter(Generic[W]):
     def _commit(self, jobs: list[WriteJob[W]]) -> None:
         """A lot that is alone of its kind goes fast, if it can; many share the price of one transaction.
 
-        None of these jobs has been answered yet, so none stands on another, and their order is ours to choose.
+        None of these jobs has been answered yet, so none depends on another, and their order is ours to choose.
         """
         transaction, connection, undone = self._transaction, self._transaction.connection, list(jobs)
         lots = Counter(job.step for job in jobs if job.fast is not None)

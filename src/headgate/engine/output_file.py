@@ -4,7 +4,7 @@
     sync() -> offset   all of it is on disk; the file is this long
                        (now the ledger notes number and offset: that is the checkpoint)
 
-A process that goes on after a crash opens the file with the last checkpoint's offset. What stands behind that is
+A process that goes on after a crash opens the file with the last checkpoint's offset. What follows is
 cut off, for the ledger has those rows and they are written again; that it is theirs and nothing else is for the
 caller to see to first. A packed file is a row of members, one for each ``sync``, so that it is whole at every offset.
 

@@ -97,7 +97,7 @@ class OrderedQueue(Generic[I]):
         return item
 
     def remove(self, item: I) -> None:
-        """Take an item out wherever it stands."""
+        """Take an item out wherever it is."""
         item.is_gone = True
         for position, entry in enumerate(self.front):
             if entry[2] is item:

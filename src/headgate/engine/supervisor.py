@@ -33,7 +33,7 @@ class StopReason(Enum):
     FAIL_FAST = "fail_fast"
     """A row has failed in a way that all others would."""
     HOPELESS = "hopeless"
-    """The first rows have all failed alike."""
+    """The first rows have all failed with the same error."""
     CAPS = "caps"
     """The next row could spend more than is allowed."""
     MAX_PAGES = "max_pages"

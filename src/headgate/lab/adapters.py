@@ -134,7 +134,7 @@ class MemberQueue:
 
     def __init__(self) -> None:
         self.line: list[Place] = []
-        """Members that wait, in order; each member stands in it once at most."""
+        """Members that wait, in order; each member is in it once at most."""
         self.served = 0
         """Calls of all members."""
 

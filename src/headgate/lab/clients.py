@@ -33,7 +33,7 @@ from .baselines.contract import Contract
 from .simulated_server import Answer
 from .traffic import TIMED_OUT, Call, Item, RunContext
 
-# -- what an onlooker sees of the clients of a run, without touching anything
+# -- what can be observed of the clients of a run, without touching anything
 # Asking a gate why it would wait brings its bucket up to date, and with it the last bit of its numbers. A run that
 # is watched must be the same as one that is not, so only what can be read is read here.
 

@@ -5,7 +5,7 @@
              per half second
 
 ``Run`` is filled while the run goes on and read when it is over. Counts by half second
-are taken where the server stands, everything else where the client does.
+are taken at the server, everything else at the client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SETTLING = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What an onlooker saw at one instant, over all processes and keys."""
+    """What was seen at one instant, over all processes and keys."""
 
     at: float
     learned: float | None
@@ -140,7 +140,7 @@ class Run:
 
     @property
     def jain(self) -> float:
-        """How evenly the processes were served, by Jain's index: 1 if all alike, 1/n if one got everything."""
+        """How evenly the processes were served, by Jain's index: 1 if all are equal, 1/n if one got everything."""
         squares = sum(count * count for count in self.per_process_late)
         return sum(self.per_process_late) ** 2 / (len(self.per_process_late) * squares) if squares else 0.0
 

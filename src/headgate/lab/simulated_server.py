@@ -115,7 +115,7 @@ class Account:
         return max(self._waits(now, tokens), default=0.0)
 
     def hit(self, now: float, tokens: float) -> tuple[str, LimitStatus]:
-        """The limit that keeps a call out longest: what it counts, and where it stands, with that call's own wait."""
+        """The limit that keeps a call out longest: what it counts, and its state, with that call's own wait."""
         waits = self._waits(now, tokens)
         longest = max(waits)
         quota, of_tokens = self._limits[waits.index(longest)]
@@ -150,7 +150,7 @@ class Account:
         return None if self._depth is None else self._depth.limit
 
     def statuses(self, now: float) -> list[tuple[str, LimitStatus]]:
-        """Where each limit stands, and what it counts."""
+        """The state of each limit, and what it counts."""
         return [("tokens" if of_tokens else "calls", quota.status(now)) for quota, of_tokens in self._limits]
 
     def _free_places(self, now: float) -> None:

@@ -50,7 +50,7 @@ class KeySample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What an onlooker saw at one instant, in seconds since the trial began."""
+    """What was seen at one instant, in seconds since the trial began."""
 
     at: float
     keys: tuple[KeySample, ...]

@@ -31,7 +31,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """Where a quota stands at one instant. Times are seconds from then; ``None`` is for what cannot be known."""
+    """The state of a quota at one instant. Times are seconds from then; ``None`` is for what cannot be known."""
 
     limit: float
     window: float | None

@@ -292,7 +292,7 @@ class MonitoredRun(Protocol):
     """One run. Safe for threads; every call is cheap enough to be made a few times a second."""
 
     def snapshot(self) -> RunSnapshot:
-        """How it stands; once it has ended, how it ended."""
+        """Its state; once it has ended, how it ended."""
         ...
 
     def events(self, after: int, most: int = 200) -> Sequence[EventLine]:

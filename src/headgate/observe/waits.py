@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..crawl.status import HostStatus
 
 PACED = frozenset((WaitReason.PACE, WaitReason.SHARE, WaitReason.CEILING))
-"""A pace lets the next call go in some milliseconds and the last of a thousand much later: no time is told of it."""
+"""A pace lets the next call go in some milliseconds and the last of a thousand much later: no time is shown."""
 ORDINARY = frozenset((*PACED, WaitReason.QUOTA, WaitReason.DEPTH, "workers", "answers"))
 """How it goes while all is well: rows wait because everything is in use."""
 _RECURRING = ("pace", "workers", "answers", "crawl_delay")
@@ -30,7 +30,7 @@ _OF_LIMITER = ("pace", "limiter")
 class Waits(NamedTuple):
     lines: list[WaitLine]
     behind: int
-    """All that wait, each counted once: a row that stands behind two credentials is one row."""
+    """All that wait, each counted once: a row that waits for two credentials is one row."""
 
 
 class Cause(NamedTuple):
@@ -85,7 +85,7 @@ class LastCauses(Generic[Lane]):
 
 
 def in_order(lines: Sequence[WaitLine]) -> tuple[WaitLine, ...]:
-    """The gravest first; those that do not fit are counted in the last."""
+    """The most serious first; those that do not fit are counted in the last."""
     ranked = sorted(lines, key=lambda line: (not line.behind, is_ordinary(line), -line.behind, -(line.seconds or 0.0)))
     if len(ranked) <= MOST_WAITS:
         return tuple(ranked)

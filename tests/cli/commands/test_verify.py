@@ -1,57 +1,11 @@
 """``headgate verify`` proves: input = done + dead + open, none twice, ledger and output agree."""
 
-import asyncio
 import json
-import sqlite3
 
 import pytest
+from tests.batch.ledger.partial_batch import Batch
 
-from headgate.batch.input.rows import Rows
-from headgate.batch.ledger import Change, Row, RowState
 from headgate.batch.ledger.repair import reopen
-from headgate.batch.ledger.sqlite import SqliteLedger
-from headgate.engine.output_file import OutputFile
-
-ROWS = 6
-
-
-class Batch:
-    """An input of six rows, of which five were read: three are done, one is dead, one is open; three are written."""
-
-    def __init__(self, folder, name="out.jsonl"):
-        self.source, self.output = folder / "rows.jsonl", folder / name
-        self.ledger = f"{self.output}.ledger"
-        self.source.write_text("".join(f'{{"custom_id": "row-{i}", "body": {{}}}}\n' for i in range(ROWS)))
-        asyncio.run(self.fill())
-
-    async def fill(self):
-        ledger = SqliteLedger(self.ledger)
-        await ledger.begin({"input": str(self.source)})
-        with Rows(str(self.source)) as rows:
-            claims = await ledger.claim([Row(row.index, row.key, row.digest) for row in rows][: ROWS - 1])
-        for claim in claims[:4]:
-            change = Change(
-                index=claim.index,
-                fence=claim.fence,
-                state=RowState.DEAD if claim.index == 1 else RowState.DONE,
-                attempts=1,
-                reason="invalid" if claim.index == 1 else "",
-                result=b'{"custom_id": "row-%d"}\n' % claim.index,
-                cost=0.1,
-            )
-            await ledger.record(change)
-        await ledger.output()
-        with OutputFile(str(self.output)) as file:
-            for one in await ledger.final(0, 3):
-                file.append(one.result)
-                await ledger.checkpoint(one.number, file.sync())
-        await ledger.close()
-
-    def change(self, *statements):
-        connection = sqlite3.connect(self.ledger, isolation_level=None)
-        for statement in statements:
-            connection.execute(statement)
-        connection.close()
 
 
 @pytest.fixture
@@ -183,41 +137,3 @@ class TestUsage:
         said = headgate("verify", tmp_path / "x.ledger")
         assert said.code == 3
         assert "is not a ledger; choose another file" in said.err
-
-
-class TestRetrying:
-    def test_it_waits_until_nobody_works_on_the_ledger(self, batch):
-        from headgate.batch.ledger import LedgerError
-
-        async def main():
-            ledger = SqliteLedger(batch.ledger)
-            await ledger.begin({"input": str(batch.source)})
-            with pytest.raises(LedgerError, match="is still working on"):
-                reopen(batch.ledger)
-            await ledger.close()
-
-        asyncio.run(main())
-
-    def test_the_row_is_done_once_and_the_output_is_written_anew(self, headgate, batch):
-        assert reopen(batch.ledger) == 1
-
-        async def go_on():
-            ledger = SqliteLedger(batch.ledger)
-            await ledger.begin({"input": str(batch.source)})
-            assert await ledger.output() == (0, 0)
-            with Rows(str(batch.source)) as rows:
-                claims = await ledger.claim([Row(row.index, row.key, row.digest) for row in rows])
-            (claim,) = [claim for claim in claims if getattr(claim, "index", None) == 1]
-            assert claim.attempts == 0
-            done = Change(index=1, fence=claim.fence, state=RowState.DONE, attempts=1, result=b"better\n")
-            assert await ledger.record(done)
-            lines = await ledger.final(0, 10)
-            assert [(one.number, one.index) for one in lines] == [(1, 0), (2, 2), (3, 3), (4, 1)]
-            with OutputFile(str(batch.output), 0, ours=True) as file:
-                for one in lines:
-                    file.append(one.result)
-                await ledger.checkpoint(4, file.sync())
-            await ledger.close()
-
-        asyncio.run(go_on())
-        assert headgate("verify", batch.output).code == 0

@@ -52,7 +52,7 @@ class Request(NamedTuple):
 
 
 def plain_request(raw: bytes) -> Request | None:
-    """The request in a line as nearly all files have them, and whole; its body is sent as it stands there.
+    """The request in a line as nearly all files have them, and whole; its body is sent unchanged.
 
         {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {...}}
         └──────────────────────── known by its form ────────────────────────┘└ body ┘

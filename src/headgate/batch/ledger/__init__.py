@@ -130,7 +130,7 @@ class Ledger(Protocol):
     async def record(self, change: Change) -> bool:
         """Write down what became of a row; returns once it is durable. False: a newer claim has it, nothing changed.
 
-        A row that is parked or failed stays with its holder, which goes on under the same fence or claims it anew;
+        A row that is parked or failed stays with its holder, which goes on under the same fence or claims it again;
         one that is pending again is given back. A final row changes no more.
 
         Changes that are recorded at the same time are committed together.

@@ -65,7 +65,7 @@ END
 """,
 )
 """Only rows that are finished of which nothing is known but that they are claimed: what they add to the totals is what
-is new. A total stands in the same lot, in a row without a place; a row of nothing at all fills a lot up."""
+is new. A total is in the same lot, in a row without an index; rows of NULL fill a lot up."""
 
 _quoted = json.encoder.encode_basestring_ascii
 

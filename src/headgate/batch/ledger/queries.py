@@ -117,7 +117,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerStatus:
-    """A ledger as an onlooker sees it, all at one instant."""
+    """The state of a ledger at one instant."""
 
     path: str
     identity: dict[str, str]
@@ -157,7 +157,7 @@ def read_holders(connection: sqlite3.Connection, path: str, but: int = NO_HOLDER
 
 
 def read_status(path: str) -> LedgerStatus:
-    """How the ledger stands now; processes that work on it are not disturbed."""
+    """The present state of the ledger; processes that work on it are not disturbed."""
     try:
         connection = open_to_read(path)
         try:

@@ -30,7 +30,7 @@ from ...wire.redact import redact
 from . import LedgerError, RowState
 
 SUFFIX = ".ledger"
-"""A ledger stands beside its output, under the same name with this after it."""
+"""A ledger is beside its output, under the same name with this suffix."""
 
 STATES: Final = tuple(RowState)
 NUMBER_OF: Final = {state: number for number, state in enumerate(STATES)}
@@ -122,7 +122,7 @@ def take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], p
 
 
 def output_of(ledger: str, identity: Mapping[str, str]) -> str | None:
-    """Where the run has put its output; what bears the ledger's name, if it did not say. None for standard output."""
+    """Where the run has put its output, by default under the ledger's name. None for standard output."""
     named = identity.get("output", os.path.basename(ledger).removesuffix(SUFFIX))
     return None if named == STDOUT else beside(ledger, named)
 

@@ -24,7 +24,7 @@ from ...sqlite_file import Schema
 from .records import VisitState
 
 SUFFIX = ".headgate"
-"""A frontier stands beside its output, under the same name with this after it."""
+"""A frontier is beside its output, under the same name with this suffix."""
 
 STATES: Final = tuple(VisitState)
 WAITING, TAKEN, PUT_OFF, DONE, FAILED, REFUSED = range(len(STATES))

@@ -190,7 +190,7 @@ class PageFile:
         return OutputFile(output.path, length, ours=ours, is_packed=output.packs, advice=_SAFE)
 
     def close(self) -> None:
-        """Whatever stands behind the length that the frontier knows is cut off when it is next written to."""
+        """What follows the length that the frontier knows is cut off when it is next written to."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

@@ -60,7 +60,7 @@ class Decoded:
 
 
 def decode(body: bytes, declared: str | None = None) -> Decoded:
-    """The body as text. Never raises; what stands for nothing becomes U+FFFD."""
+    """The body as text. Never raises; bytes without a meaning become U+FFFD."""
     for mark, codec in _BOMS:
         if body.startswith(mark):
             return _read(body[len(mark) :], codec)

@@ -96,7 +96,7 @@ def without_lettering(body: bytes) -> bytes:
 
 
 def _repeated(body: bytes) -> int:
-    """How many elements a new paragraph can begin with at most; of those that are alike, a parser repeats three."""
+    """How many elements a new paragraph can begin with at most; of equal ones, a parser repeats three."""
     lettering = _LETTERING_START.findall(body)
     return min(len(lettering), 3 * len(set(lettering)))
 

@@ -31,7 +31,7 @@ RETRY_WHEN_UNKNOWN = 1.0
 """What a server that cannot know tells its callers to wait."""
 
 LimitStatuses: TypeAlias = Sequence[tuple[str, LimitStatus]]
-"""Where each limit stands, in the scenario's order, and what it counts: ``calls`` or ``tokens``. Never empty."""
+"""The state of each limit, in the scenario's order, and what it counts: ``calls`` or ``tokens``. Never empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Dialect:
     announce: Callable[[LimitStatuses, float], dict[str, str]]
     """The fields of every answer, a refusal's too; the second argument is the wall clock."""
     refuse: Callable[[str, LimitStatus, float], Reply]
-    """What a refusal says beside that, by the limit that was hit: what it counts, where it stands, the wall clock."""
+    """What a refusal says beside that, by the limit that was hit: what it counts, its state, the wall clock."""
     overloaded: Reply
 
 

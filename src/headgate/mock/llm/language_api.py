@@ -89,7 +89,7 @@ class Refusal:
     unit: str
     """What the limit counts: calls or tokens."""
     status: LimitStatus
-    """Where it stands; ``retry`` is this call's own wait."""
+    """Its state; ``retry`` is this call's own wait."""
     requested: int
 
     @classmethod

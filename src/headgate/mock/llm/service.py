@@ -109,7 +109,7 @@ class KeyBudget:
         return refusal
 
     def _catch_up(self, elapsed: float, wall: float) -> None:
-        """Take every step that fell due, at its own instant, and begin the day anew at midnight."""
+        """Take every step that fell due, at its own instant, and start a new day at midnight."""
         for step in self.plan.steps[self._steps_taken :]:
             if step.at > elapsed:
                 break

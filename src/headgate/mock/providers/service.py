@@ -26,7 +26,7 @@ from ..dialects.dialect import whole_seconds
 from .provider_api import Fault, FaultScript, InvalidRequestError, MockRequest, ProviderApi
 
 MOST_KEYS = 10_000
-"""Keys whose quotas are remembered; above that the one used longest ago starts anew."""
+"""Keys whose quotas are remembered; above that the one used longest ago starts over."""
 MOST_REMEMBERED = 1_000
 """Requests kept, for tests and displays."""
 REVOKED = "revoked"

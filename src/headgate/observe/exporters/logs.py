@@ -34,7 +34,7 @@ class LogListener:
         self._clock: Clock = SystemClock() if clock is None else clock
 
     def wants(self, kind: str) -> bool:
-        """Whether it may be logged; of kinds that are not routine, only the event itself shows how grave it is."""
+        """Whether it may be logged; of kinds that are not routine, only the event itself shows how serious it is."""
         return self._log.isEnabledFor(logging.DEBUG if kind in ROUTINE else logging.WARNING)
 
     def __call__(self, event: EventRecord | PublicEvent) -> None:

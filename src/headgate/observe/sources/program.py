@@ -188,7 +188,7 @@ class CredentialSource:
         self._coordinators = coordinators
         self.lines: list[CredentialLine] = []
         self.states: dict[str, CredentialState] = {}
-        """By label; of two alike, the one that is worse off."""
+        """By label; of two with the same label, the one that is worse off."""
 
     def refresh(self) -> None:
         lines: list[CredentialLine] = []

@@ -286,10 +286,6 @@ class EventDispatcher:
         self._unwanted: dict[str, int] = {}
         """... these kinds, and how many there have been since."""
 
-    @property
-    def is_heard(self) -> bool:
-        return self._listener() is not None
-
     def dispatch(
         self,
         kind: str,
@@ -315,6 +311,8 @@ class EventDispatcher:
     ) -> None:
         """One of many that end together."""
         listener = self._listener()
+        if listener is None:
+            return
         if kind in self._unwanted and listener is self._unwilling:
             self._unwanted[kind] += 1
         elif not self.dispatch(kind, scope, reason, detail, make):

@@ -36,23 +36,19 @@ _SENT_ONCE_ANYWAY = ("POST", "PATCH")
 class Answer:
     """A response that has been read to its end: status, headers and body, as readers of responses expect."""
 
-    __slots__ = ("_content", "headers", "status_code")
+    __slots__ = ("content", "headers", "status_code")
 
     def __init__(self, status_code: int, headers: Mapping[str, str], content: bytes) -> None:
         self.status_code = status_code
         self.headers = headers
-        self._content = content
-
-    @property
-    def content(self) -> bytes:
-        return self._content
+        self.content = content
 
     def __reduce__(self) -> tuple[object, ...]:
         """An error takes its answer along, to other processes too, where the library's headers cannot go."""
-        return (Answer, (self.status_code, dict(self.headers), self._content))
+        return (Answer, (self.status_code, dict(self.headers), self.content))
 
     def __repr__(self) -> str:
-        return f"<Answer {self.status_code}, {len(self._content)} bytes>"
+        return f"<Answer {self.status_code}, {len(self.content)} bytes>"
 
 
 class NoAnswerError(Failed):

@@ -55,14 +55,11 @@ class Driver:
     def __init__(self, clock, pieces):
         self.clock, self.pieces, self.sent, self.waited = clock, pieces, [], []
 
-    def check(self, lane, now):
+    async def send(self, lane, now):
         if not self.pieces:
             return Obstacle(LaneWait.ROWS)
         if self.sent and now < self.sent[-1] + 2.0:
             return Obstacle(LaneWait.CRAWL_DELAY, self.sent[-1] + 2.0 - now)
-        return None
-
-    async def send(self, lane, now):
         self.pieces -= 1
         self.sent.append(now)
         if len(self.sent) == 2:

@@ -84,7 +84,8 @@ class RowDispatcher:
 
     # ------------------------------------------------------------------ may a row leave?
 
-    def check(self, lane: RowLane, now: float) -> Obstacle | None:
+    def _next_row(self, lane: RowLane, now: float) -> Item | Obstacle:
+        """The row whose turn it is, or what keeps it from leaving, as far as can be told without the limiter."""
         route = lane.route
         if self._pause.is_on:
             return _PAUSED
@@ -113,7 +114,7 @@ class RowDispatcher:
             if wait > 0.0:
                 return Obstacle(LaneWait.RAMP, wait)
         lane.opens_at = NEVER
-        return None
+        return first
 
     def on_wait(self, lane: RowLane, obstacle: Obstacle) -> float:
         wait, seconds = obstacle
@@ -131,16 +132,15 @@ class RowDispatcher:
 
     async def send(self, lane: RowLane, now: float) -> Obstacle | None:
         """Get a permit, then let a row leave."""
-        route = lane.route
-        queue = route.group.queue
-        chosen = queue.first(now)
-        assert chosen is not None
+        route, first = lane.route, self._next_row(lane, now)
+        if isinstance(first, Obstacle):
+            return first
         try:
-            permit = await self._permit_for(lane, chosen, now)
+            permit = await self._permit_for(lane, first, now)
         except CircuitOpenError as refusal:
             if not route.was_refused:
                 self._events.dispatch("circuit_open", route.gate_key, detail=refusal.reason)
-            route.was_refused = queue.is_probing = True
+            route.was_refused = route.group.queue.is_probing = True
             return Obstacle(LaneWait.CIRCUIT, REFUSED_FOR if refusal.retry_after is None else refusal.retry_after)
         except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
             return Obstacle(LaneWait.LIMITER, REFUSED_FOR if refusal.retry_after is None else refusal.retry_after)

@@ -254,9 +254,8 @@ class Outcomes:
                 self._supervisor.stop(StopReason.HOPELESS, str(reason))
             facts = {"event": EVENTS[state], "reason": reason.category}  # the detail may quote the server
             log.warning("%s row %d failed: %s", item.key, item.index + 1, reason.category, extra=facts)
-        if self._events.is_heard:
-            category, detail = ("", "") if reason is None else reason
-            self._events.dispatch_in_batch(EVENTS[state], item.key, category, detail, item.event_fields)
+        category, detail = ("", "") if reason is None else reason
+        self._events.dispatch_in_batch(EVENTS[state], item.key, category, detail, item.event_fields)
         self._end(item)
         if self._delivery is None or result is None:
             self._backlog.free()

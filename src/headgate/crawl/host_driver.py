@@ -61,14 +61,13 @@ class HostDriver:
 
     # ------------------------------------------------------------------ may a fetch start?
 
-    def check(self, lane: HostLane, now: float) -> Obstacle | None:
-        """What keeps a fetch from starting, as far as can be told without asking the limiter."""
+    def _next_visit(self, lane: HostLane, now: float) -> Visit | Obstacle:
+        """The visit whose turn it is, or what keeps it from starting, as far as can be told without the limiter."""
         host, pool = lane.route, self._pool
-        if lane.opens_at > now:
-            return None  # ``send`` gives the URLs back
         if self._is_paused():
             return Obstacle(LaneWait.PAUSED)
-        if host.first(now) is None:
+        first = host.first(now)
+        if first is None:
             return Obstacle(LaneWait.RETRY_BUDGET)  # until one of the retries in flight has ended
         if lane.in_flight >= max(1, min(self._per_host, pool.free // SHARE)):
             return Obstacle(LaneWait.ANSWERS)
@@ -79,7 +78,7 @@ class HostDriver:
             return Obstacle(LaneWait.WORKERS)
         if host.next_at > now:
             return Obstacle(LaneWait.CRAWL_DELAY, host.next_at - now)
-        return None
+        return first
 
     def on_wait(self, lane: HostLane, obstacle: Obstacle) -> float:
         if obstacle.wait is not LaneWait.WORKERS:
@@ -88,14 +87,14 @@ class HostDriver:
         return obstacle.seconds
 
     async def send(self, lane: HostLane, now: float) -> Obstacle | None:
-        """Get a permit, then start a fetch. Whatever comes in between is found by the next ``check``."""
+        """Get a permit, then start a fetch. Whatever comes in between is found by the next ``send``."""
         host, pool = lane.route, self._pool
         if lane.opens_at > now:
             self._outcomes.defer_host(host.name, host.take_all(), lane.opens_at - now, host.shut_reason)
             return None
-        first = host.first(now)
-        if first is None:
-            return None
+        first = self._next_visit(lane, now)
+        if isinstance(first, Obstacle):
+            return first
         origin = origin_of(first.url)
         has_rules = host.knows_rules_of(first.url, now)
         if not has_rules and await self._recall_rules(host, origin):

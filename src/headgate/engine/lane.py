@@ -1,7 +1,8 @@
 """A lane: the way to one gate, along which work leaves piece by piece.
 
-    check: may something start? ─> send: get a permit, take a piece of work, start it
-          └──── an obstacle: sleep until a notification or until its time ────┘
+    send: may something start? ─> get a permit ─> take a piece of work ─> start it
+      ^        └──── an obstacle: sleep until a notification or until its time
+      └────────────────────────────┘
 
 A lane gets its permit first and takes work then. So a lane that has to wait holds neither work nor a worker, and what
 it cannot send goes by another lane. A ``Notifier`` is what it sleeps on.
@@ -118,11 +119,8 @@ class Obstacle(NamedTuple):
 class LaneDriver(Protocol[R]):
     """Decides for all lanes of a run."""
 
-    def check(self, lane: Lane[R], now: float) -> Obstacle | None:
-        """What keeps work from starting, as far as can be told without asking the limiter."""
-
     async def send(self, lane: Lane[R], now: float) -> Obstacle | None:
-        """Get a permit and start a piece of work; what came in between, if something did."""
+        """Get a permit and start a piece of work, or say what prevents it. None: call it again."""
 
     def on_wait(self, lane: Lane[R], obstacle: Obstacle) -> float:
         """A lane has to wait: seconds after which it looks again at the latest."""
@@ -158,10 +156,7 @@ class Lane(Generic[R]):
         """Send work along until ``is_over``."""
         clock, driver = self._clock, self._driver
         while not is_over():
-            now = clock.now()
-            obstacle = driver.check(self, now)
-            if obstacle is None:
-                obstacle = await driver.send(self, now)
+            obstacle = await driver.send(self, clock.now())
             if obstacle is not None:
                 self.wait_for(obstacle.wait)
                 await self.notifier.wait(driver.on_wait(self, obstacle))

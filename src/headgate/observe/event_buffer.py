@@ -70,10 +70,6 @@ ALARMING = frozenset(
 _CIRCUIT_CHANGES = ("circuit_changed", "circuit_state_change")
 
 
-def kind_of(event: EventRecord | PublicEvent) -> str:
-    return event.event_type if isinstance(event, ResilienceEvent) else event.kind
-
-
 def is_routine(line: EventLine | EventRecord) -> bool:
     """Whether it happens all the time. A pace that holds back the next call does, too."""
     code = line.code if isinstance(line, EventLine) else line.reason
@@ -162,11 +158,10 @@ class EventBuffer:
         self.kinds: Counter[str] = Counter()
 
     def __call__(self, event: EventRecord | PublicEvent) -> None:
-        kind = kind_of(event)
+        record = record_of(event, self.clock)
         with self._lock:
-            number = self._count(kind)
+            number = self._count(record.kind)
         if number is not None:
-            record = record_of(event, self.clock)
             self._keep(describe(record, number))  # described without the lock: it takes a while
             if self._also is not None:
                 self._also(record)

@@ -84,20 +84,22 @@ class Hub:
     def wants(self, kind: str) -> bool:
         """Whether an event of this kind is worth making now. It may be asked at any moment, also in the middle of
         ``add``, when garbage that is collected ends a permit: so no lock is taken."""
-        return any(one.wants is None or self._ask(one, one.wants, kind) for one in self._subscriptions)
+        for one in self._subscriptions:
+            try:
+                if one.wants is None or one.wants(kind):
+                    return True
+            except Exception as error:
+                self._failed(one, error)
+        return False
 
     def missed(self, kind: str, count: int) -> None:
         """So many were not made, because no listener wanted them."""
         for one in self._subscriptions:
-            if one.missed is not None:
-                self._ask(one, one.missed, kind, count)
-
-    def _ask(self, one: _Subscription, question: Callable[..., object], *about: object) -> bool:
-        try:
-            return bool(question(*about))
-        except Exception as error:
-            self._failed(one, error)
-            return False
+            try:
+                if one.missed is not None:
+                    one.missed(kind, count)
+            except Exception as error:
+                self._failed(one, error)
 
     def add(self, listener: Listener) -> None:
         """Pass everything on to this one too; adding it again changes nothing."""

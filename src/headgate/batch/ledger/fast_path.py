@@ -137,18 +137,15 @@ def is_simple(change: Change) -> bool:
 
 
 def _totals(changes: Sequence[Change]) -> dict[str, float]:
-    waited: defaultdict[str, float] = defaultdict(float)
+    totals: defaultdict[str, float] = defaultdict(float)
+    totals["state.leased"], totals["state.done"] = -len(changes), len(changes)
     for one in changes:
+        totals["attempts"] += one.attempts
+        totals["tokens"] += one.tokens
+        totals["cost"] += one.cost
         for why, seconds in one.waited.items():
-            waited[f"waited.{why}"] += seconds
-    return {
-        "state.leased": -len(changes),
-        "state.done": len(changes),
-        "attempts": sum([one.attempts for one in changes]),
-        "tokens": float(sum([one.tokens for one in changes])),
-        "cost": sum([one.cost for one in changes]),
-        **waited,
-    }
+            totals[f"waited.{why}"] += seconds
+    return totals
 
 
 def _written(waited: Mapping[str, float]) -> str:

@@ -15,7 +15,7 @@ import logging
 from ...clock import Clock, SystemClock
 from ...events import EventRecord, PublicEvent, record_of
 from ...wire.redact import redact
-from ..event_buffer import ROUTINE, describe, kind_of, level_of
+from ..event_buffer import ROUTINE, describe, level_of
 
 LOGGER = "headgate.events"
 
@@ -39,8 +39,6 @@ class LogListener:
 
     def __call__(self, event: EventRecord | PublicEvent) -> None:
         log = self._log
-        if not self.wants(kind_of(event)):
-            return
         record = record_of(event, self._clock)
         level = level_of(record)
         if not log.isEnabledFor(level):

@@ -100,6 +100,22 @@ def test_tickets_are_numbered_from_1_in_the_order_of_leaving(name: str) -> None:
     assert [gate.ask(0.0).seq for _ in range(4)] == [1, 2, 3, 4]
 
 
+@given(
+    burst=st.floats(1.0, 5.0),
+    rate=st.floats(0.1, 100.0),
+    late=st.floats(-1.0, 2.0),
+    gaps=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20),
+)
+def test_the_fast_path_takes_a_token_as_the_bucket_itself_does(burst, rate, late, gaps) -> None:
+    gate, other, now = gate_of(rate=rate, burst=burst), gate_of(rate=rate, burst=burst), 0.0
+    for one in (gate, other):
+        one.pacer.late_until = late
+    for gap in gaps:
+        now += gap
+        assert gate.try_fast_admit(Ticket(gate, 0, 0.0, 0), now) is other.pacer.try_take(now)
+        assert (gate.pacer.tokens, gate.pacer.filled_at) == (other.pacer.tokens, other.pacer.filled_at)
+
+
 def test_a_cost_above_the_burst_waits_for_a_full_one_and_leaves_debt() -> None:
     gate = gate_of(rate=1.0, burst=4.0)
     assert isinstance(gate.ask(0.0, 6), Ticket)

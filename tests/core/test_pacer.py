@@ -55,7 +55,7 @@ class TestPace:
         pacer = pacer_of()
         start(pacer, cost={"requests": 5, "tokens": 900})
         assert pacer.tokens == pytest.approx(-3.0)
-        assert pacer.check(NOW, Demand(cost=7)).until == pytest.approx(NOW + 0.5)
+        assert pacer.check(NOW, Demand(cost=7, requests=7)).until == pytest.approx(NOW + 0.5)
 
     def test_what_was_not_sent_is_given_back(self):
         pacer = pacer_of()

@@ -6,11 +6,12 @@ from headgate.controllers.fixed import Fixed
 from headgate.core.circuit_breaker import Breaker, BreakerPolicy
 from headgate.core.concurrency import InFlight
 from headgate.core.gate_config import GateConfig, local_policies
-from headgate.core.policy import HOOKS, PolicyList, costs_of, requests_of
+from headgate.core.policy import HookPlaces, PolicyList, costs_of, requests_of
 from headgate.core.quota import Quota
 
-LISTS = ("admitting", "recording", "settling", "releasing", "cancelling", "on_wait", "on_queue", "with_ceiling")
-LISTS += ("bounding", "idling")
+
+def those_with(hook, policies):
+    return [policies.in_order[place] for place in getattr(policies.hooks, hook)]
 
 
 def policies_of(**config):
@@ -32,20 +33,20 @@ def test_known_limits_come_before_the_pace_and_only_where_there_are_any():
     assert policies_of().quotas is None
     policies = policies_of(quotas=(Quota(dimension="tokens", amount=10.0, window=1.0, burst=5.0),))
     assert policies.in_order[-2:] == (policies.quotas, policies.pacer)
-    assert policies.settling == (policies.quotas,)
+    assert those_with("settle", policies) == [policies.quotas]
 
 
 def test_a_policy_is_in_the_lists_of_the_hooks_that_it_has():
     local, bound = policies_of(), Bound()
     policies = PolicyList(local.circuit, local.hold, (bound,), local.pacer)
     assert bound in policies.in_order
-    assert [name for name in LISTS if bound in getattr(policies, name)] == ["bounding"]
+    assert [hook for hook in HookPlaces._fields if bound in those_with(hook, policies)] == ["may_object"]
 
 
 def test_every_list_has_those_with_its_hook_in_order():
     policies = policies_of()
-    for name, hook in zip(LISTS, HOOKS, strict=True):
-        assert list(getattr(policies, name)) == [one for one in policies.in_order if hasattr(one, hook)]
+    for hook in HookPlaces._fields:
+        assert those_with(hook, policies) == [one for one in policies.in_order if hasattr(one, hook)]
 
 
 @pytest.mark.parametrize(

@@ -101,4 +101,4 @@ class TestShares:
         policies = made.share(config, config.controller(), known_until, NOW)
         assert policies.hold.opens_at == opens_at
         assert made.ceiling in policies.in_order
-        assert made.store_lost in policies.bounding
+        assert policies.in_order.index(made.store_lost) in policies.hooks.may_object

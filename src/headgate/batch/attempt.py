@@ -216,8 +216,7 @@ class Attempt:
         elif self.verdict is _CANCELLED:
             self.release()
         else:
-            gate = permit.gate
-            cost = self.real_cost if gate.has_quotas else None
+            cost = self.real_cost if permit.entry.has_quotas else None
             answer = self.error if self.response is None else self.response
             permit.report_signal(signal, cost=cost, answer=answer)
             if lease is not None:

@@ -83,8 +83,5 @@ class ConcurrencyPolicy:
             return None
         return Wait(WaitReason.DEPTH, oldest[1] + LOST_AFTER)
 
-    def may_object(self) -> bool:
-        return self.limits.cap != UNKNOWN
-
     def idle_from(self, now: float) -> float:
         return UNKNOWN if len(self.in_flight) else NEVER

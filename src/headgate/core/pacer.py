@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Explanation, Wait, WaitReason
-from .policy import Demand, Limits, QueueDemand, requests_of
+from .policy import NUMBER, Demand, Limits, QueueDemand, requests_of
 from .quota import CATCH_UP
 from .ticket import Ticket
 
@@ -181,7 +181,7 @@ class Pacer(TokenBucket):
     # ------------------------------------------------------------------ deciding
 
     def check(self, now: float, demand: Demand) -> Wait | None:
-        paced_at = self.available_at(demand.requests_ahead + min(requests_of(demand.cost), self.burst), now)
+        paced_at = self.available_at(demand.requests_ahead + min(demand.requests, self.burst), now)
         ramp = self.ramp
         if ramp is not NO_RAMP and paced_at > ramp.ends_at:  # from there on at the full pace
             paced_at = ramp.ends_at + (paced_at - ramp.ends_at) * ramp.share(now)
@@ -193,8 +193,10 @@ class Pacer(TokenBucket):
         return Wait(WaitReason.PACE, paced_at, None, known_until)
 
     def admit(self, ticket: Ticket, now: float) -> None:
-        self.refill(now)
-        self.tokens -= requests_of(ticket.cost)
+        if now > self.filled_at:
+            self.refill(now)
+        cost = ticket.cost
+        self.tokens -= cost if isinstance(cost, NUMBER) else requests_of(cost)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
         self.give_back(requests_of(ticket.cost))

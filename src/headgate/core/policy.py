@@ -28,26 +28,28 @@ if TYPE_CHECKING:
 Cost = float | Mapping[str, float]
 """What a call takes: a number of requests, or so much of each dimension of a known limit."""
 NOTHING: Mapping[str, float] = MappingProxyType({})
-_NUMBER = (int, float)
+NUMBER = (int, float)
 """What a cost mostly is; asking for that first spares the slow question whether it is a mapping."""
 
 
 def costs_of(cost: Cost) -> Mapping[str, float]:
     """What a call takes of each known limit: at least one request."""
-    if isinstance(cost, _NUMBER) or not isinstance(cost, Mapping):
+    if isinstance(cost, NUMBER) or not isinstance(cost, Mapping):
         return {"requests": cost}
     return cost if "requests" in cost else {"requests": 1, **cost}
 
 
 def requests_of(cost: Cost) -> float:
     """How many calls' worth of pace a cost takes."""
-    return cost if isinstance(cost, _NUMBER) or not isinstance(cost, Mapping) else cost.get("requests", 1)
+    return cost if isinstance(cost, NUMBER) or not isinstance(cost, Mapping) else cost.get("requests", 1)
 
 
 class Demand(NamedTuple):
     """What one call wants, and what the calls ahead of it will take."""
 
     cost: Cost = 1
+    requests: float = 1
+    """How many calls' worth of pace it takes."""
     requests_ahead: float = 0.0
     costs_ahead: Mapping[str, float] = NOTHING
     is_late: bool = False
@@ -146,7 +148,10 @@ class Hooks(Protocol):
         """An operator's limit in calls a second, for the policy that keeps it; None lifts it."""
 
     def may_object(self) -> bool:
-        """Whether it can object beside the pace, as things are; a gate knows that of its circuit and hold itself."""
+        """Whether it can object beside the pace, as things are.
+
+        A gate knows that itself of its circuit, its hold and the controller's cap.
+        """
         ...
 
     def idle_from(self, now: float) -> float:
@@ -158,6 +163,10 @@ class Hooks(Protocol):
 
     def load_state(self, state: Any) -> None:
         """Go on from ``to_state()``."""
+
+
+class HookedPolicy(Policy, Hooks, Protocol):
+    """A policy, asked for those hooks only that it has."""
 
 
 class CircuitRole(Policy, Protocol):
@@ -247,26 +256,25 @@ class GateStatus(NamedTuple):
     """Before this instant nothing starts."""
 
 
+class HookPlaces(NamedTuple):
+    """For each hook, the places in a list of policies of those that have it."""
+
+    admit: tuple[int, ...]
+    record: tuple[int, ...]
+    settle: tuple[int, ...]
+    release: tuple[int, ...]
+    cancel: tuple[int, ...]
+    on_wait: tuple[int, ...]
+    on_queue: tuple[int, ...]
+    set_ceiling: tuple[int, ...]
+    may_object: tuple[int, ...]
+    idle_from: tuple[int, ...]
+
+
 class PolicyList:
     """A gate's policies, in the order in which they are asked, and those that have each of the hooks."""
 
-    __slots__ = (
-        "admitting",
-        "bounding",
-        "cancelling",
-        "circuit",
-        "hold",
-        "idling",
-        "in_order",
-        "on_queue",
-        "on_wait",
-        "pacer",
-        "quotas",
-        "recording",
-        "releasing",
-        "settling",
-        "with_ceiling",
-    )
+    __slots__ = ("circuit", "hold", "hooks", "in_order", "pacer", "quotas")
 
     def __init__(
         self,
@@ -279,40 +287,12 @@ class PolicyList:
         """``bounds``: concurrency and an operator's limit, where there are any; ``quotas``: known limits."""
         self.circuit, self.hold, self.pacer, self.quotas = circuit, hold, pacer, quotas
         known = () if quotas is None else (quotas,)
-        in_order: tuple[Policy, ...] = (circuit, hold, *bounds, *known, pacer)
-        self.in_order = in_order
-        (
-            self.admitting,
-            self.recording,
-            self.settling,
-            self.releasing,
-            self.cancelling,
-            self.on_wait,
-            self.on_queue,
-            self.with_ceiling,
-            self.bounding,
-            self.idling,
-        ) = (
-            cast("tuple[Hooks, ...]", tuple([in_order[place] for place in places]))
-            for places in _places_of_hooks(tuple(map(type, in_order)))
-        )
-
-
-HOOKS = (
-    "admit",
-    "record",
-    "settle",
-    "release",
-    "cancel",
-    "on_wait",
-    "on_queue",
-    "set_ceiling",
-    "may_object",
-    "idle_from",
-)
+        self.in_order = cast("tuple[HookedPolicy, ...]", (circuit, hold, *bounds, *known, pacer))
+        self.hooks = _places_of_hooks(tuple(map(type, self.in_order)))
 
 
 @lru_cache(maxsize=64)
-def _places_of_hooks(kinds: tuple[type, ...]) -> list[list[int]]:
-    """For each hook, the places of the policies that have it; the same for every key of a limiter."""
-    return [[place for place, kind in enumerate(kinds) if hasattr(kind, hook)] for hook in HOOKS]
+def _places_of_hooks(kinds: tuple[type, ...]) -> HookPlaces:
+    """The same for every key of a limiter, so that a key does not carry lists of its own."""
+    hooks = HookPlaces._fields
+    return HookPlaces(*(tuple(place for place, kind in enumerate(kinds) if hasattr(kind, hook)) for hook in hooks))

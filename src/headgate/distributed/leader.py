@@ -97,10 +97,9 @@ class LeaderGate(Gate):
     def apply_limits(self, now: float) -> None:
         """Not with each call: it is only needed for what is published."""
 
-    apply_rate = apply_limits
-
     def bring_up_to(self, now: float) -> None:
         super().apply_limits(now)
+        self._rate = NEVER  # so that ``learn`` leaves the pace to the next of these
 
     def skip(self, slots: float, now: float) -> None:
         self.skipped = max(self.skipped, slots)

@@ -207,7 +207,7 @@ class LeasedPacer(Lease):
         return True
 
     def check(self, now: float, demand: Demand) -> Wait | Refuse | None:
-        wanted, ahead = requests_of(demand.cost), demand.requests_ahead
+        wanted, ahead = demand.requests, demand.requests_ahead
         due_at = self.due_at(ahead + wanted, ahead + min(wanted, self.burst), now)
         if due_at is None or not self.covers(demand.cost, demand.costs_ahead):
             if not ahead:
@@ -231,7 +231,7 @@ class LeasedPacer(Lease):
                 return Wait(WaitReason.QUOTA, self.short_until, decider or self.short_of)
         if self.hold_policy.until > now:
             return None  # which the hold objects to already
-        missing = max(0.0, demand.requests_ahead + requests_of(demand.cost) - self.holds - 1)
+        missing = max(0.0, demand.requests_ahead + demand.requests - self.holds - 1)
         at = now + max(2 * self.trip, SOON) + missing * self.members / self.rate
         if not demand.requests_ahead:
             at = min(at, self._credit_at(demand, now))

@@ -36,7 +36,7 @@ from ..core.decision import (
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
 from ..core.pacer import NO_RAMP, Pacer, ResumeRamp
-from ..core.policy import Cost, Demand, Limits, PolicyList, QueueDemand, requests_of
+from ..core.policy import Cost, Demand, Limits, PolicyList, QueueDemand
 from ..core.quota import Quota, QuotaPolicy
 from ..core.signal import Signal
 from ..core.ticket import Ticket
@@ -63,7 +63,7 @@ class CeilingPolicy:
     def check(self, now: float, demand: Demand) -> Wait | None:
         if self.ceiling is None:
             return None
-        may_at = demand.last_sent_at + (demand.requests_ahead + requests_of(demand.cost)) / self.ceiling
+        may_at = demand.last_sent_at + (demand.requests_ahead + demand.requests) / self.ceiling
         return None if may_at <= now + INSTANT else Wait(WaitReason.CEILING, may_at)
 
     def may_object(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..checks import shown
 from ..core.policy import costs_of
+from ..core.quota import never_fits
 from ..errors import ConfigError, CostTooLargeError
 
 if TYPE_CHECKING:
@@ -82,10 +83,11 @@ def check_cost(cost: Cost) -> None:
 
 def check_fits(entries: list[KeyEntry], cost: Cost) -> None:
     """Raise if a known limit is smaller than what one call takes."""
+    costs = costs_of(cost)
     for entry in entries:
-        quota = entry.gate.never_fits(costs_of(cost)) if entry.gate.config.quotas else None
+        quota = never_fits(entry.gate.config.quotas, costs) if entry.has_quotas else None
         if quota is not None:
-            amount = costs_of(cost)[quota.dimension]
+            amount = costs[quota.dimension]
             reason = f"cost[{quota.dimension!r}]={amount:,.10g} is above the limit of {quota.amount:,.10g}"
             raise CostTooLargeError(entry.key, f"{reason} and can never be admitted")
 

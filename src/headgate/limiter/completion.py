@@ -32,7 +32,8 @@ log = logging.getLogger("headgate")
 RETRIED = (Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.TRANSIENT)
 """Answers after which callers send again."""
 REFUSED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED)
-_OK = SILENT[Outcome.OK]
+OK = Outcome.OK
+_OK = SILENT[OK]
 _KEY_PARTS = re.compile(r"[/:|\s]")
 
 
@@ -94,7 +95,7 @@ class Completion:
                 self._entries.move_to_end(entry.key)
                 if signal is not _OK:
                     self._count(entry, signal)
-                    if signal.outcome is not Outcome.OK:
+                    if signal.outcome is not OK:
                         events.note_state(entry, now)
                 if real is not None:
                     self._spent.update(gate.config.dimensions & real.keys())
@@ -136,7 +137,7 @@ class Completion:
             entry.heard = signal.limits
         if outcome in REFUSED:
             entry.refused += 1
-        elif outcome is not Outcome.OK:
+        elif outcome is not OK:
             entry.failed += 1
         self.retries += outcome in RETRIED
 

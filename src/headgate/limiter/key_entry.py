@@ -5,12 +5,10 @@ What is counted here is for people: nothing is decided by it. It costs nothing f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
 from ..core.gate import Gate
-from ..core.quota import Quota
 from ..core.signal import Limit, Signal
 from ..core.ticket import Ticket
 
@@ -64,6 +62,11 @@ class KeyEntry:
         """The limits in the last answer that had any."""
 
     @property
+    def has_quotas(self) -> bool:
+        """Whether limits are known and kept: else a call's cost is its number of requests alone."""
+        return self.learns and bool(self.gate.config.quotas)
+
+    @property
     def members(self) -> int:
         """Members that share its quota; 0 unless it lies in a store."""
         return 0 if self.client is None else self.client.members
@@ -90,13 +93,6 @@ class OpenGate(Gate):
     """The gate of a key whose limiting is switched off: it lets every call through and learns nothing."""
 
     __slots__ = ()
-
-    @property
-    def has_quotas(self) -> bool:
-        return False
-
-    def never_fits(self, costs: Mapping[str, float]) -> Quota | None:
-        return None
 
     def check(self, *_: object, **__: object) -> Wait | Refuse | None:
         return None

@@ -256,7 +256,7 @@ class AdaptiveRateLimiter:
     def has_limits(self, key: str) -> bool:
         """Whether limits are known for this key. Where none are, a call's cost is its number of requests alone."""
         with self._lock:
-            return self._registry.open(key, self._now()).gate.has_quotas
+            return self._registry.open(key, self._now()).has_quotas
 
     def check_circuit(self, key: str) -> None:
         """Raise ``CircuitOpenError`` if this key's circuit would refuse a call now. Takes nothing, not even a probe."""

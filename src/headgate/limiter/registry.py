@@ -53,6 +53,8 @@ TIDY_SELDOM = 1.0
 """Seconds between two tidyings, while there is work and when there is none."""
 _HEAD = struct.Struct("ddq")
 """What can be read of a packed key without unpacking it: ``used_at``, ``idle_from`` and its calls."""
+_RAW = -zlib.MAX_WBITS
+"""Compressed without a header and a checksum: what is packed never leaves the process."""
 
 
 def pack(entry: KeyEntry, now: float) -> bytes | None:
@@ -63,11 +65,11 @@ def pack(entry: KeyEntry, now: float) -> bytes | None:
     if state is None or len(gate.in_flight):
         return None
     packed = marshal.dumps((state, entry.refused, entry.failed))
-    return _HEAD.pack(entry.used_at, gate.idle_from(now), gate.seq) + zlib.compress(packed, 1)
+    return _HEAD.pack(entry.used_at, gate.idle_from(now), gate.seq) + zlib.compress(packed, wbits=_RAW)
 
 
 def unpack(entry: KeyEntry, packed: bytes, now: float) -> None:
-    found = marshal.loads(zlib.decompress(packed[_HEAD.size :]))  # noqa: S302 - written by this very process
+    found = marshal.loads(zlib.decompress(packed[_HEAD.size :], _RAW))  # noqa: S302 - written by this very process
     state, entry.refused, entry.failed = found
     entry.gate.load_state(state, now)
 
@@ -93,6 +95,7 @@ class KeyRegistry:
         self.tidy_at = 0.0
         self._for_key = for_key
         self._events = events
+        self._note_change = events.note_change  # one bound method for all keys
         self._sync = sync
         self._evicted_calls = self._packed_calls = 0
         """Calls that were let through under keys that are evicted, or packed."""
@@ -313,7 +316,7 @@ class KeyRegistry:
         gate_config = self._gate_config(config)
         gate = (Gate if config.enabled else OpenGate).local(gate_config)
         entry = KeyEntry(name, gate, self.sink, now, learns=config.enabled)
-        gate.on_change = partial(self._events.note_change, entry)
+        gate.on_change = partial(self._note_change, entry)
         if self._sync is not None and config.enabled:
             entry.client = self._sync.client(name, entry, gate, config, gate_config, now)
         return entry

@@ -101,8 +101,7 @@ dist: .venv/.release  ## the wheel and the source archive, into dist/
 release-test: dist  ## the wheel with each extra, pipx, uvx, the archive, a plugin, shells, Prometheus, pre-commit
 	@$(BIN)/python -m pytest release
 
-release-check: release-test  ## all that must hold before a release: release-test, docs, and the tests on every version
-	@if grep -q '^docs:' Makefile; then $(MAKE) docs; fi
+release-check: release-test docs  ## all that must hold before a release: release-test, docs, and the tests on every version
 	@$(BIN)/python -m release.versions $(PYTHONS)
 
 release-tag-check:

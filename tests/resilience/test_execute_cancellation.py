@@ -22,8 +22,11 @@ class Steps:
         self.cancel_at = cancel_at
         self.count = 0
 
+    async def through(self, coroutine):
+        return await self._each(coroutine)
+
     @types.coroutine
-    def through(self, coroutine):
+    def _each(self, coroutine):
         steps = coroutine.__await__()
         try:
             waits_for = next(steps)

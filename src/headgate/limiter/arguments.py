@@ -81,15 +81,14 @@ def check_cost(cost: Cost) -> None:
         )
 
 
-def check_fits(entries: list[KeyEntry], cost: Cost) -> None:
+def check_fits(entry: KeyEntry, cost: Cost) -> None:
     """Raise if a known limit is smaller than what one call takes."""
     costs = costs_of(cost)
-    for entry in entries:
-        quota = never_fits(entry.gate.config.quotas, costs) if entry.has_quotas else None
-        if quota is not None:
-            amount = costs[quota.dimension]
-            reason = f"cost[{quota.dimension!r}]={amount:,.10g} is above the limit of {quota.amount:,.10g}"
-            raise CostTooLargeError(entry.key, f"{reason} and can never be admitted")
+    quota = never_fits(entry.gate.config.quotas, costs) if entry.has_quotas else None
+    if quota is not None:
+        amount = costs[quota.dimension]
+        reason = f"cost[{quota.dimension!r}]={amount:,.10g} is above the limit of {quota.amount:,.10g}"
+        raise CostTooLargeError(entry.key, f"{reason} and can never be admitted")
 
 
 def real_cost(cost: Cost) -> dict[str, float]:

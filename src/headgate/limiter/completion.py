@@ -182,10 +182,11 @@ class Completion:
         if not cost.keys() <= self._spent:
             self._spent.update(*(entry.gate.config.dimensions & cost.keys() for entry in entries))
 
-    def look_after(self, entry: KeyEntry, now: float) -> None:
+    def look_after(self, entry: KeyEntry) -> None:
         """Every so many calls: stop counting permits that never end, and warn of what cannot work."""
         gate = entry.gate
         with self._lock:
+            now = self._now()
             gate.drop_lost(now)
             unspent = gate.config.dimensions - self._spent if entry.learns else frozenset()
             self._spent.update(unspent)

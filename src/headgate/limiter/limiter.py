@@ -19,6 +19,7 @@ from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
 from ..core.decision import UNKNOWN, CircuitState
+from ..core.policy import NUMBER
 from ..errors import WaitTooLongError
 from ..events import Event
 from ..waiters import TaskWaiter, ThreadWaiter
@@ -115,7 +116,8 @@ class AdaptiveRateLimiter:
         An open circuit raises ``CircuitOpenError`` at once; with ``when_open="wait"`` the call waits until the
         circuit lets it through, as the next probe or after it.
         """
-        if cost == 1 and deadline_at is None and not also and (max_wait is None or _is_wait(max_wait)):
+        is_plain = cost == 1 and deadline_at is None and not also
+        if is_plain and (max_wait is None or (isinstance(max_wait, NUMBER) and max_wait >= 0)):
             permit = _blank(Permit)  # filled in by the gate: calling __init__ would cost a tenth of the whole way
             with self._lock:
                 entry = self._find(key)
@@ -134,7 +136,8 @@ class AdaptiveRateLimiter:
             while not waiter.settled:
                 waiter.sleep()
                 if not waiter.settled:
-                    self._tick(call)
+                    self._admission.tick(call)
+                    self._after(call.entries)
         except BaseException:
             self._leave(call)
             raise
@@ -150,7 +153,8 @@ class AdaptiveRateLimiter:
         when_open: WhenOpen = "refuse",
     ) -> Permit:
         """Wait, in this task, until the call may start. Cancelling the wait takes nothing."""
-        if cost == 1 and deadline_at is None and not also and (max_wait is None or _is_wait(max_wait)):
+        is_plain = cost == 1 and deadline_at is None and not also
+        if is_plain and (max_wait is None or (isinstance(max_wait, NUMBER) and max_wait >= 0)):
             permit = _blank(Permit)
             self._take_lock()  # not `with`: no signal handler raises here, and it costs a tenth of the whole way
             try:
@@ -168,12 +172,14 @@ class AdaptiveRateLimiter:
             while not waiter.settled:
                 await waiter.future
                 if not waiter.settled:
-                    self._tick(call)
+                    self._admission.tick(call)
+                    self._after(call.entries)
         except BaseException:
             self._leave(call)
             raise
         finally:
-            waiter.disarm()
+            if waiter.timer is not None:
+                waiter.disarm()
         return call.outcome()
 
     def try_acquire(self, key: str, cost: Cost = 1, also: Iterable[str] = ()) -> Permit | None:
@@ -191,7 +197,7 @@ class AdaptiveRateLimiter:
             now = self._now()
             entries = self._open(key, keys, cost, now)
             given = self._admission.try_admit(entries, now, cost)
-        self._after(entries, now)
+        self._after(entries)
         return given
 
     def permit(
@@ -216,11 +222,7 @@ class AdaptiveRateLimiter:
                 call.waiter.set_deadline(wait_until if deadline_at is None else min(wait_until, deadline_at))
             entries = self._open(key, also, call.cost, now)
             self._admission.join(call, entries, now)
-        self._after(entries, now)
-
-    def _tick(self, call: QueuedCall) -> None:
-        self._admission.tick(call)
-        self._after(call.entries, self._now())
+        self._after(entries)
 
     def _leave(self, call: QueuedCall) -> None:
         self._admission.leave(call, lambda permit, now: self._completion.give_back(permit, False, now))
@@ -228,16 +230,18 @@ class AdaptiveRateLimiter:
     def _open(self, key: str, also: tuple[str, ...], cost: Cost, now: float) -> list[KeyEntry]:
         """The entries of a call's keys, if the cost can ever fit. Under the lock."""
         entries = self._registry.open_all(key, also, now) if also else [self._registry.open(key, now)]
-        check_fits(entries, cost)
-        if not isinstance(cost, int | float):
+        for entry in entries:
+            if entry.gate.config.quotas:
+                check_fits(entry, cost)
+        if not isinstance(cost, NUMBER):
             self._completion.note_spent(entries, cost)
         return entries
 
-    def _after(self, entries: list[KeyEntry], now: float) -> None:
+    def _after(self, entries: list[KeyEntry]) -> None:
         """What follows a decision, without the lock."""
         for entry in entries:
             if entry.gate.seq >= entry.gate.check_at:
-                self._completion.look_after(entry, now)
+                self._completion.look_after(entry)
         if self.events.is_watched:
             self.events.flush()
 
@@ -384,10 +388,6 @@ class AdaptiveRateLimiter:
         """
         if self._sync is not None:
             self._sync.close()
-
-
-def _is_wait(value: object) -> bool:
-    return isinstance(value, int | float) and value >= 0
 
 
 def _sync_loop(store: Store | str, admission: Admission, config: RateLimitConfig) -> SyncLoop:

@@ -31,7 +31,7 @@ MOST_PER_BUCKET = 2**32 - 1
 
 
 class SlidingCounts:
-    """How many calls there were lately, and how many of them failed.
+    """How many calls there were recently, and how many of them failed.
 
     ``now`` may stand still or step back a little (threads race for it): what comes
     late is counted as new. If it steps back by more than a whole window, the counts

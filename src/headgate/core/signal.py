@@ -14,7 +14,7 @@ from .decision import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One budget the server speaks of. What it did not say is ``None``."""
+    """One budget that the server states. What it did not say is ``None``."""
 
     dimension: str = "requests"
     """What is counted: requests, tokens, input-tokens, output-tokens, concurrency, content-bytes, ..."""

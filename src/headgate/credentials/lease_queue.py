@@ -74,7 +74,7 @@ class LeaseQueue:
         self.generation = 0
         """Grows in a forked child, where nothing is held of what the parent's threads hold."""
         self.store_check_at = UNKNOWN
-        """When the head of the queue shall run for a look at the store; set by the coordinator."""
+        """When the head of the queue should run to look at the store; set by the coordinator."""
         self._requests: OrderedDict[LeaseRequest, None] = OrderedDict()
         self._lock = fork_safety.lock()
         self._now = clock.now

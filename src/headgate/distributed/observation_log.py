@@ -27,7 +27,7 @@ LATEST = 20
 MOST_OKS = 1_000_000
 MOST_LIMITS = 32
 LONGEST_NAME = 200
-"""Limits that one answer speaks of, and characters of their names."""
+"""Limits kept of one answer, and characters of their names."""
 RELEASED, ABANDONED = "released", "abandoned"
 """Ends without an outcome: sent, and not known; not sent at all."""
 _OK = SILENT[Outcome.OK]

@@ -43,7 +43,7 @@ LEARNING = 0.1
 
 
 class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
-    """For ``rate_limiter=`` of a chat model and, if it shall learn, among its ``callbacks=`` too. Safe for threads.
+    """For ``rate_limiter=`` of a chat model and, if it should learn, among its ``callbacks=`` too. Safe for threads.
 
     ``key``: models with the same one share a pace. ``limits``, ``config``, ``store`` are the limiter's;
     or give ``limiter``, one that others use too. A wait that would be longer than ``max_wait`` raises at once.

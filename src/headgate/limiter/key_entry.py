@@ -98,7 +98,7 @@ class OpenGate(Gate):
         return None
 
     def apply_limits(self, now: float) -> None:
-        """Whatever was taken, the next call may start too."""
+        """The next call may start too, no matter what was taken."""
         self.pacer.tokens, self.pacer.rate, self.fast_path_from = self.pacer.burst, self.controller.rate, UNKNOWN
 
     def learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:

@@ -72,7 +72,7 @@ class KeySnapshot:
     known_limits: tuple[str, ...] = ()
     """All limits that its config has, for people: ``("15 requests per 60 s", "1,500 requests per day")``."""
     told: tuple[Limit, ...] = ()
-    """The limits that the last answer with any spoke of."""
+    """The limits in the last answer that had any."""
     explanation: Explanation | None = None
     """What ``reason`` is made of, as data; None where no call would wait."""
 
@@ -125,7 +125,7 @@ class ToldRates:
         """The longest time to a reset that a key's server has mentioned, where it does not say its window."""
 
     def of(self, seen: KeySnapshot) -> float | None:
-        """The least of the paces that the server speaks of."""
+        """The least of the paces that the server states."""
         paces = []
         for limit in seen.told:
             if limit.dimension != "requests" or not limit.limit:

@@ -225,7 +225,7 @@ class Call:
         return retry.out_of_time("the time budget is spent", None, self.manager.clock.now())
 
     def close(self, error: BaseException | None = None) -> None:
-        """The call is over, with whatever error: give back what is still held, and emit how it ended."""
+        """The call is over, with this error if there was one: give back what is still held, and emit how it ended."""
         self.held.release(was_sent=self.state in (SENT, OPEN))
         self.state = ENDED
         if error is not None:

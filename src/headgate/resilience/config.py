@@ -2,7 +2,7 @@
 
     argument of the call  >  the provider's resilience_config  >  PROVIDER_CONFIGS  >  GLOBAL_DEFAULTS
 
-The order holds for every setting on its own: ``None`` leaves it to the next. Where there shall be no bound at all,
+The order holds for every setting on its own: ``None`` leaves it to the next. Where there should be no bound at all,
 say ``math.inf``.
 
 ``execute_with_resilience``, its sync twin, ``stream_with_resilience`` and ``@guarded`` take the same keyword arguments:

@@ -124,7 +124,7 @@ def _entries(stated: list[Member]) -> list[tuple[str, object]]:
 
 
 def _single_field(entry: dict[str, object], policies: list[Limit]) -> list[Limit]:
-    """``limit=100, remaining=50, reset=5`` speaks of the policy with the same limit, if there is one."""
+    """``limit=100, remaining=50, reset=5`` is about the policy with the same limit, if there is one."""
     limit, remaining = _count(entry.get("limit")), _count(entry.get("remaining"))
     if limit is None and remaining is None:
         return policies[:MOST_MEMBERS]

@@ -160,7 +160,7 @@ class Arrival:
         return self._now
 
     def until(self, text: str, *, milliseconds: bool = False) -> float | None:
-        """Seconds from this moment that a hint speaks of, within [0, 31 days]; None if it says nothing."""
+        """Seconds from this moment that a hint gives, within [0, 31 days]; None if it says nothing."""
         span = number(text)
         if span is None:
             span = duration(text)

@@ -39,7 +39,7 @@ EXACT_ENOUGH = 1
 """Equal measurements in a row that rule a cap out for now."""
 
 LET_IN, ENOUGH_LET_IN = 64, 16
-"""Calls let in lately whose crowd is remembered, and how many it takes to compare with."""
+"""Calls let in recently whose crowd is remembered, and how many it takes to compare with."""
 
 SURPRISE, CERTAIN = 1.5, 4.0
 """A refusal is evidence of a cap by the logarithm of how rarely calls were let in in such a crowd, above the first
@@ -90,7 +90,7 @@ class ConcurrencyCap(Storable):
     found: int = 0
     """The cap as it was first seen; what shrinks to a quarter of it was none."""
     let_in: array[float] = field(default_factory=no_singles)
-    """The crowds, depth over pace, in which calls were lately let in."""
+    """The crowds, depth over pace, in which calls were let in recently."""
     let_in_at: int = 0
     """The place of the next of them."""
     misses: int = 0
@@ -129,7 +129,7 @@ class ConcurrencyCap(Storable):
             self.evidence = max(0.0, self.evidence - log(share) - SURPRISE)
 
     def rest(self) -> None:
-        """Forget what was let in lately: it will not be lately when calls come again."""
+        """Forget what was let in recently: it is old when calls come again."""
         self.let_in, self.let_in_at = array("f"), 0
 
     def grow(self, dt: float, depth: int, seq: int, trip: float) -> None:
@@ -173,7 +173,7 @@ class ConcurrencyCap(Storable):
     def suspect(self, depth: int, deepest: int, exact: int, steady: bool, latest: int, now: float) -> Verdict:
         """A refusal that is news while the cap is off: does it always happen at this depth?
 
-        ``deepest`` is the greatest depth at which a call was let in lately; ``exact`` how often in a row the
+        ``deepest`` is the greatest depth at which a call was let in recently; ``exact`` how often in a row the
         quota was measured to be the same number, which speaks for a quota. In a search, which is not ``steady``,
         every refusal comes at the greatest depth, whatever it is that refuses.
         """

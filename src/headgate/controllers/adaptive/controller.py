@@ -114,7 +114,7 @@ class Adaptive(Controller):
         self.failures = 0
         """Failures in a row."""
         self.deepest = self.deepest_before = 0
-        """The greatest depth at which a call was lately let in, and in the time before."""
+        """The greatest depth at which a call was let in recently, and in the time before."""
         self.deepest_until = NEVER
         self.models: LimitModels | None = None
         self.listener: TraceListener | None = None

@@ -52,8 +52,8 @@ class SharingDetector(Storable):
     """Notice that others take from the same quota, unseen, and leave them room.
 
     A quota of our own measures the same number every time. A shared one wanders: what is left for us
-    depends on what the others do. Then the measured share is no property to defend. All clients that yield a
-    fixed part at each refusal and grow by little and alike end up with about the same, without a word.
+    depends on what the others do. Then the measured share is not ours to defend. Clients that all give up the
+    same share at each refusal and all grow by the same small step end up with about the same rate, without talking.
     """
 
     measures: tuple[float, ...] = ()

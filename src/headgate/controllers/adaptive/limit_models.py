@@ -153,7 +153,7 @@ class LimitModels(Storable):
         return (ticket.depth + 0.5) / self.search.pace
 
     def _give_up(self, why: Step, latest: int, now: float) -> None:
-        """A model that led has proved wrong: go on from what got through lately."""
+        """A model that led has proved wrong: go on from what got through recently."""
         if self.search.phase is not Phase.BLOCK:
             self.search.go_on_from(self.search.history.lately(self.search.pace, now), latest)
         self.search.trace.note(now, why, pace=self.search.pace)

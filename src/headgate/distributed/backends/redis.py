@@ -173,7 +173,7 @@ class RedisStore(FormerStoreNames):
     # ------------------------------------------------------------------ for what else is shared on the same server
 
     def salt(self) -> bytes:
-        """What names are hashed with on this server; asked for at first, and kept up to date by whatever is asked."""
+        """What names are hashed with on this server; asked for at first, and kept up to date by every request."""
         if self._salt is None:
             proposed = secrets.token_hex(SALT_BYTES).encode()
             found: bytes | None

@@ -93,7 +93,7 @@ class _Nodes:
     """The client library knows which node has what; requests for the same node travel together.
 
     A node that fails leaves its error in place of its answers, and whatever was to be asked after it is not:
-    two nodes that do not answer shall not take twice the time.
+    two nodes that do not answer must not take twice the time.
     """
 
     def __init__(self, cluster: Any) -> None:

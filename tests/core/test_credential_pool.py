@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate import Limit, Outcome, Signal
-from headgate.core.cooldown import FixedCooldown
-from headgate.core.credential_pool import UNTOLD_RESET, Pool, PoolEntry
+from headgate.core.cooldown import UNTOLD_RESET, FixedCooldown
+from headgate.core.credential_pool import Pool, PoolEntry
 from headgate.core.decision import LONGEST_WAIT
 
 

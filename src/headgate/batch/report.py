@@ -119,6 +119,18 @@ class Failures:
     """Of rows that are open, and will be tried again."""
 
 
+COUNTERS = (
+    "calls",
+    "attempts",
+    "rate_limited_items_stored",
+    "rate_limited_items_redistributed",
+    "rate_limit_generations",
+    "rate_limit_participants",
+    "retries_held",
+)
+"""What a ``BatchReport`` counts of calls and rate limits."""
+
+
 @dataclass(slots=True, kw_only=True)
 class BatchReport:
     """A run, now or at its end. Rows seen = done + dead + skipped + elsewhere + open."""
@@ -264,20 +276,7 @@ def added_up(first: BatchReport, second: BatchReport) -> BatchReport:
     both.held_by, both.held_why = second.held_by, second.held_why
     both.seen = max(first.seen, second.seen)
     both.skipped = second.skipped if not first.seen else first.skipped
-    for name in (
-        "done",
-        "dead",
-        "calls",
-        "attempts",
-        "rate_limited_items_stored",
-        "rate_limited_items_redistributed",
-        "rate_limit_generations",
-        "rate_limit_participants",
-        "retries_held",
-        "tokens",
-        "cost",
-        "elapsed",
-    ):
+    for name in ("done", "dead", *COUNTERS, "tokens", "cost", "elapsed"):
         setattr(both, name, getattr(first, name) + getattr(second, name))
     both.reasons = first.reasons + second.reasons
     for report in (first, second):

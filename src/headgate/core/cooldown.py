@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST_ESCALATIONS = 64
 """Refused eras in a row are counted up to here; every growing pause has met its maximum by then."""
+UNTOLD_RESET = 3600.0
+"""Seconds until an exhausted quota is tried again, where its reset is unknown."""
 FLOOR_JITTER = 0.1
 """By what share a wait may exceed its floor, so that callers that were told the same do not come back at once."""
 

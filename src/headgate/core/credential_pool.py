@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from .cooldown import MOST_ESCALATIONS, ExponentialCooldown, FixedCooldown
+from .cooldown import MOST_ESCALATIONS, UNTOLD_RESET, ExponentialCooldown, FixedCooldown
 from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Outcome
 from .signal import Limit, Signal
 
@@ -100,8 +100,6 @@ class PoolEntry:
         return "held" if self.holders else "free"
 
 
-UNTOLD_RESET = 3600.0
-"""A quota that is used up, of which it is not known when it is whole again, is tried again after an hour."""
 BRIEFEST_BUDGET = 1.0
 """A budget that is whole again within a second is not worth going by."""
 UNTOLD_BUDGET = 60.0

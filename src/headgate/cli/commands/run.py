@@ -15,7 +15,7 @@ import click
 from ...batch.config import BatchConfig
 from ...batch.endpoints import KNOWN_ENDPOINTS, endpoint_of
 from ...batch.input import Rows, Template
-from ...batch.input.sniff import FORMATS
+from ...batch.input.rows import FORMATS
 from ...batch.job import Job
 from ...batch.ledger.schema import SUFFIX
 from ...batch.pricing import Prices

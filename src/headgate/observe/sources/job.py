@@ -12,7 +12,7 @@ from ...batch.dispatcher import OF_A_CREDENTIAL
 from ...batch.job import Job
 from ...batch.lanes import LaneStanding
 from ...batch.ledger import Counts, RowState
-from ...batch.report import BatchReport, FailureGroup
+from ...batch.report import COUNTERS, BatchReport, FailureGroup
 from ...batch.runner import BatchRunner
 from ...core.decision import LONGEST_WAIT
 from ...core.row_state import FailureReason
@@ -34,15 +34,6 @@ MOST_NAMED = 3
 """Other processes that are named."""
 _NOT_ITS_OWN = ("", "rows", "workers", "paused")
 """What a lane waits for that does not concern its key."""
-_COUNTED = (
-    "calls",
-    "attempts",
-    "rate_limited_items_stored",
-    "rate_limited_items_redistributed",
-    "rate_limit_generations",
-    "rate_limit_participants",
-    "retries_held",
-)
 
 
 class JobSource:
@@ -114,7 +105,7 @@ class JobSource:
 
     def counters(self) -> Mapping[str, float]:
         report: BatchReport = self._runner.report
-        return {name: getattr(report, name) for name in _COUNTED}
+        return {name: getattr(report, name) for name in COUNTERS}
 
     # ------------------------------------------------------------------ why it waits
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.chaos.crash_points import on_step
 
+from headgate.crawl.frontier import FoundUrl, Reason
 from headgate.crawl.frontier.frontier import Frontier
-from headgate.crawl.frontier.records import FoundUrl, Reason
 from headgate.crawl.output import Exchange, JsonlOutput, Page, Result, WarcOutput
 
 HOSTS = 10

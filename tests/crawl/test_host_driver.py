@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 from headgate.crawl.fetch.gated_fetcher import Deferred, FetchFailed
-from headgate.crawl.frontier.records import Reason, Visit
+from headgate.crawl.frontier import Reason, Visit
 from headgate.crawl.host_driver import SHARE, HostDriver
 from headgate.crawl.robots import Rules
 from headgate.crawl.scheduler import Host

@@ -6,8 +6,8 @@ import pytest
 
 from headgate.crawl.fetch.gated_fetcher import Deferred, Fetched, FetchFailed, Redirected
 from headgate.crawl.fetch.response import FetchResponse
+from headgate.crawl.frontier import FoundUrl, Reason, VisitState
 from headgate.crawl.frontier.frontier import Frontier, read_lost
-from headgate.crawl.frontier.records import FoundUrl, Reason, VisitState
 from headgate.crawl.outcomes import OutcomeWriter
 from headgate.crawl.report import CrawlReport, CrawlReporter
 from headgate.crawl.scheduler import Backlog

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.crawl.fetch.gated_fetcher import Deferred, Fetched, FetchFailed, Redirected
 from headgate.crawl.fetch.response import FetchResponse
-from headgate.crawl.frontier.records import Reason, StoredRobots
+from headgate.crawl.frontier import Reason, StoredRobots
 from headgate.crawl.report import CrawlReport, CrawlReporter
 from headgate.crawl.robots_cache import MOST_HOPS, RobotsCache
 from headgate.crawl.scheduler import Backlog

@@ -1,7 +1,7 @@
 """One host of a crawl, as it decides alone: what may be visited, what is next, and when."""
 
 from headgate.crawl.fetch.gated_fetcher import FetchFailed
-from headgate.crawl.frontier.records import Reason, Visit
+from headgate.crawl.frontier import Reason, Visit
 from headgate.crawl.robots import Rules
 from headgate.crawl.scheduler import FORBIDDEN, Host
 

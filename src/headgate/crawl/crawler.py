@@ -28,8 +28,8 @@ from ..limiter import AdaptiveRateLimiter
 from .config import CrawlConfig
 from .fetch.credentials import Given, OriginCredentials, keys_by_origin, origin_named
 from .fetch.gated_fetcher import Fetch
+from .frontier import LostUrl
 from .frontier.frontier import read_hosts, read_lost
-from .frontier.records import LostUrl
 from .frontier.schema import SUFFIX
 from .output import JsonlOutput, Output, Page, WarcOutput
 from .page.processor import Extract, Follow

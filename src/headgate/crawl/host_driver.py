@@ -23,7 +23,7 @@ from ..engine.lane import Lane, LaneWait, Obstacle
 from ..engine.worker_pool import WorkerPool
 from .fetch.credentials import FetchPermit
 from .fetch.gated_fetcher import Deferred, FetchFailed, GatedFetcher
-from .frontier.records import Reason, Visit
+from .frontier import Reason, Visit
 from .outcomes import OutcomeWriter
 from .report import CrawlReporter
 from .robots_cache import RobotsCache

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..engine.supervisor import Supervisor
 from .fetch.gated_fetcher import Deferred, Fetched, FetchFailed, FetchOutcome, Redirected
+from .frontier import FoundUrl, Reason, Visit
 from .frontier.frontier import Frontier
-from .frontier.records import FoundUrl, Reason, Visit
 from .report import CrawlReporter
 from .scheduler import Backlog
 from .scope import Scope

@@ -23,8 +23,8 @@ from ..engine.worker_pool import WorkerPool
 from .fetch.credentials import FetchPermit
 from .fetch.gated_fetcher import Fetched, GatedFetcher
 from .fetch.memory_budget import MemoryBudget
+from .frontier import FoundUrl, Visit
 from .frontier.frontier import Frontier
-from .frontier.records import FoundUrl, Visit
 from .host_driver import HostLane
 from .outcomes import OutcomeWriter
 from .output import Page, Result

@@ -19,7 +19,7 @@ from ..engine.supervisor import Stop, StopReason
 from ..events import EventDispatcher
 from ..formatting import format_seconds
 from .fetch.gated_fetcher import CallRecord, Deferred, Fetched, FetchFailed, FetchOutcome, Redirected
-from .frontier.records import FoundUrl, Reason, Visit
+from .frontier import FoundUrl, Reason, Visit
 from .output import Page
 from .page.processor import kind_of
 from .url import host_of

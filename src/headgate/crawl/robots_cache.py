@@ -18,8 +18,8 @@ from ..clock import Clock
 from .fetch.credentials import FetchPermit
 from .fetch.gated_fetcher import Deferred, Fetched, FetchFailed, FetchOutcome, GatedFetcher, Redirected
 from .fetch.response import FetchResponse
+from .frontier import ROBOTS_PATH, FoundUrl, Reason, StoredRobots, Visit
 from .frontier.frontier import Frontier
-from .frontier.records import ROBOTS_PATH, FoundUrl, Reason, StoredRobots, Visit
 from .report import CrawlReporter
 from .robots import LARGEST, Rules, rules_for
 from .scheduler import Backlog

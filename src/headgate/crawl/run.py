@@ -31,9 +31,9 @@ from .fetch.credentials import OriginCredentials
 from .fetch.gated_fetcher import Fetch, GatedFetcher
 from .fetch.http import HttpFetcher
 from .fetch.memory_budget import MemoryBudget
+from .frontier import FoundUrl, Visit
 from .frontier.bounds import Bounds
 from .frontier.frontier import Frontier
-from .frontier.records import FoundUrl, Visit
 from .host_driver import HostDriver
 from .outcomes import OutcomeWriter
 from .output import Output, Page, WarcOutput

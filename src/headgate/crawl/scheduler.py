@@ -16,8 +16,8 @@ from ..core.retry import RetryBudget
 from ..engine.lane import Lane, LaneWait, Notifier
 from ..engine.supervisor import Supervisor
 from .fetch.gated_fetcher import FetchFailed
+from .frontier import Reason, Visit
 from .frontier.frontier import Frontier
-from .frontier.records import Reason, Visit
 from .report import CrawlReport
 from .robots import Rules
 from .url import origin_of

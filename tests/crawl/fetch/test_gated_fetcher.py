@@ -9,7 +9,7 @@ from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.fetch.gated_fetcher import LONGEST_IN_LINE, Deferred, Fetched, FetchFailed, GatedFetcher, Redirected
 from headgate.crawl.fetch.response import FetchError, FetchResponse
-from headgate.crawl.frontier.records import Reason, Visit
+from headgate.crawl.frontier import Reason, Visit
 from headgate.lab.virtual_time import run
 
 HOST = "example.org"

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from headgate.batch.ledger import LedgerError
+from headgate.crawl.frontier import FoundUrl, Reason, StoredRobots, VisitState
 from headgate.crawl.frontier.bounds import Bounds
 from headgate.crawl.frontier.frontier import Frontier, read_hosts, read_lost
-from headgate.crawl.frontier.records import FoundUrl, Reason, StoredRobots, VisitState
 from headgate.crawl.output import JsonlOutput, Page, Result
 from headgate.errors import ConfigError
 from headgate.lab.virtual_time import VirtualClock

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 CROWD = """
 import asyncio, json, sys, time
 from headgate.crawl.frontier.frontier import Frontier
-from headgate.crawl.frontier.records import FoundUrl
+from headgate.crawl.frontier import FoundUrl
 from headgate.crawl.output import JsonlOutput, Page, Result
 
 ADDRESSES, HOSTS, DONE, AT_ONCE = 1_000_000, 100_000, 50_000, 1_000

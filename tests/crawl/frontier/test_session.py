@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from headgate.batch.ledger import LedgerError
+from headgate.crawl.frontier import FoundUrl
 from headgate.crawl.frontier.frontier import Frontier, read_counts
-from headgate.crawl.frontier.records import FoundUrl
 from headgate.crawl.output import JsonlOutput, Page, Result, WarcOutput
 from headgate.errors import OutputError
 
@@ -113,7 +113,7 @@ class TestOneProcess:
     HOLD = """
 import asyncio, sys
 from headgate.crawl.frontier.frontier import Frontier
-from headgate.crawl.frontier.records import FoundUrl
+from headgate.crawl.frontier import FoundUrl
 async def main():
     frontier = Frontier(sys.argv[1], identity={"seeds": "https://a.example/", "depth": "3"}, outputs=())
     await frontier.begin()

@@ -9,8 +9,8 @@ from contextlib import closing
 
 import pytest
 
+from headgate.crawl.frontier import FoundUrl, Reason
 from headgate.crawl.frontier.frontier import Frontier, read_counts
-from headgate.crawl.frontier.records import FoundUrl, Reason
 from headgate.crawl.frontier.schema import STATES
 from headgate.crawl.output import JsonlOutput, Page, Result
 from headgate.lab.virtual_time import VirtualClock

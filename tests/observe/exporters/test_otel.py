@@ -24,7 +24,7 @@ from headgate.batch.target import Target, TargetConfig
 from headgate.crawl import CrawlConfig
 from headgate.crawl.fetch.gated_fetcher import GatedFetcher
 from headgate.crawl.fetch.response import FetchResponse
-from headgate.crawl.frontier.records import Visit
+from headgate.crawl.frontier import Visit
 from headgate.credentials import CredentialCoordinator
 from headgate.errors import CircuitOpenError
 from headgate.lab.virtual_time import VirtualClock, run

@@ -137,15 +137,16 @@ def is_simple(change: Change) -> bool:
 
 
 def _totals(changes: Sequence[Change]) -> dict[str, float]:
-    totals: defaultdict[str, float] = defaultdict(float)
-    totals["state.leased"], totals["state.done"] = -len(changes), len(changes)
+    waited: defaultdict[str, float] = defaultdict(float)
+    attempts, tokens, cost = 0, 0.0, 0.0
     for one in changes:
-        totals["attempts"] += one.attempts
-        totals["tokens"] += one.tokens
-        totals["cost"] += one.cost
+        attempts += one.attempts
+        tokens += one.tokens
+        cost += one.cost
         for why, seconds in one.waited.items():
-            totals[f"waited.{why}"] += seconds
-    return totals
+            waited[f"waited.{why}"] += seconds
+    ended = len(changes)
+    return {"state.leased": -ended, "state.done": ended, "attempts": attempts, "tokens": tokens, "cost": cost, **waited}
 
 
 def _written(waited: Mapping[str, float]) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...crawl.crawler import Crawler
 from ...crawl.fetch.ssrf_guard import is_for_private
-from ...crawl.frontier.records import LostUrl
+from ...crawl.frontier import LostUrl
 from ...crawl.report import CrawlReport
 from ...crawl.status import HostStatus
 from ...engine.output_file import STDOUT

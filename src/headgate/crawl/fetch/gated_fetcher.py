@@ -35,7 +35,7 @@ from ...limiter import AdaptiveRateLimiter, KeySnapshot, Permit
 from ...limiter.events import CallInfo, around
 from ...wire import signal_of
 from ..config import CrawlConfig
-from ..frontier.records import Reason, Visit
+from ..frontier import Reason, Visit
 from ..url import canonical, host_of, origin_of
 from .credentials import SPENT_REST, FetchPermit, OriginCredentials
 from .response import FetchError, FetchResponse

@@ -22,7 +22,7 @@ from yarl import URL
 from ...errors import ConfigError
 from ...exchange import sent_once
 from .. import sitemap
-from ..frontier.records import Visit
+from ..frontier import Visit
 from ..url import host_of, origin_of, unfit
 from .decompress import accepted
 from .memory_budget import MemoryBudget, MemoryShare

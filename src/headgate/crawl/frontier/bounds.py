@@ -15,8 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ..url import trap_shape
-from . import schema
-from .records import FoundUrl
+from . import FoundUrl, schema
 
 MOST_COUNTED = 100_000
 """Hosts and shapes whose counts are remembered."""

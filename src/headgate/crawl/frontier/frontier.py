@@ -28,8 +28,8 @@ from ...clock import Clock, SystemClock
 from ...engine.database import GroupCommitWriter
 from ...errors import LedgerError
 from ..output import Output, Result
+from . import FoundUrl, FrontierCounts, HostCounts, LostUrl, Reason, StoredRobots, Visit, VisitState
 from .bounds import Bounds, digest_of
-from .records import FoundUrl, FrontierCounts, HostCounts, LostUrl, Reason, StoredRobots, Visit, VisitState
 from .schema import STATES, ledger_error, open_to_read
 from .session import FrontierSession
 from .transaction import FrontierTransaction

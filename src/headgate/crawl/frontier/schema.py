@@ -21,7 +21,7 @@ from typing import Final
 
 from ...engine.database import DatabaseFormat
 from ...sqlite_file import Schema
-from .records import VisitState
+from . import VisitState
 
 SUFFIX = ".headgate"
 """A frontier is beside its output, under the same name with this suffix."""

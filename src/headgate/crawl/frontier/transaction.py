@@ -20,9 +20,8 @@ from typing import Any
 from ...core.decision import LONGEST_WAIT
 from ...engine.database import storable
 from ..url import host_of
-from . import schema
+from . import FoundUrl, Reason, StoredRobots, Visit, VisitState, schema
 from .bounds import Bounds, UrlCounts, shape_of
-from .records import FoundUrl, Reason, StoredRobots, Visit, VisitState
 from .schema import DONE, FAILED, PUT_OFF, REFUSED, STATES, TAKEN, WAITING
 from .session import PageFile, recover
 

@@ -16,7 +16,7 @@ from typing import Any
 from ...events import call_hook
 from ..fetch.gated_fetcher import Fetched
 from ..fetch.response import FetchResponse
-from ..frontier.records import FoundUrl, Visit
+from ..frontier import FoundUrl, Visit
 from ..output import Exchange, Page, Result
 from ..scope import DEEPEST_SITEMAP, Scope
 from ..sitemap import Sitemap, read_sitemap

@@ -23,7 +23,7 @@ from ..events import BatchEvent, CrawlEvent, Event, EventRecord, PublicEvent, Re
 from ..formatting import format_seconds, printable
 from ..wire.redact import for_display, redact
 from .snapshot import EventLine
-from .waits import ORDINARY
+from .sources import ORDINARY
 
 LONGEST_REASON = 300
 LONGEST_KEY = 200

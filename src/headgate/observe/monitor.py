@@ -43,9 +43,8 @@ from .snapshot import (
     RunSnapshot,
     Timeline,
 )
-from .sources import MOST_EXAMPLES, RunSource
+from .sources import MOST_EXAMPLES, RunSource, Waits, in_order, pause_wait
 from .sources.program import CredentialSource, KeySource, ProgramSource
-from .waits import Waits, in_order, pause_wait
 
 if TYPE_CHECKING:
     from ..batch.job import Job

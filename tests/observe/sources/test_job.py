@@ -21,7 +21,7 @@ from headgate.observe.snapshot import (
     MOST_DEAD,
     Action,
 )
-from headgate.observe.waits import is_ordinary
+from headgate.observe.sources import is_ordinary
 
 
 class TestBatch:

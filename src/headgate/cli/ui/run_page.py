@@ -24,7 +24,7 @@ from ...observe.snapshot import (
     is_silent,
     plain,
 )
-from ...observe.waits import is_ordinary
+from ...observe.sources import is_ordinary
 from .display import CIRCUIT_STYLES, STATE_WORDS, Column, cost_text, fitted_table, plural, progress_row
 from .terminal import CommandFailed
 

@@ -1,19 +1,27 @@
-"""What a monitor reads: a batch, a crawl, or any program with a limiter, each behind the same protocol."""
+"""What a monitor reads: a batch, a crawl, or any program with a limiter, each behind the same protocol.
+
+``Waits`` are what blocks a run, as lines: one for each blocked scope, what is really shut before what is merely paced.
+A lane that others get round blocks nothing, and comes last.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from ...clock import Clock
+from ...core.decision import Explanation, WaitReason
 from ...events import EventRecord
 from ...limiter import AdaptiveRateLimiter
+from ...reason_text import PAUSED, reason_text
 from ..hub import EventEmitter
-from ..snapshot import DeadLine, ProgressLine
-from ..waits import Waits
+from ..snapshot import MOST_WAITS, DeadLine, ProgressLine, WaitLine
 
 if TYPE_CHECKING:
+    from ...batch.lanes import LaneStanding
+    from ...crawl.status import HostStatus
     from ...credentials import CredentialCoordinator
     from ...credentials.credential import CredentialState
 
@@ -82,3 +90,86 @@ class RecentRate:
             marks.popleft()
         since, before = marks[0]
         return max(0, finished - before) / (now - since) if now > since else 0.0
+
+
+# ---------------------------------------------------------------------- what blocks a run
+
+PACED = frozenset((WaitReason.PACE, WaitReason.SHARE, WaitReason.CEILING))
+"""A pace lets the next call go in some milliseconds and the last of a thousand much later: no time is shown."""
+ORDINARY = frozenset((*PACED, WaitReason.QUOTA, WaitReason.DEPTH, "workers", "answers"))
+"""How it goes while all is well: rows wait because everything is in use."""
+_RECURRING = ("pace", "workers", "answers", "crawl_delay")
+"""What a lane waits for again as soon as a row has started."""
+_OF_LIMITER = ("pace", "limiter")
+"""Lanes that wait for a permit; why is the limiter's to explain."""
+
+
+class Waits(NamedTuple):
+    lines: list[WaitLine]
+    behind: int
+    """All that wait, each counted once: a row that waits for two credentials is one row."""
+
+
+class Cause(NamedTuple):
+    """What a lane waits for: the lane's own code, the reason behind it, and a clause."""
+
+    waits_for: str = ""
+    code: str = ""
+    text: str = ""
+
+
+def cause_of(explanation: Explanation, waits_for: str = "pace") -> Cause:
+    code = explanation.reason.value
+    is_paced = code in PACED or explanation.ceiling is not None
+    told = replace(explanation, seconds_left=None) if is_paced else explanation
+    return Cause(waits_for, WaitReason.CEILING if explanation.ceiling is not None else code, reason_text(told))
+
+
+def paced(rate: float) -> Explanation:
+    """Where nothing else is known of callers that wait."""
+    return Explanation(reason=WaitReason.PACE, rate=rate)
+
+
+def pause_wait(kind: str, progress: ProgressLine, callers: int) -> Waits:
+    """An operator has paused the run: everything open waits for that, whatever else it would wait for."""
+    known = max(progress.open, (progress.total or 0) - progress.done - progress.dead) - progress.in_flight
+    behind = max(0, known, callers)
+    line = WaitLine(scope="run", sentence=f"the {kind} is {PAUSED}", behind=behind, code=WaitReason.PAUSED)
+    return Waits([line], behind)
+
+
+Lane = TypeVar("Lane", "LaneStanding", "HostStatus")
+
+
+class LastCauses(Generic[Lane]):
+    """Where a row starts at this very moment, those behind it wait all the same: for what their lane waited last."""
+
+    def __init__(self, name_of: Callable[[Lane], str]) -> None:
+        self._name_of: Callable[[Lane], str] = name_of
+        self._last: dict[str, Cause] = {}
+
+    def of(self, lanes: Sequence[Lane]) -> list[tuple[Lane, Cause]]:
+        found = [(lane, self._cause(lane)) for lane in lanes]
+        self._last = {self._name_of(lane): cause for lane, cause in found if cause.waits_for in _RECURRING}
+        return found
+
+    def _cause(self, lane: Lane) -> Cause:
+        if lane.explanation is not None and lane.waits_for in _OF_LIMITER:
+            return cause_of(lane.explanation, lane.waits_for)
+        if lane.reason or lane.waits_for not in ("", "pace") or lane.rate is None:
+            return Cause(lane.waits_for, lane.waits_for, lane.reason)
+        return self._last.get(self._name_of(lane)) or cause_of(paced(lane.rate))
+
+
+def in_order(lines: Sequence[WaitLine]) -> tuple[WaitLine, ...]:
+    """The most serious first; those that do not fit are counted in the last."""
+    ranked = sorted(lines, key=lambda line: (not line.behind, is_ordinary(line), -line.behind, -(line.seconds or 0.0)))
+    if len(ranked) <= MOST_WAITS:
+        return tuple(ranked)
+    shown, rest = ranked[: MOST_WAITS - 1], ranked[MOST_WAITS - 1 :]
+    others = WaitLine(scope="others", sentence=f"{len(rest):,} other causes", behind=sum(one.behind for one in rest))
+    return (*shown, others)
+
+
+def is_ordinary(line: WaitLine) -> bool:
+    return line.code in ORDINARY

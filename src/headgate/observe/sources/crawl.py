@@ -12,8 +12,7 @@ from ...limiter import AdaptiveRateLimiter
 from ...wire.redact import for_display
 from ..hub import EventEmitter
 from ..snapshot import DeadLine, ProgressLine, WaitLine
-from ..waits import LastCauses, Waits
-from . import RecentRate, States
+from . import LastCauses, RecentRate, States, Waits
 
 if TYPE_CHECKING:
     from ...crawl.crawler import Crawler

@@ -22,8 +22,7 @@ from ...reason_text import elsewhere_text, retries_text, workers_text
 from ...wire.redact import for_display
 from ..hub import EventEmitter
 from ..snapshot import DeadLine, ProgressLine, WaitLine
-from ..waits import ORDINARY, Cause, LastCauses, Waits
-from . import RecentRate, States
+from . import ORDINARY, Cause, LastCauses, RecentRate, States, Waits
 from .program import status_text
 
 if TYPE_CHECKING:

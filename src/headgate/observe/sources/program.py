@@ -27,8 +27,7 @@ from ..snapshot import (
     ProgressLine,
     WaitLine,
 )
-from ..waits import Waits, cause_of, paced
-from . import States
+from . import States, Waits, cause_of, paced
 
 if TYPE_CHECKING:
     from ...credentials import CredentialCoordinator

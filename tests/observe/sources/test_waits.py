@@ -8,7 +8,7 @@ from headgate.observe.snapshot import (
     MOST_WAITS,
     WaitLine,
 )
-from headgate.observe.waits import ORDINARY, LastCauses, cause_of, in_order
+from headgate.observe.sources import ORDINARY, LastCauses, cause_of, in_order
 
 
 def test_what_is_shut_comes_before_what_is_paced():

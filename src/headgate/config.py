@@ -40,6 +40,8 @@ MOST_WINDOWS = 8
 """Limits that one dimension may have."""
 SMALL_LIMIT = 16
 """Up to so many times ``token_bucket_capacity``, a limit on requests is kept by its window alone."""
+TYPED_DIMENSIONS = ("requests", "tokens")
+"""Those of limits that are written as one text."""
 USUAL_DIMENSIONS = ("requests", "tokens", "input_tokens", "output_tokens")
 LIKE = 0.82
 """How similar two names are of which one is a typing error; "tokens_in" is another name than "tokens"."""
@@ -240,6 +242,18 @@ class RateLimitConfig:
             ),
             quotas=self.quotas(),
         )
+
+
+def read_limits(text: str) -> dict[str, list[str]]:
+    """``requests=15/min,requests=1500/day,tokens=200000/min``: a dimension may have several limits."""
+    limits: dict[str, list[str]] = {}
+    for part in text.split(","):
+        name, equals, amount = part.strip().partition("=")
+        if not equals or name not in TYPED_DIMENSIONS:
+            raise ConfigError(f"{part!r} is not a limit; write requests=500/min,tokens=200000/min")
+        limits.setdefault(name, []).append(amount.strip())
+    RateLimitConfig(limits=limits)  # type: ignore[arg-type]
+    return limits
 
 
 def _factory(strategy: str | Strategy | Controller, config: RateLimitConfig) -> ControllerFactory:

@@ -8,8 +8,11 @@ from headgate.fleet.member import FleetMember, MemberReport
 from headgate.fleet.protocol import MemberRequest
 from headgate.fleet.redis_state import RedisRunState
 from headgate.fleet.run_state import LOST_AFTER
+from headgate.fleet.settings import RowSettings
 from headgate.fleet.state_store import MemoryRunState
 from headgate.lab.virtual_time import VirtualClock
+
+from .counting_api import TEMPLATE, CountingApi
 
 
 class MemoryGround:
@@ -84,3 +87,17 @@ def fleet():
 
     join.ground = ground
     return join
+
+
+@pytest.fixture
+def api():
+    with CountingApi() as server:
+        yield server
+
+
+@pytest.fixture
+def settings_for(api):
+    def made(**options):
+        return RowSettings(**{"to": api.url, "template": TEMPLATE, "run": "nightly", **options})
+
+    return made

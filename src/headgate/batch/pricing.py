@@ -8,7 +8,7 @@ Amounts are per million tokens, in whichever currency. A name may hold ``*``; of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import isfinite
@@ -87,6 +87,17 @@ class Prices:
             except ConfigError as error:
                 raise ConfigError(f"price of {name}: {error}") from None
         return cls(prices)
+
+    @staticmethod
+    def table(texts: Iterable[str]) -> dict[str, object]:
+        """``MODEL=IN/OUT`` each, as they are typed; for ``of``."""
+        prices: dict[str, object] = {}
+        for text in texts:
+            model, equals, price = text.rpartition("=")
+            if not equals or not model:
+                raise ConfigError(f"{text!r} is not MODEL=IN/OUT, such as gpt-4o-mini=0.15/0.60")
+            prices[model] = price
+        return prices
 
     def __bool__(self) -> bool:
         return bool(self._by_name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
 
 from ..core.decision import Outcome
 from ..core.row_state import FailureReason
@@ -96,6 +96,17 @@ class TargetConfig:
                 raise ConfigError(f"target {name}={value!r} must be from {least:,} to {most:,}")
 
 
+class RowAnswer(NamedTuple):
+    """What the server answered to one row, an error included."""
+
+    status_code: int
+    request_id: str
+    body: bytes
+    """JSON, as the server sent it."""
+    usage: Usage | None
+    """The tokens it took, where the answer says so."""
+
+
 class Target:
     """``async with Target(config) as target:`` keeps its connections open; ``await target(row, ctx)`` sends a row."""
 
@@ -152,6 +163,13 @@ class Target:
 
     async def __call__(self, row: InputRow, ctx: RowContext) -> bytes:
         """One line of output. Raises what is no answer, every one a ``Failed``."""
+        answer = await self.fetch(row, ctx)
+        return answer_line(
+            row_id(row.index, row.digest), row.request().name, answer.status_code, answer.request_id, answer.body
+        )
+
+    async def fetch(self, row: InputRow, ctx: RowContext) -> RowAnswer:
+        """Send the row and report what the answer means. Raises what is no answer, every one a ``Failed``."""
         if self._session is None:
             raise RuntimeError("this target is not open: use it as 'async with Target(...) as target'")
         request, name = row.request(), self.endpoint.name
@@ -186,8 +204,9 @@ class Target:
                 raise
             raise NoAnswerInTimeError(name, why_no_answer(error, within)) from None
         body, read = _json_of(answer, name)
-        self._report(ctx, answer, read, row)
-        return answer_line(row_id(row.index, row.digest), request.name, answer.status_code, _request_id(answer), body)
+        usage = usage_of(read)
+        self._report(ctx, answer, read, usage, row)
+        return RowAnswer(answer.status_code, _request_id(answer), body, usage)
 
     def idempotency_key(self, row: InputRow) -> str:
         """The same for every attempt at this row, in this run and in the ones that go on with it."""
@@ -201,14 +220,13 @@ class Target:
         found = self._urls[path] = URL(self.endpoint.url(path or self.config.path), encoded=True)
         return found
 
-    def _report(self, ctx: RowContext, answer: Answer, read: Any, row: InputRow) -> None:
+    def _report(self, ctx: RowContext, answer: Answer, read: Any, usage: Usage | None, row: InputRow) -> None:
         """What the answer means and what it took; where it does not say, that is what was expected."""
         if 300 <= answer.status_code < 400:
             raise UnfitAnswerError(
                 self.endpoint.name,
                 f"sent a redirect ({answer.status_code}), which is not followed; check the URL",
             )
-        usage = usage_of(read)
         if usage is None:
             if ctx.report(answer) is Outcome.OK:
                 likely = self.cost(row)

@@ -243,14 +243,8 @@ def credentials_of(
 
 
 def prices_of(given: Iterable[str]) -> Prices:
-    prices: dict[str, object] = {}
-    for one in given:
-        model, equals, price = one.rpartition("=")
-        if not equals or not model:
-            raise click.UsageError(f"--price {one!r} is not MODEL=IN/OUT, such as gpt-4o-mini=0.15/0.60.")
-        prices[model] = price
     try:
-        return Prices.of(prices)
+        return Prices.of(Prices.table(given))
     except ConfigError as error:
         raise click.UsageError(f"--price: {error}.") from None
 

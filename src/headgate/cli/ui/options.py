@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from ...config import RateLimitConfig
-from ...errors import ConfigError
+from ...config import read_limits
 from ...units import read_duration, read_whole_number
 
 HIGHEST_PORT = 65_535
@@ -23,7 +22,6 @@ STANDSTILL = 15 * 60.0
 """Seconds without a call that could start, after which a command without ``--wait`` stops."""
 FILE_NAME = re.compile(r"\[?((IN|OUT)\b|(\w+\|)*(FILE|OUTPUT)\b).*")
 """Metavars of arguments and options that are names of files."""
-DIMENSIONS = ("requests", "tokens")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -121,21 +119,6 @@ class Number(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", parameter, context)
         return super().convert(number, parameter, context)
-
-
-def read_limits(text: str) -> dict[str, list[str]]:
-    """``requests=15/min,requests=1500/day,tokens=200000/min``: a dimension may have several limits."""
-    limits: dict[str, list[str]] = {}
-    for part in text.split(","):
-        name, equals, amount = part.strip().partition("=")
-        if not equals or name not in DIMENSIONS:
-            raise ValueError(f"{part!r} is not a limit; write requests=500/min,tokens=200000/min")
-        limits.setdefault(name, []).append(amount.strip())
-    try:
-        RateLimitConfig(limits=limits)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-    return limits
 
 
 # ---------------------------------------------------------------------- options of several commands

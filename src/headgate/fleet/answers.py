@@ -1,0 +1,228 @@
+"""The memory of a run's answers: what was called once is not called again when an engine repeats a block.
+
+    a row ── take ──> an answer: remembered, no call
+                      MINE: call it, then ``put``, or ``release`` where there is no answer to remember
+                      REPEATED: the same; a worker that has died may have called it already
+                      HELD: another worker calls it; take again later
+                      FULL: the memory is full; it is not to be called
+
+Only what would come out the same again is remembered: answers, and rejections of the request itself. They are written
+every ``FLUSH_EVERY`` seconds or ``FLUSH_AT`` answers, so a worker that dies loses what was in flight and one flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from ..distributed.store import StoreDown
+from ..errors import ConfigError
+from .row_reader import KEY_BYTES
+from .settings import RowSettings
+
+log = logging.getLogger("headgate.fleet")
+
+FLUSH_EVERY = 0.1
+"""Seconds after which an answer is written at the latest ..."""
+FLUSH_AT = 50
+"""... or as soon as there are so many."""
+KEPT_FOR = 7 * 86_400
+"""Seconds for which a run's answers are remembered."""
+RETRY_FLUSH_AFTER = 0.5
+PACKED = b"1"
+"""The first byte of a packed result, for those that come after it."""
+
+
+class RowEnd(Enum):
+    """What became of a row, as the column ``headgate_state`` says it."""
+
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """It was not done: the run was stopped, or a cap or the memory was full."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RowResult:
+    """The columns of one row."""
+
+    response: str | None = None
+    """The body of the answer: JSON, as the server sent it."""
+    error: str | None = None
+    attempts: int = 0
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost: float | None = None
+    state: RowEnd = RowEnd.DONE
+
+    def pack(self) -> bytes:
+        fields = self.response, self.error, self.attempts, self.tokens_in, self.tokens_out, self.cost, self.state.value
+        text = json.dumps(fields, ensure_ascii=False)
+        return PACKED + zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> RowResult:
+        """Raises ``ValueError`` where it is none."""
+        if packed[:1] != PACKED:
+            raise ValueError("another version")
+        try:
+            text = zlib.decompress(packed[1:]).decode("utf-8", "surrogatepass")
+        except zlib.error as damage:
+            raise ValueError(str(damage)) from None
+        response, error, attempts, tokens_in, tokens_out, cost, state = json.loads(text)
+        return cls(
+            response=response,
+            error=error,
+            attempts=attempts,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            cost=cost,
+            state=RowEnd(state),
+        )
+
+
+class Taken(Enum):
+    MINE = "mine"
+    REPEATED = "repeated"
+    HELD = "held"
+    FULL = "full"
+
+
+class Answers(Protocol):
+    """Called from one thread at a time; may take its time. Raises ``StoreDown`` where it cannot be reached now."""
+
+    where: str
+
+    def open(self, identity: str) -> None:
+        """Raises ``ConfigError`` where the run of this name was begun with another target."""
+
+    def take(self, keys: Sequence[bytes]) -> list[bytes | Taken]:
+        """The answer of each, packed; else who is to call it."""
+
+    def put(self, answers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Remember packed answers by their keys. All of them, or it raises and may be called again."""
+
+    def release(self, keys: Sequence[bytes]) -> None:
+        """These were taken and have no answer: another worker may call them."""
+
+    def renew(self) -> None:
+        """This worker lives; called every few seconds."""
+
+    def close(self) -> None: ...
+
+
+class NoAnswers:
+    """Remembers nothing: a block that is repeated is called again."""
+
+    where = "none"
+
+    def open(self, identity: str) -> None:
+        pass
+
+    def take(self, keys: Sequence[bytes]) -> list[bytes | Taken]:
+        return [Taken.MINE] * len(keys)
+
+    def put(self, answers: Sequence[tuple[bytes, bytes]]) -> None:
+        pass
+
+    def release(self, keys: Sequence[bytes]) -> None:
+        pass
+
+    def renew(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def open_answers(settings: RowSettings) -> Answers:
+    """Raises ``ConfigError``."""
+    if settings.answers == "none":
+        return NoAnswers()
+    if settings.answers == "redis":
+        from .redis_answers import RedisAnswers
+
+        return RedisAnswers(settings.store, settings.run, most_bytes=settings.answers_bytes)
+    from .folder_answers import FolderAnswers
+
+    return FolderAnswers(str(settings.answers), settings.run, settings.job)
+
+
+class _Waiting(NamedTuple):
+    key: bytes
+    packed: bytes
+    written: asyncio.Future[None]
+
+
+class AnswerBuffer:
+    """Answers on their way into the memory. Its task is ``run``, on the event loop that adds them."""
+
+    def __init__(self, put: Callable[[Sequence[tuple[bytes, bytes]]], Awaitable[None]]) -> None:
+        """``put`` raises ``StoreDown`` where the answers are to be kept and put again."""
+        self._put = put
+        self._waiting: list[_Waiting] = []
+        self._added = asyncio.Event()
+        self._is_due = asyncio.Event()
+        self._is_closing = False
+        self.failures = 0
+        """Flushes in a row that failed."""
+
+    def add(self, key: bytes, packed: bytes) -> asyncio.Future[None]:
+        """Done once it is written."""
+        assert len(key) == KEY_BYTES
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(key, packed, written))
+        self._added.set()
+        if len(self._waiting) >= FLUSH_AT:
+            self._is_due.set()
+        return written
+
+    def close(self) -> None:
+        """Let ``run`` end once all is written."""
+        self._is_closing = True
+        self._added.set()
+        self._is_due.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._added.wait()
+            if not self._waiting and self._is_closing:
+                return
+            try:
+                async with asyncio.timeout(FLUSH_EVERY):
+                    await self._is_due.wait()
+            except TimeoutError:
+                pass
+            await self._flush()
+
+    async def _flush(self) -> None:
+        some, self._waiting = self._waiting, []
+        self._added.clear()
+        if not self._is_closing:
+            self._is_due.clear()
+        while some:
+            try:
+                await self._put([(one.key, one.packed) for one in some])
+            except StoreDown as error:
+                self.failures += 1
+                if self.failures == 1:
+                    log.warning("answers cannot be remembered now (%s); trying again", error)
+                await asyncio.sleep(RETRY_FLUSH_AFTER)
+                continue
+            self.failures = 0
+            for one in some:
+                if not one.written.done():
+                    one.written.set_result(None)
+            some = []
+        if self._is_closing:
+            self._added.set()
+
+
+def other_target(run: str, before: str, now: str) -> ConfigError:
+    return ConfigError(f"run {run!r} was begun with another target ({before}, now {now}); choose another run name")

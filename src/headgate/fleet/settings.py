@@ -1,0 +1,200 @@
+"""What a fleet's workers are told: the options of ``headgate run``, checked where the job is started.
+
+The settings travel to other machines, so they hold references to keys (``env:NAME``, ``file:PATH``) and never a key,
+and a template's text rather than the name of its file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..batch.config import BatchConfig
+from ..batch.endpoints import endpoint_of
+from ..batch.input.template import Template
+from ..batch.pricing import Prices
+from ..batch.target import TargetConfig
+from ..config import RateLimitConfig, read_limits
+from ..credentials import Credential, credentials_from
+from ..errors import ConfigError
+from ..units import read_duration
+
+COLUMNS = ("response", "error", "attempts", "tokens_in", "tokens_out", "cost", "headgate_state")
+"""What is added to each row."""
+FORMATS = ("auto", "batch", "columns")
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+STANDSTILL = 15 * 60.0
+"""Seconds in which nothing could start, after which a worker that does not ``wait`` leaves its rows undone."""
+ALIKE = 100
+"""First rows that all fail with the same error before a worker stops: the others would fail too."""
+RETRY_CIRCUIT_AFTER = 5.0
+MOST_BYTES = 4 << 30
+"""Bytes of remembered answers of one run in a Redis or Valkey, unless ``answers_bytes`` says otherwise."""
+NO_STORE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSettings:
+    """Checked when it is made. Raises ``ConfigError``, which never repeats a key."""
+
+    to: str
+    store: str = NO_STORE
+    path: str = ""
+    template: Mapping[str, Any] | str | None = None
+    """A request with {column} placeholders, or the name of a file with one."""
+    format: str = "auto"
+    """"batch": columns custom_id, method, url and body or params; "columns": all other."""
+    keys: str | Sequence[str] = ()
+    id_column: str | None = None
+    run: str = ""
+    job: str = ""
+    """This execution of the run; a later one of the same run has another."""
+    answers: str | None = None
+    """"redis", "none", or a folder (any fsspec URL); None: "redis" with a Redis store, else "none"."""
+    answers_bytes: int = MOST_BYTES
+    limits: Mapping[str, Any] | str = field(default_factory=dict)
+    price: Mapping[str, Any] | str | Sequence[str] = field(default_factory=dict)
+    max_cost: float | None = None
+    max_tokens: float | None = None
+    timeout: float | str = 600.0
+    workers: int | str = "auto"
+    max_attempts: int = 5
+    wait: bool = False
+    keep_going: bool = False
+    prefix: str = ""
+    """Before the name of each column that is added."""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
+        for source in self.keys:
+            if not isinstance(source, str) or not re.match(r"(env|file):\S", source):
+                raise ConfigError(
+                    "keys must be env:NAME or file:PATH, which each worker reads by itself; a key itself is not taken "
+                    "here: it would travel through the cluster with the job"
+                )
+        put(self, "template", _template_text(self.template))
+        put(self, "limits", read_limits(self.limits) if isinstance(self.limits, str) else dict(self.limits))
+        put(self, "price", _price_table(self.price))
+        put(self, "timeout", read_seconds(self.timeout))
+        put(self, "run", self.run or secrets.token_hex(4))
+        put(self, "job", self.job or secrets.token_hex(8))
+        if not isinstance(self.run, str) or not RUN_NAME.fullmatch(self.run):
+            raise ConfigError("run must be a name of 1 to 100 letters, digits, dots, dashes and underscores")
+        if not isinstance(self.store, str) or not self.store:
+            raise ConfigError("store must be a name or a URL, which each worker opens by itself")
+        if self.format not in FORMATS:
+            raise ConfigError(f"format={self.format!r} must be one of {', '.join(FORMATS)}")
+        if self.answers is None:
+            put(self, "answers", "redis" if is_redis(self.store) else "none")
+        if self.answers == "redis" and not is_redis(self.store):
+            raise ConfigError('answers="redis" needs store="redis://..."; else name a folder, or "none"')
+        if not isinstance(self.answers_bytes, int) or self.answers_bytes < 1:
+            raise ConfigError(f"answers_bytes={self.answers_bytes!r} must be a number of bytes, 1 or more")
+        if self.max_cost is not None and not self.price:
+            raise ConfigError('max_cost needs prices, such as price={"gpt-4o-mini*": "0.15/0.60"}')
+        if not isinstance(self.prefix, str) or not isinstance(self.id_column, str | None):
+            raise ConfigError("prefix and id_column must be texts")
+        self.batch_config(), self.limit_config(), self.prices(), self.target_config(), self.parsed_template()
+        endpoint_of(self.to)
+
+    # ------------------------------------------------------------------ what a worker makes of them
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are added, by the names that they have in the output."""
+        return tuple(self.prefix + name for name in COLUMNS)
+
+    def check_columns(self, given: Sequence[str]) -> None:
+        """Raises ``ConfigError`` where a column would be replaced, or one that every row needs is missing."""
+        if taken := [name for name in self.columns if name in given]:
+            raise ConfigError(
+                f"the rows already have a column {taken[0]!r}, which would be replaced; rename it, or pass "
+                'prefix="..." for the columns that are added'
+            )
+        if self.id_column is not None and self.id_column not in given:
+            raise ConfigError(f"id_column={self.id_column!r} is not a column; there are {_listed(given)}")
+        template = self.parsed_template()
+        if template is not None:
+            template.check_columns(_with_fields(given, template), "template")
+
+    def parsed_template(self) -> Template | None:
+        return None if self.template is None else Template(str(self.template))
+
+    def prices(self) -> Prices:
+        return Prices.of(self.price)  # type: ignore[arg-type]
+
+    def target_config(self) -> TargetConfig:
+        return TargetConfig(to=self.to, path=self.path, timeout=float(self.timeout))
+
+    def limit_config(self) -> RateLimitConfig:
+        return RateLimitConfig(limits=self.limits, open_state_duration=RETRY_CIRCUIT_AFTER)  # type: ignore[arg-type]
+
+    def batch_config(self) -> BatchConfig:
+        """The caps are not in it: they hold over all workers."""
+        return BatchConfig(
+            max_attempts=self.max_attempts,
+            base_delay=1.0,
+            max_delay=60.0,
+            standstill=None if self.wait else STANDSTILL,
+            hopeless_after=None if self.keep_going else ALIKE,
+        )
+
+    def credentials(self) -> list[Credential]:
+        """The keys, read on this machine; those of the vendor's usual variable where none are named."""
+        endpoint = endpoint_of(self.to)
+        sources = tuple(self.keys) or ((f"env:{endpoint.key_variable}",) if endpoint.key_variable else ())
+        try:
+            return [one for source in sources for one in credentials_from(source)]
+        except ConfigError as error:
+            raise ConfigError(
+                f"keys: {error}. Each worker reads its keys on its own machine: set the variable there (Ray: "
+                'runtime_env={"env_vars": ...}; Spark: spark.executorEnv.NAME), or name a file that is on all of them'
+            ) from None
+
+
+def is_redis(store: str) -> bool:
+    return store.startswith("redis") and "://" in store
+
+
+def read_seconds(given: float | str) -> float:
+    try:
+        return read_duration(given) if isinstance(given, str) else float(given)
+    except (ValueError, TypeError):
+        wrong = f"timeout={str(given)[:40]!r}"
+        raise ConfigError(f"{wrong} must be a number of seconds, or a text such as '10min'") from None
+
+
+def _template_text(given: Mapping[str, Any] | str | None) -> str | None:
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        try:
+            return json.dumps(dict(given))
+        except (TypeError, ValueError, RecursionError):
+            raise ConfigError("template must be a mapping that JSON can hold, or the name of a file") from None
+    if not isinstance(given, str):
+        raise ConfigError("template must be a mapping, or the name of a file")
+    if given.lstrip().startswith("{"):
+        return given
+    Template.read(given)
+    with open(os.path.expanduser(given), encoding="utf-8-sig") as file:
+        return file.read()
+
+
+def _price_table(given: Mapping[str, Any] | str | Sequence[str]) -> dict[str, Any]:
+    return dict(given) if isinstance(given, Mapping) else Prices.table([given] if isinstance(given, str) else given)
+
+
+def _with_fields(columns: Sequence[str], template: Template) -> list[str]:
+    """The columns, and the fields of them that a template asks for: whether those are there, each row shows."""
+    return [*columns, *(name for name in template.names if name.partition(".")[0] in columns)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:12])) or "none"

@@ -29,7 +29,7 @@ from ..batch.input.rows import BrokenRowError, InputRow
 from ..batch.item import Result
 from ..batch.job import infrequent_gc
 from ..batch.job_input import RowValidator
-from ..batch.ledger.protocol import Row
+from ..batch.ledger import Row
 from ..batch.runner import BatchRunner
 from ..batch.target import RowAnswer, Target
 from ..core.decision import Outcome

@@ -38,9 +38,14 @@ setup: .venv/.ready  ## make .venv with everything but the benchmark's peers
 	else echo "!!! NO BROWSER, SO THE PAGE IS NOT TESTED. As root: apt-get install chromium"; fi
 
 .venv/.heavy: .venv/.ready
-	@echo "installing Scrapy, Celery and Ray ..."
+	@echo "installing Scrapy, Celery, Ray and Spark ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[heavy]'
-	@touch $@
+	@if ! command -v java >/dev/null; then echo "installing a Java runtime, for Spark ..."; \
+		sudo=$$(test "$$(id -u)" = 0 || echo "sudo -n"); \
+		($$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless) >/dev/null 2>&1 || true; \
+	fi
+	@if command -v java >/dev/null; then touch $@; \
+	else echo "!!! NO JAVA, SO SPARK IS NOT TESTED. As root: apt-get install openjdk-17-jre-headless"; fi
 
 .venv/.docs: .venv/.ready
 	@echo "installing mkdocs ..."

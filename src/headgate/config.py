@@ -252,7 +252,7 @@ def read_limits(text: str) -> dict[str, list[str]]:
         if not equals or name not in TYPED_DIMENSIONS:
             raise ConfigError(f"{part!r} is not a limit; write requests=500/min,tokens=200000/min")
         limits.setdefault(name, []).append(amount.strip())
-    RateLimitConfig(limits=limits)  # type: ignore[arg-type]
+    RateLimitConfig(limits=limits)
     return limits
 
 

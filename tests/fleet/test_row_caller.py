@@ -18,8 +18,8 @@ from bench.redis_server import RedisServer
 from headgate.errors import ConfigError
 from headgate.fleet import answers as answers_module
 from headgate.fleet import redis_answers, row_caller
-from headgate.fleet.answers import RowEnd
 from headgate.fleet.row_caller import RowCaller
+from headgate.fleet.row_result import RowEnd
 
 from .counting_api import rows_of
 
@@ -250,8 +250,7 @@ def test_a_memory_that_is_down_is_waited_for_and_then_leaves_rows_undone(api, ca
 
 
 def test_a_memory_that_cannot_be_reached_is_said_at_once(settings_for, monkeypatch):
-    monkeypatch.setattr(row_caller, "LONGEST_LOOK", 0.05)
-    monkeypatch.setattr(row_caller, "FLUSH_PATIENCE", 0.1)
+    monkeypatch.setattr(answers_module, "OPEN_PATIENCE", 0.1)
     with pytest.raises(ConfigError, match="answers cannot be remembered: redis at 127"):
         RowCaller(settings_for(store="redis://127.0.0.1:1"))
 
@@ -314,4 +313,4 @@ def test_a_closed_worker_says_so(caller_for):
 
 
 def test_lease_and_renewal_leave_room_for_a_stall():
-    assert row_caller.RENEW_EVERY * 3 <= redis_answers.LEASE
+    assert answers_module.RENEW_EVERY * 3 <= redis_answers.LEASE

@@ -13,13 +13,13 @@ every ``FLUSH_EVERY`` seconds or ``FLUSH_AT`` answers, so a worker that dies los
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import logging
-import zlib
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..distributed.store import StoreDown
 from ..errors import ConfigError
@@ -35,56 +35,12 @@ FLUSH_AT = 50
 KEPT_FOR = 7 * 86_400
 """Seconds for which a run's answers are remembered."""
 RETRY_FLUSH_AFTER = 0.5
-PACKED = b"1"
-"""The first byte of a packed result, for those that come after it."""
-
-
-class RowEnd(Enum):
-    """What became of a row, as the column ``headgate_state`` says it."""
-
-    DONE = "done"
-    FAILED = "failed"
-    STOPPED = "stopped"
-    """It was not done: the run was stopped, or a cap or the memory was full."""
-
-
-@dataclass(slots=True, kw_only=True)
-class RowResult:
-    """The columns of one row."""
-
-    response: str | None = None
-    """The body of the answer: JSON, as the server sent it."""
-    error: str | None = None
-    attempts: int = 0
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    cost: float | None = None
-    state: RowEnd = RowEnd.DONE
-
-    def pack(self) -> bytes:
-        fields = self.response, self.error, self.attempts, self.tokens_in, self.tokens_out, self.cost, self.state.value
-        text = json.dumps(fields, ensure_ascii=False)
-        return PACKED + zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
-
-    @classmethod
-    def unpack(cls, packed: bytes) -> RowResult:
-        """Raises ``ValueError`` where it is none."""
-        if packed[:1] != PACKED:
-            raise ValueError("another version")
-        try:
-            text = zlib.decompress(packed[1:]).decode("utf-8", "surrogatepass")
-        except zlib.error as damage:
-            raise ValueError(str(damage)) from None
-        response, error, attempts, tokens_in, tokens_out, cost, state = json.loads(text)
-        return cls(
-            response=response,
-            error=error,
-            attempts=attempts,
-            tokens_in=tokens_in,
-            tokens_out=tokens_out,
-            cost=cost,
-            state=RowEnd(state),
-        )
+RENEW_EVERY = 3.0
+"""Seconds between two signs of life."""
+OPEN_PATIENCE, LOOK_AGAIN = 10.0, 0.5
+"""Seconds for which a memory that is down is waited for at first, and between two attempts."""
+RENEWING = "headgate-renew"
+T = TypeVar("T")
 
 
 class Taken(Enum):
@@ -222,6 +178,79 @@ class AnswerBuffer:
             some = []
         if self._is_closing:
             self._added.set()
+
+
+class AnswerMemory:
+    """``Answers`` for an event loop: asked in a thread of their own, written by a buffer, kept alive by a task."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.remembers = not isinstance(answers, NoAnswers)
+        self._answers = answers
+        self._thread = ThreadPoolExecutor(1, "headgate-answers")
+        self._buffer = AnswerBuffer(lambda some: self._ask(answers.put, some))
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, identity: str) -> None:
+        """A memory that is down is waited for, but not for long: a wrong address should show at once."""
+        give_up_at = time.monotonic() + OPEN_PATIENCE
+        while True:
+            try:
+                await self._ask(self._answers.open, identity)
+                break
+            except StoreDown as error:
+                if time.monotonic() > give_up_at:
+                    raise ConfigError(f"answers cannot be remembered: {error}") from None
+            await asyncio.sleep(LOOK_AGAIN)
+        self._start(self._buffer.run())
+        self._start(self._renew())
+
+    async def take(self, keys: Sequence[bytes]) -> list[bytes | Taken]:
+        """Raises ``StoreDown``."""
+        return await self._ask(self._answers.take, keys)
+
+    def put(self, key: bytes, packed: bytes) -> asyncio.Future[None]:
+        """Done once it is written."""
+        return self._buffer.add(key, packed)
+
+    def release(self, keys: Sequence[bytes]) -> None:
+        if self.remembers and keys:
+            self._start(self._release(keys))
+
+    async def close(self, within: float) -> None:
+        """Write what is left; a memory that is down loses it."""
+        self._buffer.close()
+        renewing = [task for task in self._tasks if task.get_name() == RENEWING]
+        for task in renewing:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(StoreDown):
+            await self._ask(self._answers.close)
+        self._thread.shutdown(wait=False)
+
+    async def _release(self, keys: Sequence[bytes]) -> None:
+        with contextlib.suppress(StoreDown):  # then the claims end with this worker's lease
+            await self._ask(self._answers.release, keys)
+
+    async def _renew(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name(RENEWING)
+        while True:
+            await asyncio.sleep(RENEW_EVERY)
+            with contextlib.suppress(StoreDown):
+                await self._ask(self._answers.renew)
+
+    async def _ask(self, method: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, method, *arguments)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def other_target(run: str, before: str, now: str) -> ConfigError:

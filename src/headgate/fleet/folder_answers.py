@@ -79,7 +79,7 @@ class FsspecFiles:
 
     def __init__(self, url: str) -> None:
         try:
-            import fsspec  # type: ignore[import-not-found,unused-ignore]
+            import fsspec
         except ModuleNotFoundError:
             raise ConfigError('a folder given by a URL needs fsspec: pip install "headgate[ray]" or fsspec') from None
         try:

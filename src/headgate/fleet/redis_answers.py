@@ -32,7 +32,6 @@ TIMEOUT = 5.0
 """Seconds for one exchange: answers may be large."""
 LEASE = 10.0
 """Seconds after which a worker that gives no sign of life has lost its claims."""
-RENEW_EVERY = 3.0
 AT_ONCE = 500
 """Rows in one exchange, and ..."""
 BYTES_AT_ONCE = 8 << 20

@@ -20,35 +20,32 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from ..batch.attempt import ItemContext
-from ..batch.input.rows import BrokenRowError, InputRow
+from ..batch.input.rows import InputRow
 from ..batch.item import Result
 from ..batch.job import infrequent_gc
 from ..batch.job_input import RowValidator
 from ..batch.ledger import Row
 from ..batch.runner import BatchRunner
-from ..batch.target import RowAnswer, Target
-from ..core.decision import Outcome
-from ..core.row_state import FailureReason, RowState
-from ..credentials import CredentialCoordinator
+from ..batch.target import Target
 from ..distributed.store import StoreDown
 from ..engine.supervisor import Stop, StopReason
-from ..errors import ConfigError
-from ..limiter import AdaptiveRateLimiter
-from ..stores import open_store
-from .answers import AnswerBuffer, Answers, NoAnswers, RowEnd, RowResult, Taken, open_answers
+from .answers import AnswerMemory, Answers, Taken, open_answers
+from .limiter_report import LimiterReporter
+from .member import FleetMember, MemberReport, Orders
+from .protocol import Caps
 from .row_reader import NO_KEY, RowReader
-from .settings import NO_STORE, RowSettings, is_redis
+from .row_result import RowEnd, RowResult, is_final, result_of, stopped
+from .settings import RowSettings, is_fleet_store
+from .shared import open_shared
+from .state_store import open_run_state
 
 log = logging.getLogger("headgate.fleet")
 
 T = TypeVar("T")
-RENEW_EVERY = 3.0
-"""Seconds between two signs of life to the memory."""
 LOOK_AGAIN, LONGEST_LOOK = 0.1, 1.0
 """Seconds after which a row that another worker calls is looked for again, at first and at most."""
 STORE_PATIENCE = 300.0
@@ -56,8 +53,8 @@ STORE_PATIENCE = 300.0
 FLUSH_PATIENCE = 10.0
 """Seconds for which a block that is done waits for its answers to be remembered."""
 CLOSE_WITHIN = 10.0
-REPEATS_ALIKE = frozenset((Outcome.INVALID.value, Outcome.TOO_LARGE.value))
-"""Failures that are the request's own: calling it again would end in the same way."""
+STOPS_ALL = frozenset((StopReason.FAIL_FAST, StopReason.HOPELESS, StopReason.NO_CREDENTIAL))
+"""What stops the whole run, and not this worker alone."""
 
 
 class RowCaller:
@@ -69,15 +66,28 @@ class RowCaller:
         self._target = Target(settings.target_config(), prices=settings.prices(), run_id=settings.run)
         self._reader = RowReader(settings, self._target)
         self._prices = settings.prices()
-        self.limiter, credentials = _shared(settings, self._target.endpoint.name)
+        self.limiter, credentials = open_shared(settings, self._target.endpoint.name)
         validator = RowValidator(
             self._target,
             prices=self._prices,
             has_cap=settings.max_cost is not None,
             counts_tokens=self._counts_tokens,
         )
+        self._reporter = LimiterReporter(self.limiter)
+        self._state = open_run_state(settings.store) if is_fleet_store(settings.store) else None
+        self.member: FleetMember | None = None
+        if self._state is not None:
+            self.member = FleetMember(
+                self._state,
+                settings.run,
+                caps=Caps(max_tokens=settings.max_tokens, max_cost=settings.max_cost),
+                report=self._report,
+                job=settings.job,
+                on_orders=self._on_orders,
+            )
         self.runner = BatchRunner(
-            self._send,
+            self._target.fetch,
+            budget=None if self.member is None else self.member.budget,
             workers=settings.workers,
             limiter=self.limiter,
             credentials=credentials,
@@ -86,12 +96,12 @@ class RowCaller:
             cost=validator.cost,
             row_of=lambda index, row: Row(index, "row", row.digest),
         )
+        self.done = self.failed = 0
         self.recalled = 0
         """Rows that were answered from memory."""
         self.repeated = 0
         """Rows that a worker had claimed that has died: it may have called them."""
-        self._answers = open_answers(settings) if answers is None else answers
-        self._asking = ThreadPoolExecutor(1, "headgate-answers")
+        self._memory = AnswerMemory(open_answers(settings) if answers is None else answers)
         self._input: deque[InputRow] = deque()
         self._has_input = asyncio.Event()
         self._pending: dict[bytes, asyncio.Future[RowResult]] = {}
@@ -102,26 +112,35 @@ class RowCaller:
         self._stop: Stop | None = None
         self._is_closing = False
         self._loop = asyncio.new_event_loop()
-        self._buffer: AnswerBuffer
         self._begun: Future[None] = Future()
         self._thread = threading.Thread(target=self._run_loop, name="headgate-rows", daemon=True)
         self._thread.start()
         self._begun.result()
+        if self.member is not None:
+            self.member.start()
 
     # ------------------------------------------------------------------ what engines call
 
     def call(self, rows: Sequence[Mapping[str, Any]]) -> list[RowResult]:
         """The results of a block, in its order. Waits in this thread."""
-        return self._submit(self._block(rows)).result()
+        return self.submit(rows).result()
+
+    def submit(self, rows: Sequence[Mapping[str, Any]]) -> Future[list[RowResult]]:
+        """The same, to be waited for later."""
+        return self._submit(self._block(rows))
 
     async def call_async(self, rows: Sequence[Mapping[str, Any]]) -> list[RowResult]:
         """The same on an event loop. Where it is cancelled, calls in flight go on, and their answers are remembered."""
-        return await asyncio.wrap_future(self._submit(self._block(rows)))
+        return await asyncio.wrap_future(self.submit(rows))
 
     def stop(self, reason: StopReason = StopReason.STOPPED, detail: str = "") -> None:
         """Finish what is in flight; all other rows end as stopped. May be called from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
             self._loop.call_soon_threadsafe(self._on_stop, Stop(reason, detail))
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._pending and not self._sent
 
     def close(self) -> None:
         """Finish what is in flight, write the answers down, and give back what is shared."""
@@ -129,8 +148,9 @@ class RowCaller:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._begin_to_close)
             self._thread.join(CLOSE_WITHIN)
+        if self.member is not None:
+            self.member.close()
         self.limiter.close()
-        self._asking.shutdown(wait=False)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         if not self._thread.is_alive():
@@ -152,10 +172,7 @@ class RowCaller:
             self._loop.close()
 
     async def _serve(self) -> None:
-        await self._open_answers()
-        self._buffer = AnswerBuffer(lambda some: self._ask(self._answers.put, some))
-        flushing = asyncio.create_task(self._buffer.run())
-        renewing = asyncio.create_task(self._renew())
+        await self._memory.open(self._target.identity["target"])
         async with self._target:
             self._begun.set_result(None)
             with infrequent_gc():
@@ -169,36 +186,8 @@ class RowCaller:
                 while not self._is_closing:
                     self._has_input.clear()
                     await self._has_input.wait()
-        renewing.cancel()
-        self._buffer.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH_PATIENCE):
-                await flushing
-        flushing.cancel()
-        with contextlib.suppress(StoreDown):
-            await self._ask(self._answers.close)
-        await asyncio.gather(renewing, flushing, return_exceptions=True)
-
-    async def _open_answers(self) -> None:
-        """A memory that is down is waited for, but not for long: a wrong address should show at once."""
-        give_up_at = self._loop.time() + FLUSH_PATIENCE
-        while True:
-            try:
-                return await self._ask(self._answers.open, self._target.identity["target"])
-            except StoreDown as error:
-                if self._loop.time() > give_up_at:
-                    raise ConfigError(f"answers cannot be remembered: {error}") from None
-            await asyncio.sleep(LONGEST_LOOK)
-
-    async def _renew(self) -> None:
-        while True:
-            await asyncio.sleep(RENEW_EVERY)
-            with contextlib.suppress(StoreDown):
-                await self._ask(self._answers.renew)
-
-    async def _ask(self, method: Callable[..., T], *arguments: Any) -> T:
-        """Of the memory, in its thread."""
-        return await self._loop.run_in_executor(self._asking, method, *arguments)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._memory.close(FLUSH_PATIENCE)
 
     def _begin_to_close(self) -> None:
         self._is_closing = True
@@ -239,11 +228,11 @@ class RowCaller:
         give_up_at = self._loop.time() + STORE_PATIENCE
         while waiting:
             try:
-                taken = await self._ask(self._answers.take, waiting)
+                taken = await self._memory.take(waiting)
             except StoreDown as error:
                 if self._stop is not None or self._loop.time() > give_up_at:
                     for key in waiting:
-                        self._resolve(key, _stopped(f"answers cannot be remembered: {error}"))
+                        self._resolve(key, stopped(f"answers cannot be remembered: {error}"))
                     return
                 await asyncio.sleep(LONGEST_LOOK)
                 continue
@@ -253,7 +242,7 @@ class RowCaller:
                 if isinstance(found, bytes):
                     self._recall(key, rows[key], found)
                 elif found is Taken.FULL:
-                    self._resolve(key, _stopped("memory_full: the memory of answers is full (answers_bytes)"))
+                    self._resolve(key, stopped("memory_full: the memory of answers is full (answers_bytes)"))
                 elif found is Taken.HELD:
                     held.append(key)
                 else:
@@ -262,7 +251,7 @@ class RowCaller:
             waiting = held
             if waiting and self._stop is not None:
                 for key in waiting:
-                    self._resolve(key, _stopped(self._stop))
+                    self._resolve(key, stopped(self._stop))
                 return
             if waiting:
                 await asyncio.sleep(look_again)
@@ -275,6 +264,7 @@ class RowCaller:
             self._send_row(row, self._pending[key])
             return
         self.recalled += 1
+        self._count(result)
         self._resolve(key, result)
 
     def _send_row(self, row: InputRow, result: asyncio.Future[RowResult]) -> None:
@@ -294,28 +284,26 @@ class RowCaller:
 
     # ------------------------------------------------------------------ what becomes of rows
 
-    async def _send(self, row: InputRow, ctx: ItemContext) -> RowAnswer:
-        return await self._target.fetch(row, ctx)
-
     def _on_result(self, done: Result) -> None:
         row: InputRow = done.item
         future = self._sent.pop(id(row))
-        result = _result_of(done, has_prices=bool(self._prices))
+        result = result_of(done, has_prices=bool(self._prices))
+        self._count(result)
         key = row.digest
         if key == NO_KEY:
             future.set_result(result)
-        elif done.state is RowState.DONE or (done.attempts > 0 and done.category in REPEATS_ALIKE):
+        elif is_final(done):
             self._remember(key, result)
         else:
-            self._release(key)
+            self._memory.release([key])
             self._resolve(key, result)
 
     def _remember(self, key: bytes, result: RowResult) -> None:
         """Its block goes on once the answer is written, or the memory is down for long."""
-        if isinstance(self._answers, NoAnswers):
+        if not self._memory.remembers:
             self._resolve(key, result)
             return
-        written = self._buffer.add(key, result.pack())
+        written = self._memory.put(key, result.pack())
         late = self._loop.call_later(FLUSH_PATIENCE, self._give_out, key, result)
 
         def on_written(_: object) -> None:
@@ -334,14 +322,6 @@ class RowCaller:
         if future is not None and not future.done():
             future.set_result(result)
 
-    def _release(self, key: bytes) -> None:
-        if not isinstance(self._answers, NoAnswers):
-            self._start(self._release_all([key]))
-
-    async def _release_all(self, keys: Sequence[bytes]) -> None:
-        with contextlib.suppress(StoreDown):  # then the claims end with this worker's lease
-            await self._ask(self._answers.release, keys)
-
     def _on_stop(self, stop: Stop) -> None:
         """Nothing starts any more. What the runner has in flight it finishes; the rest ends here."""
         if self._stop is None:
@@ -349,6 +329,8 @@ class RowCaller:
             self.runner.stop()
             if stop.reason is not StopReason.STOPPED:
                 log.warning("run %s has stopped in this worker: %s", self.settings.run, stop)
+            if stop.reason in STOPS_ALL and self._state is not None:
+                self._start(self._stop_all())
         for row in self._input:
             self._leave_undone(row, self._sent.pop(id(row)), self._stop)
         self._input.clear()
@@ -356,14 +338,47 @@ class RowCaller:
             return
         for future in self._sent.values():
             if not future.done():
-                future.set_result(_stopped(self._stop))
+                future.set_result(stopped(self._stop))
         undone = set(map(id, self._sent.values()))
         keys = [key for key, future in self._pending.items() if id(future) in undone]
         self._sent.clear()
         for key in keys:
             self._pending.pop(key)
         if keys and not self._is_closing:
-            self._start(self._release_all(keys))
+            self._memory.release(keys)
+
+    async def _stop_all(self) -> None:
+        """What is wrong here is wrong with all workers; one that returns its blocks undone would get most of them."""
+        assert self._state is not None
+        with contextlib.suppress(StoreDown):
+            await asyncio.to_thread(self._state.order, self.settings.run, "stop")
+
+    def _on_orders(self, orders: Orders) -> None:
+        """In the member's thread."""
+        if orders.stop is not None:
+            self.stop(orders.stop, "by order")
+        (self.runner.pause if orders.paused else self.runner.resume)()
+
+    def _count(self, result: RowResult) -> None:
+        self.done += result.state is RowEnd.DONE
+        self.failed += result.state is RowEnd.FAILED
+
+    def _report(self) -> MemberReport:
+        """In the member's thread."""
+        report, status, keys = self.runner.report, self.runner.status(), self._reporter.keys()
+        return MemberReport(
+            done=self.done,
+            failed=self.failed,
+            recalled=self.recalled,
+            repeated=self.repeated,
+            calls=report.calls,
+            tokens=report.tokens,
+            cost=report.cost,
+            rate_limited=sum(one.refused for one in keys),
+            in_flight=status.in_flight,
+            waits=self._reporter.waits(max(0, len(self._sent) - status.in_flight)),
+            keys=keys,
+        )
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -372,9 +387,9 @@ class RowCaller:
 
     def _leave_undone(self, row: InputRow, result: asyncio.Future[RowResult], stop: Stop) -> None:
         if not result.done():
-            result.set_result(_stopped(stop))
+            result.set_result(stopped(stop))
         if row.digest != NO_KEY and self._pending.pop(row.digest, None) is not None:
-            self._release(row.digest)
+            self._memory.release([row.digest])
 
     def _counts_tokens(self, key: str) -> bool:
         if self.settings.max_tokens is not None or self.settings.max_cost is not None:
@@ -385,46 +400,3 @@ class RowCaller:
 def _checked_key(validator: RowValidator, row: InputRow) -> str:
     validator.check(row)
     return validator.key(row)
-
-
-def _shared(settings: RowSettings, provider: str) -> tuple[AdaptiveRateLimiter, CredentialCoordinator | None]:
-    """The limiter and the keys, shared with all workers that use the same store."""
-    from ..credentials import FileStore
-    from ..credentials.redis_store import RedisCredentialStore
-    from ..resilience.credential_scope import PairedStore
-
-    keys, store = settings.credentials(), settings.store
-    quotas: Any = None
-    records: Any = None
-    if is_redis(store):
-        quotas = records = RedisCredentialStore(store)
-    elif store != NO_STORE:
-        quotas = open_store(store)
-    if not keys:
-        return AdaptiveRateLimiter(settings.limit_config(), store=quotas), None
-    credentials = CredentialCoordinator(keys, provider=provider, store=records or FileStore())
-    paired = None if quotas is None else PairedStore(quotas, lambda _: credentials)
-    return AdaptiveRateLimiter(settings.limit_config(), store=paired), credentials
-
-
-def _result_of(done: Result, *, has_prices: bool) -> RowResult:
-    answer = done.value if isinstance(done.value, RowAnswer) and done.error is None else None
-    usage = None if answer is None else answer.usage
-    error = None
-    if done.state is not RowState.DONE:
-        error = done.reason
-        if isinstance(done.error, BrokenRowError):
-            error = str(FailureReason(Outcome.INVALID.value, done.error.what))
-    return RowResult(
-        response=None if answer is None else answer.body.decode("utf-8", "replace"),
-        error=error,
-        attempts=done.attempts,
-        tokens_in=None if usage is None else usage.input,
-        tokens_out=None if usage is None else usage.output,
-        cost=done.cost if has_prices else None,
-        state=RowEnd.DONE if done.state is RowState.DONE else RowEnd.FAILED,
-    )
-
-
-def _stopped(why: Stop | str) -> RowResult:
-    return RowResult(error=str(why), state=RowEnd.STOPPED)

@@ -98,6 +98,8 @@ class RowSettings:
             raise ConfigError(f"answers_bytes={self.answers_bytes!r} must be a number of bytes, 1 or more")
         if self.max_cost is not None and not self.price:
             raise ConfigError('max_cost needs prices, such as price={"gpt-4o-mini*": "0.15/0.60"}')
+        if (self.max_cost is not None or self.max_tokens is not None) and not is_fleet_store(self.store):
+            raise ConfigError('max_cost and max_tokens hold over all workers, which needs store="redis://..." or "ray"')
         if not isinstance(self.prefix, str) or not isinstance(self.id_column, str | None):
             raise ConfigError("prefix and id_column must be texts")
         self.batch_config(), self.limit_config(), self.prices(), self.target_config(), self.parsed_template()
@@ -112,16 +114,20 @@ class RowSettings:
 
     def check_columns(self, given: Sequence[str]) -> None:
         """Raises ``ConfigError`` where a column would be replaced, or one that every row needs is missing."""
-        if taken := [name for name in self.columns if name in given]:
-            raise ConfigError(
-                f"the rows already have a column {taken[0]!r}, which would be replaced; rename it, or pass "
-                'prefix="..." for the columns that are added'
-            )
+        self.check_new_columns(given)
         if self.id_column is not None and self.id_column not in given:
             raise ConfigError(f"id_column={self.id_column!r} is not a column; there are {_listed(given)}")
         template = self.parsed_template()
         if template is not None:
             template.check_columns(_with_fields(given, template), "template")
+
+    def check_new_columns(self, given: Sequence[str]) -> None:
+        """Raises ``ConfigError`` where a column would be replaced."""
+        if taken := [name for name in self.columns if name in given]:
+            raise ConfigError(
+                f"the rows already have a column {taken[0]!r}, which would be replaced; rename it, or pass "
+                'prefix="..." for the columns that are added'
+            )
 
     def parsed_template(self) -> Template | None:
         return None if self.template is None else Template(str(self.template))
@@ -160,6 +166,11 @@ class RowSettings:
 
 def is_redis(store: str) -> bool:
     return store.startswith("redis") and "://" in store
+
+
+def is_fleet_store(store: str) -> bool:
+    """Whether workers of several machines are counted, stopped and capped there."""
+    return is_redis(store) or store == "ray"
 
 
 def read_seconds(given: float | str) -> float:

@@ -77,6 +77,10 @@ def open_run_state(store: str, *, timeout: float | None = None) -> RunStateStore
         from .redis_state import RedisRunState
 
         return RedisRunState(store, timeout=timeout)
+    if store == "ray":
+        from .ray_state import RayRunState
+
+        return RayRunState()
     raise ConfigError("a fleet needs a store that all of its machines can reach, such as redis://host:6379")
 
 

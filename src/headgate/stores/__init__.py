@@ -15,8 +15,8 @@ from ..plugins import STORES, PluginError, load_plugin
 __all__ = ["MemberView", "QuotaView", "Store", "StoreDown", "open_store"]
 
 _KNOWN = (
-    "'memory', 'machine', 'redis://host:port/db', 'rediss://...', 'redis+sentinel://host:port,host:port/service/db' "
-    "or 'redis+cluster://host:port'"
+    "'memory', 'machine', 'ray', 'redis://host:port/db', 'rediss://...', "
+    "'redis+sentinel://host:port,host:port/service/db' or 'redis+cluster://host:port'"
 )
 
 
@@ -39,6 +39,10 @@ def open_store(where: str | Store, *, timeout: float | None = None) -> Store:
         from ..distributed.backends.sqlite import SqliteStore
 
         return SqliteStore() if timeout is None else SqliteStore(timeout=timeout)
+    if where == "ray":
+        from ..distributed.backends.ray_actor import RayStore
+
+        return RayStore() if timeout is None else RayStore(timeout=timeout)
     kind, mark, _ = where.partition("://")
     if mark and kind in ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"):
         from ..distributed.backends.redis import RedisStore

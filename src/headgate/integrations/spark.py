@@ -1,0 +1,141 @@
+"""A batch on Spark: ``headgate run`` over the executors of a cluster, with one quota for all of them.
+
+    from headgate.integrations.spark import map_rows
+
+    answers = map_rows(df, to="openai", store="redis://cache:6379", template={...}, id_column="id", run="nightly")
+    answers.write.parquet("answers")
+
+Each row gets the columns ``response``, ``error``, ``attempts``, ``tokens_in``, ``tokens_out``, ``cost`` and
+``headgate_state``. Options are those of ``headgate run``. Spark computes a DataFrame each time it is read; its answers
+are remembered, so that it is paid for once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
+from ..fleet.row_caller import RowCaller
+from ..fleet.settings import RowSettings
+from ..fleet.verify import Verification, repeated_calls, verify_rows
+from .engine_columns import TYPES, rows_of, with_results
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["map_rows", "verify"]
+
+log = logging.getLogger("headgate.fleet")
+
+AT_ONCE = 2
+"""Arrow batches of a task that are under way together, so that the last rows of one do not hold up the next."""
+
+
+def map_rows(df: DataFrame, **options: Any) -> DataFrame:
+    """The rows with the columns of their answers, computed where Spark computes them.
+
+    All options are those of ``headgate run``; ``store`` must be given. How many rows a batch has is Spark's
+    ``spark.sql.execution.arrow.maxRecordsPerBatch``. Raises ``ConfigError``.
+    """
+    if not options.get("store"):
+        raise ConfigError('store= is missing: "redis://host:6379", or "machine" where Spark runs on one machine')
+    if options["store"] == "ray":
+        raise ConfigError('store="ray" is for Ray; on Spark use "redis://host:6379"')
+    settings = RowSettings(**options)
+    settings.check_columns(df.columns)
+    _check_speculation(df, settings)
+    if not options.get("run"):
+        print(f"headgate run {settings.run}: pass run={settings.run!r} to resume it", file=sys.stderr)
+    if settings.answers == "none":
+        log.warning(
+            "answers are not remembered, so tasks that Spark repeats are called and paid again; "
+            'use store="redis://...", or answers="a folder"'
+        )
+    return df.mapInArrow(_each(settings), _schema(df, settings))
+
+
+def verify(
+    inputs: DataFrame,
+    outputs: DataFrame,
+    *,
+    id_column: str | None = None,
+    prefix: str = "",
+    store: str | None = None,
+    run: str | None = None,
+) -> Verification:
+    """Whether every row of the input is in the output once. With ``store`` and ``run``, also how many calls were
+    repeated."""
+    columns = [id_column] if id_column is not None else list(inputs.columns)
+    state = f"{prefix}headgate_state"
+    return verify_rows(
+        (row.asDict() for row in inputs.select(*columns).toLocalIterator()),
+        (row.asDict() for row in outputs.select(*columns, state).toLocalIterator()),
+        id_column=id_column,
+        columns=columns,
+        prefix=prefix,
+        repeated_calls=repeated_calls(store, run),
+    )
+
+
+def _each(settings: RowSettings) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def call(batches: Iterator[Any]) -> Iterator[Any]:
+        caller = caller_of(settings)
+        waiting: deque[tuple[Any, Any]] = deque()
+        for batch in batches:
+            waiting.append((batch, caller.submit(rows_of(batch))))
+            if len(waiting) >= AT_ONCE:
+                yield _finished(settings, *waiting.popleft())
+        while waiting:
+            yield _finished(settings, *waiting.popleft())
+
+    return call
+
+
+_callers: dict[tuple[int, str], RowCaller] = {}
+_callers_lock = threading.Lock()
+
+
+def caller_of(settings: RowSettings) -> RowCaller:
+    """The caller of this job in this process, since a job's tasks come and go; those of earlier jobs are closed."""
+    with _callers_lock:
+        place = os.getpid(), settings.job
+        if place not in _callers:
+            for other in [other for other, caller in _callers.items() if caller.is_idle]:
+                _callers.pop(other).close()
+            _callers[place] = RowCaller(settings)
+        return _callers[place]
+
+
+def _finished(settings: RowSettings, batch: Any, results: Any) -> Any:
+    return with_results(batch, settings, results.result())
+
+
+def _schema(df: DataFrame, settings: RowSettings) -> Any:
+    from pyspark.sql.types import (
+        DoubleType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+    )
+
+    types = {"string": StringType(), "int64": LongType(), "float64": DoubleType()}
+    added = [StructField(name, types[kind], True) for name, kind in zip(settings.columns, TYPES, strict=True)]
+    return StructType([*df.schema.fields, *added])
+
+
+def _check_speculation(df: DataFrame, settings: RowSettings) -> None:
+    """Two copies of a task at once would both pay where the memory has no claims."""
+    if settings.answers in ("redis", "none"):
+        return
+    if str(df.sparkSession.conf.get("spark.speculation", "false")).lower() == "true":
+        raise ConfigError(
+            "answers in a folder have no claims, so spark.speculation would call rows twice; switch it off, or use "
+            'answers="redis"'
+        )

@@ -37,7 +37,7 @@ from .answers import AnswerMemory, Answers, Taken, open_answers
 from .limiter_report import LimiterReporter
 from .member import FleetMember, MemberReport, Orders
 from .protocol import Caps
-from .row_reader import NO_KEY, RowReader
+from .row_reader import NO_KEY, RowReader, checked_key
 from .row_result import RowEnd, RowResult, is_final, result_of, stopped
 from .settings import RowSettings, is_fleet_store
 from .shared import open_shared
@@ -92,7 +92,7 @@ class RowCaller:
             limiter=self.limiter,
             credentials=credentials,
             config=settings.batch_config(),
-            key=lambda row: _checked_key(validator, row),
+            key=lambda row: checked_key(validator, row),
             cost=validator.cost,
             row_of=lambda index, row: Row(index, "row", row.digest),
         )
@@ -395,8 +395,3 @@ class RowCaller:
         if self.settings.max_tokens is not None or self.settings.max_cost is not None:
             return True
         return any(self.limiter.has_limits(gate_key) for gate_key in self.runner.gate_keys(key).values())
-
-
-def _checked_key(validator: RowValidator, row: InputRow) -> str:
-    validator.check(row)
-    return validator.key(row)

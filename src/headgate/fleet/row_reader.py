@@ -18,6 +18,7 @@ from typing import Any
 
 from ..batch.input.rows import BrokenRowError, InputRow
 from ..batch.input.shapes import BatchLines, PlainLines, Shape
+from ..batch.job_input import RowValidator
 from ..batch.target import Target
 from .settings import RowSettings
 
@@ -112,6 +113,12 @@ class RowReader:
         if self._id_column is not None:
             line["custom_id"] = json_value(values.get(self._id_column), self._id_column)
         return line
+
+
+def checked_key(validator: RowValidator, row: InputRow) -> str:
+    """The gate key of a row that can be sent. Raises ``BrokenRowError``."""
+    validator.check(row)
+    return validator.key(row)
 
 
 def json_value(value: Any, column: str, depth: int = 0) -> Any:

@@ -311,9 +311,8 @@ class Gate:
 
     def _choose_listeners(self) -> None:
         """Policies with nothing to learn from a success are not called for one."""
-        policies = self.policies
-        recording = (policies.in_order[place] for place in policies.hooks.record)
-        self._on_success = tuple(policy for policy in recording if policy.learns_from_success)
+        in_order, places = self.policies.in_order, self.policies.hooks.record
+        self._on_success = tuple([in_order[place] for place in places if in_order[place].learns_from_success])
 
     # ------------------------------------------------------------------ limits
 

@@ -58,24 +58,27 @@ class RedisAnswers:
         """Remembered of this run by all workers, as last heard."""
 
     def open(self, identity: str) -> None:
-        before, policy = self._ask(
-            [
-                Request(self._root, ("SET", self._root, identity.encode(), "NX", "GET", "EX", KEPT_FOR)),
-                Request(self._root, ("INFO", "memory")),
-            ]
-        )
+        claimed = ("SET", self._root, identity.encode(), "NX", "GET", "EX", KEPT_FOR)
+        (before,) = self._ask([Request(self._root, claimed)])
         if before is not None and before.decode() != identity:
             raise other_target(self._run, before.decode(), identity)
-        facts = dict(line.partition(":")[::2] for line in policy.decode().splitlines())
-        evicts = facts.get("maxmemory", "0") != "0" and facts.get("maxmemory_policy", "noeviction") != "noeviction"
-        if evicts:
+        self.renew()
+        self._warn_of_eviction()
+
+    def _warn_of_eviction(self) -> None:
+        try:
+            (said,) = self._ask([Request(self._root, ("INFO", "memory"))])
+        except StoreDown:  # most likely the user may not ask
+            return
+        facts = dict(line.partition(":")[::2] for line in said.decode().splitlines())
+        policy = facts.get("maxmemory_policy", "noeviction")
+        if facts.get("maxmemory", "0") != "0" and policy != "noeviction":
             log.warning(
                 "%s evicts keys when its memory is full (maxmemory-policy %s), and would forget answers that were "
                 "paid for; set maxmemory-policy noeviction",
                 self.where,
-                facts["maxmemory_policy"],
+                policy,
             )
-        self.renew()
 
     def take(self, keys: Sequence[bytes]) -> list[bytes | Taken]:
         taken: list[bytes | Taken] = []
@@ -140,8 +143,8 @@ class RedisAnswers:
         """Those of these claims whose workers have died."""
         claims = list(claims)
         keys = [self._worker_key(claim[1:]) for claim in claims]
-        lives = self._ask([Request(key, ("EXISTS", key)) for key in keys]) if keys else []
-        return {claim for claim, is_alive in zip(claims, lives, strict=True) if not is_alive}
+        lives = self._ask([Request(key, ("GET", key)) for key in keys]) if keys else []
+        return {claim for claim, is_alive in zip(claims, lives, strict=True) if is_alive is None}
 
     def _take_over(self, name: str, before: bytes, claim: bytes) -> bool:
         (done,) = self._ask([Request(name, ("EVAL", _TAKE_OVER, 1, name, before, claim, KEPT_FOR))])

@@ -25,7 +25,7 @@ from headgate.units import Rate
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SITE = Path(__file__).parent / "crawl" / "site"
-OF_CLUSTERS = {"celery_tasks.py", "ray_tasks.py"}
+OF_CLUSTERS = {"celery_tasks.py", "ray_batch.py", "ray_tasks.py", "spark_batch.py"}
 Example = Callable[..., Any]
 
 

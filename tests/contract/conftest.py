@@ -1,6 +1,7 @@
 """One suite for every ledger and one for every store: a test that takes either runs once for each kind."""
 
 import asyncio
+import contextlib
 import inspect
 import time
 
@@ -102,6 +103,10 @@ class Place:
             store = MemoryStore(self.clock)
         elif self.kind == "sqlite":
             store = SqliteStore(self.path, clock=self.clock, timeout=5.0)
+        elif self.kind == "ray":
+            from headgate.distributed.backends.ray_actor import RayStore
+
+            store = RayStore()
         else:
             from headgate.distributed.backends.redis import RedisStore
 
@@ -111,7 +116,7 @@ class Place:
 
     def pass_time(self, seconds):
         """A server has a clock of its own: there it must really pass."""
-        if self.kind == "redis":
+        if self.kind in ("redis", "ray"):
             time.sleep(seconds)
         else:
             self.clock.ahead += seconds
@@ -140,10 +145,30 @@ class StoreMember:
         return reply
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(scope="session")
+def ray_cluster():
+    import ray
+
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture
+def empty_ray(ray_cluster):
+    """Without the actor of an earlier test."""
+    from headgate.distributed.backends.ray_actor import NAMESPACE, STORE
+
+    with contextlib.suppress(ValueError):
+        ray_cluster.kill(ray_cluster.get_actor(STORE, namespace=NAMESPACE))
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", pytest.param("ray", marks=pytest.mark.chaos)])
 def place(request, tmp_path):
     """Redis: a real, empty server, from ``redis_server`` in tests/conftest.py."""
     server = request.getfixturevalue("redis_server") if request.param == "redis" else None
+    if request.param == "ray":
+        request.getfixturevalue("empty_ray")
     place = Place(request.param, tmp_path / "shared.db", server)
     yield place
     for store in place.opened:

@@ -23,8 +23,8 @@ from tests.manual.pages import PAGES, ROOT, blocks
 import headgate
 
 SITE = ROOT / "tests" / "crawl" / "site"
-OF_OTHER_TESTS = {"page.md"}
-"""tests/web/test_docs.py runs it, with a login in front of the page."""
+OF_OTHER_TESTS = {"clusters.md", "page.md"}
+"""tests/chaos/test_clusters.py runs one on real clusters, tests/web/test_docs.py the other behind a login."""
 WITH_CODE = [name for name, text in PAGES.items() if blocks(text, "python") and name not in OF_OTHER_TESTS]
 
 

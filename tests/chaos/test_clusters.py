@@ -1,0 +1,91 @@
+"""Batches on a real Ray cluster of three nodes and a real Spark: quotas, kills, the manual's page and the examples.
+
+The scenarios are those of ``bench/fleet.py``, each in a process of its own; FLEET_ROWS makes them smaller.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench.redis_server import RedisServer
+from tests.test_examples import served
+
+from headgate.units import Rate
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
+
+ROOT = Path(__file__).parents[2]
+ROWS = int(os.environ.get("FLEET_ROWS", "20000"))
+IN_FLIGHT = 64
+"""Calls of one worker under way at once, at most: eight share 150 calls a second that take 50 ms; and a flush of 50."""
+FLUSH = 50
+
+
+def scenario(*words):
+    command = [sys.executable, "-m", "bench.fleet", *words, "--rows", str(ROWS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(found)
+    assert (found["missing"], found["surplus"], found["undone"]) == (0, 0, 0)
+    return found
+
+
+@pytest.mark.parametrize("words", ["ray ours", "ray ours --store ray --answers folder", "spark ours"])
+def test_a_changing_quota_is_used_and_kept(words):
+    found = scenario(*words.split())
+    assert found["repeated"] == 0
+    assert found["rate_limited"] <= 0.01
+    assert found["quota_used"] >= 0.95
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ray ours --faults kill,node",
+        "spark ours --faults kill",
+        "ray ours --faults kill,store --answers folder",
+        "spark ours --faults kill,store --answers folder",
+    ],
+)
+def test_killed_workers_lose_no_row_and_repeat_little(words):
+    found = scenario(*words.split())
+    assert found["kills"] > 0
+    lost = found["kills"] + (3 if "node" in words else 0)
+    assert found["repeated"] <= lost * (IN_FLIGHT + FLUSH)
+
+
+@pytest.mark.parametrize("name", ["ray_batch.py", "spark_batch.py"])
+def test_an_example_runs_and_its_second_run_calls_nothing(name, tmp_path):
+    with served(rate=Rate(100, 1.0)) as server:
+        environment = {**os.environ, "API": f"{server.url}openai/v1", "HEADGATE_STATE": str(tmp_path / "state")}
+        environment |= {"ANSWERS": str(tmp_path / "answers"), "RAY_USAGE_STATS_ENABLED": "0"}
+        for _ in range(2):
+            command = [sys.executable, str(ROOT / "examples" / name), "60"]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert done.stdout.splitlines()[-1] == "60 rows in, 60 out: 60 done, 0 failed, 0 stopped"
+        assert server.api.truth()["providers"]["openai"]["answered"] == 60
+
+
+def test_the_page_of_the_manual_runs(tmp_path):
+    page = (ROOT / "docs" / "clusters.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    with served(rate=Rate(100, 1.0)) as server, RedisServer() as store:
+        environment = {**os.environ, "OPENAI_API_KEY": "practice", "PYSPARK_PYTHON": sys.executable}
+        environment |= {"HEADGATE_STATE": str(tmp_path / "state"), "RAY_USAGE_STATS_ENABLED": "0"}
+        for block in blocks:
+            code = block.replace("https://api.example.com/v1", f"{server.url}openai/v1")
+            code = code.replace("redis://cache:6379", store.url).replace('"answers"', repr(str(tmp_path / "answers")))
+            done = subprocess.run(
+                [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert done.stdout.splitlines()[-1] == "100 rows in, 100 out: 100 done, 0 failed, 0 stopped"

@@ -1,7 +1,7 @@
 """A batch on Spark, with one quota over all executors: `API=http://127.0.0.1:8080/openai/v1 python spark_batch.py 200`
 
-STORE is a Redis or Valkey that all executors reach; "machine" is enough where Spark runs on one machine, and answers are
-then remembered in a folder. Spark computes a DataFrame each time it is read; the second time is free.
+STORE is a Redis or Valkey that all executors reach; "machine" is enough where Spark runs on one machine, and answers
+are then remembered in a folder. Spark computes a DataFrame each time it is read; the second time is free.
 """
 
 import os

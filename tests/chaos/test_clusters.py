@@ -71,7 +71,7 @@ def test_an_example_runs_and_its_second_run_calls_nothing(name, tmp_path):
             done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr[-3000:]
             assert done.stdout.splitlines()[-1] == "60 rows in, 60 out: 60 done, 0 failed, 0 stopped"
-        assert server.api.truth()["providers"]["openai"]["answered"] == 60
+        assert server.truth()["providers"]["openai"]["answered"] == 60
 
 
 def test_the_page_of_the_manual_runs(tmp_path):

@@ -392,8 +392,8 @@ def page_of(rows: int, lines: list[str]) -> str:
             "",
             f"`python -m bench.fleet --rows {rows}`: {rows:,} rows, {WORKERS} workers, `headgate mock` with 100 calls "
             "a second, then 60, then 150, and a limit on tokens. Ray: 3 nodes (`ray.cluster_utils`); Spark: 2 "
-            "executors (`local-cluster`). All on one machine. The share of the quota leaves out the first and last 20 s (a "
-            "quarter each of a shorter run); *paid twice* is what the server answered beyond one answer a row.",
+            "executors (`local-cluster`). All on one machine. The share of the quota leaves out the first and last "
+            "20 s (a quarter each of a shorter run); *paid twice* is what the server answered beyond one answer a row.",
             "",
             "*plain* is what people write: 16 calls at once in each worker, exponential backoff after a 429.",
             "",

@@ -1,6 +1,6 @@
 """Batches on a real Ray cluster of three nodes and a real Spark: quotas, kills, the manual's page and the examples.
 
-The scenarios are those of ``bench/fleet.py``, each in a process of its own; FLEET_ROWS makes them smaller.
+The scenarios are those of ``bench/clusters.py``, each in a process of its own; FLEET_ROWS makes them smaller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLUSH = 50
 
 
 def scenario(*words):
-    command = [sys.executable, "-m", "bench.fleet", *words, "--rows", str(ROWS)]
+    command = [sys.executable, "-m", "bench.clusters", *words, "--rows", str(ROWS)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])

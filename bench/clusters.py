@@ -1,8 +1,8 @@
 """Batches on a real Ray cluster of three nodes and a real Spark cluster, ours beside what people write without us.
 
-    python -m bench.fleet                              all scenarios; rewrites bench/fleet.md
-    python -m bench.fleet ray ours --rows 1000         one of them; prints a line of JSON
-    python -m bench.fleet spark ours --rows 1000 --faults kill,store --answers folder
+    python -m bench.clusters                              all scenarios; rewrites bench/fleet.md
+    python -m bench.clusters ray ours --rows 1000         one of them; prints a line of JSON
+    python -m bench.clusters spark ours --rows 1000 --faults kill,store --answers folder
 
 The API is ``headgate mock``: 100 calls a second, then 60, then 150, and a limit on tokens. What is measured is what the
 server counted. Faults: ``kill`` ends a worker with SIGKILL every 5 seconds, ``node`` removes one of Ray's nodes,
@@ -137,7 +137,9 @@ def descendants(words: str) -> list[tuple[int, int]]:
 
 
 def ray_workers() -> list[int]:
-    return [process for process, _ in descendants("ray::MapWorker")]
+    """Those that have started: Ray shows what an actor does as its command."""
+    starting = {process for process, _ in descendants(".__init__")}
+    return [process for process, _ in descendants("ray::MapWorker") if process not in starting]
 
 
 def spark_workers() -> list[int]:
@@ -230,7 +232,7 @@ def plain_frames(url: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def call(frames: Iterator[Any]) -> Iterator[Any]:
         import asyncio
 
-        from bench.fleet import PlainCalls
+        from bench.clusters import PlainCalls
 
         for frame in frames:
             answers = asyncio.run(PlainCalls(url).texts(list(frame["text"])))
@@ -365,7 +367,7 @@ SCENARIOS = [
 def run_all(rows: int) -> None:
     lines = []
     for words, what in SCENARIOS:
-        command = [sys.executable, "-m", "bench.fleet", *words.split(), "--rows", str(rows)]
+        command = [sys.executable, "-m", "bench.clusters", *words.split(), "--rows", str(rows)]
         done = subprocess.run(command, capture_output=True, text=True)
         found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
         lines.append(line_of(words, what, found))
@@ -390,8 +392,8 @@ def page_of(rows: int, lines: list[str]) -> str:
         [
             "# Batches on clusters",
             "",
-            f"`python -m bench.fleet --rows {rows}`: {rows:,} rows, {WORKERS} workers, `headgate mock` with 100 calls "
-            "a second, then 60, then 150, and a limit on tokens. Ray: 3 nodes (`ray.cluster_utils`); Spark: 2 "
+            f"`python -m bench.clusters --rows {rows}`: {rows:,} rows, {WORKERS} workers, `headgate mock` with 100 "
+            "calls a second, then 60, then 150, and a limit on tokens. Ray: 3 nodes (`ray.cluster_utils`); Spark: 2 "
             "executors (`local-cluster`). All on one machine. The share of the quota leaves out the first and last "
             "20 s (a quarter each of a shorter run); *paid twice* is what the server answered beyond one answer a row.",
             "",

@@ -16,6 +16,9 @@ import pytest
 from bench.redis_server import RedisServer
 from tests.test_examples import served
 
+from headgate.errors import ConfigError
+from headgate.fleet.answers import Taken
+from headgate.fleet.folder_answers import FolderAnswers
 from headgate.units import Rate
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
@@ -89,3 +92,20 @@ def test_the_page_of_the_manual_runs(tmp_path):
             )
             assert done.returncode == 0, done.stderr[-3000:]
             assert done.stdout.splitlines()[-1] == "100 rows in, 100 out: 100 done, 0 failed, 0 stopped"
+
+
+@pytest.mark.parametrize("url", ["memory://answers", "file://{folder}/answers"])
+def test_answers_are_kept_under_any_fsspec_url(url, tmp_path):
+    def opened(job):
+        answers = FolderAnswers(url.format(folder=tmp_path), "r", job)
+        answers.open("target")
+        return answers
+
+    keys = [bytes([number]) * 16 for number in range(4)]
+    first = opened("one")
+    assert first.take(keys) == [Taken.MINE] * 4
+    first.put([(keys[0], b"a"), (keys[1], b"b")])
+    assert opened("one").take(keys) == [b"a", b"b", Taken.MINE, Taken.MINE]
+    assert opened("two").take(keys[1:3]) == [b"b", Taken.MINE]
+    with pytest.raises(ConfigError, match="begun with another target"):
+        FolderAnswers(url.format(folder=tmp_path), "r", "three").open("elsewhere")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -274,6 +275,32 @@ def test_a_stop_leaves_rows_undone_and_the_next_job_does_them(api, caller_for, m
     assert caller.call([{"id": "new", "text": "new"}])[0].state is STOPPED
     assert states(caller_for(id_column="id", **memory).call(rows_of(50))) == [DONE] * 50
     assert sum(api.calls.values()) == 50
+
+
+def test_a_block_that_is_cancelled_frees_rows_that_were_not_sent(api, caller_for, redis_server):
+    options = {"store": redis_server.url, "id_column": "id"}
+    holder, caller = caller_for(**options), caller_for(**options)
+    api.hold = lambda text: True
+    first = holder.submit(rows_of(3))
+    _until(lambda: len(api.calls) == 3)
+
+    async def cancelled():
+        async with asyncio.timeout(0.3):
+            await caller.call_async(rows_of(3))
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(cancelled())
+    _until(lambda: caller.is_idle)
+    api.hold = None
+    assert caller.call(rows_of(3)) == first.result(30)
+    assert set(api.calls.values()) == {1}
+
+
+def _until(is_so):
+    give_up_at = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
 
 
 def test_a_rejected_key_stops_the_worker(api, caller_for, monkeypatch, caplog):

@@ -214,11 +214,12 @@ class RowCaller:
         try:
             await self._take(ours)
         except BaseException as error:
-            for key in ours:
-                if not (waiting := self._pending[key]).done() and id(ours[key]) not in self._sent:
-                    del self._pending[key]
+            unsent = [key for key, row in ours.items() if key in self._pending and id(row) not in self._sent]
+            for key in unsent:
+                if not (waiting := self._pending.pop(key)).done():
                     waiting.set_exception(error if isinstance(error, Exception) else RuntimeError("cancelled"))
                     waiting.exception()
+            self._memory.release(unsent)
             raise
         return [await result for result in results]
 

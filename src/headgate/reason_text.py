@@ -238,6 +238,11 @@ def store_text(where: str, members: int, is_lost: bool) -> str:
 # ---------------------------------------------------------------------- a batch as a whole
 
 
+def caps_text(name: str, cap: float) -> str:
+    """Of a fleet that has nothing left to spend but what is in flight."""
+    return f"{name}={format_number(cap)} is spent or leased to workers"
+
+
 def workers_text(workers: int) -> str:
     return f"all {workers:,} workers are busy"
 

@@ -309,12 +309,12 @@ def _source_of(
 
 
 # ---------------------------------------------------------------------- what an operator may do
-# What an operator may do to a run: pause and resume it; park, free or retire a credential; limit a key.
+# What an operator may do to a run: pause, resume and stop it; park, free or retire a credential; limit a key.
 
 
 MOST_RPS = 1e6
 LONGEST_TARGET = 1_100
-KINDS = ("pause", "resume", "park", "free", "retire", "limit")
+KINDS = ("pause", "resume", "stop", "park", "free", "retire", "limit")
 
 
 def act(
@@ -329,6 +329,8 @@ def act(
     try:
         if action.kind in ("pause", "resume"):
             return _pause(source, action.kind == "pause")
+        if action.kind == "stop":
+            return _stop(source)
         if action.kind == "limit":
             return _limit(action, source, keys)
         return _credential(action, credentials)
@@ -347,6 +349,13 @@ def _pause(source: RunSource, is_pause: bool) -> str:
         return "paused: calls in flight finish, no new call starts"
     source.resume()
     return "resumed"
+
+
+def _stop(source: RunSource) -> str:
+    if source.state() == "stopping":
+        return "already stopping"
+    source.stop()
+    return "stopping: calls in flight finish, no new call starts"
 
 
 def _credential(action: Action, credentials: CredentialSource) -> str:

@@ -22,8 +22,8 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import IO, Any, TypeVar
+from dataclasses import replace
+from typing import IO, Any
 
 from ..clock import Clock, SystemClock
 from ..private_files import OWNER_ONLY, is_open_to_other_users, make_private_folder, state_folder, write_private
@@ -38,16 +38,17 @@ from .snapshot import (
     DeadLine,
     EventLine,
     KeyLine,
+    MemberLine,
     ProgressLine,
     RunSnapshot,
     Timeline,
     WaitLine,
     is_silent,
+    made,
     to_json,
 )
 
 log = logging.getLogger("headgate")
-T = TypeVar("T")
 
 WRITE_EVERY = 1.0
 SHARE = 50.0
@@ -335,8 +336,8 @@ class RunFile:
         snapshot = told["snapshot"]
         if snapshot["schema"] != SCHEMA:
             return
-        events = tuple(_made(EventLine, one) for one in told["events"])
-        timelines = {one["key"]: _made(Timeline, one) for one in told["timelines"]}
+        events = tuple(made(EventLine, one) for one in told["events"])
+        timelines = {one["key"]: made(Timeline, one) for one in told["timelines"]}
         self._snapshot, self._events, self._timelines = read_snapshot(snapshot), events, timelines
 
 
@@ -353,16 +354,11 @@ def is_alive(folder: str, name: str) -> bool:
 
 def read_snapshot(told: Mapping[str, Any]) -> RunSnapshot:
     """A snapshot from its JSON; fields that are not known are left out."""
-    lines = {"waits": WaitLine, "keys": KeyLine, "credentials": CredentialLine, "dead": DeadLine}
+    lines = {"waits": WaitLine, "keys": KeyLine, "credentials": CredentialLine, "dead": DeadLine, "members": MemberLine}
     nested: dict[str, Any] = {
-        name: tuple(_made(kind, one) for one in told.get(name, ())) for name, kind in lines.items()
+        name: tuple(made(kind, one) for one in told.get(name, ())) for name, kind in lines.items()
     }
-    return _made(RunSnapshot, {**told, **nested, "progress": _made(ProgressLine, told.get("progress", {}))})
-
-
-def _made(kind: type[T], told: Mapping[str, Any]) -> T:
-    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
-    return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in told.items() if name in known})
+    return made(RunSnapshot, {**told, **nested, "progress": made(ProgressLine, told.get("progress", {}))})
 
 
 def _answer(told: Mapping[str, Any]) -> str:

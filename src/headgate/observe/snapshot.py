@@ -12,12 +12,14 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 try:
     from orjson import dumps as _orjson_dumps
 except ImportError:
     _orjson_dumps = None  # type: ignore[assignment]
+
+T = TypeVar("T")
 
 SCHEMA = 1
 """Grows when a field changes its meaning or goes; new fields may come at any time."""
@@ -25,6 +27,7 @@ MOST_KEYS = 1_000
 MOST_CREDENTIALS = 1_000
 MOST_WAITS = 20
 MOST_DEAD = 20
+MOST_MEMBERS = 100
 STALE = 15.0
 """Seconds without a new snapshot after which a run counts as one that does not answer."""
 
@@ -135,12 +138,32 @@ class DeadLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLine:
+    """One worker of a fleet run."""
+
+    name: str
+    """Its process and machine: ``1234@host``."""
+    host: str = ""
+    state: str = "working"
+    """working, or lost: it has not reported for some seconds."""
+    done: int = 0
+    failed: int = 0
+    rate: float = 0.0
+    in_flight: int = 0
+    refused: int = 0
+    """429s."""
+    tokens: int = 0
+    cost: float = 0.0
+    seen_ago: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
     run: str
     """A name that no other run has."""
     title: str
     kind: str
-    """run, crawl, demo or program."""
+    """run, crawl, demo, fleet or program."""
     pid: int
     host: str
     started_at: float
@@ -168,6 +191,9 @@ class RunSnapshot:
     """Seconds that rows or pages have waited so far, added up, by what for."""
     store: str = ""
     """Where quotas are shared, and whether that can be reached; empty if they are not."""
+    members: tuple[MemberLine, ...] = ()
+    """The workers of a fleet, lost ones first; other runs have none."""
+    more_members: int = 0
     schema: int = SCHEMA
 
 
@@ -216,13 +242,19 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What an operator wants: pause, resume, park, free, limit."""
+    """What an operator wants: pause, resume, stop, park, free, limit."""
 
     kind: str
     target: str = ""
     """A credential's label and mark (``label/mark``), or a key."""
     value: float | None = None
     """Seconds to park for, or calls a second."""
+
+
+def made(kind: type[T], told: Mapping[str, Any]) -> T:
+    """A line from its JSON; fields that are not known are left out."""
+    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
+    return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in told.items() if name in known})
 
 
 def is_silent(snapshot: RunSnapshot, now: float) -> bool:

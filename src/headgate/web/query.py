@@ -20,7 +20,7 @@ MOST_PARAMETERS = 32
 LATEST = 1e11
 """Unix time; anything later is in other units."""
 LARGEST_NUMBER = 10**15
-ACTIONS = ("pause", "resume", "park", "free", "limit")
+ACTIONS = ("pause", "resume", "stop", "park", "free", "limit")
 _FIELDS = {"run", "kind", "target", "value"}
 
 

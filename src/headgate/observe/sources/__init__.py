@@ -72,6 +72,10 @@ class RunSource(Protocol):
 
     def resume(self) -> None: ...
 
+    def stop(self) -> None:
+        """Start nothing any more, and finish what is under way."""
+        ...
+
 
 class RecentRate:
     """How many are finished a second, recently."""

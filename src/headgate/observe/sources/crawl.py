@@ -109,3 +109,6 @@ class CrawlSource:
 
     def resume(self) -> None:
         self._crawler.resume()
+
+    def stop(self) -> None:
+        self._crawler.stop()

@@ -176,6 +176,9 @@ class JobSource:
     def resume(self) -> None:
         self._runner.resume()
 
+    def stop(self) -> None:
+        self._runner.stop()
+
 
 def _title(job: Job) -> str:
     """Without folders: they say nothing to a reader elsewhere, and leave no room for what does."""

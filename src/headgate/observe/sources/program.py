@@ -82,6 +82,9 @@ class ProgramSource:
         if self.limiter is not None:
             self.limiter.resume_all()
 
+    def stop(self) -> None:
+        raise ActionRefusedError("This program cannot be stopped from here; pause it, or end its process")
+
 
 def _finite(told: ProgressLine) -> ProgressLine:
     """A program may divide by nothing; JSON has no number for what comes of that."""

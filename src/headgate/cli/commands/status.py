@@ -21,8 +21,10 @@ from ...formatting import format_seconds, plural, printable
 from ...observe.run_registry import machine_runs
 from ...sqlite_file import is_database
 from ..ui.display import MOST_GROUPS, MOST_LISTED, RESUME, failure_fields, failure_text, top_counts
+from ..ui.fleet import fleet_run_option
 from ..ui.options import ExampleCommand, json_option, shared_store_options
-from ..ui.run_page import ENDLESS, RunsFrame, RunsSampler, fitting_runs
+from ..ui.run_page import ENDLESS, RunsFrame
+from ..ui.run_sampler import RunsSampler, fitting_runs
 from ..ui.terminal import DONE, CommandFailed, say, table_console
 
 
@@ -33,6 +35,7 @@ from ..ui.terminal import DONE, CommandFailed, say, table_console
         ("headgate status", "the runs under way, and the ledger in this folder if there is only one"),
         ("headgate status run-4711", "one run: by the start of its name, its process id, or words of its title"),
         ("headgate status results.jsonl --json | jq .done", "for programs: one JSON line"),
+        ("headgate status --store redis://cache:6379 --run nightly", "one run of many machines, with its workers"),
         ("headgate status --store machine", "which processes share which quota on this machine"),
         (
             "headgate status --store redis://cache:6379 --key openai/gpt-4o-mini",
@@ -42,21 +45,27 @@ from ..ui.terminal import DONE, CommandFailed, say, table_console
 )
 @click.argument("path", required=False, metavar="[OUTPUT|LEDGER|RUN]")
 @shared_store_options
+@fleet_run_option
 @json_option("Print one JSON line.")
-def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json: bool) -> int:
+def command(path: str | None, store: str | None, keys: tuple[str, ...], fleet_run: str | None, as_json: bool) -> int:
     """Show the progress of a batch: rows done, failed (and why) and waiting, and the processes that work on it.
 
     Give the output of the run or its ledger (OUTPUT.ledger). A run under way is not disturbed. A name without a
     ledger may be that of a run, as for headgate watch. Without a name, show the runs of this machine, and the ledger in
     this folder if there is only one.
 
-    With --store, show the shared limits instead: for each key its rate, what holds it back, when it was learned, and
-    the processes that use it; and which credentials are resting.
+    With --store, show that store instead: the runs that workers on several machines report there (--run: one of them
+    in full); for each key its rate, what holds it back, when it was learned, and the processes that use it; and which
+    credentials are resting.
     """
     if store is not None:
         if path is not None:
             raise click.UsageError("give an output or --store, not both.")
-        return show_store(store, keys, as_json=as_json)
+        return show_store(store, keys, fleet_run, as_json=as_json)
+    if fleet_run is not None:
+        raise click.UsageError(
+            f"--run needs --store; a run of this machine needs only its name: headgate status {fleet_run}."
+        )
     if keys:
         raise click.UsageError("--key needs --store: headgate status --store machine --key NAME.")
     frame = find_runs(path)
@@ -79,22 +88,27 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], as_json:
     return DONE
 
 
-def show_store(where: str, keys: tuple[str, ...], *, as_json: bool) -> int:
-    from ..ui.store_page import StoreUnreachable, store_frame
+def show_store(where: str, keys: tuple[str, ...], run: str | None, *, as_json: bool) -> int:
+    from ..ui.fleet import FleetFrame, StoreSampler
+    from ..ui.store_page import StoreContent, StoreUnreachable
 
-    content = store_frame(where, keys)
+    content = StoreSampler(where, keys, run, all_ended=True).sample()
     if isinstance(content, StoreUnreachable):
         raise CommandFailed(content.message)
-    if as_json:
-        click.echo(json.dumps(content.content_fields()))
-    elif content.gates or content.records:
-        console = table_console()
-        console.print(content.render(console.width, ENDLESS))
-    else:
+    if as_json and isinstance(content, RunsFrame):
+        click.echo(json.dumps(content.fields()[0]))
+    elif as_json:
+        runs, store = (content.runs, content.store) if isinstance(content, FleetFrame) else (None, content)
+        assert isinstance(store, StoreContent)
+        click.echo(json.dumps({**store.content_fields(), "runs": [] if runs is None else runs.fields()}))
+    elif isinstance(content, StoreContent) and not (content.gates or content.records):
         click.echo(
-            f"Nothing is shared in {content.where}.\n"
+            f"Nothing is shared in {content.where}, and no run reports to it.\n"
             "Programs share their limits there with AdaptiveRateLimiter(store=...), and headgate run with --store."
         )
+    else:
+        console = table_console()
+        console.print(content.render(console.width, ENDLESS))
     return DONE
 
 

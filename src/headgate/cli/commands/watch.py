@@ -1,4 +1,4 @@
-"""``headgate watch``: the runs of this machine, live, and why they wait; or the processes that share a store."""
+"""``headgate watch``: the runs of this machine, live, and why they wait; or what reports to a store."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from rich.text import Text
 from ...observe.run_registry import machine_runs
 from ...units import read_duration
 from ..ui.display import Display, Frame, Mode
+from ..ui.fleet import StoreSampler, fleet_run_option
 from ..ui.observe_options import ObservedCommand, page, web_option
 from ..ui.options import Notation, json_option, shared_store_options
-from ..ui.run_page import RunsFrame, RunsSampler
+from ..ui.run_page import RunsFrame
+from ..ui.run_sampler import RunsSampler
 from ..ui.session import sigterm_interrupts
 from ..ui.terminal import DONE, say
 
@@ -45,13 +47,18 @@ def read_every(text: str) -> float:
     examples=[
         ("headgate watch", "the runs of this machine, live; full detail for a single one"),
         ("headgate watch run-4711", "one run: by the start of its name, its process id, or words of its title"),
-        ("headgate watch --store redis://cache:6379", "which processes share which quota there, live"),
+        (
+            "headgate watch --store redis://cache:6379",
+            "the runs that report there, and what shares which quota",
+        ),
+        ("headgate watch --store redis://cache:6379 --run nightly", "one run of many machines, live"),
         ("headgate watch --json | jq -c '[.run, .progress.done]'", "for programs: a JSON line a second for each run"),
         ("headgate watch --web", "in a browser too"),
     ],
 )
 @click.argument("run", required=False, metavar="[RUN]")
 @shared_store_options
+@fleet_run_option
 @click.option(
     "--every",
     type=Notation("TIME", read_every),
@@ -60,23 +67,34 @@ def read_every(text: str) -> float:
 @web_option
 @json_option("Print JSON lines: the state of each run, and its new events.")
 def command(
-    run: str | None, store: str | None, keys: tuple[str, ...], every: float | None, web: int | None, as_json: bool
+    run: str | None,
+    store: str | None,
+    keys: tuple[str, ...],
+    fleet_run: str | None,
+    every: float | None,
+    web: int | None,
+    as_json: bool,
 ) -> int:
     """Watch runs live: progress, learned rates and why they wait. q or Ctrl-C quits; the runs continue.
 
     Every headgate run, crawl, proxy and demo of yours on this machine is shown unless it was started with --unseen.
-    With RUN it ends when that run ends.
+    With RUN it ends when that run ends. With --store, the runs that workers on several machines report there are shown
+    with the shared limits, and --run shows one of them in full.
     """
     if store is not None and (run is not None or web is not None):
-        raise click.UsageError("--store can be combined with --key, --every and --json, not with a run or --web.")
+        raise click.UsageError(
+            "--store can be combined with --run, --key, --every and --json, not with RUN or --web "
+            "(headgate web --store shows it in a browser)."
+        )
+    if fleet_run is not None and store is None:
+        raise click.UsageError(
+            f"--run needs --store; a run of this machine needs only its name: headgate watch {fleet_run}."
+        )
     if keys and store is None:
         raise click.UsageError("--key needs --store: headgate watch --store machine --key NAME.")
     with suppress(KeyboardInterrupt), sigterm_interrupts(), ExitStack() as stack:
         if store is not None:
-            from ..ui.store_page import store_frame
-
-            where, names = store, keys
-            follow(lambda: store_frame(where, names), as_json=as_json, every=every)
+            follow(StoreSampler(store, keys, fleet_run).sample, as_json=as_json, every=every)
             return DONE
         runs = machine_runs()
         sampler = RunsSampler(runs, run)

@@ -197,7 +197,8 @@ def shared_store_options(command: F) -> F:
     store = click.option(
         "--store",
         metavar="machine|URL",
-        help="Show which processes share which quota instead: machine, or redis://host:6379.",
+        help="Show a store instead: the runs that workers report there, and which processes share which quota. "
+        "machine, or redis://host:6379.",
     )
     key = click.option(
         "--key",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...formatting import format_seconds, printable
-from ...observe.event_buffer import is_routine
 from ...observe.report import NOUNS
-from ...observe.run_registry import MachineRuns, RunFile
 from ...observe.snapshot import (
     CredentialLine,
     EventLine,
@@ -26,16 +24,17 @@ from ...observe.snapshot import (
 )
 from ...observe.sources import is_ordinary
 from .display import CIRCUIT_STYLES, STATE_WORDS, Column, cost_text, fitted_table, plural, progress_row
-from .terminal import CommandFailed
 
 WIDEST = 140
 MOST_LISTED = 50
 MOST_WAITS, MOST_KEYS, MOST_CREDENTIALS, MOST_DEAD, MOST_EVENTS = 6, 15, 8, 5, 8
 LEAST_KEYS, AROUND_KEYS = 3, 4
-MOST_NAMES = 5
+MOST_WORKERS = 20
 ENDLESS = 1_000
 """Lines, where there is no screen to fit into."""
+HERE = "on this machine"
 NO_RUNS = "No run is active on this machine. headgate run, crawl, proxy and demo appear here while they run."
+NO_FLEET = "No run reports to this store. Batches on several machines (Ray, Spark) appear here while they run."
 STATE_STYLES = {"running": "green", "paused": "yellow", "stopping": "yellow", "ended": "dim"}
 ENDINGS = {
     "stopped": ("stopped", ""),
@@ -64,6 +63,18 @@ KEY_COLUMNS = (
     Column("latency", 8, True),
     Column("circuit", 3),
     Column("why it waits", 6),
+)
+
+
+MEMBER_COLUMNS = (
+    Column("worker", 0),
+    Column("state", 1),
+    Column("done", 2, True),
+    Column("failed", 4, True),
+    Column("rate", 3, True),
+    Column("in flight", 5, True),
+    Column("429s", 6, True),
+    Column("seen", 7, True),
 )
 
 
@@ -106,21 +117,21 @@ def wait_text(line: WaitLine) -> str:
     return (f"{line.behind:,} waiting: " if line.behind else "") + line.sentence + message
 
 
-def page_of(views: Sequence[RunView], width: int, height: int = ENDLESS) -> RenderableType:
+def page_of(views: Sequence[RunView], width: int, height: int = ENDLESS, where: str = HERE) -> RenderableType:
     """One run in full, several as a list."""
     if not views:
-        return Text(NO_RUNS, "dim")
+        return Text(NO_RUNS if where == HERE else NO_FLEET, "dim")
     if len(views) == 1:
         return run_page(views[0].snapshot, views[0].events, min(width, WIDEST), height)
-    return run_list([one.snapshot for one in views], min(width, WIDEST))
+    return run_list([one.snapshot for one in views], min(width, WIDEST), where)
 
 
-# ---------------------------------------------------------------------- all runs of this machine, again and again
+# ---------------------------------------------------------------------- all runs of a machine or of a store
 
 
 @dataclass(frozen=True, slots=True)
 class RunsFrame:
-    """A ``Frame`` of the runs of this machine, or of one of them."""
+    """A ``Frame`` of the runs of this machine or of a store, or of one of them."""
 
     views: Sequence[RunView]
     new_events: Sequence[Sequence[EventLine]]
@@ -129,16 +140,20 @@ class RunsFrame:
     """The runs that have ended since the last frame."""
     is_over: bool
     """Whether the chosen run has ended: no more frames will come."""
+    where: str = HERE
 
     def lines(self) -> list[str]:
         lines = [run_line(view.snapshot) for view in self.views]
-        return [*self.ended_lines(), *(lines or ([] if self.is_over else [NO_RUNS]))]
+        return [*self.ended_lines(), *(lines or self._nothing())]
+
+    def _nothing(self) -> list[str]:
+        return [] if self.is_over else [NO_RUNS if self.where == HERE else NO_FLEET]
 
     def ended_lines(self) -> list[str]:
         return [ended_line(one) for one in self.ended]
 
     def render(self, width: int, height: int) -> RenderableType:
-        return page_of(self.views, width, height)
+        return page_of(self.views, width, height, self.where)
 
     def fields(self) -> list[dict[str, Any]]:
         return [
@@ -150,72 +165,10 @@ class RunsFrame:
         ]
 
 
-class RunsSampler:
-    """Samples the runs of this machine, or one of them; remembers which events were shown."""
-
-    def __init__(self, runs: MachineRuns, wanted: str | None = None) -> None:
-        """Raises ``CommandFailed`` if ``wanted`` fits no run or several."""
-        self._runs = runs
-        self._chosen: str | None = None
-        self._shown: dict[str, int] = {}
-        self._running: dict[str, RunFile] = {}
-        """Those that ran at the last sample."""
-        if wanted is not None:
-            run = choose_run(runs.runs(), wanted)
-            self._chosen = run.name
-            self._running[run.name] = run
-
-    def sample(self) -> RunsFrame:
-        found = [run for run in self._runs.runs() if self._chosen in (None, run.name)]
-        seen = [one for one in map(self._view_of, found) if one is not None]
-        running = {view.snapshot.run for view, _ in seen if view.snapshot.state != "ended"}
-        ended = self._ended(found, running)
-        is_over = self._chosen is not None and not self._running
-        return RunsFrame([view for view, _ in seen], [new for _, new in seen], ended, is_over)
-
-    def _ended(self, found: Sequence[RunFile], running: Container[str]) -> list[RunSnapshot]:
-        """The last snapshots of the runs that ran at the last sample and do no more."""
-        ended = [run.snapshot() for name, run in self._running.items() if name not in running]
-        self._running = {run.name: run for run in found if run.name in running}
-        return ended
-
-    def _view_of(self, run: RunFile) -> tuple[RunView, Sequence[EventLine]] | None:
-        try:
-            snapshot = run.snapshot()
-        except LookupError:  # it has only just begun
-            return None
-        new = run.events(self._shown.get(run.name, 0))
-        if new:
-            self._shown[run.name] = new[-1].number
-        notable = [line for line in run.events(0) if not is_routine(line)]
-        return RunView(snapshot, notable[-MOST_EVENTS:]), new
-
-
-def fitting_runs(runs: Sequence[RunFile], wanted: str) -> list[RunFile]:
-    """By the beginning of the name, by the process, or by words of the title."""
-    return [
-        run
-        for run in runs
-        if run.name.startswith(wanted) or wanted == str(run.snapshot().pid) or wanted in run.snapshot().title
-    ]
-
-
-def choose_run(runs: Sequence[RunFile], wanted: str) -> RunFile:
-    fits = fitting_runs(runs, wanted)
-    exact = [run for run in fits if run.name == wanted]
-    if len(fits) == 1 or exact:
-        return (exact or fits)[0]
-    names = ", ".join(run.name for run in (fits or runs)[:MOST_NAMES])
-    if fits:
-        raise CommandFailed(f"{wanted!r} matches several runs: {names}; give more of the name.")
-    running = f"the runs are {names}" if names else "no run is active on this machine"
-    raise CommandFailed(f"unknown run {wanted!r}; {running}.")
-
-
 # ---------------------------------------------------------------------- several
 
 
-def run_list(runs: Sequence[RunSnapshot], width: int) -> RenderableType:
+def run_list(runs: Sequence[RunSnapshot], width: int, where: str = HERE) -> RenderableType:
     rows: list[list[Text]] = []
     for seen in runs[:MOST_LISTED]:
         progress = seen.progress
@@ -234,12 +187,14 @@ def run_list(runs: Sequence[RunSnapshot], width: int) -> RenderableType:
             ]
         )
     parts: list[RenderableType] = [
-        Text(f"{plural(len(runs), 'run')} on this machine", "bold"),
+        Text(f"{plural(len(runs), 'run')} {where}", "bold"),
         fitted_table(RUN_COLUMNS, rows, width),
     ]
     if len(runs) > MOST_LISTED:
         parts.append(Text(f"... and {len(runs) - MOST_LISTED:,} more", "dim"))
-    parts.append(Text("headgate watch RUN shows one in full", "dim"))
+    parts.append(
+        Text(f"headgate watch {'RUN' if where == HERE else '--store URL --run NAME'} shows one in full", "dim")
+    )
     return Group(*parts)
 
 
@@ -269,6 +224,8 @@ def run_page(seen: RunSnapshot, events: Sequence[EventLine], width: int, height:
         titles = sum(isinstance(part, Text) and part.plain.startswith("\n") for part in parts)  # take two lines
         room = height - len(parts) - titles - AROUND_KEYS
         parts[place:place] = [Text(), _keys(seen, width, min(MOST_KEYS, max(LEAST_KEYS, room)))]
+    if seen.members:
+        parts += [_title("workers"), _members(seen, width)]
     return Group(*parts)
 
 
@@ -277,8 +234,12 @@ def _head(seen: RunSnapshot) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(printable(seen.run), "bold")
     text.append(f"  {seen.state}", STATE_STYLES.get(seen.state, ""))
-    text.append(f"  {printable(seen.title)}")
-    text.append(f"  process {seen.pid}, running for {format_seconds(ago)}", "dim")
+    if seen.ending in ENDINGS:
+        text.append(f" ({ENDINGS[seen.ending][0]})", "yellow")
+    if seen.title != seen.run:
+        text.append(f"  {printable(seen.title)}")
+    process = f"process {seen.pid}, " if seen.pid else ""
+    text.append(f"  {process}{'ran' if seen.ending else 'running'} for {format_seconds(ago)}", "dim")
     if is_silent(seen, time.time()):
         text.append(f"  not responding; as of {format_seconds(time.time() - seen.at)} ago", "red")
     return text
@@ -309,6 +270,25 @@ def _keys(seen: RunSnapshot, width: int, most: int) -> RenderableType:
     table = fitted_table(KEY_COLUMNS, [_cells(line) for line in seen.keys[:most]], width)
     more = len(seen.keys) - most + seen.more_keys
     return Group(table, Text(f"  ... and {more:,} more keys", "dim")) if more > 0 else table
+
+
+def _members(seen: RunSnapshot, width: int) -> RenderableType:
+    rows = [
+        [
+            _text(line.name),
+            Text(line.state, "red" if line.state == "lost" else "green"),
+            Text(f"{line.done:,}"),
+            Text(f"{line.failed:,}", "red" if line.failed else "dim"),
+            Text(f"{line.rate:,.1f}/s", "cyan"),
+            Text(f"{line.in_flight:,}"),
+            Text(f"{line.refused:,}", "red" if line.refused else "dim"),
+            Text(f"{format_seconds(line.seen_ago)} ago", "dim"),
+        ]
+        for line in seen.members[:MOST_WORKERS]
+    ]
+    table = fitted_table(MEMBER_COLUMNS, rows, width)
+    more = len(seen.members) - MOST_WORKERS + seen.more_members
+    return Group(table, Text(f"  ... and {more:,} more workers", "dim")) if more > 0 else table
 
 
 def _cells(line: KeyLine) -> list[Text]:

@@ -96,7 +96,7 @@ def test_a_server_that_is_down_is_a_failure_in_words(headgate):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--store", "none"], "machine or redis://host:6379"),
+        (["--store", "none"], "machine, redis://host:6379 or ray"),
         (["--store", "redis://:hunter2@h:x"], "a port must be a number"),
         (["--store", "machine", "out.jsonl"], "give an output or --store"),
         (["--key", "openai"], "--key needs --store"),

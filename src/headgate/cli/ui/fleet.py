@@ -18,8 +18,8 @@ from ...wire.redact import redact
 from .display import Frame
 from .run_page import RunsFrame
 from .run_sampler import RunsSampler
-from .shared_state import MACHINE
-from .store_page import PATIENCE, StoreContent, StoreUnreachable, store_frame
+from .shared_state import is_redis
+from .store_page import PATIENCE, RAY, StoreContent, StoreUnreachable, store_frame
 from .terminal import CommandFailed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,7 +47,7 @@ class StoreSampler:
         """Raises ``CommandFailed`` for a run that is not there, and where the store cannot be reached to look."""
         self._store, self._keys, self._is_one = store, tuple(keys), run is not None
         self._sampler: RunsSampler | None = None
-        if store == MACHINE and run is None:
+        if run is None and store != RAY and not is_redis(store):
             return
         state = open_fleet(store)
         where = f"in {state.where}"

@@ -25,13 +25,14 @@ from ...credentials.stores import FileStore, StoreError
 from ...distributed.store import shown
 from ...errors import ConfigError
 from ...formatting import format_seconds, printable
-from ...identity import SHOWN_DIGITS, Identities
+from ...identity import KEY_BYTES, SHOWN_DIGITS, Identities
 from ...stores import QuotaView, Store, StoreDown, open_store
 from ...wire.redact import redact
 from ...wire.urls import host_key
 from .display import STATE_WORDS, clock_time, plural
 from .shared_state import MACHINE, is_redis
 
+RAY = "ray"
 PATIENCE = 2.0
 """Seconds for an answer: a person waits longer than a program."""
 MOST_SHOWN = 20
@@ -148,8 +149,10 @@ def read_store(where: str, keys: Iterable[str]) -> StoreContent:
 
         store = both = RedisCredentialStore(where, timeout=PATIENCE)
         records, hashes = both.load, both.key_names
+    elif where == RAY:
+        store, records, hashes = open_store(RAY), list, lambda: Identities(b"\0" * KEY_BYTES)  # as its actor does
     else:
-        raise ConfigError("--store: expected machine or redis://host:6379; only a shared store can be shown")
+        raise ConfigError("--store: expected machine, redis://host:6379 or ray; only a shared store can be shown")
     with closing(store):
         gates = store.snapshot()
         known = records()

@@ -35,7 +35,7 @@ from ..snapshot import (
     WaitLine,
     made,
 )
-from ..waits import Waits, in_order, pause_wait
+from . import Waits, in_order, pause_wait
 
 T = TypeVar("T")
 

@@ -77,6 +77,14 @@ export async function askPause(run) {
   return answer && doIt(run, "pause");
 }
 
+export async function askStop(run) {
+  const name = run.title || run.run;
+  const workers = run.members?.length ? "Every worker finishes its calls in flight" : "Calls in flight finish";
+  const text = `${workers} and starts nothing new. Start the same run again to go on; nothing is lost.`;
+  const answer = await ask({ title: `Stop ${name}?`, text, choices: [{ name: "stop", words: "Stop", tone: "main" }, CANCEL] });
+  return answer && doIt(run, "stop");
+}
+
 export async function askCredential(run, kind, line) {
   const target = `${line.label}/${line.mark}`;
   if (kind === "free" && line.state === "resting") return doIt(run, "free", target);

@@ -1,10 +1,11 @@
 // The page: takes snapshots and events from the connection, and draws what changed, at most a few times a second.
 
-import { askCredential, askKey, askPause } from "./operator_actions.js";
+import { askCredential, askKey, askPause, askStop } from "./operator_actions.js";
 import { drawCredentials, tellKeys } from "./credentials.js";
 import { byId, mark, show, speak, typing, write } from "./dom.js";
 import { drawEvents, forgetEvents, addEvents, lastEvent, toggleHold } from "./events.js";
 import { KeyTable } from "./keys.js";
+import { drawMembers } from "./members.js";
 import { drawHead, drawRuns } from "./progress.js";
 import { Timelines } from "./timelines.js";
 import { drawDead, drawWaits } from "./waits.js";
@@ -102,6 +103,7 @@ function draw() {
   drawRuns(news.runs, chosen);
   drawHead(run, readOnly, live);
   drawWaits(run, passed(), live, openKey);
+  drawMembers(run);
   drawCredentials(run, passed(), readOnly, live, (kind, line) => askCredential(theRun(), kind, line));
   timelines.draw(run, live && run.state === "running" ? run.at + Math.min(passed(), SILENT) : run.at);
   table.draw(run.keys, run.more_keys, passed());
@@ -181,6 +183,7 @@ addEventListener("keydown", (press) => {
   shortcut();
 });
 byId("pause").addEventListener("click", pause);
+byId("stop").addEventListener("click", () => theRun() && askStop(theRun()));
 byId("help-open").addEventListener("click", help);
 byId("retry").addEventListener("click", () => connection.retry());
 byId("run").addEventListener("change", (change) => choose(change.target.value));

@@ -5,7 +5,7 @@ import { count, moment, money, pace, plural, short, span, stateOf, unitOf } from
 
 const TONES = { running: "good", paused: "warn", stopping: "warn", done: "good", stopped: "warn", failed: "bad", lost: "bad", "not answering": "bad" };
 const at = Object.fromEntries(
-  ["title", "state", "facts", "share", "share-of", "rate", "eta", "in-flight", "parked", "dead-count", "tokens", "cost", "bar", "pause", "run"].map(
+  ["title", "state", "facts", "share", "share-of", "rate", "eta", "in-flight", "parked", "dead-count", "tokens", "cost", "bar", "pause", "stop", "run"].map(
     (id) => [id, byId(id)],
   ),
 );
@@ -19,12 +19,14 @@ export function drawHead(run, readOnly, live) {
   write(at.title, run.title || run.run);
   write(at.state, state);
   mark(at.state, "data-tone", TONES[state] ?? "quiet");
-  const facts = [run.kind, `${run.host}, process ${run.pid}`, `for ${span(run.at - run.started_at)}`, run.store];
+  const facts = [run.kind, run.pid ? `${run.host}, process ${run.pid}` : "", `for ${span(run.at - run.started_at)}`, run.store];
   write(at.facts, facts.filter(Boolean).join(" · "));
   show(at.pause, !readOnly && run.state !== "stopping");
   at.pause.disabled = !live;
   write(at.pause, run.state === "paused" ? "Resume" : "Pause");
   mark(at.pause, "data-tone", run.state === "paused" ? "main" : null);
+  show(at.stop, !readOnly && run.state !== "stopping" && run.kind !== "program" && run.kind !== "demo");
+  at.stop.disabled = !live;
   if (lastState && lastState !== state) speak(`The run is ${state}.`);
   lastState = state;
   drawProgress(run.progress, run, state);

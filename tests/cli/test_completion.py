@@ -22,7 +22,7 @@ def values(*words):
 def test_commands_with_what_they_do():
     found = ShellComplete(group, {}, "headgate", "_HEADGATE_COMPLETE").get_completions([], "")
     assert {item.value: item.help for item in found} == {name: entry.summary for name, entry in COMMANDS.items()}
-    assert values("re") == ["research", "retry"]
+    assert values("re") == ["research", "retry", "resume"]
 
 
 def test_options_and_their_choices():
@@ -66,4 +66,4 @@ def test_the_names_of_commands_are_completed_without_loading_them():
         "sys.exit(bool({'aiohttp', 'rich', 'headgate.cli.commands.run'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stdout.split()) == (0, ["plain,research", "plain,run", "plain,retry"])
+    assert (done.returncode, done.stdout.split()) == (0, ["plain,research", "plain,run", "plain,retry", "plain,resume"])

@@ -1,6 +1,6 @@
 """Build hook of the manual: write the tables that the code already has.
 
-| line in a page        | is replaced by                                                    |
+| a line that ends in   | is replaced by                                                    |
 |-----------------------|-------------------------------------------------------------------|
 | ``<!-- commands -->`` | a section per command: usage, what it does, examples, options      |
 | ``<!-- metrics -->``  | the table of Prometheus metrics                                    |
@@ -26,8 +26,9 @@ from headgate.observe.exporters.metrics import METRICS
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs with the text of each page."""
     for placeholder, write in PARTS.items():
-        if placeholder in markdown:
-            markdown = markdown.replace(placeholder, write())
+        before, found, after = markdown.partition(placeholder)
+        if found:
+            markdown = before[: before.rfind("\n") + 1] + write() + after
     return "\n".join(map(unescape_pipes, markdown.split("\n")))
 
 

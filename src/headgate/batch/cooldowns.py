@@ -126,7 +126,7 @@ class Cooldowns:
             self._started.discard(cooldown)
             report = self._report
             rows = report.rate_limited_items_stored - report.rate_limited_items_redistributed
-            row_log.info("%s cooldown_ended: %d rows queued again", gate_key, rows, extra={"event": "rows_back"})
+            row_log.info("%s: the pause is over, %d rows queued again", gate_key, rows, extra={"event": "rows_back"})
             self._events.dispatch("cooldown_ended", gate_key, counters=report.rate_limits())
 
     # ------------------------------------------------------------------ the slow ramp

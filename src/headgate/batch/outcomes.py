@@ -253,7 +253,7 @@ class Outcomes:
             if self._report.all_failed_alike(self._config.hopeless_after):
                 self._supervisor.stop(StopReason.HOPELESS, str(reason))
             facts = {"event": EVENTS[state], "reason": reason.category}  # the detail may quote the server
-            log.warning("%s row %d failed: %s", item.key, item.index + 1, reason.category, extra=facts)
+            log.warning("%s: row %d failed (%s)", item.key, item.index + 1, reason.category, extra=facts)
         category, detail = ("", "") if reason is None else reason
         self._events.dispatch_in_batch(EVENTS[state], item.key, category, detail, item.event_fields)
         self._end(item)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headgate")
 state_log = logging.getLogger("headgate.limiter")
+_LOGGED_AS = {"circuit_changed": "circuit", "cooldown_started": "paused for", "cooldown_ended": "the pause is over"}
+"""How the log begins to say it; the event's reason follows."""
 
 _NOTHING: AbstractContextManager[object] = nullcontext()
 
@@ -246,8 +248,8 @@ class LimiterEvents:
                 event = self._states.popleft()
             except IndexError:  # another thread was faster
                 return
-            what = f"{event.kind}: {event.text}" if event.detail else event.kind
-            state_log.info("%s %s", event.scope, what, extra={"event": event.kind, "key": event.scope})
+            what = f"{_LOGGED_AS[event.kind]} {event.text}".rstrip()
+            state_log.info("%s: %s", event.scope, what, extra={"event": event.kind, "key": event.scope})
             for reference in self._on_circuit if event.kind == "circuit_changed" else ():
                 if (listener := reference()) is not None:
                     deliver(listener, event)

@@ -151,7 +151,7 @@ class CircuitBreaker:
             self._log_change(state)
 
     def _log_change(self, state: CircuitState) -> None:
-        log.info("%s circuit_changed: %s", self.name, state.value, extra={"event": "circuit_changed"})
+        log.info("%s: circuit %s", self.name, state.value, extra={"event": "circuit_changed"})
 
     def __repr__(self) -> str:
         return f"<CircuitBreaker {self.name!r} {self.state.value}>"

@@ -49,8 +49,9 @@ def emit_failure(call: Call, error: BaseException | None = None) -> None:
         facts = {"error_type": "cancelled", "error_classification": Outcome.ABANDONED.value}
         is_sent = False
     if is_sent:
-        text = f"{facts.get('error_type', 'unknown')}, attempt {call.attempt} of {call.max_attempts}"
-        log.warning("%s %s: %s", call.provider.name, event_type, text, extra={"event": event_type, **facts})
+        what = "the time budget is spent" if event_type == "budget_exceeded" else "the call failed"
+        text = f"{what} ({facts.get('error_type', 'unknown')}, attempt {call.attempt} of {call.max_attempts})"
+        log.warning("%s: %s", call.provider.name, text, extra={"event": event_type, **facts})
     if call.manager.on_event is not None:
         _emit(call, event_type, breaker_state=_circuit_state(call), **facts)
 

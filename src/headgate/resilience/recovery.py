@@ -148,7 +148,7 @@ class RecoveryRateLimiter(RecoveryRamp):
         return True
 
     def _log(self, event: str, rate: float) -> None:
-        log.info("%s: %.3g calls/s", event, rate, extra={"event": event})
+        log.info("%s: %.3g calls/s", event.replace("_", " "), rate, extra={"event": event})
 
     def _instant(self, now: float | None) -> float:
         return self._monotonic_to_wall + time.monotonic() if now is None else now

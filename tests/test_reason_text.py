@@ -42,7 +42,7 @@ def test_every_refusal_has_a_sentence(reason):
         ),
         (
             Explanation(reason=WaitReason.PACE, ceiling=5.0, seconds_left=0.2),
-            "held under the operator's limit of 5 calls/s, 200 ms to go",
+            "held under the operator's limit of 5 calls/s",
         ),
         (
             Explanation(reason=WaitReason.FLOOR, seconds_left=1.0, lost_store="redis"),

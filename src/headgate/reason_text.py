@@ -22,6 +22,8 @@ from .core.decision import (
 )
 from .formatting import format_number, format_rate, format_seconds, plural
 
+SHORTEST_TOLD = 1.0
+"""Seconds; of a shorter wait no duration is given."""
 PAUSED = "paused by an operator"
 _PROBE = "circuit half open; waiting for the result of a probe"
 _OPEN = "circuit open after too many failures"
@@ -121,7 +123,8 @@ def _left(why: Explanation) -> str:
 
 
 def _to_go(seconds: float) -> str:
-    return f", {format_seconds(seconds)} to go"
+    """Nothing for a wait that is over before it can be read."""
+    return f", {format_seconds(seconds)} to go" if seconds >= SHORTEST_TOLD else ""
 
 
 # ---------------------------------------------------------------------- lanes of a batch or a crawl

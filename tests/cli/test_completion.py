@@ -31,6 +31,8 @@ def test_options_and_their_choices():
     assert values("run", "rows.jsonl", "--to", "open") == ["openai", "openrouter"]
     assert values("proxy", "--to", "anth") == ["anthropic"]
     assert values("config", "") == ["run", "crawl", "proxy"]
+    assert values("keys", "") == ["park", "free", "retire"]
+    assert values("keys", "park", "") == []
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,13 @@ def test_every_command_teaches_by_examples_that_are_real(name, command):
             assert not word.startswith("--") or word in known, f"{typed!r} uses {word}"
 
 
+def test_a_long_comment_of_an_example_is_a_comment_on_every_line():
+    command = ExampleCommand("it", params=[], examples=[("headgate it", "many words " * 20)])
+    examples = command.get_help(click.Context(command)).partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(examples) > 3
+    assert [line.split()[0] for line in examples] == ["#"] * (len(examples) - 1) + ["headgate"]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_help_page_shows_its_examples(headgate, name):
     page = headgate(name, "--help")

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from headgate import AdaptiveRateLimiter, CircuitOpenError, ConfigError, RateLimitConfig, Signal
+from headgate import AdaptiveRateLimiter, CircuitOpenError, ConfigError, RateLimitConfig, Signal, WaitTooLongError
 from headgate.core.decision import Outcome
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
@@ -101,3 +101,13 @@ def test_too_many_keys_at_once_are_refused_by_name() -> None:
     limiter = AdaptiveRateLimiter(SETTINGS, clock=VirtualClock(1000.0))
     with pytest.raises(ConfigError, match="also="):
         limiter.acquire("org", also=[f"key {number}" for number in range(40)])
+
+
+def test_a_refusal_says_once_how_long_to_wait() -> None:
+    limiter = AdaptiveRateLimiter(RateLimitConfig(limits={"requests": "1/min"}), clock=VirtualClock(1000.0))
+    limiter.acquire("api").report(status_code=200)
+    with pytest.raises(WaitTooLongError) as refusal:
+        limiter.acquire("api", max_wait=1.0)
+    assert str(refusal.value) == (
+        "api: the wait would be too long: waiting for the known limit of 1 requests per 60 s; try again in 60.0 s"
+    )

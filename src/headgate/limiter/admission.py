@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock
 
 from ..clock import Clock
@@ -373,16 +374,21 @@ def timed_out(entry: KeyEntry, decision: Wait | Refuse, now: float) -> Refused:
     wait = decision if isinstance(decision, Wait) else None
     retry_after = wait.until - now if wait is not None and wait.is_forecast else None
     if wait is not None and wait.is_circuit:
-        return CircuitOpenError(entry.key, reason_text(explain(entry.gate, wait, now)), retry_after)
+        return CircuitOpenError(entry.key, _reason(entry, wait, now), retry_after)
     return WaitTooLongError(entry.key, "no permit within the time allowed", retry_after)
 
 
 def too_long(entry: KeyEntry, wait: Wait, now: float, what: str) -> Refused:
     """A wait that cannot be kept within the time allowed."""
-    reason = reason_text(explain(entry.gate, wait, now))
+    reason = _reason(entry, wait, now)
     if wait.is_circuit:
         return CircuitOpenError(entry.key, reason, wait.not_before - now)
     return WaitTooLongError(entry.key, f"{what}: {reason}", wait.not_before - now)
+
+
+def _reason(entry: KeyEntry, wait: Wait, now: float) -> str:
+    """Without the time: the error says when to try again."""
+    return reason_text(replace(explain(entry.gate, wait, now), seconds_left=None))
 
 
 def refusal_of(entry: KeyEntry, refuse: Refuse, now: float) -> Refused:

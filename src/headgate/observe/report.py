@@ -177,7 +177,7 @@ NOUNS = {"run": "rows", "crawl": "pages", "demo": "calls", "program": "calls"}
 
 _FOLDER = re.compile(r" \(/[^)]*\)")
 """The folder of a store on this machine, which says nothing to a reader elsewhere."""
-_WAITS = {
+WAIT_NAMES = {
     "turn": "other rows in front",
     "pace": "the rate limit of the key",
     "permit": "the rate limit of the host",
@@ -242,7 +242,8 @@ def _waited(report: RunReport) -> Sheet:
     waited = report.waited()
     total = sum(seconds for _, seconds in waited)
     rows = [
-        (_WAITS.get(why, why), format_seconds(seconds), f"{seconds / total:.0%}") for why, seconds in waited[:MOST_ROWS]
+        (WAIT_NAMES.get(why, why), format_seconds(seconds), f"{seconds / total:.0%}")
+        for why, seconds in waited[:MOST_ROWS]
     ]
     about = f"Sum over all {NOUNS.get(report.snapshot.kind, 'rows')}, many of which wait at the same time."
     if not report.snapshot.waited:

@@ -31,7 +31,8 @@ def test_one_command_shows_all_of_its_options(headgate, here):
     rows = {line.split()[0]: line.split()[1:] for line in said.out.splitlines() if line.startswith("--")}
     assert rows["--deadline"] == ["2h", "headgate.toml"]
     assert rows["--store"] == ["machine", "default"]
-    assert rows["--to"] == ["-", "default"]
+    assert rows["--to"] == ["not", "set", "(required)"]
+    assert rows["--ledger"] == ["default"]
     assert "headgate crawl" not in said.out
 
 

@@ -222,3 +222,15 @@ def test_a_mock_that_cannot_start_is_one_sentence(headgate, monkeypatch):
     result = headgate("demo", *SMALL, "--no-picture")
     assert result.code == 3
     assert result.err == "headgate: the mock API did not start: it broke.\n"
+
+
+def test_a_mock_that_says_nothing_in_time_is_one_sentence_too(headgate, monkeypatch):
+    async def no_child(*_, **__):
+        return await start("/bin/sleep", "60", **__)
+
+    start = asyncio.create_subprocess_exec
+    monkeypatch.setattr("asyncio.create_subprocess_exec", no_child)
+    monkeypatch.setattr("headgate.cli.commands.demo.START_WITHIN", 0.1)
+    result = headgate("demo", *SMALL, "--no-picture")
+    assert result.code == 3
+    assert "the mock API did not start: no answer within 0.1 s; try again when" in result.err

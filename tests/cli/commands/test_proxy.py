@@ -141,7 +141,7 @@ def test_from_the_first_line_to_a_drained_end(start, api, tmp_path):
     out, err = process.communicate(timeout=60)
     assert under_way == [(200, b"{}")]
     assert process.returncode == 0
-    assert "Calls: 2 answered" in err
+    assert "Calls: 2 answered.\n" in err
     assert [headers["Authorization"] for _, headers in api.asked] == [f"Bearer {CANARY}"] * 2
     everything = first + out + err + seen + (tmp_path / "report.md").read_text()
     assert CANARY not in everything

@@ -268,3 +268,14 @@ def test_rows_that_all_fail_alike_stop_the_run_before_the_rest_does(headgate, to
     assert headgate("retry", files.out).code == 0
     assert headgate("run", files.rows, "-o", files.out, "--keep-going", *to).code == 3
     assert files.out.read_text().count("\n") == 1000
+
+
+def test_a_run_that_is_stopped_does_not_blame_failed_rows(headgate, to, files):
+    files.rows.write_text(line("bad", model=""))
+    assert headgate("run", files.rows, "-o", files.out, *to).code == 3
+    files.rows.write_text(line("bad", model="") + "".join(line(f"r{number}") for number in range(200)))
+    said = headgate("run", files.rows, "-o", files.out, *to, "--limits", "requests=4/s", "--deadline", "200ms")
+    assert said.code == 4
+    assert last(said).startswith("Stopped at the deadline, after ")
+    assert last(said).endswith(" ms. Re-run to resume.")
+    assert "  1 invalid: 400 " in said.out

@@ -55,7 +55,7 @@ def test_a_page_for_people(headgate, output):
     assert "1 pending, 1 waiting for the rate limit" in page.out
     assert "1 invalid" in page.out
     assert "4 attempts, 40 tokens, cost 2" in page.out
-    assert "8.0 s pace" in page.out
+    assert "8.0 s for the rate limit of the key" in page.out
     assert "1 row, 3 bytes" in page.out
     assert page.out.splitlines()[-1] == "No process is working on it. Re-run to resume."
 
@@ -119,7 +119,9 @@ class TestFinding:
         monkeypatch.chdir(tmp_path)
         said = headgate("status")
         assert said.code == 2
+        assert "no run is under way on this machine; give the output of a run" in said.err
         assert "this folder has a.ledger, b.ledger" in said.err
+        assert "no run is under way" not in headgate("verify").err
 
     def test_none_is_a_mistake_of_the_command_line(self, headgate, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

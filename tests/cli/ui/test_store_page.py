@@ -120,9 +120,9 @@ def coordinator(**more):
 @pytest.mark.parametrize(
     ("more", "cells"),
     [
-        ({}, {"state": "idle", "at most": "", "learned": "", "rate": "5.0/s"}),
+        ({}, {"state": "idle", "most in flight": "", "learned": "", "rate": "5.0/s"}),
         ({"rate": 1e12}, {"rate": ""}),
-        ({"learned_ago": 7200.0, "cap": 16.0}, {"state": "idle", "at most": "16", "learned": "2.0 h ago"}),
+        ({"learned_ago": 7200.0, "cap": 16.0}, {"state": "idle", "most in flight": "16", "learned": "2.0 h ago"}),
         ({"circuit_open": True, "open_for": 3.0}, {"state": "circuit open, 3.0 s to go"}),
         ({"circuit_open": True}, {"state": "circuit half open"}),
     ],

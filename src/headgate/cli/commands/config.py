@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -54,6 +54,10 @@ class Row:
     value: str
     source: str
     """A file, an environment variable, or default."""
+    is_required: bool = False
+
+    def fields(self) -> dict[str, str]:
+        return {"option": self.option, "value": self.value, "source": self.source}
 
 
 @click.command(
@@ -97,7 +101,7 @@ def command(name: str | None, chosen: str | None, schema: bool, as_json: bool) -
                 {
                     "files": [{"path": path, "kind": kind, "read": read} for path, kind, read in places(files, chosen)],
                     "variables": dict(variables()),
-                    "commands": {each: [asdict(row) for row in found] for each, found in rows.items()},
+                    "commands": {each: [row.fields() for row in found] for each, found in rows.items()},
                 }
             )
         )
@@ -196,7 +200,7 @@ def rows_of(name: str, files: list[ConfigFile]) -> Iterator[Row]:
             parameter.type_cast_value(inner, value)  # a value that cannot be used is an error here too
         else:
             value, source = parameter.get_default(inner), DEFAULT
-        yield Row(option, shown(option, value), source)
+        yield Row(option, shown(option, value), source, parameter.required)
 
 
 def shown(option: str, value: Any) -> str:
@@ -220,7 +224,8 @@ def show_options(name: str, rows: list[Row]) -> None:
     for _ in range(3):
         table.add_column(overflow="fold")
     for row in rows:
-        table.add_row(f"--{row.option}", row.value or "-", row.source)
+        is_missing = row.is_required and not row.value
+        table.add_row(f"--{row.option}", row.value, "not set (required)" if is_missing else row.source)
     table_console().print(table)
 
 

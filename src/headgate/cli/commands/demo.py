@@ -274,7 +274,12 @@ async def mock_process(plan: MockPlan, seed: int) -> AsyncIterator[str]:
         except (TimeoutError, ValueError):
             kill(process)
             printed = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
-            raise CommandFailed(f"the mock API did not start: {printed[-1] if printed else 'no message'}.") from None
+            why = (
+                printed[-1]
+                if printed
+                else f"no answer within {START_WITHIN:g} s; try again when this machine is less busy"
+            )
+            raise CommandFailed(f"the mock API did not start: {why.rstrip('.')}.") from None
         yield url
     finally:
         process.stdin.close()

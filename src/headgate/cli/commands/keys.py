@@ -47,6 +47,12 @@ def read_pause(text: str) -> float:
         raise ValueError("expected a time such as 90s, 10m, 2h or 30d") from None
 
 
+def complete_action(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For a shell: the first word; labels are not listed, which would need the store."""
+    is_first = not context.params.get("words")
+    return [action for action in ACTIONS if action.startswith(incomplete)] if is_first else []
+
+
 @click.command(
     cls=ExampleCommand,
     examples=[
@@ -61,7 +67,7 @@ def read_pause(text: str) -> float:
         ("headgate keys --json | jq .state", "for programs: one JSON line per credential"),
     ],
 )
-@click.argument("words", nargs=-1, metavar="[park|free|retire KEY]")
+@click.argument("words", nargs=-1, metavar="[park|free|retire KEY]", shell_complete=complete_action)
 @click.option(
     "--from",
     "sources",

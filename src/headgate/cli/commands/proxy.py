@@ -325,8 +325,20 @@ def announce(proxy: Proxy, *, as_json: bool, quiet: bool) -> None:
     sys.stdout.flush()
 
 
+_ENDINGS = {
+    "answered": "answered",
+    "refused": "refused by the gate",
+    "failed": "failed",
+    "turned_away": "rejected as invalid",
+    "left": "given up by the program",
+}
+
+
 def summarize(counts: Counts, cancelled: int) -> Summary:
-    text = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in asdict(counts).items())
+    found = asdict(counts)
+    text = ", ".join(
+        f"{found[name]:,} {words}" for name, words in _ENDINGS.items() if found[name] or name == "answered"
+    )
     more = f"; {cancelled:,} cancelled" if cancelled else ""
     return Summary(
         code=STOPPED if cancelled else DONE,

@@ -102,7 +102,8 @@ class RunProgress:
         parts += [plural(self.tokens, "token")] if self.tokens else []
         parts += [cost_text(self.cost)] if self.cost else []
         parts += [shared] if (shared := sharing_text(self.sharing)) else []
-        waits = [f"{self._name(lane)}: {wait_text(lane)}" for lane in self.lanes if lane.reason and not lane.in_flight]
+        waiting = [lane for lane in self.lanes if lane.reason and lane.waits_for != "rows" and not lane.in_flight]
+        waits = [f"{self._name(lane)}: {wait_text(lane)}" for lane in waiting]
         waits += [self._elsewhere()] if self.waits_for else []
         return [", ".join(parts) + (f"; {'; '.join(waits[:3])}" if waits else "")]
 
@@ -153,7 +154,7 @@ class RunProgress:
         """Why this process does nothing: others hold all rows."""
         holders = self.waits_for[:MOST_HOLDERS]
         named = ", ".join(f"process {one.pid} on {one.host} holds {plural(one.rows, 'open row')}" for one in holders)
-        return f"no rows left for this process: {named}; it takes over rows that they return"
+        return f"no rows left for this process: {named}; this process takes over rows that are returned"
 
     def fields(self) -> list[dict[str, Any]]:
         return [
@@ -235,6 +236,7 @@ class ProgressSampler:
 
 RATE_LIMITS = ("cooldown", "credential", "limiter", "pace")
 """What a lane waits for that is a rate limit; the rest is an outage or a decision of the operator's."""
+ENDED_BY_USER = (StopReason.STOPPED, StopReason.DEADLINE)
 KEY_REMEDIES = (Remedy.CHECK_KEY, Remedy.CHECK_ACCOUNT)
 OF_THE_LIMITER = ("limiter", "pace")
 """... and whose reason names the limit."""
@@ -247,9 +249,13 @@ def summarize(job: Job, resume: str) -> Summary:
     groups = [*failures.dead[:MOST_GROUPS], *failures.waiting[:MOST_GROUPS]]
     if not is_whole:
         groups = [*failures.waiting[:MOST_GROUPS], *failures.dead[:MOST_GROUPS]]
-    if report.stop is not None and report.stop.reason is StopReason.NO_CREDENTIAL:
+    reason = None if report.stop is None else report.stop.reason
+    if reason is StopReason.NO_CREDENTIAL:
         groups.sort(key=lambda group: group.remedy not in KEY_REMEDIES)
-    error = f": {failure_text(groups[0])}" if groups else ""
+    cause, others = groups[:1], groups[1:]
+    if reason in ENDED_BY_USER:  # no failure has ended it
+        cause, others = [], groups
+    error = f": {failure_text(cause[0])}" if cause else ""
     if not is_whole:
         code, next_ = STOPPED, stop_text(job, resume, error)
     elif report.dead:
@@ -262,7 +268,7 @@ def summarize(job: Job, resume: str) -> Summary:
         code = DONE
         next_ = "All rows are done." + ("" if resume else f" Check with: headgate verify {name_of(job)}")
     sharing = job.runner.limiter.look_at_sharing()
-    details = [failure_text(group) for group in groups[1:MOST_GROUPS]]
+    details = [failure_text(group) for group in others[: MOST_GROUPS - len(cause)]]
     if sharing is not None and sharing.is_lost:
         details.append(f"{sharing_text(sharing)}; check --store")
     fields = fields_of(job, code, next_)
@@ -300,7 +306,7 @@ def counts_text(report: JobReport) -> str:
     failed = f", {report.dead:,} failed ({top_counts(counts.reasons)})" if report.dead else ""
     is_open = f", {counts.open:,} open" if counts.open else ""
     before = f", {report.before:,} of them in earlier runs" if report.before else ""
-    totals = [f"{plural(run.calls, 'call')} in {format_seconds(run.elapsed)}"]
+    totals = [plural(run.calls, "call") + (f" in {format_seconds(run.elapsed)}" if run.calls else "")]
     totals += [f"{run.rate_limit_participants:,} rate limited"] if run.rate_limit_participants else []
     totals += [plural(counts.tokens, "token")] if counts.tokens else []
     totals += [cost_text(counts.cost)] if counts.cost else []
@@ -315,11 +321,11 @@ def stop_text(job: Job, resume: str, error: str) -> str:
     again = resume_text(resume)
     match reason:
         case StopReason.STOPPED:
-            return f"Stopped{error}. {again}"
+            return f"Stopped. {again}"
         case StopReason.STANDSTILL:
             return f"{_standstill_text(report)}{error}. {again.rstrip('.')}, or pass --wait."
         case StopReason.DEADLINE:
-            return f"Stopped at the deadline, {detail}{error}. {again}"
+            return f"Stopped at the deadline, {detail}. {again}"
         case StopReason.CAPS:
             return f"The next row could cost more than allowed; raise --max-cost or --max-tokens. {again}"
         case StopReason.NO_CREDENTIAL:

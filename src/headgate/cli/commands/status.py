@@ -18,6 +18,7 @@ from ...batch.ledger.queries import Holder, LedgerStatus, failures_of, read_stat
 from ...batch.ledger.schema import SUFFIX
 from ...batch.report import Failures
 from ...formatting import format_seconds, plural, printable
+from ...observe.report import WAIT_NAMES
 from ...observe.run_registry import machine_runs
 from ...sqlite_file import is_database
 from ..ui.display import MOST_GROUPS, MOST_LISTED, RESUME, failure_fields, failure_text, top_counts
@@ -76,7 +77,7 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], fleet_ru
     ledgers = len(glob(f"*{SUFFIX}")) if path is None else 0
     if ledgers == 1 or (frame is None and (path is not None or ledgers or not as_json)):
         try:
-            status = read_status(find_ledger(path, f", and no run {path!r} is under way"))
+            status = read_status(find_ledger(path, is_no_run=True))
             failures = failures_of(status.path)
         except LedgerError as error:
             raise CommandFailed(f"{error}.") from None
@@ -126,20 +127,24 @@ def find_runs(path: str | None) -> RunsFrame | None:
 # ---------------------------------------------------------------------- a ledger
 
 
-def find_ledger(path: str | None, otherwise: str = "") -> str:
-    """The ledger of this output, or the ledger itself, or the only one in this folder."""
+def find_ledger(path: str | None, *, is_no_run: bool = False) -> str:
+    """The ledger of this output, or the ledger itself, or the only one in this folder.
+
+    ``is_no_run``: no run under way fits either, which a message then says.
+    """
     if path is None:
         found = sorted(glob(f"*{SUFFIX}"))
         if len(found) != 1:
-            none = "this folder has none, and no run is under way on this machine"
-            there_are = f"this folder has {', '.join(found[:5])}" if found else none
-            raise click.UsageError(f"give the output of a run, or its ledger; {there_are}.")
+            nothing_runs = "no run is under way on this machine; " if is_no_run else ""
+            there_are = f"this folder has {', '.join(found[:5]) or 'none'}"
+            raise click.UsageError(f"{nothing_runs}give the output of a run, or its ledger; {there_are}.")
         return os.path.abspath(found[0])
     if os.path.isfile(ledger_of(path)):
         return os.path.abspath(ledger_of(path))
     if is_database(path):
         return os.path.abspath(path)
-    raise click.UsageError(f"there is no ledger {ledger_of(path)}{otherwise}.")
+    nothing_runs = f", and no run {path!r} is under way" if is_no_run else ""
+    raise click.UsageError(f"there is no ledger {ledger_of(path)}{nothing_runs}.")
 
 
 def ledger_of(path: str) -> str:
@@ -179,7 +184,7 @@ def ledger_fields(status: LedgerStatus) -> dict[str, Any]:
 
 _OPEN_ROWS = {
     RowState.PENDING: "pending",
-    RowState.LEASED: "in flight",
+    RowState.LEASED: "held by a process",
     RowState.PARKED: "waiting for the rate limit",
     RowState.FAILED: "waiting for a retry",
 }
@@ -200,7 +205,11 @@ def ledger_page(status: LedgerStatus, failures: Failures, now: float) -> str:
         "open": ", ".join(f"{count:,} {_OPEN_ROWS[state]}" for state, count in waiting if count),
         "failed": top_counts(counts.reasons),
         "spent": ", ".join(spent),
-        "waited": ", ".join(f"{format_seconds(seconds)} {why}" for why, seconds in sorted(counts.waited.items())),
+        "waited": "; ".join(
+            f"{format_seconds(seconds)} for {WAIT_NAMES.get(why, why)}"
+            for why, seconds in sorted(counts.waited.items())
+        )
+        + (" (all rows together)" if counts.waited else ""),
         "output": f"{plural(status.written, 'row')}, {plural(status.offset, 'byte')}",
     }
     lines += [f"  {name:<8}{text}" for name, text in rows.items() if text]

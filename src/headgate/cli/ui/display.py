@@ -268,7 +268,7 @@ def sentence(text: str) -> str:
 # ---------------------------------------------------------------------- failed rows, grouped by error
 
 REMEDIES = {
-    Remedy.CHECK_ADDRESS: "check --to and --path, and the url of the rows",
+    Remedy.CHECK_ADDRESS: "check the model, --to, --path and the url of the rows",
     Remedy.CHECK_REQUEST: "correct the rows",
     Remedy.CHECK_KEY: "pass a valid key with --keys",
     Remedy.CHECK_ACCOUNT: "check the account's billing, then headgate keys free, or pass another key with --keys",

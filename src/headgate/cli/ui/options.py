@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from textwrap import fill
 from typing import Any, TypeVar
 
 import click
@@ -54,8 +55,11 @@ class ExampleCommand(click.Command):
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Examples"):
             for typed, does in self.examples:
-                formatter.write_text(f"# {does}")
-                formatter.write(f"{' ' * formatter.current_indent}{typed}\n")
+                indent = " " * formatter.current_indent
+                formatter.write(
+                    fill(does, formatter.width, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+                )
+                formatter.write(f"\n{indent}{typed}\n")
         super().format_options(context, formatter)
 
 

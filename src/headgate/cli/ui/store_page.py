@@ -38,7 +38,7 @@ PATIENCE = 2.0
 MOST_SHOWN = 20
 """Keys listed for a person; ``--json`` has them all."""
 MOST_MEMBERS = 10
-NUMBERS = ("rate", "at most", "in flight", "back in", "calls left")
+NUMBERS = ("rate", "most in flight", "in flight", "back in", "calls left")
 GATE_STYLES = {"passing": "green", "idle": "dim"}
 CREDENTIAL_STYLES = {"free": "green", "resting": "yellow", "disabled": "red"}
 
@@ -209,7 +209,7 @@ def gate_rows(gate: QuotaView, name: str) -> list[dict[str, str]]:
         "name": name,
         "rate": rate_text(gate),
         "state": gate_state(gate),
-        "at most": f"{gate.cap:,.0f}" if gate.cap else "",
+        "most in flight": f"{gate.cap:,.0f}" if gate.cap else "",
         "learned": "" if gate.learned_ago is None else f"{format_seconds(gate.learned_ago)} ago",
     }
     cells = [

@@ -57,6 +57,18 @@ def test_a_later_job_finds_them_whatever_its_blocks_are(folder):
     assert later.take([KEYS[1], key(99)]) == [b"1", Taken.MINE]
 
 
+def test_a_group_finds_its_answers_in_whatever_order_its_rows_come(folder, monkeypatch):
+    monkeypatch.setattr(folder_answers, "MOST_GROUPS_READ", 1)
+    first = opened(folder)
+    first.take(KEYS[:3], "partition-1")
+    first.put([(one, one) for one in KEYS[:3]])
+    first.take(KEYS[5:], "partition-2")
+    later = opened(folder)
+    assert later.take([KEYS[2], KEYS[4]], "partition-1") == [KEYS[2], Taken.MINE]
+    assert later.take([KEYS[0], KEYS[1]], "partition-1") == KEYS[:2]
+    assert later.take([KEYS[0]], "partition-2") == [Taken.MINE]
+
+
 def test_few_files_are_kept_in_memory(folder, monkeypatch):
     monkeypatch.setattr(folder_answers, "MOST_FILES_READ", 1)
     first = opened(folder)

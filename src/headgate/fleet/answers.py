@@ -58,8 +58,9 @@ class Answers(Protocol):
     def open(self, identity: str) -> None:
         """Raises ``ConfigError`` where the run of this name was begun with another target."""
 
-    def take(self, keys: Sequence[bytes]) -> list[bytes | Taken]:
-        """The answer of each, packed; else who is to call it."""
+    def take(self, keys: Sequence[bytes], group: str = "") -> list[bytes | Taken]:
+        """The answer of each, packed; else who is to call it. ``group`` names what an engine repeats as a whole; where
+        it is empty, that is these keys."""
 
     def put(self, answers: Sequence[tuple[bytes, bytes]]) -> None:
         """Remember packed answers by their keys. All of them, or it raises and may be called again."""
@@ -81,7 +82,7 @@ class NoAnswers:
     def open(self, identity: str) -> None:
         pass
 
-    def take(self, keys: Sequence[bytes]) -> list[bytes | Taken]:
+    def take(self, keys: Sequence[bytes], group: str = "") -> list[bytes | Taken]:
         return [Taken.MINE] * len(keys)
 
     def put(self, answers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -204,9 +205,9 @@ class AnswerMemory:
         self._start(self._buffer.run())
         self._start(self._renew())
 
-    async def take(self, keys: Sequence[bytes]) -> list[bytes | Taken]:
+    async def take(self, keys: Sequence[bytes], group: str) -> list[bytes | Taken]:
         """Raises ``StoreDown``."""
-        return await self._ask(self._answers.take, keys)
+        return await self._ask(self._answers.take, keys, group)
 
     def put(self, key: bytes, packed: bytes) -> asyncio.Future[None]:
         """Done once it is written."""

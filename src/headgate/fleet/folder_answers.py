@@ -1,11 +1,11 @@
 """Remembered answers in a folder: small files, one for each flush. A path of this machine, or any fsspec URL.
 
     (folder)/(run)/run.json                             the target that the run was begun with
-    (folder)/(run)/(job)/(block)/(worker)-(number)      answers: a count, keys of 16 bytes and lengths, then the answers
+    (folder)/(run)/(job)/(group)/(worker)-(number)      answers: a count, keys of 16 bytes and lengths, then the answers
 
-A block that an engine repeats has the same rows, so its answers of this job are in one folder, named by a digest of its
-rows' keys. Those of earlier jobs of the run are found by an index of their keys, which each worker reads once and which
-does not depend on how the rows are cut into blocks.
+A group is what an engine repeats as a whole: a partition of Spark's, whose rows may come in another order, or a block
+of Ray's, which is named by a digest of its keys. Its answers of this job are in one folder. Those of earlier jobs of the
+run are found by an index of their keys, which each worker reads once and which does not depend on groups.
 
 A folder has no claims: two workers that have the same block at the same time both call its rows.
 """
@@ -18,7 +18,7 @@ import secrets
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
@@ -29,6 +29,8 @@ from .row_reader import KEY_BYTES
 
 MOST_INDEXED = 20_000_000
 """Answers of earlier jobs that a worker looks for; 12 bytes of its memory each."""
+MOST_GROUPS_READ = 8
+"""Groups whose answers are kept in memory at once: those of the tasks that a worker has."""
 MOST_FILES_READ = 64
 """Files of earlier jobs that are kept in memory at once."""
 ABOUT = "run.json"
@@ -114,8 +116,10 @@ class FolderAnswers:
         self._files: Files = FsspecFiles(folder) if "://" in folder else LocalFiles(folder)
         self._run, self._job = run, job
         self._worker, self._written = secrets.token_hex(6), 0
-        self._block_of: dict[bytes, str] = {}
+        self._group_of: dict[bytes, str] = {}
         """Of the rows that were taken and have no answer yet."""
+        self._groups: dict[str, GroupAnswers] = {}
+        """Those that were asked for last."""
         self._earlier: EarlierAnswers | None = None
 
     def open(self, identity: str) -> None:
@@ -131,13 +135,11 @@ class FolderAnswers:
         if before != identity:
             raise other_target(self._run, before, identity)
 
-    def take(self, keys: Sequence[bytes]) -> list[bytes | Taken]:
-        block = blake2b(b"".join(keys), digest_size=10).hexdigest()
-        found: dict[bytes, bytes] = {}
+    def take(self, keys: Sequence[bytes], group: str = "") -> list[bytes | Taken]:
+        group = group or blake2b(b"".join(keys), digest_size=10).hexdigest()
         with self._reachable():
-            folder = f"{self._run}/{self._job}/{block}"
-            for name in self._files.names(folder):
-                found.update(unpack_file(self._files.read(f"{folder}/{name}") or b""))
+            answers = self._answers_of(group).read()
+            found = {key: answers[key] for key in keys if key in answers}
             missing = [key for key in keys if key not in found]
             if missing:
                 if self._earlier is None:
@@ -145,24 +147,31 @@ class FolderAnswers:
                 found.update(self._earlier.find(missing))
         for key in missing:
             if key not in found:
-                self._block_of[key] = block
+                self._group_of[key] = group
         return [found.get(key, Taken.MINE) for key in keys]
 
+    def _answers_of(self, group: str) -> GroupAnswers:
+        known = self._groups.pop(group, None) or GroupAnswers(self._files, f"{self._run}/{self._job}/{group}")
+        while len(self._groups) >= MOST_GROUPS_READ:
+            del self._groups[next(iter(self._groups))]
+        self._groups[group] = known
+        return known
+
     def put(self, answers: Sequence[tuple[bytes, bytes]]) -> None:
-        by_block: dict[str, list[tuple[bytes, bytes]]] = {}
+        by_group: dict[str, list[tuple[bytes, bytes]]] = {}
         for key, packed in answers:
-            by_block.setdefault(self._block_of.get(key, "rest"), []).append((key, packed))
+            by_group.setdefault(self._group_of.get(key, "rest"), []).append((key, packed))
         with self._reachable():
-            for block, some in by_block.items():
+            for group, some in by_group.items():
                 self._written += 1
-                name = f"{self._run}/{self._job}/{block}/{self._worker}-{self._written}"
+                name = f"{self._run}/{self._job}/{group}/{self._worker}-{self._written}"
                 self._files.write(name, pack_file(some))
         for key, _ in answers:
-            self._block_of.pop(key, None)
+            self._group_of.pop(key, None)
 
     def release(self, keys: Sequence[bytes]) -> None:
         for key in keys:
-            self._block_of.pop(key, None)
+            self._group_of.pop(key, None)
 
     def renew(self) -> None:
         pass
@@ -172,6 +181,22 @@ class FolderAnswers:
 
     def _reachable(self) -> _Reachable:
         return _Reachable(self.where)
+
+
+class GroupAnswers:
+    """Answers of one group; each file is read once."""
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files, self._folder = files, folder
+        self._read: set[str] = set()
+        self._found: dict[bytes, bytes] = {}
+
+    def read(self) -> Mapping[bytes, bytes]:
+        for name in self._files.names(self._folder):
+            if name not in self._read:
+                self._found.update(unpack_file(self._files.read(f"{self._folder}/{name}") or b""))
+                self._read.add(name)
+        return self._found
 
 
 class EarlierAnswers:

@@ -80,7 +80,7 @@ class RedisAnswers:
                 policy,
             )
 
-    def take(self, keys: Sequence[bytes]) -> list[bytes | Taken]:
+    def take(self, keys: Sequence[bytes], group: str = "") -> list[bytes | Taken]:
         taken: list[bytes | Taken] = []
         for first in range(0, len(keys), AT_ONCE):
             taken += self._take(keys[first : first + AT_ONCE])

@@ -125,9 +125,9 @@ class RowCaller:
         """The results of a block, in its order. Waits in this thread."""
         return self.submit(rows).result()
 
-    def submit(self, rows: Sequence[Mapping[str, Any]]) -> Future[list[RowResult]]:
-        """The same, to be waited for later."""
-        return self._submit(self._block(rows))
+    def submit(self, rows: Sequence[Mapping[str, Any]], group: str = "") -> Future[list[RowResult]]:
+        """The same, to be waited for later. ``group``: what the engine repeats as a whole, if not this block."""
+        return self._submit(self._block(rows, group))
 
     async def call_async(self, rows: Sequence[Mapping[str, Any]]) -> list[RowResult]:
         """The same on an event loop. Where it is cancelled, calls in flight go on, and their answers are remembered."""
@@ -196,7 +196,7 @@ class RowCaller:
 
     # ------------------------------------------------------------------ a block
 
-    async def _block(self, values: Sequence[Mapping[str, Any]]) -> list[RowResult]:
+    async def _block(self, values: Sequence[Mapping[str, Any]], group: str) -> list[RowResult]:
         ours: dict[bytes, InputRow] = {}
         results: list[asyncio.Future[RowResult]] = []
         for one in values:
@@ -212,7 +212,7 @@ class RowCaller:
                     ours[key] = row
             results.append(result)
         try:
-            await self._take(ours)
+            await self._take(ours, group)
         except BaseException as error:
             unsent = [key for key, row in ours.items() if key in self._pending and id(row) not in self._sent]
             for key in unsent:
@@ -223,13 +223,13 @@ class RowCaller:
             raise
         return [await result for result in results]
 
-    async def _take(self, rows: Mapping[bytes, InputRow]) -> None:
+    async def _take(self, rows: Mapping[bytes, InputRow], group: str) -> None:
         """Find out for each row whether it is remembered, called by another worker, or ours to call."""
         waiting, look_again = list(rows), LOOK_AGAIN
         give_up_at = self._loop.time() + STORE_PATIENCE
         while waiting:
             try:
-                taken = await self._memory.take(waiting)
+                taken = await self._memory.take(waiting, group)
             except StoreDown as error:
                 if self._stop is not None or self._loop.time() > give_up_at:
                     for key in waiting:

@@ -85,10 +85,13 @@ def verify(
 
 def _each(settings: RowSettings) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def call(batches: Iterator[Any]) -> Iterator[Any]:
-        caller = caller_of(settings)
+        from pyspark import TaskContext
+
+        caller, task = caller_of(settings), TaskContext.get()
+        group = "" if task is None else f"partition-{task.partitionId()}"
         waiting: deque[tuple[Any, Any]] = deque()
         for batch in batches:
-            waiting.append((batch, caller.submit(rows_of(batch))))
+            waiting.append((batch, caller.submit(rows_of(batch), group)))
             if len(waiting) >= AT_ONCE:
                 yield _finished(settings, *waiting.popleft())
         while waiting:

@@ -4,8 +4,8 @@
     (folder)/(run)/(job)/(group)/(worker)-(number)      answers: a count, keys of 16 bytes and lengths, then the answers
 
 A group is what an engine repeats as a whole: a partition of Spark's, whose rows may come in another order, or a block
-of Ray's, which is named by a digest of its keys. Its answers of this job are in one folder. Those of earlier jobs of the
-run are found by an index of their keys, which each worker reads once and which does not depend on groups.
+of Ray's, which is named by a digest of its keys. Its answers of this job are in one folder. Those of earlier jobs
+of the run are found by an index of their keys, which each worker reads once and which does not depend on groups.
 
 A folder has no claims: two workers that have the same block at the same time both call its rows.
 """

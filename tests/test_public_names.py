@@ -156,7 +156,9 @@ def test_the_states_of_a_circuit_are_the_promised_three() -> None:
 
 
 def test_the_outcomes_are_the_promised_ten() -> None:
-    values = "ok rate_limited quota_exhausted overloaded transient auth key_dead too_large invalid abandoned"
+    values = (
+        "ok rate_limited quota_exhausted capacity spend overloaded transient auth key_dead too_large invalid abandoned"
+    )
     assert issubclass(headgate.Outcome, enum.Enum)
     assert [outcome.value for outcome in headgate.Outcome] == values.split()
 
@@ -180,7 +182,7 @@ def test_an_outcome_means_what_the_table_says(names: str, retried: bool, uses_at
         )
 
 
-@pytest.mark.parametrize("name", ["QUOTA_EXHAUSTED", "AUTH", "KEY_DEAD"])
+@pytest.mark.parametrize("name", ["QUOTA_EXHAUSTED", "SPEND", "AUTH", "KEY_DEAD"])
 def test_what_another_credential_may_cure_costs_no_attempt_and_blames_nobody(name: str) -> None:
     outcome = headgate.Outcome[name]
     assert outcome.needs_other_credential

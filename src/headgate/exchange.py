@@ -36,16 +36,18 @@ _SENT_ONCE_ANYWAY = ("POST", "PATCH")
 class Answer:
     """A response that has been read to its end: status, headers and body, as readers of responses expect."""
 
-    __slots__ = ("content", "headers", "status_code")
+    __slots__ = ("content", "headers", "requested_tier", "status_code")
 
-    def __init__(self, status_code: int, headers: Mapping[str, str], content: bytes) -> None:
+    def __init__(self, status_code: int, headers: Mapping[str, str], content: bytes, requested_tier: str = "") -> None:
         self.status_code = status_code
         self.headers = headers
         self.content = content
+        self.requested_tier = requested_tier
+        """The service tier that the request asked for, where that matters for what an error means."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """An error takes its answer along, to other processes too, where the library's headers cannot go."""
-        return (Answer, (self.status_code, dict(self.headers), self.content))
+        return (Answer, (self.status_code, dict(self.headers), self.content, self.requested_tier))
 
     def __repr__(self) -> str:
         return f"<Answer {self.status_code}, {len(self.content)} bytes>"

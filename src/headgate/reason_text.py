@@ -137,6 +137,8 @@ _LANES = {
     "cooldown": "waiting for the rate limit",
     "credential": "key resting",
     "credential_held": "key in use (at_once)",
+    "spend": "the account has no credit or is at its spending limit; next check",
+    "model": "the server has no such model",
     "circuit": "circuit open after too many failures",
     "ramp": "ramping up after a pause",
     "retry_budget": "the retry budget is spent",
@@ -205,6 +207,7 @@ def event_reason(code: str, detail: object) -> str:
 _CREDENTIALS = {
     "rate_limited": "rate limited",
     "quota_exhausted": "out of quota",
+    "spend": "out of credit, or at its spending limit",
     "auth": "rejected by the server",
     "key_dead": "no longer valid",
     "parked by hand": "parked by an operator",

@@ -14,6 +14,8 @@ TABLE = {
     "ok": (False, False, True, False),
     "rate_limited": (True, False, False, False),
     "quota_exhausted": (True, True, False, False),
+    "capacity": (True, False, False, False),
+    "spend": (True, True, False, False),
     "overloaded": (True, False, True, True),
     "transient": (True, False, True, True),
     "auth": (True, True, False, False),

@@ -28,5 +28,5 @@ def test_average_follows_what_calls_take():
         pace.note(Usage(1000, 0))
     for _ in range(100):
         pace.note(Usage(10, 0))
-    told = Signal(outcome=Outcome.OK, limits=(Limit(dimension="input-tokens", limit=1000.0, remaining=1000.0),))
+    told = Signal(outcome=Outcome.OK, limits=(Limit(dimension="input_tokens", limit=1000.0, remaining=1000.0),))
     assert pace.in_calls(told).limits[1].limit > 50

@@ -260,8 +260,8 @@ class Lazy:
 @pytest.mark.parametrize("kind", [Plain, Slotted])
 def test_a_response_with_content_is_read(kind: Any) -> None:
     dead = b'{"error": {"message": "no money", "type": "insufficient_quota", "code": "insufficient_quota"}}'
-    assert signal_of(kind(dead), None, None, None, None, 0.0).outcome is Outcome.KEY_DEAD
-    assert signal_of(kind(dead.decode()), None, None, None, None, 0.0).outcome is Outcome.KEY_DEAD
+    assert signal_of(kind(dead), None, None, None, None, 0.0).outcome is Outcome.SPEND
+    assert signal_of(kind(dead.decode()), None, None, None, None, 0.0).outcome is Outcome.SPEND
 
 
 def test_a_property_that_may_download_is_left_alone() -> None:

@@ -57,11 +57,11 @@ def test_an_account_that_has_not_paid(batch, server, headgate):
     batch.write(20)
     said = batch.run("--json", "--keys", "env:ONE_KEY")
     assert said.code == 4
-    assert told(headgate, batch, said) == [("waiting", "key_dead", None, "check_account")]
+    assert told(headgate, batch, said) == [("waiting", "spend", None, "check_account")]
     assert BILLING in end(said)["next"]
     calls = len(server.calls)
     again = batch.run("--json", "--keys", "env:ONE_KEY")
-    assert (again.code, len(server.calls)) == (4, calls), "the key is retired, nothing is sent"
+    assert (again.code, len(server.calls)) == (4, calls), "the account rests, nothing is sent"
     assert BILLING in end(again)["next"], "and still it is told why"
 
 

@@ -146,7 +146,7 @@ def test_a_keys_day_ends_at_midnight_pacific(name):
     refused = read(spent[2].status, {}, spent[2].body, wall=NOON_PACIFIC)
     assert [each.status for each in spent[:2]] == [200, 200]
     assert spent[2].status == {"tavily": 432, "tavily_extract": 432, "perplexity": 401}.get(name, 429)
-    assert refused.outcome in (Outcome.QUOTA_EXHAUSTED, Outcome.KEY_DEAD, Outcome.RATE_LIMITED)
+    assert refused.outcome in (Outcome.QUOTA_EXHAUSTED, Outcome.KEY_DEAD, Outcome.SPEND, Outcome.RATE_LIMITED)
     assert (other.status, tomorrow.status) == (200, 200)
 
 
@@ -162,7 +162,7 @@ def test_an_outage_is_told_in_its_own_words(name):
 
 OUTCOMES = {
     "rate_limited": {Outcome.RATE_LIMITED},
-    "quota": {Outcome.QUOTA_EXHAUSTED, Outcome.KEY_DEAD, Outcome.RATE_LIMITED},
+    "quota": {Outcome.QUOTA_EXHAUSTED, Outcome.KEY_DEAD, Outcome.SPEND, Outcome.RATE_LIMITED},
     "unauthorized": {Outcome.AUTH},
     "forbidden": {Outcome.AUTH},
     "invalid": {Outcome.INVALID},

@@ -83,7 +83,7 @@ class FakeLease:
         assert signal is not None
         if self._end():
             self.pool.reports.append((self.label, signal.outcome.value))
-            if signal.outcome in (Outcome.AUTH, Outcome.KEY_DEAD):
+            if signal.outcome in (Outcome.SPEND, Outcome.AUTH, Outcome.KEY_DEAD):
                 self.pool.back_at[self.label] = float("inf")
             elif signal.outcome in (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED):
                 self.pool.back_at[self.label] = self.pool.clock.now() + (signal.retry_after or 1.0)

@@ -28,7 +28,7 @@ TABLE = [
     (401, "", "auth", False, False, False, "retired"),
     (403, "", "auth", False, False, False, "retired"),
     (402, "", "key_dead", False, False, False, "retired"),
-    (429, DEAD, "key_dead", False, False, False, "retired"),
+    (429, DEAD, "spend", False, False, False, "retired"),
     (413, "", "too_large", False, True, False, "stays"),
     (400, "", "validation", False, True, False, "stays"),
     (404, "", "validation", False, True, False, "stays"),

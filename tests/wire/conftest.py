@@ -121,6 +121,35 @@ ANSWERS: dict[str, tuple[int, dict[str, str], object]] = {
             "request_id": "req_1",
         },
     ),
+    "anthropic spend": (
+        429,
+        {},
+        {
+            "type": "error",
+            "error": {
+                "type": "rate_limit_error",
+                "message": "Your organization has reached its enforced spend limit.",
+                "details": {"error_code": "enforced_spend_limit_reached"},
+            },
+            "request_id": "req_1",
+        },
+    ),
+    "anthropic unified": (
+        429,
+        {
+            "retry-after": "60",
+            "anthropic-ratelimit-unified-status": "rejected",
+            "anthropic-ratelimit-unified-reset": "1790004600",
+            "anthropic-ratelimit-unified-representative-claim": "five_hour",
+            "anthropic-ratelimit-unified-5h-status": "rejected",
+            "anthropic-ratelimit-unified-5h-reset": "1790004600",
+            "anthropic-ratelimit-unified-5h-utilization": "1.0",
+            "anthropic-ratelimit-unified-7d-status": "allowed",
+            "anthropic-ratelimit-unified-7d-reset": "1790400000",
+            "anthropic-ratelimit-unified-7d-utilization": "0.42",
+        },
+        {"type": "error", "error": {"type": "rate_limit_error", "message": "This request would exceed your limit."}},
+    ),
     "anthropic 529": (
         529,
         {},
@@ -167,6 +196,11 @@ ANSWERS: dict[str, tuple[int, dict[str, str], object]] = {
             "x-ratelimit-reset-tokens": "7.66s",
         },
         None,
+    ),
+    "groq 498": (
+        498,
+        {"x-groq-region": "us"},
+        {"error": {"message": "Flex tier capacity exceeded", "type": "capacity", "code": "capacity_exceeded"}},
     ),
     "groq 413": (
         413,

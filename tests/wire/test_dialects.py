@@ -109,10 +109,98 @@ def test_openai_reset_is_no_floor(answers: dict[str, Any], wall: float) -> None:
     ],
 )
 @pytest.mark.parametrize("place", ["type", "code"])
-def test_openai_dead_keys(code: str, place: str, wall: float) -> None:
+def test_openai_spend_stops(code: str, place: str, wall: float) -> None:
     error = {"message": "You exceeded your current quota", "type": "x", "code": "y", place: code}
     signal = read(429, {"retry-after": "1"}, {"error": error}, wall=wall)
-    assert (signal.outcome, signal.retry_after) == (Outcome.KEY_DEAD, None)
+    assert (signal.outcome, signal.retry_after) == (Outcome.SPEND, None)
+
+
+RATE = {"type": "rate_limit_error", "message": "x"}
+ENFORCED = {**RATE, "details": {"error_code": "enforced_spend_limit_reached"}}
+USAGE_LIMIT = "You have reached your specified workspace API usage limits. You will regain access on 2026-12-01."
+PREPAID = {"code": 402, "message": "x", "status": "RESOURCE_EXHAUSTED", "details": []}
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (429, {"type": "error", "error": ENFORCED}),
+        (402, {"type": "error", "error": {"type": "billing_error", "message": "x"}}),
+        (400, {"type": "error", "error": {"type": "invalid_request_error", "message": USAGE_LIMIT}}),
+        (402, {"error": PREPAID}),
+        (400, {"error": {"message": "x", "type": "invalid_request_error", "code": "blocked_api_access"}}),
+    ],
+)
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "7"}])
+def test_spend_stops_of_other_vendors(status: int, body: dict[str, Any], headers: dict[str, str], wall: float) -> None:
+    signal = read(status, headers, body, wall=wall)
+    assert (signal.outcome, signal.retry_after) == (Outcome.SPEND, None)
+
+
+def test_a_refusal_without_retry_after_is_no_spend_stop(wall: float) -> None:
+    bodies = [{"type": "error", "error": RATE}, {"error": {"code": "rate_limit_exceeded", "type": "tokens"}}]
+    assert {read(429, {}, body, wall=wall).outcome for body in bodies} == {Outcome.RATE_LIMITED}
+    other = {"type": "error", "error": {"type": "invalid_request_error", "message": f"Quote: {USAGE_LIMIT}"}}
+    assert read(400, {}, other, wall=wall).outcome is Outcome.INVALID
+
+
+FULL = {"error": {"message": "Resource Unavailable", "type": "resource_unavailable", "code": "resource_unavailable"}}
+MODEL_FULL = {
+    "error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [{"reason": "MODEL_CAPACITY_EXHAUSTED"}]}
+}
+GEMINI_FULL = {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE", "details": []}}
+LIMITED = {"error": {"message": "x", "type": "tokens", "code": "rate_limit_exceeded"}}
+UNNAMED = {"error": {"message": "Resource Unavailable", "type": None, "code": None}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "tier", "outcome"),
+    [
+        (429, FULL, "", Outcome.CAPACITY),
+        (429, MODEL_FULL, "", Outcome.CAPACITY),
+        (429, UNNAMED, "flex", Outcome.CAPACITY),
+        (429, UNNAMED, "", Outcome.RATE_LIMITED),
+        (429, LIMITED, "flex", Outcome.RATE_LIMITED),
+        (498, None, "flex", Outcome.CAPACITY),
+        (498, None, "", Outcome.INVALID),
+        (503, GEMINI_FULL, "flex", Outcome.CAPACITY),
+        (503, GEMINI_FULL, "", Outcome.OVERLOADED),
+        (503, None, "flex", Outcome.OVERLOADED),
+    ],
+)
+def test_a_tier_that_is_full(status: int, body: Any, tier: str, outcome: Outcome, wall: float) -> None:
+    assert read(status, {}, body, wall=wall, tier=tier).outcome is outcome
+
+
+def test_groq_says_with_a_status_of_its_own_that_a_tier_is_full(said: Read) -> None:
+    assert said("groq 498").outcome is Outcome.CAPACITY
+
+
+def test_a_subscription_tells_when_its_windows_end(said: Read) -> None:
+    signal = said("anthropic unified")
+    assert (signal.outcome, signal.retry_after, signal.dialect) == (Outcome.RATE_LIMITED, 7200, "anthropic")
+    assert signal.limits == (
+        Limit(dimension="subscription", limit=100, remaining=0, reset=7200, window=18_000, name="5h"),
+        Limit(
+            dimension="subscription", limit=100, remaining=pytest.approx(58), reset=402_600, window=604_800, name="7d"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "is_unknown"),
+    [
+        ({"error": {"message": "The model `x` does not exist", "code": "model_not_found"}}, True),
+        ({"error": {"message": "x", "code": "DeploymentNotFound"}}, True),
+        ({"type": "error", "error": {"type": "not_found_error", "message": "model: claude-x"}}, True),
+        ({"error": {"code": 404, "message": "models/x is not found for API version v1", "status": "NOT_FOUND"}}, True),
+        ({"type": "error", "error": {"type": "not_found_error", "message": "Not Found"}}, False),
+        ({"error": {"message": "model_not_found", "code": None}}, False),
+    ],
+)
+def test_a_model_that_the_server_does_not_have(body: dict[str, Any], is_unknown: bool, wall: float) -> None:
+    signal = read(404, {}, body, wall=wall)
+    assert (signal.outcome, signal.is_unknown_model) == (Outcome.INVALID, is_unknown)
 
 
 def test_openai_requested_over_limit_can_never_pass(answers: dict[str, Any], wall: float) -> None:
@@ -166,8 +254,8 @@ def test_anthropic_limits(said: Read) -> None:
     assert signal.limits == (
         Limit(dimension="requests", limit=50, remaining=49, reset=12, window=60),
         Limit(dimension="tokens", limit=40000, remaining=39000, reset=12, window=60),
-        Limit(dimension="input-tokens", limit=30000, remaining=30000, reset=0, window=60),
-        Limit(dimension="output-tokens", limit=10000, remaining=9000, reset=6, window=60),
+        Limit(dimension="input_tokens", limit=30000, remaining=30000, reset=0, window=60),
+        Limit(dimension="output_tokens", limit=10000, remaining=9000, reset=6, window=60),
     )
 
 
@@ -197,7 +285,7 @@ def test_gemini_speaks_in_its_body(said: Read) -> None:
         retry_after=26,
         limits=(
             Limit(
-                dimension="tokens",
+                dimension="input_tokens",
                 limit=250000,
                 remaining=0,
                 window=60,

@@ -201,7 +201,7 @@ def test_a_body_beyond_the_bound_is_not_parsed(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(error_body, "_json", lambda text: parsed.append(len(text)) or real(text))  # type: ignore[func-returns-value]
     huge = '{"error":{"code":"insufficient_quota","x":"' + "z" * error_body.LONGEST_BODY + '"}}'
     assert read(429, {}, huge, wall=wall).outcome is Outcome.RATE_LIMITED
-    assert read(429, {}, huge.replace("z", ""), wall=wall).outcome is Outcome.KEY_DEAD
+    assert read(429, {}, huge.replace("z", ""), wall=wall).outcome is Outcome.SPEND
     assert max(parsed) <= error_body.LOOK
 
 

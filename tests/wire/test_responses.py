@@ -143,7 +143,7 @@ def test_words_in_messages_mean_nothing() -> None:
         (402, {}, {}, Outcome.KEY_DEAD),
         (402, {"retry-after": "60"}, {}, Outcome.QUOTA_EXHAUSTED),
         (402, {}, {"error": {"code": "quota_exceeded"}}, Outcome.QUOTA_EXHAUSTED),
-        (402, {"retry-after": "60"}, {"error": {"code": "insufficient_quota"}}, Outcome.KEY_DEAD),
+        (402, {"retry-after": "60"}, {"error": {"code": "insufficient_quota"}}, Outcome.SPEND),
         (403, {}, {}, Outcome.AUTH),
         (403, {"retry-after": "60"}, None, Outcome.RATE_LIMITED),
         (403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "30"}, None, Outcome.RATE_LIMITED),

@@ -6,6 +6,8 @@ The meaning is that of single calls (``resilience.classify``). What becomes of t
     ok                                    done
     rate_limited                          parked; has a count of its own
     quota_exhausted                       parked; its credential rests until the reset, or the lane does
+    capacity                              parked; counts as rate_limited does
+    spend                                 parked; its account rests, but for a probe every 15 minutes
     auth, key_dead                        parked for another credential; without credentials dead
     overloaded, transient                 failed, to be tried again; dead after ``max_attempts``
     too_large, invalid                    dead

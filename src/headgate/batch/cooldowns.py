@@ -19,6 +19,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..core.cooldown import UNTOLD_RESET, Cooldown, above
+from ..core.credential_pool import SPEND_REST
 from ..core.decision import NEVER, UNKNOWN
 from ..core.signal import Signal
 from ..events import EventDispatcher
@@ -61,6 +62,8 @@ class Cooldowns:
         """Whether there is something new to remember."""
         self._started: set[Cooldown] = set()
         """Cooldowns after which no row has left yet."""
+        self.spend_until = NEVER
+        """Without credentials: until when the account is not asked again, once it could not spend. NEVER if it can."""
 
     def join(self, key: str, gate_key: str) -> Cooldown:
         """The cooldown that holds for a lane, from now until ``leave``."""
@@ -107,6 +110,16 @@ class Cooldowns:
         cooldown.until = max(before, now + until_reset)
         self._apply(gate_key, cooldown, before, "cooldown_started", True, now)
 
+    def spend_stopped(self, gate_key: str) -> None:
+        """The account behind all lanes may not spend. When its rest is over, one row leaves to find out."""
+        if self.spend_until == NEVER:
+            self._events.dispatch("cooldown_started", gate_key, seconds=SPEND_REST, counters=self._report.rate_limits())
+        self.spend_until = self._clock.now() + SPEND_REST
+
+    def can_spend(self) -> None:
+        """A call has succeeded that was sent after the account could not spend."""
+        self.spend_until = NEVER
+
     def _apply(self, gate_key: str, cooldown: Cooldown, before: float, kind: str, is_new: bool, now: float) -> None:
         is_longer = cooldown.until > max(before, now)
         if is_longer:
@@ -122,6 +135,8 @@ class Cooldowns:
 
     def on_send(self, gate_key: str, cooldown: Cooldown, now: float) -> None:
         """A row leaves. If it is the first after a cooldown, the rows that this held are on their way."""
+        if self.spend_until != NEVER:  # a probe: no other leaves before its answer, or before the next one is due
+            self.spend_until = now + SPEND_REST
         if cooldown in self._started and not cooldown.holds(now):
             self._started.discard(cooldown)
             report = self._report

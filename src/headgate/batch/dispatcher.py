@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
-from ..core.decision import NEVER, UNKNOWN
+from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..engine.lane import LaneWait, Obstacle
 from ..engine.supervisor import PauseSwitch, StopReason, Supervisor
 from ..engine.worker_pool import WorkerPool
@@ -28,7 +28,7 @@ from ..limiter.permit import Permit
 from .attempt import Attempt, AttemptTerms
 from .cooldowns import Cooldowns
 from .item import Backlog, Item
-from .lanes import AFTER_AN_ANSWER, LaneSet, RowLane
+from .lanes import AFTER_AN_ANSWER, LaneSet, Route, RowLane
 from .outcomes import Outcomes
 from .pricing import Budget, worth
 from .report import BatchReport
@@ -41,10 +41,11 @@ LOOK_AGAIN = 5.0
 """Seconds after which a lane looks whether another process or caller has freed its credential."""
 REFUSED_FOR = 1.0
 """Seconds to wait after a refusal that does not say for how long."""
-OF_A_CREDENTIAL = (LaneWait.CREDENTIAL, LaneWait.CREDENTIAL_HELD)
+OF_A_CREDENTIAL = (LaneWait.CREDENTIAL, LaneWait.CREDENTIAL_HELD, LaneWait.SPEND)
 """What a lane waits for that its credential alone can end."""
 _PAUSED, _NO_ROWS = Obstacle(LaneWait.PAUSED), Obstacle(LaneWait.ROWS)
 _NO_WORKER, _NO_BUDGET = Obstacle(LaneWait.WORKERS), Obstacle(LaneWait.RETRY_BUDGET)
+_NO_MODEL = Obstacle(LaneWait.MODEL)
 
 
 class RowDispatcher:
@@ -96,14 +97,20 @@ class RowDispatcher:
                 self._report.retries_held += 1
                 return _NO_BUDGET  # until one of the retries in flight has ended
             return _NO_ROWS
+        if route.group.is_stopped:
+            return _NO_MODEL
         if not self._pool.is_turn_of(lane):
             return _NO_WORKER
         if route.cooldown.until > now:
             return Obstacle(LaneWait.COOLDOWN, route.cooldown.until - now)
+        if self._cooldowns.spend_until > now:
+            return Obstacle(LaneWait.SPEND, self._cooldowns.spend_until - now)
         if route.label is not None and self._credentials is not None:
             back_in = self._credentials.back_in(route.label)
             if back_in is None or back_in > 0.0:
-                return Obstacle(LaneWait.CREDENTIAL, UNKNOWN if back_in is None else back_in)
+                is_spend = self._credentials.rests_because(route.label) == Outcome.SPEND.value
+                what = LaneWait.SPEND if is_spend else LaneWait.CREDENTIAL
+                return Obstacle(what, UNKNOWN if back_in is None else back_in)
         if not self._is_affordable(first):
             in_flight = self._pool.working  # which may turn out cheaper than expected
             if not in_flight and self._budget.is_spent(*worth(first.cost, self._terms.config.prices)):
@@ -145,7 +152,7 @@ class RowDispatcher:
         except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
             return Obstacle(LaneWait.LIMITER, REFUSED_FOR if refusal.retry_after is None else refusal.retry_after)
         now = self._clock.now()
-        if not self._pool.is_free or route.cooldown.until > now or self._pause.is_on:
+        if not self._pool.is_free or self._is_held(route, now):
             permit.abandon()
             return None
         lease = self._lease(route.label)
@@ -163,7 +170,7 @@ class RowDispatcher:
         route = lane.route
         now = self._clock.now()
         first = route.group.queue.first(now)
-        if first is None or first.size > self.least_size or route.cooldown.until > now or self._pause.is_on:
+        if first is None or first.size > self.least_size or self._is_held(route, now):
             return None
         if self._cooldowns.ramp is not None or not self._is_affordable(first):
             return None
@@ -182,6 +189,11 @@ class RowDispatcher:
     def _is_affordable(self, row: Item) -> bool:
         budget = self._budget
         return not budget.is_capped or budget.allows(*worth(row.cost, self._terms.config.prices))
+
+    def _is_held(self, route: Route, now: float) -> bool:
+        """Whether something has come in between since the lane was let through."""
+        pauses = route.cooldown.until > now or self._cooldowns.spend_until > now
+        return pauses or route.group.is_stopped or self._pause.is_on
 
     def _lease(self, label: str | None) -> Lease | None:
         """A lane's credential, if it has one and it is not in use."""
@@ -257,7 +269,7 @@ class RowDispatcher:
                 ongoing = self._next_after(attempt) if is_wanted else None
             pool.dispatch()
             if not pool.working:  # it may be that nothing can start for hours, which lanes find out
-                self._lanes.notify(self._lanes.all(), (LaneWait.COOLDOWN,))
+                self._lanes.notify(self._lanes.all(), (LaneWait.COOLDOWN, LaneWait.SPEND, LaneWait.MODEL))
         except Exception as error:
             pool.working.pop(attempt.task, None)
             self._supervisor.fail(error)

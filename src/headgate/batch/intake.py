@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from ..clock import Clock
 from ..core.decision import Outcome
 from ..core.row_state import FailureReason
-from ..engine.lane import Notifier
+from ..engine.lane import LaneWait, Notifier
 from ..engine.scheduler import Scheduler
 from ..engine.worker_pool import WorkerPool
 from ..errors import CostTooLargeError, Failed
@@ -119,7 +119,7 @@ class Intake:
         await self._read_through(None)
         while _can_be_read_again(self._items):
             while self._backlog.returning or (self._left_keys and all(map(self._is_shut, self._left_keys))):
-                await self._backlog.room.wait(LOOK_AGAIN)
+                await self._wait_for_room()
             if self._left_keys:
                 self._left_keys.clear()
                 self._searched.clear()
@@ -220,8 +220,15 @@ class Intake:
         worthwhile = max(1, min(block, window // SHARE_AT_ONCE))
         while (room := window - self._backlog.held) < worthwhile or self._is_far_ahead():
             if room >= worthwhile or not self._may_make_room or not self._make_room():
-                await self._backlog.room.wait(LOOK_AGAIN)
+                await self._wait_for_room()
         return min(LARGEST_BLOCK if self._rows_read < self._rows_known else block, room)
+
+    async def _wait_for_room(self) -> None:
+        self._backlog.awaits_room = not self._backlog.returning
+        if self._backlog.awaits_room:
+            self._lanes.notify(self._lanes.all(), (LaneWait.MODEL,))
+        await self._backlog.room.wait(LOOK_AGAIN)
+        self._backlog.awaits_room = False
 
     def _make_room(self) -> bool:
         """The window is full: rows that wait for a key that pauses make room for others. Returns whether any do."""

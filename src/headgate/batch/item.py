@@ -181,6 +181,8 @@ class Backlog:
         """... that are being given back to the ledger, to be read again later."""
         self.is_read = False
         """Whether the input was read to its end."""
+        self.awaits_room = False
+        """Whether reading goes on only when rows have left the memory, or their keys are open again."""
         self.room = Notifier(clock)
         """Notified when a row has left the memory."""
         self.progress = Notifier(clock)

@@ -35,7 +35,7 @@ class RowValidator:
         """``has_cap``: on money, which takes prices. ``counts_tokens``: whether a key's tokens must fit anything."""
         self._target, self._prices, self._has_cap, self._counts_tokens = target, prices, has_cap, counts_tokens
         self._keys: dict[str, tuple[str, bool]] = {}
-        """By model."""
+        """By model and tier."""
         self._valid_path: str | None = None
 
     def check(self, row: InputRow) -> None:
@@ -52,8 +52,12 @@ class RowValidator:
             raise row.reject(f"{what} (a price for '*' covers all models)")
 
     def key(self, row: InputRow) -> str:
-        """Vendors count for each model by itself. The key is shown to people: a name of control characters is none."""
-        model = row.request().model[:80]
+        """Vendors count for each model by itself, and its flex tier may be full while the usual one is not. The key is
+        shown to people: a name of control characters is none."""
+        request = row.request()
+        model = request.model[:80]
+        if request.tier:
+            model = f"{model}/{request.tier}"
         known = self._keys.get(model)
         if known is None:
             key = name = self._target.endpoint.name

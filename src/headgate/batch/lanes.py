@@ -33,14 +33,25 @@ AFTER_AN_ANSWER = frozenset(
         LaneWait.CIRCUIT,
         LaneWait.CREDENTIAL,
         LaneWait.CREDENTIAL_HELD,
+        LaneWait.SPEND,
+        LaneWait.MODEL,
         LaneWait.LIMITER,
     )
 )
 """What lanes wait for that the end of a call may bring."""
 FOR_ROWS = frozenset((LaneWait.ROWS, LaneWait.RETRY_BUDGET))
-AFTER_FAILURES = (LaneWait.CIRCUIT, LaneWait.COOLDOWN, LaneWait.CREDENTIAL, LaneWait.RETRY_BUDGET)
+AFTER_FAILURES = (
+    LaneWait.CIRCUIT,
+    LaneWait.COOLDOWN,
+    LaneWait.CREDENTIAL,
+    LaneWait.SPEND,
+    LaneWait.MODEL,
+    LaneWait.RETRY_BUDGET,
+)
 """What a lane waits for because a call has failed."""
 FOR_THE_LIMITER = (LaneWait.PACE, LaneWait.LIMITER)
+UNKNOWN_MODEL_ROWS = 3
+"""Rows that fail because the server has no such model before the others of that model are not sent."""
 LONGEST_SAID = 160
 """Characters of a server's words that are shown of a lane."""
 
@@ -56,6 +67,13 @@ class KeyGroup:
     lanes: list[RowLane] = field(default_factory=list)
     failures_in_a_row: int = 0
     """Of all its lanes together: with several credentials each circuit sees only a part of an outage."""
+    unknown_model: int = 0
+    """Rows since the last success to which the server said that it has no such model."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its model is taken to be gone: its other rows stay open."""
+        return self.unknown_model >= UNKNOWN_MODEL_ROWS
 
     def is_shut(self, until: float) -> bool:
         """Whether nothing can start by any of its lanes before this instant."""

@@ -24,6 +24,7 @@ from .attempt import Attempt
 from .config import BatchConfig
 from .cooldowns import Cooldowns
 from .item import Backlog, Delivery, Encode, Item, Result, result_of
+from .lanes import UNKNOWN_MODEL_ROWS
 from .ledger import Change, RowState
 from .pricing import Budget, worth
 from .report import BatchReport
@@ -102,8 +103,10 @@ class Outcomes:
     def _cool_down(self, attempt: Attempt, outcome: Outcome) -> None:
         """Hold lanes back, or let them come back."""
         cooldowns, route, signal = self._cooldowns, attempt.lane.route, attempt.verdict.signal
+        route.group.unknown_model += signal.is_unknown_model
         if outcome is Outcome.OK:
-            route.group.failures_in_a_row = 0
+            cooldowns.can_spend()
+            route.group.failures_in_a_row = route.group.unknown_model = 0
             route.cooldown.cleared(attempt.sent_at)
             if cooldowns.ramp is not None:
                 cooldowns.on_ended(True)
@@ -114,6 +117,8 @@ class Outcomes:
             cooldowns.rate_limited(route.gate_key, route.cooldown, attempt.sent_at, signal)
         elif outcome is Outcome.QUOTA_EXHAUSTED and not self._has_credentials:
             cooldowns.quota_exhausted(route.gate_key, route.cooldown, signal)
+        elif outcome is Outcome.SPEND and not self._has_credentials:
+            cooldowns.spend_stopped(route.gate_key)
         elif outcome.counts_against_target:
             route.group.failures_in_a_row += 1
             cooldowns.on_ended(False)
@@ -132,6 +137,8 @@ class Outcomes:
         attempt.lane.route.last_failure = reason.detail
         if state is not RowState.DEAD:
             return self._put_aside(attempt, state, reason)
+        if attempt.verdict.signal.is_unknown_model and attempt.lane.route.group.unknown_model > UNKNOWN_MODEL_ROWS:
+            return self._requeue(item, self._clock.now())  # it was in flight when its model turned out to be unknown
         if attempt.ran_out_of_time:
             reason = FailureReason("deadline", f"not done within {format_seconds(self._config.item_deadline or 0.0)}")
         elif outcome.value in self._config.fail_fast:

@@ -35,6 +35,8 @@ class Remedy(Enum):
 _REMEDIES = {
     "auth": Remedy.CHECK_KEY,
     "key_dead": Remedy.CHECK_ACCOUNT,
+    "spend": Remedy.CHECK_ACCOUNT,
+    "capacity": Remedy.WAIT,
     "rate_limited": Remedy.WAIT,
     "quota_exhausted": Remedy.WAIT,
     "overloaded": Remedy.WAIT,

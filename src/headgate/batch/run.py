@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..clock import Clock
 from ..core.decision import UNKNOWN
 from ..core.row_state import FailureReason
-from ..engine.lane import Alarm
+from ..engine.lane import Alarm, LaneWait
 from ..engine.scheduler import Scheduler
 from ..engine.supervisor import PauseSwitch, Stop, StopReason, Supervisor
 from ..engine.worker_pool import Recorder, WorkerPool
@@ -139,6 +139,7 @@ class Run:
             pause=settings.pause,
             supervisor=self.supervisor,
             report=self.report,
+            backlog=self._backlog,
         )
         self._dispatcher = RowDispatcher(
             clock=clock,
@@ -202,6 +203,7 @@ class Run:
     async def _read(self, rows_known: int) -> None:
         await self._intake.read(rows_known)
         self._backlog.end_of_input()
+        self._lanes.notify(self._lanes.all(), (LaneWait.MODEL,))
 
     async def _keep_time(self) -> None:
         """See to what is due: rows to be tried again, rows that are late, the end of the run, notes for the next."""

@@ -7,6 +7,7 @@ for; ``StandstillDetector`` is for everything else that holds all lanes back.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from ..clock import Clock
@@ -17,12 +18,15 @@ from ..engine.worker_pool import WorkerPool
 from ..formatting import format_seconds
 from ..limiter import AdaptiveRateLimiter
 from .config import BatchConfig
+from .item import Backlog
 from .lanes import LaneSet, RowLane, lane_reason
 from .report import BatchReport
 
 NEVER_ANSWERED = 60.0
 """Seconds after which a run is stopped that has had no answer at all."""
 FEWEST_FAILURES = 5
+MOST_NAMED = 5
+"""Models that are named when a run stops because the server does not have them."""
 _NO_FAULT_OF_ROWS = ("transient", "overloaded")
 
 
@@ -40,10 +44,11 @@ class StandstillDetector:
         pause: PauseSwitch,
         supervisor: Supervisor,
         report: BatchReport,
+        backlog: Backlog,
     ) -> None:
         self._patience = UNKNOWN if patience is None else patience
         self._clock, self._lanes, self._pool, self._limiter = clock, lanes, pool, limiter
-        self._pause, self._supervisor, self._report = pause, supervisor, report
+        self._pause, self._supervisor, self._report, self._backlog = pause, supervisor, report, backlog
         self.last_start_at = clock.now()
         """When a call last started, or an operator's pause ended."""
 
@@ -56,14 +61,17 @@ class StandstillDetector:
         """A lane has to wait: if all have to, and for too long, waiting is no use."""
         if self._pool.working or self._supervisor.stopped is not None or self._pause.is_on:
             return
-        lanes = [lane for lane in self._lanes.all() if len(lane.route.group.queue)]
+        waiting = [lane for lane in self._lanes.all() if len(lane.route.group.queue)]
+        lanes = [lane for lane in waiting if not lane.route.group.is_stopped]
         if not lanes:
+            if waiting and (self._backlog.is_read or self._backlog.awaits_room):
+                self._stop_without_models(waiting)
             return
         first = min(lanes, key=lambda lane: lane.opens_at)
         opens_in = first.opens_at - self._clock.now()
         if opens_in == UNKNOWN and all(lane.waits_for is LaneWait.CREDENTIAL for lane in lanes):
             self._supervisor.stop(StopReason.NO_CREDENTIAL, "no key is accepted any more")
-        elif opens_in >= self._patience:
+        elif opens_in >= self._patience or (self._patience != UNKNOWN and first.waits_for is LaneWait.SPEND):
             self._stop(first, None if opens_in == UNKNOWN else opens_in)
 
     def on_time(self, now: float, has_rows: bool) -> None:
@@ -81,6 +89,13 @@ class StandstillDetector:
             report.held_why = lane_reason(lane, self._limiter, self._clock.now())
         hint = "" if seconds is None else f"; try again in {format_seconds(seconds)}"
         self._supervisor.stop(StopReason.STANDSTILL, f"nothing can start{hint}")
+
+    def _stop_without_models(self, lanes: list[RowLane]) -> None:
+        said = {lane.route.group.key: lane.route.last_failure for lane in lanes}
+        self._report.held_by = LaneWait.MODEL.value
+        self._report.held_why = lane_reason(lanes[0], self._limiter, self._clock.now())
+        detail = "; ".join(f"{key}: {failure}" if failure else key for key, failure in islice(said.items(), MOST_NAMED))
+        self._supervisor.stop(StopReason.NO_MODEL, detail)
 
 
 class NoResponseMonitor:

@@ -203,6 +203,7 @@ class Target:
             if isinstance(error, NoAnswerError):
                 raise
             raise NoAnswerInTimeError(name, why_no_answer(error, within)) from None
+        answer.requested_tier = request.tier
         body, read = _json_of(answer, name)
         usage = usage_of(read)
         self._report(ctx, answer, read, usage, row)

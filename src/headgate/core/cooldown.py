@@ -100,8 +100,13 @@ class Cooldown:
     def holds(self, now: float) -> bool:
         return now < self.until
 
-    def report(self, sent_at: float, now: float, floor: float, draw: float) -> bool:
-        """Take one 429; true if it starts an era. ``floor`` is what the server asked for, 0 if it was silent."""
+    def report(
+        self, sent_at: float, now: float, floor: float, draw: float, policy: CooldownSettings | None = None
+    ) -> bool:
+        """Take one refusal; true if it starts an era. ``floor`` is what the server asked for, 0 if it was silent.
+
+        ``policy``: how long to pause where it was silent, in place of the scope's own.
+        """
         self.participants += 1
         pause = above(floor, draw)
         if self._before_the_end(sent_at):
@@ -110,8 +115,9 @@ class Cooldown:
         self.era += 1
         self.era_started_at = now
         self.eras_in_a_row = min(self.eras_in_a_row + 1, MOST_ESCALATIONS)
-        if self.policy is not None:
-            pause = max(pause, min(self.policy.pause(self.eras_in_a_row), LONGEST_WAIT))
+        policy = self.policy if policy is None else policy
+        if policy is not None:
+            pause = max(pause, min(policy.pause(self.eras_in_a_row), LONGEST_WAIT))
         self.until = max(self.until, now + pause)
         return True
 
@@ -151,7 +157,9 @@ class Cooldown:
         return sent_at < self.until or sent_at <= self.era_started_at
 
 
-RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
+CAPACITY_REST = ExponentialCooldown(base=1.0, factor=2.0, max=60.0)
+"""How long a key rests whose tier has no capacity, where the server does not say."""
+RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.CAPACITY)
 """Outcomes whose Retry-After is for every call of a key; that of a failure in passing is for its own call alone."""
 
 
@@ -198,12 +206,14 @@ class HoldPolicy:
             if self.cooldown is not None:
                 self.cooldown.cleared(ticket.sent_at)
             return
-        has_own = self.settings is not None and outcome is Outcome.RATE_LIMITED
+        is_full = outcome is Outcome.CAPACITY
+        has_own = is_full or (self.settings is not None and outcome is Outcome.RATE_LIMITED)
         if outcome not in RESTING or (signal.retry_after is None and not has_own):
             return
         cooldown = self._cooldown()
         before = cooldown.until
-        cooldown.report(ticket.sent_at, now, signal.retry_after or 0.0, draw)
+        policy = CAPACITY_REST if is_full else None
+        cooldown.report(ticket.sent_at, now, signal.retry_after or 0.0, draw, policy)
         if cooldown.until > max(before, now):
             self.pacer.resume_after_pause(cooldown.until - now, cooldown.until)
 

@@ -1,7 +1,7 @@
 """Which credential goes next, and which must rest: the states of a pool, and nothing else.
 
     FREE --pick--> HELD --given back by the last holder--> FREE
-                    | rate limited (its whole group), or
+                    | rate limited, or its account may not spend (its whole group), or
                     | quota used up (itself alone)
                     v
                  RESTING --its time is over, or an operator's word--> FREE
@@ -12,6 +12,9 @@
 A rest ends by time or by an operator, never by giving back: ``until`` only ever grows
 (the maximum wins). What an answer says is void for credentials that an operator has brought back
 since its call was let out.
+
+An account that may not spend is probed: its rest over, one call goes out with one credential of the group, and nothing
+else until that is answered. A success ends it; a refusal begins the next rest.
 
 The one that was used least recently goes first, but of those whose budget is known only the one with
 the most left is asked for, and one that has nothing left goes after all of which nothing is known.
@@ -42,7 +45,7 @@ from .signal import Limit, Signal
 class LimitGroup:
     """Credentials that share one rate limit. A credential without a group is a family of its own."""
 
-    __slots__ = ("budget", "budget_until", "members", "refusals", "until")
+    __slots__ = ("budget", "budget_until", "is_probed", "members", "refusals", "until")
 
     def __init__(self) -> None:
         self.members: list[PoolEntry] = []
@@ -51,6 +54,12 @@ class LimitGroup:
         self.until = NEVER
         self.budget, self.budget_until = UNKNOWN, UNKNOWN
         """Calls that are left to all of them together, and until when that holds."""
+        self.is_probed = False
+        """The account could not spend when it was last asked: one call at a time finds out whether it can again."""
+
+    @property
+    def is_busy_probing(self) -> bool:
+        return self.is_probed and any(member.holders for member in self.members)
 
 
 class PoolEntry:
@@ -100,6 +109,8 @@ class PoolEntry:
         return "held" if self.holders else "free"
 
 
+SPEND_REST = 900.0
+"""An account that may not spend is probed once in so many seconds."""
 BRIEFEST_BUDGET = 1.0
 """A budget that is whole again within a second is not worth going by."""
 UNTOLD_BUDGET = 60.0
@@ -166,7 +177,10 @@ class Pool(Generic[S]):
         if self._budgets:
             slot.limit_group.budget -= 1.0
         del free[slot]
-        if not exclusive and slot.holders + 1 != self.at_once:
+        if slot.limit_group.is_probed:
+            for member in self._family_of(slot):
+                free.pop(member, None)
+        elif not exclusive and slot.holders + 1 != self.at_once:
             free[slot] = None
         slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
         return slot
@@ -203,9 +217,22 @@ class Pool(Generic[S]):
         if slot in free:
             del free[slot]
         slot.exclusive = slot.exclusive and slot.holders > 0
-        if not self._is_full(slot) and not slot.retired and slot not in self.resting:
+        if self._may_be_free(slot):
             self._uses = slot.used = self._uses + 1
             free[slot] = None
+        if slot.limit_group.is_probed:  # the probe is over: the next one may use any of them
+            self._file_family(slot)
+
+    def _may_be_free(self, slot: S) -> bool:
+        is_taken = self._is_full(slot) or slot.limit_group.is_busy_probing
+        return not (is_taken or slot.retired or slot in self.resting)
+
+    def _file_family(self, slot: S) -> None:
+        """Put the members of its family among the free that may be there, each after those used before it."""
+        for member in self._family_of(slot):
+            if member not in self.free and self._may_be_free(member):
+                self.free[member] = None
+        self.free = dict.fromkeys(sorted(self.free, key=_by_use))
 
     def mend(self) -> None:
         """File every credential again, by the facts: a change was interrupted."""
@@ -213,9 +240,7 @@ class Pool(Generic[S]):
         for slot in self.slots:
             slot.exclusive = slot.exclusive and slot.holders > 0
         in_order = sorted(self.slots, key=_by_use)
-        self.free = dict.fromkeys(
-            slot for slot in in_order if not (slot.retired or slot in self.resting or self._is_full(slot))
-        )
+        self.free = dict.fromkeys(slot for slot in in_order if self._may_be_free(slot))
         self._budgets = True
         self._look_ahead()
 
@@ -233,11 +258,16 @@ class Pool(Generic[S]):
             told = signal.retry_after
             told = UNTOLD_RESET if told is None or told != told else told
             changed = self.rest((slot,), told, now, outcome.value)
+        elif outcome is Outcome.SPEND:
+            changed = self._stop_spending(slot, now, use)
         elif outcome is Outcome.AUTH or outcome is Outcome.KEY_DEAD:
             if not (signal.is_forbidden and self._is_last(slot)):
                 changed = self.retire(slot, outcome.value)
         elif outcome is Outcome.OK and sent_at >= slot.limit_group.until:
             slot.limit_group.refusals = 0
+            if slot.limit_group.is_probed:
+                slot.limit_group.is_probed = False
+                self._file_family(slot)
         if signal.limits:
             self.learn(slot, signal.limits, now)
         return changed
@@ -257,6 +287,14 @@ class Pool(Generic[S]):
         members = (member for member in self._family_of(slot) if use > member.freed_after)
         return self.rest(members, told, now, Outcome.RATE_LIMITED.value)
 
+    def _stop_spending(self, slot: S, now: float, use: float) -> list[S]:
+        """The account may not spend: its family rests until the next probe. Many answers of one burst are one event."""
+        slot.limit_group.is_probed = True
+        slot.limit_group.until = max(slot.limit_group.until, now + SPEND_REST)
+        members = (member for member in self._family_of(slot) if use > member.freed_after)
+        stopped = Outcome.SPEND.value
+        return self.rest((one for one in members if one.reason != stopped), SPEND_REST, now, stopped)
+
     def rest(self, slots: Iterable[S], seconds: float, now: float, reason: str) -> list[S]:
         """They are not given out for so long. A rest that lasts longer already stays. Returns those it has changed."""
         until = now + min(seconds, LONGEST_WAIT)
@@ -275,8 +313,9 @@ class Pool(Generic[S]):
         back = sorted((slot for slot in self.resting if slot.until <= due), key=_by_end)
         for slot in back:
             del self.resting[slot]
+            slot.limit_group.is_probed |= slot.reason == Outcome.SPEND.value
             slot.until, slot.reason = NEVER, ""
-            if not self._is_full(slot):
+            if self._may_be_free(slot):
                 self.free[slot] = None
         for limit_group in self._families if self._budgets else ():
             if limit_group.budget_until <= due:
@@ -302,7 +341,7 @@ class Pool(Generic[S]):
         if was_away:
             slot.era, slot.freed_after = slot.era + 1, self._uses
         slot.retired, slot.until, slot.reason = False, NEVER, ""
-        limit_group.refusals, limit_group.until = 0, NEVER
+        limit_group.refusals, limit_group.until, limit_group.is_probed = 0, NEVER, False
         limit_group.budget, limit_group.budget_until = UNKNOWN, UNKNOWN
         self.resting.pop(slot, None)
         self.file(slot)

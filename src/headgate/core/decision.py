@@ -36,6 +36,8 @@ class Outcome(Enum):
     OK = ("ok", False, True, False)
     RATE_LIMITED = ("rate_limited", True, False, False)
     QUOTA_EXHAUSTED = ("quota_exhausted", True, False, False)
+    CAPACITY = ("capacity", True, False, False)
+    SPEND = ("spend", True, False, False)
     OVERLOADED = ("overloaded", True, True, True)
     TRANSIENT = ("transient", True, True, True)
     AUTH = ("auth", True, False, False)
@@ -45,7 +47,7 @@ class Outcome(Enum):
     ABANDONED = ("abandoned", False, False, False)
 
     retried: bool
-    """May be sent again (for quota, auth and dead keys: only with another credential)."""
+    """May be sent again (for quota, spend, auth and dead keys: only with another credential)."""
     uses_attempt: bool
     """Counts towards ``max_attempts``."""
     counts_against_target: bool
@@ -61,7 +63,7 @@ class Outcome(Enum):
 
     @property
     def needs_other_credential(self) -> bool:
-        return self in (Outcome.QUOTA_EXHAUSTED, Outcome.AUTH, Outcome.KEY_DEAD)
+        return self in (Outcome.QUOTA_EXHAUSTED, Outcome.SPEND, Outcome.AUTH, Outcome.KEY_DEAD)
 
 
 class CircuitState(Enum):

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 
 from .decision import Outcome
 
+SUBSCRIPTION = "subscription"
+"""The dimension of a plan's windows of hours and days, in percent: what they count is not told, only when they end."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """One budget that the server states. What it did not say is ``None``."""
 
     dimension: str = "requests"
-    """What is counted: requests, tokens, input-tokens, output-tokens, concurrency, content-bytes, ..."""
+    """What is counted: requests, tokens, input_tokens, output_tokens, concurrency, content-bytes, ..."""
     limit: float | None = None
     """How much fits into one window."""
     remaining: float | None = None
@@ -45,6 +48,8 @@ class Signal:
     """The server's own code for what happened (``insufficient_quota``), bounded, for people."""
     is_forbidden: bool = False
     """A 403 that says nothing of the key: it may be about this one request, and the key as good as before."""
+    is_unknown_model: bool = False
+    """The server has no such model (any more): every call that names it fails in the same way."""
 
 
 SILENT = {outcome: Signal(outcome=outcome) for outcome in Outcome}

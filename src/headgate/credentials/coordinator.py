@@ -215,6 +215,10 @@ class CredentialCoordinator:
         key = self._labelled(label)
         return None if key.retired else max(0.0, key.until - self.clock.now()) if key.until != NEVER else 0.0
 
+    def rests_because(self, label: str) -> str:
+        """Why this one rests or is retired, in a word: rate_limited, quota_exhausted, spend, auth, ...; else empty."""
+        return self._labelled(label).reason
+
     # ------------------------------------------------------------------ bare strings
 
     def get_credential(self) -> str | None:

@@ -138,8 +138,8 @@ class StoreRecords:
         return away, back
 
     def _is_of_our_group(self, record: Record) -> bool:
-        is_limit = record.reason == Outcome.RATE_LIMITED.value  # any other rest concerns one credential alone
-        return is_limit and record.provider == self._provider and record.group in self._groups
+        is_of_all = record.reason in (Outcome.RATE_LIMITED.value, Outcome.SPEND.value)  # others concern one alone
+        return is_of_all and record.provider == self._provider and record.group in self._groups
 
     # ------------------------------------------------------------------ writing
 

@@ -34,6 +34,8 @@ class StopReason(Enum):
     """A row has failed in a way that all others would."""
     HOPELESS = "hopeless"
     """The first rows have all failed with the same error."""
+    NO_MODEL = "no_model"
+    """The rows that are left ask for models that the server does not have."""
     CAPS = "caps"
     """The next row could spend more than is allowed."""
     MAX_PAGES = "max_pages"

@@ -37,7 +37,14 @@ from .response_reader import ResponseReader
 
 Errors = tuple[type[Exception], ...]
 R = TypeVar("R")
-_TURNED_AWAY = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.AUTH, Outcome.KEY_DEAD)
+_TURNED_AWAY = (
+    Outcome.RATE_LIMITED,
+    Outcome.QUOTA_EXHAUSTED,
+    Outcome.CAPACITY,
+    Outcome.SPEND,
+    Outcome.AUTH,
+    Outcome.KEY_DEAD,
+)
 """Refused before anything was done for it."""
 CONFLICT = 409
 """A lock was not free in time, in the APIs of language models."""
@@ -164,7 +171,7 @@ class GatedRequest:
     def on_response(self, status: int, headers: Headers | None, body: bytes | str | None = None) -> Outcome:
         """The answer has begun. ``body`` is what is known of an error's, unpacked. Returns what it counts as."""
         call = self._call
-        signal = wire.read(status, headers, body, wall=call.clock.wall())
+        signal = wire.read(status, headers, body, wall=call.clock.wall(), tier=self.request.tier)
         call.reported = self._hosts.tokens_per_call(self._pace_key).in_calls(signal)
         self._should_retry = _SHOULD_RETRY.get(_value(headers, "x-should-retry").lower())
         self._status = status

@@ -60,7 +60,7 @@ class TokensPerCall:
         """The signal with its limits on tokens also given in calls, as soon as it is known what a call takes."""
         if not signal.limits or not self._calls:
             return signal
-        takes = {"tokens": self._input + self._output, "input-tokens": self._input, "output-tokens": self._output}
+        takes = {"tokens": self._input + self._output, "input_tokens": self._input, "output_tokens": self._output}
         converted = [_in_calls(limit, LARGER * takes.get(limit.dimension, 0.0)) for limit in signal.limits]
         return replace(signal, limits=(*signal.limits, *(limit for limit in converted if limit is not None)))
 

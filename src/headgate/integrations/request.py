@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..limiter.arguments import Cost
+from ..wire.parse import FLEX
 from ..wire.token_usage import CHARACTERS_IN_A_TOKEN, USUAL_OUTPUT, Usage, estimate
 from ..wire.urls import host_key
 
@@ -41,6 +42,8 @@ class OutgoingRequest:
     """Where it is in memory."""
     can_repeat_body: bool = True
     """Whether the body can be sent a second time; a generator or a file under way cannot."""
+    tier: str = field(default="", init=False)
+    """"flex", if the body was looked at and asks for that service tier."""
     _json: Any = field(default=None, init=False, repr=False)
     _is_parsed: bool = field(default=False, init=False, repr=False)
 
@@ -83,13 +86,22 @@ def by_host(request: OutgoingRequest) -> str:
 
 
 def by_model(request: OutgoingRequest) -> str:
-    """One key for each model of a host, since vendors of language models limit each model on its own."""
+    """One key for each model of a host, since vendors of language models limit each model on its own.
+
+    Requests of its flex tier have a key of their own: that may be full while the usual one is not.
+    """
     host = host_key(request.url)
     if not request.for_model:
         return host
     body = request.parsed()
     model = body.get("model") if isinstance(body, dict) else None
-    return f"{host}/{model[:LONGEST_MODEL]}" if isinstance(model, str) and model else host
+    if not (isinstance(model, str) and model):
+        return host
+    key = f"{host}/{model[:LONGEST_MODEL]}"
+    if body.get("service_tier") != FLEX:
+        return key
+    request.tier = FLEX
+    return f"{key}/{FLEX}"
 
 
 def with_tokens(request: OutgoingRequest) -> Cost:

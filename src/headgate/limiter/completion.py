@@ -29,7 +29,7 @@ from .registry import TIDY_STEPS, KeyRegistry
 
 log = logging.getLogger("headgate")
 
-RETRIED = (Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.TRANSIENT)
+RETRIED = (Outcome.RATE_LIMITED, Outcome.CAPACITY, Outcome.OVERLOADED, Outcome.TRANSIENT)
 """Answers after which callers send again."""
 REFUSED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED)
 OK = Outcome.OK

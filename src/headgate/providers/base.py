@@ -70,6 +70,8 @@ _MESSAGE_FIELDS = (("detail", "error"), ("error", "message"), ("error",), ("deta
 _RAISED: dict[Outcome, type[Failed]] = {
     Outcome.RATE_LIMITED: RateLimitError,
     Outcome.QUOTA_EXHAUSTED: RateLimitError,
+    Outcome.CAPACITY: RateLimitError,
+    Outcome.SPEND: AuthenticationError,
     Outcome.AUTH: AuthenticationError,
     Outcome.KEY_DEAD: AuthenticationError,
 }

@@ -374,7 +374,7 @@ class Call:
         if self.verdict is None:
             return True
         error.sent = True
-        dead = self.verdict.signal.outcome in (Outcome.AUTH, Outcome.KEY_DEAD)
+        dead = self.verdict.signal.outcome in (Outcome.SPEND, Outcome.AUTH, Outcome.KEY_DEAD)
         if isinstance(error, CircuitOpenError) or error.retry_after is None or dead:
             if self.last_error is not None:
                 raise self.last_error

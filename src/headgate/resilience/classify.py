@@ -3,6 +3,8 @@
     error_type    HTTP, or what was raised            retried                  attempt  circuit
     rate_limit    429                                 yes                      no       no
     quota         432, 433, a day's quota in a body   with another credential  no       no
+    capacity      a code: the tier is full            yes                      no       no
+    spend         a code: no credit, a spending limit with another credential  no       no
     overloaded    503, 529                            yes                      yes      yes
     server_error  other 5xx                           yes                      yes      yes
     timeout       408, timeouts                       yes                      yes      yes
@@ -36,6 +38,8 @@ from ..wire import signal_of
 OUTCOME_OF = {
     "rate_limit": Outcome.RATE_LIMITED,
     "quota": Outcome.QUOTA_EXHAUSTED,
+    "capacity": Outcome.CAPACITY,
+    "spend": Outcome.SPEND,
     "overloaded": Outcome.OVERLOADED,
     "server_error": Outcome.TRANSIENT,
     "timeout": Outcome.TRANSIENT,
@@ -49,7 +53,8 @@ _TYPE_OF = {outcome: kind for kind, outcome in reversed(OUTCOME_OF.items())}
 _OK = SILENT[Outcome.OK]
 _TIMEOUTS = frozenset(("TimeoutError", "TimeoutException", "Timeout", "APITimeoutError"))
 _BY_CLASS = ((RateLimitError, Outcome.RATE_LIMITED), (AuthenticationError, Outcome.AUTH))
-_INNOCENT = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.AUTH, Outcome.KEY_DEAD)
+_UNUSABLE = (Outcome.SPEND, Outcome.AUTH, Outcome.KEY_DEAD)
+_INNOCENT = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.CAPACITY, *_UNUSABLE)
 """What is a matter of the caller's pace or of its credential never trips a circuit, whatever a hook says."""
 
 
@@ -95,7 +100,7 @@ def classify_error(response: object | None, exception: Exception | None) -> Erro
     verdict = classify_failure(None, response, exception, None, time.time())
     signal, outcome = verdict.signal, verdict.signal.outcome
     return ErrorClassification(
-        retryable=outcome.retried and outcome not in (Outcome.AUTH, Outcome.KEY_DEAD),
+        retryable=outcome.retried and outcome not in _UNUSABLE,
         trips_breaker=outcome.counts_against_target,
         backoff_seconds=signal.retry_after,
         error_type=verdict.error_type,

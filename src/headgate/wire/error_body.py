@@ -153,6 +153,8 @@ class ErrorDetails:
     """The name of the ``Dialect``, where the shape of the body gives it away."""
     status: int | None = None
     """A status inside the body, believed only where the one outside claims that all is well."""
+    is_unknown_model: bool = False
+    """There is no such model (any more)."""
 
 
 def code_text(value: object) -> str:
@@ -175,9 +177,11 @@ def status_in(value: object) -> int | None:
 
 _CODES = {
     Outcome.KEY_DEAD: """
+        billing_not_active account_deactivated BILLING_DISABLED CONSUMER_SUSPENDED account_inactive token_revoked""",
+    Outcome.SPEND: """
         insufficient_quota credit_balance_exhausted organization_spend_limit_exceeded project_spend_limit_exceeded
-        organization_usage_limit_exceeded billing_error billing_not_active account_deactivated
-        BILLING_DISABLED CONSUMER_SUSPENDED account_inactive token_revoked""",
+        organization_usage_limit_exceeded billing_error enforced_spend_limit_reached blocked_api_access""",
+    Outcome.CAPACITY: "resource_unavailable capacity_exceeded MODEL_CAPACITY_EXHAUSTED",
     Outcome.QUOTA_EXHAUSTED: "quota_exceeded quotaExceeded dailyLimitExceeded",
     Outcome.RATE_LIMITED: """
         rate_limit_exceeded rate_limit_error rate_limited ratelimited rate_limit too_many_requests
@@ -191,8 +195,11 @@ _CODES = {
         authentication_error permission_error invalid_api_key invalid_auth not_authed token_expired forbidden
         keyInvalid API_KEY_INVALID UNAUTHENTICATED PERMISSION_DENIED SERVICE_DISABLED API_KEY_SERVICE_BLOCKED""",
     Outcome.TOO_LARGE: "request_too_large context_length_exceeded MAX_COST_EXCEEDED",
-    Outcome.INVALID: "invalid_request_error not_found_error INVALID_ARGUMENT NOT_FOUND",
+    Outcome.INVALID: """
+        invalid_request_error not_found_error model_not_found DeploymentNotFound INVALID_ARGUMENT NOT_FOUND""",
 }
+UNKNOWN_MODEL = ("model_not_found", "DeploymentNotFound")
+"""Codes of errors that hold for every call to the same model."""
 
 OUTCOME_OF = {code: outcome for outcome, codes in _CODES.items() for code in codes.split()}
 """Every known code. Where a body has several, the one that weighs most decides."""

@@ -24,10 +24,12 @@ _HAPPENED = {
     Outcome.OK: "the call went through",
     Outcome.RATE_LIMITED: "rate limited",
     Outcome.QUOTA_EXHAUSTED: "quota used up",
+    Outcome.CAPACITY: "this service tier has no capacity left",
+    Outcome.SPEND: "the account has no credit, or has reached a limit on spending",
     Outcome.OVERLOADED: "the server is overloaded",
     Outcome.TRANSIENT: "the server failed, or its answer was incomplete",
     Outcome.AUTH: "the credential was rejected",
-    Outcome.KEY_DEAD: "the credential is no longer valid (no credit, or account closed)",
+    Outcome.KEY_DEAD: "the credential is no longer valid",
     Outcome.TOO_LARGE: "the call is larger than the limit and can never succeed",
     Outcome.INVALID: "the server rejected the request",
 }
@@ -37,10 +39,11 @@ _UNITS = ((86400, "day"), (3600, "h"), (60, "min"), (1, "s"))
 _COUNTED = {
     "requests": ("request", "requests"),
     "tokens": ("token", "tokens"),
-    "input-tokens": ("input token", "input tokens"),
-    "output-tokens": ("output token", "output tokens"),
+    "input_tokens": ("input token", "input tokens"),
+    "output_tokens": ("output token", "output tokens"),
     "content-bytes": ("byte", "bytes"),
     "concurrency": ("call at a time", "calls at a time"),
+    "subscription": ("percent of the subscription", "percent of the subscription"),
     "cost": ("point of query cost", "points of query cost"),
 }
 
@@ -160,6 +163,10 @@ def _what_headgate_does(signal: Signal) -> str:
             return f"Headgate would {rest + ', then ' if rest else ''}continue at a lower rate."
         case Outcome.QUOTA_EXHAUSTED if rest:
             return f"Headgate would {rest}; until then, use another credential."
+        case Outcome.CAPACITY:
+            return f"Headgate would {rest or 'rest the tier for a moment'}, then try again."
+        case Outcome.SPEND:
+            return "Headgate would send one call every 15 min with this account until one succeeds; use another."
         case Outcome.OVERLOADED | Outcome.TRANSIENT:
             return f"Headgate would {rest + ', then ' if rest else ''}continue; consecutive failures open the circuit."
         case Outcome.QUOTA_EXHAUSTED | Outcome.AUTH | Outcome.KEY_DEAD:

@@ -42,8 +42,8 @@ _COUNTED = {
     "requests": "requests",
     "token": "tokens",
     "tokens": "tokens",
-    "input-tokens": "input-tokens",
-    "output-tokens": "output-tokens",
+    "input-tokens": "input_tokens",
+    "output-tokens": "output_tokens",
 }
 
 

@@ -172,7 +172,7 @@ def _name(budget: Budget, headers: RateLimitHeaders) -> str:
         for mark in _NAMES:
             if mark in headers.marks:
                 return headers.marks[mark][:LONGEST_BUDGET_NAME]
-    return "" if meaning.budget == meaning.dimension else meaning.budget[:LONGEST_BUDGET_NAME]
+    return "" if meaning.budget.replace("-", "_") == meaning.dimension else meaning.budget[:LONGEST_BUDGET_NAME]
 
 
 def count_of(text: str | None) -> float | None:

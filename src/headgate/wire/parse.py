@@ -14,7 +14,9 @@ How a call ended, by its status alone::
 
 0 means that there was no answer at all. A body corrects a status only where vendors are known to mean that
 (``CORRECTIONS``), and a good status only by naming a known error: money that comes back with time makes a 402 a quota,
-and Google sends its quotas as 403. A number that is no status says nothing about the server: invalid.
+and Google sends its quotas as 403. Two outcomes are known by their codes alone: ``spend`` (the account has no credit or
+has reached a limit on spending: 429, 402 or 400) and ``capacity`` (a cheaper tier is full: 429, or Groq's 498). What is
+no status says nothing about the server: invalid.
 
 Nearly all answers are good ones that say nothing about limits: for these ``read`` ends at its first question. The
 dialects of the vendors are loaded with the first other one.
@@ -27,7 +29,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..core.decision import LONGEST_WAIT, Outcome
-from ..core.signal import SILENT, Limit, Signal
+from ..core.signal import SILENT, SUBSCRIPTION, Limit, Signal
 from .error_body import OUTCOME_OF, ErrorDetails, code_text, may_hold_error, open_body
 from .headers import RateLimitHeaders, scan_headers
 from .limits import MOST_LIMITS, limits_of
@@ -51,16 +53,29 @@ def read(
     *,
     wall: float,
     url: str | None = None,
+    tier: str = "",
 ) -> Signal:
     """What the answer says about its limits. ``wall`` is the Unix time it came in.
+
+    ``tier`` is the service tier that the request asked for, where that is known: a refusal of "flex" that names no
+    limit says that the tier is full.
 
     Never raises and never works longer than its bounds allow, whatever it is given; every wait and
     every reset lies within [0, 31 days]. Where nothing can be read, the status speaks alone.
     """
     try:
-        return read_strictly(status, headers, body, wall, url)
+        signal = read_strictly(status, headers, body, wall, url)
+        return _of_flex(signal, status) if tier == FLEX else signal
     except Exception:
         return SILENT[outcome_of_status(status)]
+
+
+def _of_flex(signal: Signal, status: object) -> Signal:
+    """The same for a request on the cheaper tier, whose refusals mean that it is full unless they name a limit."""
+    is_full = status == GROQ_FULL or (signal.outcome is Outcome.OVERLOADED and signal.dialect == "gemini")
+    if signal.outcome is Outcome.RATE_LIMITED and signal.reason not in _LIMIT_CODES:
+        is_full = not any(limit.remaining == 0 for limit in signal.limits)
+    return replace(signal, outcome=Outcome.CAPACITY) if is_full else signal
 
 
 def read_strictly(status: object, headers: object, body: object, wall: object, url: object) -> Signal:
@@ -121,24 +136,37 @@ def _of_exception(error: BaseException, wall: float) -> Signal:
 
 def _of_response(response: object, wall: float, parsed: Mapping[str, object] | None = None) -> Signal:
     status, headers, body = facts_of(response)
-    return read(status, headers, body or parsed, wall=wall)
+    return read(status, headers, body or parsed, wall=wall, tier=getattr(response, "requested_tier", ""))
 
 
+GROQ_FULL = 498
+"""Groq's status for a tier that is full; elsewhere it means other things, so a code or the tier must say so too."""
 LONGEST_URL = 2048
 """Characters of an address that may tell the vendor."""
 
 CORRECTIONS: dict[int, frozenset[Outcome]] = {
-    400: frozenset((Outcome.TOO_LARGE, Outcome.KEY_DEAD, Outcome.AUTH, Outcome.QUOTA_EXHAUSTED)),
-    401: frozenset((Outcome.KEY_DEAD,)),
-    403: frozenset((Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.KEY_DEAD, Outcome.INVALID)),
-    429: frozenset((Outcome.KEY_DEAD, Outcome.QUOTA_EXHAUSTED, Outcome.TOO_LARGE)),
+    400: frozenset((Outcome.TOO_LARGE, Outcome.KEY_DEAD, Outcome.AUTH, Outcome.QUOTA_EXHAUSTED, Outcome.SPEND)),
+    401: frozenset((Outcome.KEY_DEAD, Outcome.SPEND)),
+    403: frozenset((Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.KEY_DEAD, Outcome.SPEND, Outcome.INVALID)),
+    429: frozenset((Outcome.KEY_DEAD, Outcome.QUOTA_EXHAUSTED, Outcome.SPEND, Outcome.CAPACITY, Outcome.TOO_LARGE)),
+    GROQ_FULL: frozenset((Outcome.CAPACITY,)),
     500: frozenset((Outcome.OVERLOADED,)),
 }
 """By status, what a body may make of it. 500 stands for every 5xx; all others are what they are."""
 
 _STRIPE_REASON = "stripe-rate-limited-reason"
 _LOCKED = (409, 423)
-_RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.TRANSIENT)
+FLEX = "flex"
+"""The service tier that is cheaper, or wider, and may be full."""
+_LIMIT_CODES = ("rate_limit_exceeded", "rate_limit_error", "tokens", "requests", "429", "slow_down")
+"""Codes of refusals that are about a limit."""
+_RESTING = (
+    Outcome.RATE_LIMITED,
+    Outcome.QUOTA_EXHAUSTED,
+    Outcome.OVERLOADED,
+    Outcome.CAPACITY,
+    Outcome.TRANSIENT,
+)
 _LIMITED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED)
 
 
@@ -199,6 +227,7 @@ def _error_signal(
         dialect=dialect.name,
         reason=reason if not reason or reason in OUTCOME_OF else redact(reason),
         is_forbidden=status == 403 and outcome is Outcome.AUTH and details.outcome is None,
+        is_unknown_model=details.is_unknown_model and outcome is Outcome.INVALID,
     )
 
 
@@ -212,6 +241,8 @@ def _corrected(
         return said or inside
     if status == 402:
         # Money does not come back with time: a dead key, unless the answer tells when it will be good again.
+        if said is Outcome.SPEND:
+            return said
         quota = said is not Outcome.KEY_DEAD and (when_known or said in _LIMITED)
         return Outcome.QUOTA_EXHAUSTED if quota else outcome
     locked = details.reason == "lock_timeout" and _STRIPE_REASON not in headers.marks
@@ -239,6 +270,10 @@ def _floor(
     resets = _resets_of_spent(limits) if limits else []
     if dialect.reset_when_free:
         hints = hints + resets
+    else:
+        hints = hints + [
+            one.reset for one in limits if one.dimension == SUBSCRIPTION and one.reset and not one.remaining
+        ]
     if hints:
         return max(hints)
     if resets and (not dialect.reset_when_full or outcome is Outcome.QUOTA_EXHAUSTED):

@@ -219,7 +219,7 @@ def test_calls_at_a_time_can_be_the_limit(name):
 
 OUTCOMES = {
     "rate_limited": (Outcome.RATE_LIMITED, 1.0),
-    "quota": (Outcome.KEY_DEAD, None),
+    "quota": (Outcome.SPEND, None),
     "unauthorized": (Outcome.AUTH, None),
     "forbidden": (Outcome.AUTH, None),
     "invalid": (Outcome.INVALID, None),

@@ -15,10 +15,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isinf
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+from ...wire.parse import FLEX
 from ...wire.token_usage import NO_TOKENS, Usage, estimate
 from .template import MissingError, Template, listing, quoted
 
@@ -44,6 +45,8 @@ class Request(NamedTuple):
     """Below the target's base URL; empty is the target's usual one."""
     body: bytes | None = None
     model: str = ""
+    tier: str = ""
+    """"flex", if it asks for that service tier; it may be full while the others are not."""
 
     @property
     def estimate(self) -> Usage:
@@ -70,7 +73,11 @@ def plain_request(raw: bytes) -> Request | None:
     if type(body) is not dict or body.get("stream") is True:
         return None
     model = body.get("model")
-    return Request(name, "POST", path, written, model if type(model) is str else "")
+    return Request(name, "POST", path, written, model if type(model) is str else "", tier_of(body))
+
+
+def tier_of(body: Mapping[str, object]) -> str:
+    return FLEX if body.get("service_tier") == FLEX else ""
 
 
 LONGEST_NAME = 1_024
@@ -226,6 +233,7 @@ def body_request(body: dict[str, Any], *, name: str, method: str = "POST", path:
         path=path,
         body=written,
         model=model if isinstance(model, str) else "",
+        tier=tier_of(body),
     )
 
 

@@ -323,7 +323,13 @@ def stop_text(job: Job, resume: str, error: str) -> str:
         case StopReason.STOPPED:
             return f"Stopped. {again}"
         case StopReason.STANDSTILL:
-            return f"{_standstill_text(report)}{error}. {again.rstrip('.')}, or pass --wait."
+            tries = " (which sends a row every 15 min to find out)" if report.run.held_by == "spend" else ""
+            return f"{_standstill_text(report)}{error}. {again.rstrip('.')}, or pass --wait{tries}."
+        case StopReason.NO_MODEL:
+            return (
+                f"The server does not have the model ({detail}). Other rows of it were not sent and stay open; correct "
+                f"the rows, or the key's access to the model. {again}"
+            )
         case StopReason.DEADLINE:
             return f"Stopped at the deadline, {detail}. {again}"
         case StopReason.CAPS:
@@ -358,6 +364,8 @@ def stop_text(job: Job, resume: str, error: str) -> str:
 def _standstill_text(report: JobReport) -> str:
     run = report.run
     why = f" ({printable(run.held_why)})" if run.held_why else ""
+    if run.held_by == "spend":
+        return "The account has no credit left, or has reached its spending limit"
     if run.held_by not in RATE_LIMITS:
         return f"Nothing can start{until(run.come_back_in)}{why}"
     limit = why if run.held_by in OF_THE_LIMITER else ""

@@ -38,6 +38,12 @@ _ERRORS = {
     "not_found": (404, "not_found_error", "model: mock"),
     "too_large": (413, "request_too_large", "Request exceeds the maximum size"),
     "quota": (402, "billing_error", "Your credit balance is too low to access the Anthropic API."),
+    "spend": (429, "rate_limit_error", "Your organization has reached its enforced spend limit."),
+    "usage_limit": (
+        400,
+        "invalid_request_error",
+        "You have reached your specified workspace API usage limits. You will regain access on 2026-12-01.",
+    ),
     "server_error": (500, "api_error", "Internal server error"),
     "unavailable": (503, "api_error", "Service unavailable"),
     "overloaded": (529, "overloaded_error", "Overloaded"),
@@ -47,7 +53,10 @@ _ERRORS = {
 def error(trouble: str, why: str = "") -> Reply:
     status, kind, words = _ERRORS[trouble]
     headers = {"x-should-retry": "true" if status >= 500 else "false"}
-    return Reply(status, {"type": "error", "error": {"type": kind, "message": why or words}}, headers)
+    told: dict[str, Any] = {"type": kind, "message": why or words}
+    if trouble == "spend":
+        told["details"] = {"error_code": "enforced_spend_limit_reached"}
+    return Reply(status, {"type": "error", "error": told}, headers)
 
 
 def limit_reached(refusal: Refusal) -> Reply:

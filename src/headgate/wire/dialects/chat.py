@@ -4,6 +4,7 @@
     {"error": {"code": "429", "message": "... Please retry after 6 seconds."}}        Azure
     {"error": {"code": 429, "metadata": {"headers": {...}}}}                          OpenRouter
     {"type": "error", "error": {"type": "overloaded_error"}}                          Anthropic
+    {"type": "error", "error": {"type": ..., "details": {"error_code": ...}}}         ... with the code proper
     {"error": {"type": "invalid_request_error", "code": "lock_timeout"}}              Stripe
     {"type": "response.failed", "response": {"error": {"code": "server_error"}}}      OpenAI, in a stream
     {"type": "error", "code": "server_error", "param": null, "sequence_number": 7}    OpenAI, in a stream
@@ -11,6 +12,9 @@
 The message of a rate limit has one fixed form, and only its numbers are read:
 ``... on tokens per min (TPM): Limit 30000, Used 15532, Requested 14655. Please try again in 374ms.``
 More requested than the limit can never pass. A limit whose sign ends in D is counted by the day.
+
+Two of Anthropic's errors have no code of their own. Their messages, too, have one fixed beginning: ``model: NAME`` of a
+404, and ``You have reached your specified ... API usage limits`` of a 400, which is a limit on spending.
 """
 
 from __future__ import annotations
@@ -20,9 +24,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from ...core.decision import LONGEST_WAIT, Outcome
-from ...core.signal import Limit
+from ...core.signal import SUBSCRIPTION, Limit
 from ..dialect import Dialect
-from ..error_body import ErrorDetails, Json, code_text, outcome_of_codes, status_in
+from ..error_body import UNKNOWN_MODEL, ErrorDetails, Json, code_text, outcome_of_codes, status_in
 from ..headers import scan_headers
 from ..limits import limits_of
 from ..retry_after import EPOCH_MILLISECONDS_FROM, Arrival, duration, number, within_bounds
@@ -37,9 +41,10 @@ _TRY_AGAIN = (
     r"(?:((?:\d{1,12}(?:\.\d{1,12})?(?:ms|h|m|s))+)|(\d{1,12}(?:\.\d{1,12})?) (second|minute|hour|day)s?)\b"
 )
 _UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
-_COUNTED = {"T": "tokens", "R": "requests", "I": "input-tokens", "O": "output-tokens"}
+_COUNTED = {"T": "tokens", "R": "requests", "I": "input_tokens", "O": "output_tokens"}
 _WINDOWS = {"S": 1.0, "M": 60.0, "H": 3600.0, "D": 86400.0}
 _LIMIT_CODES = ("rate_limit_exceeded", "tokens", "requests", "429")
+_USAGE_LIMIT = r"You have reached your specified (?:\w{1,20} ){0,2}API usage limits"
 _OPENROUTER_LIMIT = "Rate limit exceeded: "
 
 
@@ -51,13 +56,20 @@ def read_error(body: Json, arrival: Arrival) -> ErrorDetails | None:
         return None
     code, kind = error.get("code"), error.get("type")
     anthropic = event is None and body.get("type") == "error"
+    if anthropic and isinstance(more := error.get("details"), Mapping):
+        code = more.get("error_code") or code
     details = ErrorDetails(
         outcome=outcome_of_codes(code, kind) or (Outcome.INVALID if event else None),
         reason=code_text(code) or code_text(kind),
         dialect="anthropic" if anthropic else "azure-openai" if code == "429" else "",
         status=status_in(code),
+        is_unknown_model=code in UNKNOWN_MODEL,
     )
     message = error.get("message")
+    if anthropic and isinstance(message, str):
+        details.is_unknown_model = kind == "not_found_error" and message.startswith("model: ")
+        if kind == "invalid_request_error" and re.match(_USAGE_LIMIT, message):
+            details.outcome = Outcome.SPEND
     if isinstance(message, str) and (code in _LIMIT_CODES or kind in _LIMIT_CODES):
         _read_message(message[:LONGEST_MESSAGE], details)
     if isinstance(code, int) and isinstance(metadata := error.get("metadata"), Mapping):
@@ -95,7 +107,7 @@ def _read_message(message: str, details: ErrorDetails) -> None:
     )
     if requested is not None and allowed is not None and requested > allowed:
         details.outcome = Outcome.TOO_LARGE
-    elif sign[-1] == "D" and details.outcome is not Outcome.KEY_DEAD:
+    elif sign[-1] == "D" and details.outcome not in (Outcome.KEY_DEAD, Outcome.SPEND):
         details.outcome = Outcome.QUOTA_EXHAUSTED
 
 
@@ -118,6 +130,42 @@ def _read_metadata(metadata: Json, message: object, details: ErrorDetails, arriv
 def _count(digits: str | None) -> float | None:
     found = None if digits is None else number(digits.replace(",", ""))
     return None if found is None else min(found, LONGEST_WAIT * 1e9)
+
+
+# ---------------------------------------------------------------------- Anthropic's subscriptions
+# anthropic-ratelimit-unified-status: allowed, allowed_warning, rejected; -reset: Unix seconds; and for each window
+# -5h-status, -5h-reset, -5h-utilization (a share of 1) and the same for 7d.
+
+_UNIFIED = "anthropic-ratelimit-unified"
+_PLAN_WINDOWS = {"5h": 5 * 3600.0, "7d": 7 * 86400.0}
+_UNIFIED_HEADERS = [f"{_UNIFIED}-{part}" for part in ("status", "reset", "representative-claim")]
+_UNIFIED_HEADERS += [
+    f"{_UNIFIED}-{name}-{part}" for name in _PLAN_WINDOWS for part in ("status", "reset", "utilization")
+]
+
+
+def _read_unified(marks: Mapping[str, str], arrival: Arrival) -> list[Limit]:
+    found = [_plan_limit(marks, arrival, f"-{name}", window, name) for name, window in _PLAN_WINDOWS.items()]
+    limits = [limit for limit in found if limit is not None]
+    if marks.get(f"{_UNIFIED}-status") == "rejected" and not any(limit.remaining == 0 for limit in limits):
+        overall = _plan_limit(marks, arrival, "", None, code_text(marks.get(f"{_UNIFIED}-representative-claim")))
+        limits += [overall] if overall is not None else []
+    return limits
+
+
+def _plan_limit(marks: Mapping[str, str], arrival: Arrival, part: str, window: float | None, name: str) -> Limit | None:
+    status, used = marks.get(f"{_UNIFIED}{part}-status"), number(marks.get(f"{_UNIFIED}{part}-utilization", ""))
+    if status is None and used is None:
+        return None
+    left = None if used is None else 100.0 * max(0.0, 1.0 - used)
+    return Limit(
+        dimension=SUBSCRIPTION,
+        limit=100.0,
+        remaining=0.0 if status == "rejected" else left,
+        reset=arrival.until(marks.get(f"{_UNIFIED}{part}-reset", "")),
+        window=window,
+        name=name,
+    )
 
 
 _chat_dialect = partial(Dialect, read_error=read_error, hides_errors=True)
@@ -144,6 +192,8 @@ ANTHROPIC = _chat_dialect(
     title="Anthropic",
     hosts=("api.anthropic.com",),
     owns_budget=lambda budget: budget.meaning.family == "anthropic-",
+    marks=dict.fromkeys(_UNIFIED_HEADERS, True),
+    read_limits=_read_unified,
     windows=dict.fromkeys(("requests", "tokens", "input-tokens", "output-tokens"), 60.0),
     reset_when_full=True,
 )

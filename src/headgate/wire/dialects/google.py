@@ -7,7 +7,7 @@
 What matters is whether the limit is counted by the day. Its name says so (``PerDay`` in a
 quota's id, "per day" in the limit's quoted name), while codes and delays do not: the
 daily cap, too, says ``rateLimitExceeded`` and "try again in 26s". Days end at midnight
-Pacific.
+Pacific. A 402 says that the prepaid credit is used up; a 404, "models/NAME is not found", that there is no such model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from ..retry_after import Arrival, duration, number, within_bounds
 
 LONGEST_MESSAGE = 1024
 
+_COUNTED = {"inputtoken": "input_tokens", "outputtoken": "output_tokens", "token": "tokens"}
 _LIMIT_NAME = r"limit '([^']{1,120})'"
+_UNKNOWN_MODEL = r"models/\S{1,120} is not found"
 _DAILY_REASONS = frozenset(("dailyLimitExceeded", "quotaExceeded"))
 
 
@@ -45,6 +47,9 @@ def read_error(body: Json, arrival: Arrival) -> ErrorDetails | None:
         dialect="gemini" if "details" in error and "errors" not in error else "google",
         status=status_in(error.get("code")),
     )
+    if found.status == 402 and error.get("status") == "RESOURCE_EXHAUSTED":
+        found.outcome = Outcome.SPEND
+    found.is_unknown_model = found.status == 404 and bool(re.match(_UNKNOWN_MODEL, _message(error)))
     if "customsearch.googleapis.com" in _message(error):
         found.dialect = "google-search"
     limited = found.outcome in (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED)
@@ -83,7 +88,7 @@ def _limit(violation: Json) -> Limit:
     name = code_text(violation.get("quotaId"))
     window = next((span for unit, span in WINDOWS.items() if f"per{unit}" in name.lower()), None)
     return Limit(
-        dimension="tokens" if "token" in name.lower() else "requests",
+        dimension=next((what for word, what in _COUNTED.items() if word in name.lower()), "requests"),
         limit=number(code_text(violation.get("quotaValue"))),
         remaining=0.0,
         window=window,

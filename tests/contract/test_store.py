@@ -191,8 +191,8 @@ class TestLeaders:
     def test_of_too_many_notes_the_newest_are_kept(self, member_of):
         a, b = member_of("a"), member_of("b")
         fence = a.sync(1).fence
-        for first in range(0, MOST_NOTES + 5, 47):
-            b.store.sync([b.says(note=str(number)) for number in range(first, min(first + 47, MOST_NOTES + 5))])
+        for first in range(0, MOST_NOTES + 5, 16):
+            b.store.sync([b.says(note=str(number)) for number in range(first, min(first + 16, MOST_NOTES + 5))])
             assert a.sync().fence == fence  # so many notes take a while; it goes on leading
         heard = a.sync(publication=published(fence))
         assert [note.text for note in heard.notes] == [str(number) for number in range(5, MOST_NOTES + 5)]

@@ -2,11 +2,15 @@
 
 import pytest
 
-from headgate.distributed.store import SHORTEST_TIMEOUT, TIMEOUT, AdaptiveTimeout
+from headgate.distributed.store import FIRST_TIMEOUT, SHORTEST_TIMEOUT, TIMEOUT, AdaptiveTimeout
 
 
-def test_what_is_not_known_yet_gets_all_there_is():
-    assert AdaptiveTimeout().seconds == TIMEOUT
+def test_what_is_not_known_yet_gets_time_to_start():
+    """However often it fails: a member that took it for lost would know of no other, and start the whole limit."""
+    patience = AdaptiveTimeout()
+    patience.failed()
+    assert patience.seconds == FIRST_TIMEOUT
+    assert AdaptiveTimeout(0.1).seconds == 0.1, "what was chosen counts"
 
 
 @pytest.mark.parametrize(("trip", "seconds"), [(0.001, SHORTEST_TIMEOUT), (0.01, 0.08), (0.2, TIMEOUT)])

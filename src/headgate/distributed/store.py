@@ -135,6 +135,8 @@ def view_of(name: str, coordinator: QuotaCoordinator, now: float, wall: float) -
 
 TIMEOUT = 0.25
 """Seconds that an exchange has at most. No call waits that long for one: ``leased_policies.CREDIT_AFTER``."""
+FIRST_TIMEOUT = 2.0
+"""... before the first answer: a member that has never had one knows of no other, and would start the whole limit."""
 SHORTEST_TIMEOUT = 0.05
 """... and at least: with less, a machine that is busy would lose a store for nothing."""
 TIMES_USUAL = 8.0
@@ -149,15 +151,15 @@ class AdaptiveTimeout:
 
         near (1 ms)   50 ms           a store that stalls is given up soon, and tried again soon
         far (30 ms)  240 ms           one that is just far away is not
-        unknown      the most there is
+        unknown        2 s, unless a timeout was chosen: a busy machine may need it to start
 
     Each exchange that fails gives the next one more time, so a store that has become slow is found again.
     """
 
     __slots__ = ("_most", "_usual", "seconds")
 
-    def __init__(self, most: float = TIMEOUT) -> None:
-        self._most = self.seconds = most
+    def __init__(self, chosen: float | None = None) -> None:
+        self._most, self.seconds = (TIMEOUT, FIRST_TIMEOUT) if chosen is None else (chosen, chosen)
         self._usual = 0.0
 
     def answered(self, took: float) -> None:
@@ -165,7 +167,8 @@ class AdaptiveTimeout:
         self.seconds = min(self._most, max(SHORTEST_TIMEOUT, TIMES_USUAL * self._usual))
 
     def failed(self) -> None:
-        self.seconds = min(self._most, MORE_AFTER_FAILURE * self.seconds)
+        if self._usual:
+            self.seconds = min(self._most, MORE_AFTER_FAILURE * self.seconds)
 
 
 # -------------- What keys and members are called in a store: keys by a keyed hash, members so that people can find them

@@ -47,7 +47,7 @@ def open_store(where: str | Store, *, timeout: float | None = None) -> Store:
     if mark and kind in ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"):
         from ..distributed.backends.redis import RedisStore
 
-        return RedisStore(where) if timeout is None else RedisStore(where, timeout=timeout)
+        return RedisStore(where, timeout=timeout)
     try:
         plugin = load_plugin(STORES, kind)
     except PluginError as error:

@@ -55,7 +55,7 @@ class TestOpening:
 
     @pytest.mark.parametrize("where", ["", "machin", "http://x", "memory://", "user:hunter2@host", "sk-hunter2://x", 7])
     def test_anything_else_is_refused_without_repeating_what_may_be_secret(self, where):
-        with pytest.raises(ConfigError, match="'memory', 'machine', 'redis://") as caught:
+        with pytest.raises(ConfigError, match="'memory', 'machine', 'ray', 'redis://") as caught:
             open_store(where)
         assert "hunter2" not in str(caught.value)
 

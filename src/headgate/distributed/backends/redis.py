@@ -91,12 +91,13 @@ SNAPSHOT = Script("fields", "snapshot", flags=" flags=no-writes")
 class RedisStore(FormerStoreNames):
     """Nothing is connected before the first exchange. A child process makes connections of its own."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
-        if not 0.0 < timeout <= LONGEST_TIMEOUT:
+    def __init__(self, url: str, *, timeout: float | None = None) -> None:
+        """``timeout``: seconds that an exchange has at most; by default what suits a server that is near."""
+        if timeout is not None and not 0.0 < timeout <= LONGEST_TIMEOUT:
             raise ConfigError(f"timeout={timeout!r} must be above 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
         self._address = read_address(url)
-        self._timeout = self._address.timeout or timeout
-        self._exchange_timeout = AdaptiveTimeout(self._timeout)
+        chosen = self._address.timeout or timeout
+        self._timeout, self._exchange_timeout = chosen or TIMEOUT, AdaptiveTimeout(chosen)
         try:
             from . import redis_connection
         except ModuleNotFoundError as error:

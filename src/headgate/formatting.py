@@ -67,6 +67,7 @@ LOGGERS = (
     "headgate.resilience.circuit_breaker",
     "headgate.events",
     "headgate.limiter",
+    "headgate.fleet",
     "headgate.proxy",
     "headgate.resilience.recovery",
     "headgate.resilience",

@@ -37,7 +37,7 @@ def test_more_than_it_has_brings_what_it_has(run, switch):
 def test_a_used_up_balance_is_a_dead_key(run, switch):
     async def scenario(world):
         world.fault("perplexity", times=9, trouble="quota")
-        with pytest.raises(AuthenticationError, match="key dead"):
+        with pytest.raises(AuthenticationError, match="spend"):
             await world.search("perplexity")
         return world.calls("perplexity")
 

@@ -89,7 +89,7 @@ for name, one in BODIES.items():
     cases("body", **{name: act(one)})
 ASKED = {
     "no kind": {},
-    "other kind": {"kind": "stop"},
+    "other kind": {"kind": "explode"},
     "kind of kinds": {"kind": ["pause"]},
     "private": {"kind": "__class__"},
     "unknown field": {"kind": "pause", "extra": 1},

@@ -40,7 +40,6 @@ MOST_WINDOWS = 8
 """Limits that one dimension may have."""
 SMALL_LIMIT = 16
 """Up to so many times ``token_bucket_capacity``, a limit on requests is kept by its window alone."""
-TYPED_DIMENSIONS = ("requests", "tokens")
 """Those of limits that are written as one text."""
 USUAL_DIMENSIONS = ("requests", "tokens", "input_tokens", "output_tokens")
 LIKE = 0.82
@@ -249,7 +248,7 @@ def read_limits(text: str) -> dict[str, list[str]]:
     limits: dict[str, list[str]] = {}
     for part in text.split(","):
         name, equals, amount = part.strip().partition("=")
-        if not equals or name not in TYPED_DIMENSIONS:
+        if not equals or name not in USUAL_DIMENSIONS:
             raise ConfigError(f"{part!r} is not a limit; write requests=500/min,tokens=200000/min")
         limits.setdefault(name, []).append(amount.strip())
     RateLimitConfig(limits=limits)

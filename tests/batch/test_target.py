@@ -145,7 +145,7 @@ def test_anthropic_is_spoken_to_in_its_own_way() -> None:
 
 def test_tokens_and_money_are_what_the_answer_says() -> None:
     _, ctx = ask(answering(), prices=Prices.of({"m": "2/10"}))
-    assert ctx.cost == {"requests": 1, "tokens": 1500}
+    assert ctx.cost == {"requests": 1, "tokens": 1500, "input_tokens": 1000, "output_tokens": 500}
     assert ctx.charged == (1500, pytest.approx(0.007))
     _, ctx = ask(answering(), prices=Prices.of({"m-2024": "1/1"}))
     assert ctx.charged == (1500, pytest.approx(0.0015))
@@ -154,8 +154,10 @@ def test_tokens_and_money_are_what_the_answer_says() -> None:
 def test_what_a_row_will_cost_is_guessed_before_it_is_sent() -> None:
     target = Target(TargetConfig(to="openai"), prices=Prices.of({"m": "1000000/0"}))
     sent = row(body={"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "x" * 395}]})
-    assert target.cost(sent) == {"requests": 1, "tokens": 114, "money": pytest.approx(104)}
-    assert Target(TargetConfig(to="openai")).cost(sent) == {"requests": 1, "tokens": 114}
+    counted = {"requests": 1, "tokens": 104, "input_tokens": 104, "output_tokens": 10}
+    assert target.cost(sent) == {**counted, "money": pytest.approx(104)}
+    assert Target(TargetConfig(to="openai")).cost(sent) == counted
+    assert Target(TargetConfig(to="groq")).cost(sent) == {**counted, "tokens": 114}
     assert target.cost(row(body="broken")) == {"requests": 1}
 
 

@@ -7,14 +7,14 @@ import pytest
 from headgate.core.decision import Outcome
 from headgate.core.signal import Limit, Signal
 from headgate.integrations.host_manager import LARGER, TokensPerCall
-from headgate.wire.token_usage import Usage
+from headgate.wire.token_usage import Usage, settled
 
 
 def test_limit_on_tokens_is_told_in_calls():
     pace = TokensPerCall()
     told = Signal(outcome=Outcome.OK, limits=(Limit(dimension="tokens", limit=600.0, remaining=300.0, reset=6.0),))
     assert pace.in_calls(told) is told, "as long as nothing is known of calls"
-    pace.note(Usage(40, 20))
+    pace.note(settled("", Usage(40, 20), None))
     in_calls = pace.in_calls(told).limits[1]
     assert in_calls.dimension == "requests"
     assert in_calls.limit == pytest.approx(10 / LARGER)
@@ -25,8 +25,8 @@ def test_limit_on_tokens_is_told_in_calls():
 def test_average_follows_what_calls_take():
     pace = TokensPerCall()
     for _ in range(100):
-        pace.note(Usage(1000, 0))
+        pace.note(settled("", Usage(1000, 0), None))
     for _ in range(100):
-        pace.note(Usage(10, 0))
+        pace.note(settled("", Usage(10, 0), None))
     told = Signal(outcome=Outcome.OK, limits=(Limit(dimension="input_tokens", limit=1000.0, remaining=1000.0),))
     assert pace.in_calls(told).limits[1].limit > 50

@@ -187,6 +187,7 @@ def worth(cost: Cost, prices: Mapping[str, float]) -> tuple[float, float]:
     if not isinstance(cost, Mapping):
         return 0.0, prices.get("requests", 0.0) * cost
     money = sum(prices.get(dimension, float(dimension == "money")) * amount for dimension, amount in cost.items())
-    if "tokens" in cost:
+    if "tokens" in cost and not ("input_tokens" in cost and "output_tokens" in cost):
         return cost["tokens"], money
-    return sum(amount for dimension, amount in cost.items() if dimension.endswith("tokens")), money
+    counted = (amount for dimension, amount in cost.items() if dimension.endswith("tokens") and dimension != "tokens")
+    return sum(counted), money

@@ -29,10 +29,11 @@ from ..exchange import (
     new_session,
     why_no_answer,
 )
-from ..wire.token_usage import Usage, is_silent, usage_of
+from ..wire.parse import vendor_of
+from ..wire.token_usage import COUNTED_AT_ADMISSION, Usage, admitted, is_silent, settled, usage_of
 from .endpoints import InvalidPathError, endpoint_of
 from .input.rows import BrokenRowError, InputRow
-from .input.shapes import parse_json
+from .input.shapes import Request, parse_json
 from .item import Result
 from .ledger import Row
 from .output import answer_line, dead_line, row_id
@@ -50,6 +51,8 @@ LONGEST_TIMEOUT = 86_400.0
 MOST_CONNECTIONS = 10_000
 MOST_URLS = 1_000
 LONGEST_REQUEST_ID = 200
+MOST_LOOKS = 20
+"""Answers of an unknown address that are looked at for the vendor's headers."""
 _OURS = frozenset(("content-length", "content-type", "cookie", "host", "idempotency-key", "transfer-encoding"))
 """Headers that are not for a configuration to set."""
 _WITH_EFFECT = ("POST", "PUT", "PATCH", "DELETE")
@@ -124,6 +127,9 @@ class Target:
         self._is_silent = is_silent(config.path or self.endpoint.path)
         self._session: aiohttp.ClientSession | None = None
         self._timeout = SharedTimeout()
+        self._vendor = vendor_of(self.endpoint.base_url)
+        """Whose way of counting tokens it is; of an address that is not known, found out by the first answers."""
+        self._looks_left = MOST_LOOKS
         self._urls: dict[str, URL] = {}
         """Of the paths that rows have asked for; most ask for the same."""
         try:
@@ -155,11 +161,13 @@ class Target:
             request = row.request()
         except BrokenRowError:
             return {"requests": 1}
-        likely = request.estimate
-        if self._is_silent and not request.path:
-            likely = Usage(likely.input)
+        likely = self._likely(request)
         money = self._prices.cost(request.model, likely)
-        return {"requests": 1, "tokens": likely.tokens, **({} if money is None else {"money": money})}
+        return {"requests": 1, **admitted(self._vendor, likely), **({} if money is None else {"money": money})}
+
+    def _likely(self, request: Request) -> Usage:
+        likely = request.estimate
+        return Usage(likely.input) if self._is_silent and not request.path else likely
 
     async def __call__(self, row: InputRow, ctx: RowContext) -> bytes:
         """One line of output. Raises what is no answer, every one a ``Failed``."""
@@ -230,11 +238,15 @@ class Target:
             )
         if usage is None:
             if ctx.report(answer) is Outcome.OK:
-                likely = self.cost(row)
-                ctx.charge(tokens=likely["tokens"], cost=likely.get("money", 0.0))
+                likely = self._likely(row.request())
+                ctx.charge(tokens=likely.tokens, cost=self._prices.cost(row.request().model, likely) or 0.0)
             return
         tokens = usage.tokens
-        ctx.report(answer, cost={"requests": 1, "tokens": tokens})
+        if not self._vendor and self._looks_left:
+            self._looks_left -= 1
+            self._vendor = vendor_of(self.endpoint.base_url, answer.headers)
+        allowed = row.request().output_limit if row.counts_tokens and self._vendor in COUNTED_AT_ADMISSION else None
+        ctx.report(answer, cost={"requests": 1, **settled(self._vendor, usage, allowed)})
         money = None
         if self._prices:
             money = self._prices.cost(row.request().model, usage)

@@ -178,6 +178,8 @@ class ClientGate:
         nothing about the server (no free connection in the client's own pool).
         """
         release_leaked()
+        if request.for_model:
+            request.vendor = self.hosts.vendor_at(request.url)
         key = self._key(request)
         cost = self._cost(request) if self.hosts.has_token_limits(key) else 1
         request.drop_parsed()

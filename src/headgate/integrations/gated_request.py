@@ -29,7 +29,7 @@ from ..resilience.classify import AWAY_STATUSES, Verdict
 from ..resilience.config import CallOptions
 from ..resilience.execute import drive, drive_sync
 from ..wire import Headers
-from ..wire.token_usage import Usage, estimate
+from ..wire.token_usage import Usage, estimate, settled
 from .host_manager import HostManager
 from .origins import OriginCredentials
 from .request import OutgoingRequest
@@ -172,6 +172,8 @@ class GatedRequest:
         """The answer has begun. ``body`` is what is known of an error's, unpacked. Returns what it counts as."""
         call = self._call
         signal = wire.read(status, headers, body, wall=call.clock.wall(), tier=self.request.tier)
+        if signal.dialect and not self.request.vendor and self.request.for_model:
+            self._hosts.note_vendor(self.request.url, signal.dialect)
         call.reported = self._hosts.tokens_per_call(self._pace_key).in_calls(signal)
         self._should_retry = _SHOULD_RETRY.get(_value(headers, "x-should-retry").lower())
         self._status = status
@@ -194,8 +196,10 @@ class GatedRequest:
             signal = reader.error or signal
             usage = reader.usage or self._estimated_usage(reader)
             if usage is not None:
-                call.real_cost = {"tokens": usage.tokens}
-                self._hosts.tokens_per_call(self._pace_key).note(usage)
+                vendor = self.request.vendor or self._hosts.vendor_at(self.request.url)
+                counted = settled(vendor, usage, self.request.output_limit)
+                call.real_cost = counted
+                self._hosts.tokens_per_call(self._pace_key).note(counted)
         call.complete(signal)
 
     def fail(self, error: Exception) -> None:

@@ -9,7 +9,7 @@ As clients may call any number of hosts, the first to be called is forgotten whe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,9 @@ from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.config import NEVER_TRIPS, ProviderResilienceConfig
 from ..resilience.manager import MOST_PROVIDERS, ProviderResilienceManager, ProviderState
-from ..wire.token_usage import Usage
+from ..wire.parse import vendor_of
+from ..wire.token_usage import VENDORS
+from ..wire.urls import host_key
 
 if TYPE_CHECKING:
     from ..distributed.store import Store
@@ -43,25 +45,25 @@ class TokensPerCall:
     on average, and the room that is kept for bursts takes the rest.
     """
 
-    __slots__ = ("_calls", "_input", "_output")
+    __slots__ = ("_calls", "_takes")
 
     def __init__(self) -> None:
         self._calls = 0
-        self._input = self._output = 0.0
+        self._takes: dict[str, float] = {}
 
-    def note(self, usage: Usage) -> None:
-        """A call has taken this."""
+    def note(self, counted: Mapping[str, float]) -> None:
+        """A call has taken this, by the dimension, as its vendor counts."""
         self._calls += 1
         share = max(1.0 / self._calls, SLOWEST_LEARNING)
-        self._input += share * (usage.input - self._input)
-        self._output += share * (usage.output - self._output)
+        for dimension, amount in counted.items():
+            average = self._takes.get(dimension, 0.0)
+            self._takes[dimension] = average + share * (amount - average)
 
     def in_calls(self, signal: Signal) -> Signal:
         """The signal with its limits on tokens also given in calls, as soon as it is known what a call takes."""
         if not signal.limits or not self._calls:
             return signal
-        takes = {"tokens": self._input + self._output, "input_tokens": self._input, "output_tokens": self._output}
-        converted = [_in_calls(limit, LARGER * takes.get(limit.dimension, 0.0)) for limit in signal.limits]
+        converted = [_in_calls(limit, LARGER * self._takes.get(limit.dimension, 0.0)) for limit in signal.limits]
         return replace(signal, limits=(*signal.limits, *(limit for limit in converted if limit is not None)))
 
 
@@ -91,6 +93,8 @@ class HostManager(ProviderResilienceManager):
         self._pace_configs: dict[int, RateLimitConfig] = {}
         self._tokens: dict[str, TokensPerCall] = {}
         self._token_lock = fork_safety.lock()
+        self._vendors: dict[str, str] = {}
+        """Whose way of counting tokens each host has; empty as long as that is not known."""
         clock = limiter.clock if limiter is not None and clock is None else clock
         super().__init__(clock=clock, rng=rng, on_event=on_event)
 
@@ -117,6 +121,21 @@ class HostManager(ProviderResilienceManager):
                     self._tokens.clear()
                 known = self._tokens.setdefault(key, TokensPerCall())
         return known
+
+    def vendor_at(self, url: str) -> str:
+        """Whose way of counting tokens the API at this address has; empty if that is not known."""
+        host = host_key(url)
+        known = self._vendors.get(host)
+        if known is None:
+            if len(self._vendors) >= MOST_TOKEN_COUNTS:
+                self._vendors.clear()
+            known = self._vendors[host] = vendor_of(url)
+        return known
+
+    def note_vendor(self, url: str, dialect: str) -> None:
+        """An answer of an address that is not known gives its vendor away."""
+        if dialect in VENDORS and not self.vendor_at(url):
+            self._vendors[host_key(url)] = dialect
 
     def _add(self, provider: str, config: ProviderResilienceConfig | None, has_credentials: bool) -> ProviderState:
         with self._lock:

@@ -30,7 +30,7 @@ from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import Cost, WhenOpen, check_when_open
 from ..limiter.permit import Permit
-from ..wire.token_usage import USUAL_OUTPUT
+from ..wire.token_usage import NO_TOKENS, USUAL_OUTPUT, Usage, settled, usage_of
 from .client_gate import LONGEST_WAIT
 
 if TYPE_CHECKING:
@@ -77,8 +77,9 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
             limiter.warn_unreported = False
         check_when_open(when_open)
         self.key, self.limiter, self.max_wait, self.when_open = key, limiter, max_wait, when_open
-        self._counts_tokens = "tokens" in limiter.config.for_key(key).limits
-        self._usual_tokens = float(USUAL_OUTPUT)
+        limited = limiter.config.for_key(key).limits
+        self._usual = {what: float(USUAL_OUTPUT) for what in settled("", NO_TOKENS, None) if what in limited}
+        """What a call takes of the known limits on tokens, on average, by the dimension."""
         self._lock = fork_safety.lock()
         self._waiting: dict[UUID, None] = {}
         self._open: dict[UUID, tuple[Permit, asyncio.Task[Any] | None]] = {}
@@ -116,10 +117,13 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         permit = self._end(run_id)
         if permit is None:  # it came from a cache
             return
-        tokens, headers = _said(response)
-        if tokens is not None:
-            self._usual_tokens += LEARNING * (tokens - self._usual_tokens)
-        real = {"tokens": tokens} if self._counts_tokens and tokens is not None else None
+        usage, headers = _said(response)
+        real = None
+        if usage is not None and self._usual:
+            counted = settled("", usage, None)
+            real = {what: counted[what] for what in self._usual}
+            for what, amount in real.items():
+                self._usual[what] += LEARNING * (amount - self._usual[what])
         permit.report(status_code=200, headers=headers, cost=real)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
@@ -130,7 +134,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
     # ------------------------------------------------------------------ inside
 
     def _cost(self) -> Cost:
-        return {"requests": 1, "tokens": self._usual_tokens} if self._counts_tokens else 1
+        return {"requests": 1, **self._usual} if self._usual else 1
 
     def _begin(self, permit: Permit, task: asyncio.Task[Any] | None = None) -> None:
         lost = None
@@ -166,10 +170,9 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
             permit.release()
 
 
-def _said(result: LLMResult) -> tuple[int | None, Mapping[str, str] | None]:
+def _said(result: LLMResult) -> tuple[Usage | None, Mapping[str, str] | None]:
     """The tokens that a call took, and the headers of its answer, where the model hands them on."""
     message = next((getattr(one, "message", None) for several in result.generations for one in several), None)
     usage = getattr(message, "usage_metadata", None) or (result.llm_output or {}).get("token_usage") or {}
     headers = (getattr(message, "response_metadata", None) or {}).get("headers")
-    tokens = usage.get("total_tokens")
-    return tokens if isinstance(tokens, int) else None, headers if isinstance(headers, Mapping) else None
+    return usage_of({"usage": usage}), headers if isinstance(headers, Mapping) else None

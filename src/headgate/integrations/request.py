@@ -18,7 +18,7 @@ from typing import Any
 
 from ..limiter.arguments import Cost
 from ..wire.parse import FLEX
-from ..wire.token_usage import CHARACTERS_IN_A_TOKEN, USUAL_OUTPUT, Usage, estimate
+from ..wire.token_usage import CHARACTERS_IN_A_TOKEN, USUAL_OUTPUT, Usage, admitted, estimate, output_limit
 from ..wire.urls import host_key
 
 IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
@@ -26,7 +26,8 @@ LARGEST_PARSED = 8 << 20
 """Bytes of a body that are parsed to count its tokens; a larger one is judged by its size."""
 LONGEST_MODEL = 100
 """Characters of a model's name that are part of a key."""
-_MODELS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
+_GEMINI = (":generateContent", ":streamGenerateContent")
+_MODELS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings", *_GEMINI)
 """Ends of paths where language models answer, and say in ``usage`` what it took."""
 
 
@@ -42,6 +43,10 @@ class OutgoingRequest:
     """Where it is in memory."""
     can_repeat_body: bool = True
     """Whether the body can be sent a second time; a generator or a file under way cannot."""
+    vendor: str = field(default="", init=False)
+    """Whose way of counting tokens the API has; empty if that is not known."""
+    output_limit: int | None = field(default=None, init=False)
+    """The tokens that the body allows its answer, if it was looked at and says so."""
     tier: str = field(default="", init=False)
     """"flex", if the body was looked at and asks for that service tier."""
     _json: Any = field(default=None, init=False, repr=False)
@@ -72,6 +77,8 @@ class OutgoingRequest:
 
     def drop_parsed(self) -> None:
         """Give up what was parsed, which may take ten times the body's memory, before it waits in a queue."""
+        if self._json is not None:
+            self.output_limit = output_limit(self._json)
         self._json, self._is_parsed = None, False
 
 
@@ -95,10 +102,12 @@ def by_model(request: OutgoingRequest) -> str:
         return host
     body = request.parsed()
     model = body.get("model") if isinstance(body, dict) else None
+    if request.path.endswith(_GEMINI):
+        model = request.path.rpartition("/")[2].partition(":")[0]
     if not (isinstance(model, str) and model):
         return host
     key = f"{host}/{model[:LONGEST_MODEL]}"
-    if body.get("service_tier") != FLEX:
+    if not isinstance(body, dict) or body.get("service_tier") != FLEX:
         return key
     request.tier = FLEX
     return f"{key}/{FLEX}"
@@ -115,7 +124,7 @@ def with_tokens(request: OutgoingRequest) -> Cost:
         if body is None:
             return 1
         likely = estimate(body, request.path)
-    return {"requests": 1, "tokens": likely.tokens}
+    return {"requests": 1, **admitted(request.vendor, likely)}
 
 
 def is_idempotent(request: OutgoingRequest) -> bool:

@@ -99,7 +99,7 @@ class ResponseReader:
     def _line(self, line: bytes) -> None:
         if not line.startswith(b"data:"):
             return
-        if b'"usage"' in line:
+        if b'"usage"' in line or b'"usageMetadata"' in line:
             self._note_usage(_parsed(line[5:]))
         if self.usage is None or not self.usage.output:
             self.written += sum(map(len, _WRITTEN.findall(line)))
@@ -111,6 +111,8 @@ class ResponseReader:
         """OpenAI tells it all at the end; Anthropic the input at the start, and the output, growing, with each part."""
         if not isinstance(event, dict):
             return
+        if "usageMetadata" in event:  # Gemini's, with every chunk
+            self.usage = usage_of(event) or self.usage
         for place in (event, event.get("message"), event.get("response")):
             usage = place.get("usage") if isinstance(place, dict) else None
             if not isinstance(usage, dict):

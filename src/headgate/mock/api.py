@@ -48,6 +48,9 @@ class MockPlan:
     outages: tuple[Outage, ...] = ()
     tokens: Rate | None = None
     """What the APIs of language models allow beside the calls; no other counts tokens."""
+    input_tokens: Rate | None = None
+    output_tokens: Rate | None = None
+    """What Anthropic allows of each."""
     per_day: int | None = None
     """What they allow in a day."""
     keys: tuple[MockPlan, ...] = ()
@@ -71,6 +74,10 @@ class MockPlan:
     def accounts(self) -> tuple[MockPlan, ...]:
         """The plan of each key; of an API that knows no keys, its own."""
         return self.keys or (self,)
+
+    @property
+    def counts_tokens(self) -> bool:
+        return bool(self.tokens or self.input_tokens or self.output_tokens)
 
     def make_quota(self) -> Quota:
         burst = max(1.0, self.rate.amount) if self.burst is None else self.burst

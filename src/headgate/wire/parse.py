@@ -313,6 +313,17 @@ def _scope(
     return scope or stripe_reason.partition("-")[0] or None
 
 
+def vendor_of(url: str, headers: object = None) -> str:
+    """The dialect of an address or, where that is not known, of the limits in an answer's headers; else empty."""
+    from .dialects import by_host, recognise
+
+    known = by_host(host_key(url))
+    if known is not None:
+        return known.name
+    limits = scan_headers(headers, only_limits=True)
+    return recognise(limits, None, 200, None).name if limits.has_limits else ""
+
+
 # ---------------------------------------------------------------------- by status and exception alone
 
 _BY_STATUS = {

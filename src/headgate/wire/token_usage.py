@@ -3,6 +3,17 @@
 The guess needs no tokenizer: four ASCII characters or one other character make a token, a message
 adds four, a picture in the text counts as ``PICTURE``. It is a guess, put right by what the answer says it took.
 What may come back is what the request allows, for that is also what vendors reserve.
+
+Vendors do not count alike. What a call takes of a limit on ``tokens``, and what of one on ``input_tokens``:
+
+    vendor      when it is let in                  once it is answered                     input_tokens
+    OpenAI      the larger of max_tokens and       the same, by the real prompt            all
+                the estimated prompt
+    Azure       prompt + max_tokens (x best_of)    the same, by the real prompt            all
+    Groq        prompt + max_tokens                the same, without what was cached       without what was cached
+    Anthropic   prompt + max_tokens                prompt and answer, as produced          without cache reads
+    Gemini      prompt                             prompt                                  all
+    others      prompt + max_tokens                prompt and answer, as produced          all
 """
 
 from __future__ import annotations
@@ -21,7 +32,13 @@ USUAL_OUTPUT = 256
 MOST_TOKENS = 1 << 40
 """A count above this is nonsense and is not believed."""
 
-_OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+VENDORS = ("openai", "azure-openai", "groq", "anthropic", "gemini")
+"""The dialects of vendors that count in a way of their own."""
+
+COUNTED_AT_ADMISSION = ("openai", "azure-openai", "groq")
+"""... of which these count what a request allows, whatever it then takes."""
+
+_OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
 _SILENT = ("/embeddings", "/moderations", "/count_tokens", "/rerank")
 """Ends of paths whose answers hold no generated tokens."""
 
@@ -51,19 +68,59 @@ def estimate(body: object, path: str = "") -> Usage:
     read = _count(body)
     if is_silent(path) or not isinstance(body, dict):
         return Usage(read)
-    allowed = next((body[name] for name in _OUTPUT_LIMITS if _is_count(body.get(name))), USUAL_OUTPUT)
-    answers = body.get("n")
-    return Usage(read, min(allowed * (answers if _is_count(answers) and answers else 1), MOST_TOKENS))
+    allowed = output_limit(body)
+    return Usage(read, USUAL_OUTPUT * _answers(body) if allowed is None else allowed)
+
+
+def output_limit(body: object) -> int | None:
+    """The most tokens that this request lets all its answers have together; None if it does not say."""
+    if not isinstance(body, dict):
+        return None
+    settings = body.get("generationConfig")
+    for place in (body, settings if isinstance(settings, dict) else {}):
+        allowed: int | None = next((place[name] for name in _OUTPUT_LIMITS if _is_count(place.get(name))), None)
+        if allowed is not None:
+            return min(allowed * _answers(body), MOST_TOKENS)
+    return None
+
+
+def _answers(body: dict[str, Any]) -> int:
+    """Answers that are written for it, of which ``best_of`` may be more than are sent."""
+    return max([count for name in ("n", "best_of") if _is_count(count := body.get(name)) and count], default=1)
+
+
+def admitted(vendor: str, likely: Usage) -> dict[str, float]:
+    """What a call takes of limits on tokens when it is let in, by the dimension; ``likely`` is its estimate."""
+    tokens = likely.tokens
+    if vendor == "openai":
+        tokens = max(likely.input, likely.output)
+    elif vendor == "gemini":
+        tokens = likely.input
+    return {"tokens": tokens, "input_tokens": likely.input, "output_tokens": likely.output}
+
+
+def settled(vendor: str, usage: Usage, allowed: int | None) -> dict[str, float]:
+    """What it has taken of them once it is answered; ``allowed`` is its ``output_limit``."""
+    fresh = usage.input - usage.cached if vendor in ("anthropic", "groq") else usage.input
+    reserved = usage.output if allowed is None else max(allowed, usage.output)
+    tokens = fresh + usage.output
+    if vendor == "openai" and allowed is not None:
+        tokens = max(usage.input, reserved)
+    elif vendor in ("azure-openai", "groq"):
+        tokens = fresh + reserved
+    elif vendor == "gemini":
+        tokens = usage.input
+    return {"tokens": tokens, "input_tokens": fresh, "output_tokens": usage.output}
 
 
 def usage_of(answer: object) -> Usage | None:
-    """What the answer says it took: OpenAI's words or Anthropic's; None if it does not say.
+    """What the answer says it took, in OpenAI's words, Anthropic's or Gemini's; None if it does not say.
 
     Anthropic counts what its cache held beside the input, OpenAI inside of it; here it is always inside.
     """
     said = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(said, dict):
-        return None
+        return _gemini_usage(answer.get("usageMetadata")) if isinstance(answer, dict) else None
     if _is_count(read := said.get("prompt_tokens")):
         details = said.get("prompt_tokens_details")
         cached = min(read, _number(details, "cached_tokens")) if details else 0
@@ -75,6 +132,13 @@ def usage_of(answer: object) -> Usage | None:
     beside = _number(said, "cache_read_input_tokens")
     cached = beside or min(read, _number(said.get("input_tokens_details"), "cached_tokens"))
     return Usage(read + beside + _number(said, "cache_creation_input_tokens"), written, cached)
+
+
+def _gemini_usage(said: object) -> Usage | None:
+    if not isinstance(said, dict) or not _is_count(read := said.get("promptTokenCount")):
+        return None
+    written = _number(said, "candidatesTokenCount") + _number(said, "thoughtsTokenCount")
+    return Usage(read, written, min(read, _number(said, "cachedContentTokenCount")))
 
 
 def _count(body: object) -> int:

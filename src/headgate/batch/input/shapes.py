@@ -20,7 +20,7 @@ from math import isinf
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from ...wire.parse import FLEX
-from ...wire.token_usage import NO_TOKENS, Usage, estimate
+from ...wire.token_usage import NO_TOKENS, Usage, estimate, output_limit
 from .template import MissingError, Template, listing, quoted
 
 try:
@@ -52,6 +52,11 @@ class Request(NamedTuple):
     def estimate(self) -> Usage:
         """The tokens it is likely to take; it takes a while to count them."""
         return NO_TOKENS if self.body is None else estimate(parse_json(self.body), self.path)
+
+    @property
+    def output_limit(self) -> int | None:
+        """The tokens that it allows its answer, if it says so."""
+        return None if self.body is None else output_limit(parse_json(self.body))
 
 
 def plain_request(raw: bytes) -> Request | None:

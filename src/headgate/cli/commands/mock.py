@@ -50,6 +50,7 @@ def read_key(text: str) -> MockPlan:
     named = dict(other.split("=", 1) for other in others if "=" in other)
     steps = tuple(read_step(other) for other in others if "=" not in other)
     burst, tokens, per_day = (named.pop(name, None) for name in ("burst", "tokens", "per-day"))
+    read_in, written = (named.pop(name, None) for name in ("input_tokens", "output_tokens"))
     if named:
         raise ValueError(
             f"{next(iter(named))!r} is not a setting of a key; write burst=20, tokens=30000/min or per-day=500"
@@ -62,6 +63,8 @@ def read_key(text: str) -> MockPlan:
         rate=calls,
         burst=None if burst is None else read_whole_number(burst),
         tokens=None if tokens is None else read_rate(tokens),
+        input_tokens=None if read_in is None else read_rate(read_in),
+        output_tokens=None if written is None else read_rate(written),
         per_day=None if per_day is None else read_whole_number(per_day),
         steps=steps,
     )
@@ -139,7 +142,8 @@ KEY = Notation("N/TIME[,...]", read_key)
     type=KEY,
     multiple=True,
     help="A key with its own quota instead of --rate, optionally with burst and steps (50/s,burst=20,0.5@10s), and for "
-    'language models tokens=30000/min and per-day=500. The first is sent as "Authorization: Bearer mock-key-1"; '
+    "language models tokens=30000/min (or input_tokens, output_tokens) and per-day=500. "
+    'The first is sent as "Authorization: Bearer mock-key-1"; '
     "without a key the answer is 401. Repeatable.",
 )
 @click.option(
@@ -155,6 +159,8 @@ KEY = Notation("N/TIME[,...]", read_key)
     type=RATE,
     help="Tokens per key of a language model's API, in and out: 30000/min.  [default: no limit]",
 )
+@click.option("--input-tokens", type=RATE, help="Only those of the prompt, per key: 30000/min.  [default: no limit]")
+@click.option("--output-tokens", type=RATE, help="Only those of the answer, per key: 8000/min.  [default: no limit]")
 @count_option(
     "--per-day",
     "Calls per day and key of a --provider; the day ends at midnight Pacific time, for language models UTC.  "
@@ -181,6 +187,8 @@ def command(
     keys: tuple[MockPlan, ...],
     providers: tuple[str, ...],
     tokens: Rate | None,
+    input_tokens: Rate | None,
+    output_tokens: Rate | None,
     per_day: int | None,
     host: str,
     port: int,
@@ -198,12 +206,23 @@ def command(
     """
     if per_day is not None and not providers:
         raise click.UsageError("--per-day needs a --provider.")
-    counted = tokens or any(key.tokens or key.per_day for key in keys)
+    apart = input_tokens or output_tokens
+    counted = tokens or apart or any(key.counts_tokens or key.per_day for key in keys)
     if counted and not any(name in LANGUAGE_APIS for name in providers):
         models = " or ".join(LANGUAGE_APIS)
         raise click.UsageError(f"tokens, and per-day of a --key, are for language models; add --provider {models}.")
-    if keys and (rate or steps or tokens or any(name not in LANGUAGE_APIS for name in providers)):
-        given = "--rate" if rate else "--step" if steps else "--tokens" if tokens else "--provider"
+    if keys and (rate or steps or tokens or apart or any(name not in LANGUAGE_APIS for name in providers)):
+        given = (
+            "--rate"
+            if rate
+            else "--step"
+            if steps
+            else "--tokens"
+            if tokens
+            else "--input-tokens or --output-tokens"
+            if apart
+            else "--provider"
+        )
         raise click.UsageError(
             f"{given} cannot be combined with --key; each key has its own quota: --key 50/s,0.5@10s."
         )
@@ -225,6 +244,8 @@ def command(
             steps=steps,
             outages=outages,
             tokens=tokens,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
             keys=tuple(replace(key, burst=key.burst or burst) for key in keys),
         )
     except ValueError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from ...batch.ledger.queries import read_status
 from ...batch.pricing import Prices
 from ...batch.target import Target, TargetConfig
 from ...config import Limits, RateLimitConfig
-from ...core.quota import Quota
+from ...core.quota import Quota, never_fits
 from ...formatting import format_number, format_seconds, printable
 from ..ui.display import plural
 
@@ -44,6 +45,8 @@ class RowEstimate(NamedTuple):
     output_tokens: int
     cost: float | None
     """None: the price of its model is not known."""
+    counted: Mapping[str, float]
+    """What it takes of limits, by the dimension, as the vendor counts."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,10 +70,8 @@ class Plan:
     narrowest: str = ""
     """The dimension whose limit decides how long it takes."""
     keys: int = 1
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
+    counted: Counter[str] = field(default_factory=Counter)
+    """What they take of limits, by the dimension."""
 
     def count(self, row: RowEstimate) -> None:
         model = row.model if row.model in self.models or len(self.models) < MOST_MODELS else OTHER_MODELS
@@ -78,6 +79,8 @@ class Plan:
         self.input_tokens += row.input_tokens
         self.output_tokens += row.output_tokens
         self.models[model] += 1
+        for dimension, amount in row.counted.items():
+            self.counted[dimension] += int(amount)
         if row.cost is None:
             self.without_price[model] += 1
         else:
@@ -97,7 +100,6 @@ class Plan:
 
 def plan_of(rows: Rows, to: TargetConfig, prices: Prices, limits: Limits, keys: int, ledger: str | None) -> Plan:
     plan, quotas = Plan(keys=keys), RateLimitConfig(limits=limits).quotas()
-    most_tokens = min((quota.amount for quota in quotas if quota.dimension == "tokens"), default=None)
     target, names = Target(to, prices=prices), RowNames()
     for row in rows:
         plan.rows += 1
@@ -106,7 +108,7 @@ def plan_of(rows: Rows, to: TargetConfig, prices: Prices, limits: Limits, keys: 
         except (BrokenRowError, InvalidPathError) as error:
             plan.count_broken(row.line, error)
             continue
-        if most_tokens is not None and estimate.input_tokens + estimate.output_tokens > most_tokens:
+        if never_fits(quotas, estimate.counted) is not None:
             plan.count_too_large(row.line)
         else:
             plan.count(estimate)
@@ -125,17 +127,14 @@ def _estimate(row: InputRow, target: Target, names: RowNames | None) -> RowEstim
     cost = target.cost(row)
     if names is not None and (before := names.line_before(request.name, row.line)) is not None:
         raise row.reject(same_name(request.name, f"line {before:,}"))
-    tokens = int(cost["tokens"])
-    read = min(request.estimate.input, tokens)
-    return RowEstimate(request.model, read, tokens - read, cost.get("money"))
+    return RowEstimate(request.model, int(cost["input_tokens"]), int(cost["output_tokens"]), cost.get("money"), cost)
 
 
 def _set_time(plan: Plan, quotas: tuple[Quota, ...]) -> None:
     """How long the rest takes at the known limits; finished rows are taken as average ones."""
     share = max(0.0, 1.0 - plan.finished / plan.rows) if plan.rows else 0.0
-    amounts = {"requests": share * plan.requests / plan.keys, "tokens": share * plan.tokens / plan.keys}
     for quota in quotas:
-        windows = amounts[quota.dimension] / quota.amount
+        windows = share * plan.counted[quota.dimension] / plan.keys / quota.amount
         seconds = quota.window * (windows if quota.paces else max(0.0, windows - 1.0))  # the first may go at once
         if plan.seconds is None or seconds > plan.seconds:
             plan.seconds, plan.narrowest = seconds, quota.dimension

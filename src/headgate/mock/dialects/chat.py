@@ -105,7 +105,8 @@ def anthropic_fields(statuses: LimitStatuses, wall: float) -> dict[str, str]:
     fields = {}
     for counted, status in requests_and_tokens(statuses):
         limit, remaining, _ = told_per(MINUTE, status)
-        if counted == "tokens":
+        counted = counted.replace("_", "-")
+        if counted != "requests":
             remaining = round(remaining / THOUSAND) * THOUSAND
         reset = datetime.fromtimestamp(math.ceil(wall + (status.reset or 0.0) - TICK), UTC)
         fields[f"anthropic-ratelimit-{counted}-limit"] = str(limit)

@@ -65,14 +65,12 @@ def told_at_once(status: LimitStatus) -> tuple[int, int, int]:
 
 
 def requests_and_tokens(statuses: LimitStatuses) -> Iterator[tuple[str, LimitStatus]]:
-    """The first limit of calls and the first of tokens, as chat APIs name them; the scenario's first goes first."""
-    seen = ""
+    """The first limit of calls and the first of each kind of tokens, as chat APIs name them, in their order."""
+    seen = set()
     for unit, status in statuses:
-        if unit != seen:
+        if unit not in seen:
+            seen.add(unit)
             yield ("requests" if unit == "calls" else unit), status
-            if seen:
-                return
-            seen = unit
 
 
 def wait_of(status: LimitStatus) -> float:

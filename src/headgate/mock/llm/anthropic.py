@@ -63,7 +63,7 @@ def limit_reached(refusal: Refusal) -> Reply:
     """Also where the call can never fit: the real one has no other word for it."""
     status, per = refusal.status, DAY if refusal.trouble == "daily" else MINUTE
     limit = int(status.limit * (per / status.window if status.window else 1.0) + ROUNDING)
-    counted = "tokens" if refusal.unit == "tokens" else "requests"
+    counted = "requests" if refusal.unit == "calls" else refusal.unit.replace("_", " ")
     message = (
         f"This request would exceed your organization's rate limit of {limit:,} {counted} per "
         f"{'day' if per == DAY else 'minute'}. Please reduce your usage or try again later."
@@ -87,6 +87,7 @@ class Message(Answer):
         self.tokens_in = tokens_of(prompt)
         if self.tokens_in > CONTEXT:
             raise _invalid(f"prompt is too long: {self.tokens_in} tokens > {CONTEXT} maximum")
+        self.most_out = most
         self._written = write(seed, self.model, prompt, most)
         self.tokens_out = self._written.tokens
 

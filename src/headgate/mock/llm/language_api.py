@@ -60,10 +60,12 @@ class Answer(ABC):
     streamed: bool
     tokens_in: int
     tokens_out: int
+    most_out: int | None = None
+    """The caller's maximum, if there is one."""
 
     @property
     def tokens(self) -> int:
-        """What it costs: exactly what ``usage`` will say."""
+        """In and out: exactly what ``usage`` will say."""
         return self.tokens_in + self.tokens_out
 
     @abstractmethod
@@ -87,7 +89,7 @@ class Refusal:
     trouble: str
     """too_large, daily or rate_limited."""
     unit: str
-    """What the limit counts: calls or tokens."""
+    """What the limit counts: calls, tokens, input_tokens or output_tokens."""
     status: LimitStatus
     """Its state; ``retry`` is this call's own wait."""
     requested: int
@@ -119,6 +121,10 @@ class LanguageApi(ABC):
 
     def reject(self, trouble: str, why: str) -> NoReturn:
         raise RejectedError(self.refuse(trouble, why))
+
+    def counted(self, parsed: Answer) -> int:
+        """What it takes of a limit on tokens. Limits on input and output tokens take what ``usage`` will say."""
+        return parsed.tokens
 
     @abstractmethod
     def refuse(self, trouble: str, why: str = "", retry_after: int = 1) -> Reply:

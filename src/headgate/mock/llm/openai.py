@@ -76,6 +76,7 @@ class _TextAnswer(Answer):
                 about,
                 "too_long",
             )
+        self.most_out = most
         self.written = write(seed, self.model, prompt, most)
         self.tokens_out = self.written.tokens
 
@@ -282,6 +283,10 @@ class OpenAI(LanguageApi):
 
     def key_of(self, asked: MockRequest) -> str:
         return asked.bearer
+
+    def counted(self, parsed: Answer) -> int:
+        """The larger of what the caller allows and the prompt, whatever is then written."""
+        return parsed.tokens if parsed.most_out is None else max(parsed.most_out, parsed.tokens_in)
 
     def refuse(self, trouble: str, why: str = "", retry_after: int = 1) -> Reply:
         if trouble not in ("rate_limited", "daily"):

@@ -6,7 +6,8 @@
     the request is bad         its 400, 404, 413
 
 Every key has budgets of its own. If ``keys`` names some, only those are taken; if none, all are, except those that
-begin with ``revoked`` or ``unpaid``. A call costs what its ``usage`` will say, taken when it arrives.
+begin with ``revoked`` or ``unpaid``. What a call costs is taken when it arrives: by ``LanguageApi.counted``, and of
+limits on input and output tokens what its ``usage`` will say.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ...units import LONGEST_DURATION
+from ...units import LONGEST_DURATION, Rate
 from ..api import LATENCY_SPREAD, MOST_IDS, MockPlan, Reply
 from ..dialects import LimitStatuses
 from ..dialects.dialect import DAY, RETRY_WHEN_UNKNOWN
@@ -32,6 +33,8 @@ from ..quota import LimitStatus, Quota, make_quota
 from .language_api import Answer, Event, LanguageApi, Refusal, RejectedError, Stamp
 
 UNPAID = "unpaid"
+TOKENS = ("tokens", "input_tokens", "output_tokens")
+"""What plans may limit beside calls."""
 LARGEST_BODY = 32 * 1024 * 1024
 """Bytes of a request; more is a 413."""
 LONGEST_ID = 200
@@ -46,7 +49,7 @@ _STREAM = {
 
 @dataclass(slots=True)
 class KeyBudget:
-    """What a key may still do: calls and tokens by the minute, calls by the day.
+    """What a key may still do: calls and tokens by the minute, input and output tokens apart, calls by the day.
 
     A call fits into all of them, or spends nothing.
     """
@@ -56,39 +59,40 @@ class KeyBudget:
     today: int = 0
     _day: float = -1.0
     _steps_taken: int = 0
-    _calls: Quota = field(init=False)
-    _tokens: Quota | None = None
+    _quotas: dict[str, Quota] = field(init=False)
+    """By what they count; calls first."""
 
     def __post_init__(self) -> None:
-        self._calls = self.plan.make_quota()
-        rate = self.plan.tokens
-        if rate is not None:
-            counted = "bucket" if self.plan.algorithm == "concurrency" else self.plan.algorithm
-            self._tokens = make_quota(counted, rate=rate, burst=max(1.0, rate.amount), at_once=1)
+        self._quotas = {"calls": self.plan.make_quota()}
+        algorithm = "bucket" if self.plan.algorithm == "concurrency" else self.plan.algorithm
+        for unit in TOKENS:
+            rate: Rate | None = getattr(self.plan, unit)
+            if rate is not None:
+                self._quotas[unit] = make_quota(algorithm, rate=rate, burst=max(1.0, rate.amount), at_once=1)
 
-    def take(self, elapsed: float, wall: float, tokens: int) -> Refusal | None:
+    def take(self, elapsed: float, wall: float, tokens: int, tokens_in: int = 0, tokens_out: int = 0) -> Refusal | None:
         """Let a call of so many tokens through, or say what keeps it out; ``end`` follows one that was let through."""
         self._catch_up(elapsed, wall)
-        refusal = self._too_large(elapsed, tokens) or self._daily(wall) or self._rate_limited(elapsed, tokens)
+        amounts = {"calls": 1, "tokens": tokens, "input_tokens": tokens_in, "output_tokens": tokens_out}
+        refusal = self._too_large(elapsed, amounts) or self._daily(wall) or self._rate_limited(elapsed, amounts)
         self.today += refusal is None
-        for quota, amount in ((self._calls, 1), (self._tokens, tokens)):
-            if quota is not None:
-                (quota.take if refusal is None else quota.refuse)(elapsed, amount)
+        for unit, quota in self._quotas.items():
+            (quota.take if refusal is None else quota.refuse)(elapsed, amounts[unit])
         return refusal
 
     def end(self, elapsed: float) -> None:
-        self._calls.end(elapsed)
+        self._quotas["calls"].end(elapsed)
 
     def statuses(self, elapsed: float, wall: float) -> LimitStatuses:
         self._catch_up(elapsed, wall)
-        statuses = [("calls", self._calls.status(elapsed))]
-        return statuses if self._tokens is None else [*statuses, ("tokens", self._tokens.status(elapsed))]
+        return [(unit, quota.status(elapsed)) for unit, quota in self._quotas.items()]
 
-    def _too_large(self, elapsed: float, tokens: int) -> Refusal | None:
-        if self._tokens is None:
-            return None
-        status = self._tokens.status(elapsed)
-        return Refusal("too_large", "tokens", status, tokens) if tokens > status.burst else None
+    def _too_large(self, elapsed: float, amounts: Mapping[str, int]) -> Refusal | None:
+        for unit in TOKENS:
+            status = self._quotas[unit].status(elapsed) if unit in self._quotas else None
+            if status is not None and amounts[unit] > status.burst:
+                return Refusal("too_large", unit, status, amounts[unit])
+        return None
 
     def _daily(self, wall: float) -> Refusal | None:
         if self.per_day is None or self.today < self.per_day:
@@ -97,15 +101,15 @@ class KeyBudget:
         status = LimitStatus(self.per_day, DAY, self.today, 0.0, left, left, self.per_day, left)
         return Refusal("daily", "calls", status, 1)
 
-    def _rate_limited(self, elapsed: float, tokens: int) -> Refusal | None:
+    def _rate_limited(self, elapsed: float, amounts: Mapping[str, int]) -> Refusal | None:
         """By the limit that keeps it out longest."""
         longest, refusal = 0.0, None
-        for unit, quota, amount in (("calls", self._calls, 1), ("tokens", self._tokens, tokens)):
-            wait = 0.0 if quota is None else quota.wait(elapsed, amount)
+        for unit, quota in self._quotas.items():
+            wait = quota.wait(elapsed, amounts[unit])
             told = RETRY_WHEN_UNKNOWN if wait is None else wait
-            if quota is not None and told > longest:
+            if told > longest:
                 longest = told
-                refusal = Refusal("rate_limited", unit, replace(quota.status(elapsed), retry=wait), amount)
+                refusal = Refusal("rate_limited", unit, replace(quota.status(elapsed), retry=wait), amounts[unit])
         return refusal
 
     def _catch_up(self, elapsed: float, wall: float) -> None:
@@ -113,9 +117,8 @@ class KeyBudget:
         for step in self.plan.steps[self._steps_taken :]:
             if step.at > elapsed:
                 break
-            self._calls.scale(step.factor, step.at)
-            if self._tokens is not None:
-                self._tokens.scale(step.factor, step.at)
+            for quota in self._quotas.values():
+                quota.scale(step.factor, step.at)
             self._steps_taken += 1
         if wall // DAY > self._day:
             self.today, self._day = 0, wall // DAY
@@ -193,7 +196,8 @@ class LanguageService:
             parsed = self._parse(asked)
         except RejectedError as rejected:
             return self._tell("refused", rejected.reply, stamp, budget)
-        refusal = budget.take(elapsed, self._wall(), parsed.tokens)
+        counted = self.api.counted(parsed)
+        refusal = budget.take(elapsed, self._wall(), counted, parsed.tokens_in, parsed.tokens_out)
         if refusal is not None:
             what = "out_of_quota" if refusal.trouble == "daily" else "rate_limited"
             return self._tell(what, self.api.refuse_limit(refusal, parsed.model), stamp, budget)

@@ -221,7 +221,8 @@ def test_a_refusal_for_tokens_says_so(dialect):
     quota = FixedWindow(Rate(9000.0, 60.0))
     quota.take(20.0, 9000.0)
     limits = refusal(dialect, quota.status(20.0), "tokens").limits
-    assert {(limit.dimension, limit.limit, limit.remaining) for limit in limits} == {("tokens", 9000, 0)}
+    dimension = "input_tokens" if dialect == "gemini" else "tokens"
+    assert {(limit.dimension, limit.limit, limit.remaining) for limit in limits} == {(dimension, 9000, 0)}
 
 
 def test_azure_says_what_was_limited_and_the_wait_in_milliseconds_too():

@@ -29,7 +29,7 @@ ODD = [
     b'{"custom_id": "a", "body": [1]}',
     b'{"custom_id": "a", "body": {}',
     b'{"custom_id": "a", "body": {"x": "\xff"}}',
-    b'{"custom_id": "a", "body": {"x": ' + b"[" * 3000 + b"]" * 3000 + b"}}",
+    b'{"custom_id": "a", "body": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
 ]
 
 

@@ -9,6 +9,7 @@ import os
 import sqlite3
 import stat
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -244,7 +245,8 @@ def test_the_default_file_is_in_the_users_folder(state_folder: Path) -> None:
     store = FileStore()
     store.save([record()])
     assert store.path == str(state_folder / "credentials.db")
-    assert sqlite3.connect(store.path).execute("SELECT count(*) FROM credentials").fetchone() == (1,)
+    with closing(sqlite3.connect(store.path)) as file:
+        assert file.execute("SELECT count(*) FROM credentials").fetchone() == (1,)
 
 
 class TestMerging:

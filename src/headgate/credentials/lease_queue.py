@@ -116,13 +116,16 @@ class LeaseQueue:
         """Do what was left to the holder of the lock. It was noted before trying the lock, so none is overlooked."""
         while self._deferred and self._lock.acquire(blocking=False):
             try:
-                now = self._begin()
-                while self._deferred:
-                    self._deferred.popleft()()
-                self._serve(now)
-                self._torn = False
+                self._act_deferred()
             finally:
                 self._lock.release()
+
+    def _act_deferred(self) -> None:
+        now = self._begin()
+        while self._deferred:
+            self._deferred.popleft()()
+        self._serve(now)
+        self._torn = False
 
     def _begin(self) -> float:
         """Start a decision: mend what an interrupted one left, read the clock, bring back what has rested."""

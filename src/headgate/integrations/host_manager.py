@@ -139,10 +139,13 @@ class HostManager(ProviderResilienceManager):
 
     def _add(self, provider: str, config: ProviderResilienceConfig | None, has_credentials: bool) -> ProviderState:
         with self._lock:
-            while len(self._providers) >= MOST_PROVIDERS:
-                oldest = self._providers.pop(next(iter(self._providers)))
-                self._by_key.pop(oldest.key, None)
+            self._forget_oldest()
         return super()._add(provider, config, has_credentials)
+
+    def _forget_oldest(self) -> None:
+        while len(self._providers) >= MOST_PROVIDERS:
+            oldest = self._providers.pop(next(iter(self._providers)))
+            self._by_key.pop(oldest.key, None)
 
     def _config_of(self, key: str) -> RateLimitConfig:
         state = self._by_key.get(key)

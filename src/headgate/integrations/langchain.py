@@ -165,7 +165,8 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         if not task.cancelled():
             return
         with self._lock:
-            runs = [run_id for run_id, (_, its_task) in self._open.items() if its_task is task]
+            under_way = list(self._open.items())
+        runs = [run_id for run_id, (_, its_task) in under_way if its_task is task]
         for permit in filter(None, map(self._end, runs)):
             permit.release()
 

@@ -109,10 +109,14 @@ def caller_of(settings: RowSettings) -> RowCaller:
     with _callers_lock:
         place = os.getpid(), settings.job
         if place not in _callers:
-            for other in [other for other, caller in _callers.items() if caller.is_idle]:
-                _callers.pop(other).close()
+            _close_idle_callers()
             _callers[place] = RowCaller(settings)
         return _callers[place]
+
+
+def _close_idle_callers() -> None:
+    for other in [other for other, caller in _callers.items() if caller.is_idle]:
+        _callers.pop(other).close()
 
 
 def _finished(settings: RowSettings, batch: Any, results: Any) -> Any:

@@ -53,10 +53,13 @@ class Admin:
         with self._lock:
             self._admission.is_paused = False
             self._registry.allow_fast_path(True)
-            now = self._now()
-            for entry in [entry for entry in self._registry.entries.values() if entry.queue is not None]:
-                self._admission.serve(entry, now)
+            self._serve_all()
         self._events.flush()
+
+    def _serve_all(self) -> None:
+        now = self._now()
+        for entry in [entry for entry in self._registry.entries.values() if entry.queue is not None]:
+            self._admission.serve(entry, now)
 
     def limit(self, key: str, rps: float | None) -> None:
         if rps is not None and not 0 < number(rps) < inf:

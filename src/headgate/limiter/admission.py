@@ -94,7 +94,7 @@ class Admission:
     def tick(self, call: QueuedCall) -> None:
         """The waiter of a call runs: take its turn if that has come, serve its queues, give up at its deadline."""
         with self.lock:
-            self._tick(call)  # no loop here: CPython 3.13 can leave the lock held if a signal raises as one repeats
+            self._tick(call)
 
     def _tick(self, call: QueuedCall) -> None:
         waiter, entries, now = call.waiter, call.entries, self.now()

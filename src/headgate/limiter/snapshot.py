@@ -249,10 +249,13 @@ class SnapshotReader:
         names = list(keys)
         for first in range(0, len(names), READ_AT_ONCE):
             with self._lock:
-                now = self._now()
-                entries = (self._registry.peek(name, now) for name in names[first : first + READ_AT_ONCE])
-                found += [self._read(entry, now) for entry in entries if entry is not None]
+                found += self._read_known(names[first : first + READ_AT_ONCE])
         return found
+
+    def _read_known(self, names: list[str]) -> list[KeySnapshot]:
+        now = self._now()
+        entries = (self._registry.peek(name, now) for name in names)
+        return [self._read(entry, now) for entry in entries if entry is not None]
 
     def circuit_opens_in(self, key: str) -> float:
         entry = self._registry.entries.get(key)

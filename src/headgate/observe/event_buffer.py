@@ -214,13 +214,18 @@ class EventBuffer:
         """In the order of their numbers, though two threads may be quick and slow."""
         with self._lock:
             lines = self._routine if is_routine(line) else self._rare
-            place = len(lines)
-            while place and lines[place - 1].number > line.number:
-                place -= 1
+            place = _place(lines, line.number)
             if place == len(lines):
                 lines.append(line)
             elif len(lines) < MOST_KEPT:
                 lines.insert(place, line)
+
+
+def _place(lines: deque[EventLine], number: int) -> int:
+    place = len(lines)
+    while place and lines[place - 1].number > number:
+        place -= 1
+    return place
 
 
 def _newer(lines: deque[EventLine], number: int) -> list[EventLine]:

@@ -74,25 +74,27 @@ class History:
     def add(self, at: float, keys: Iterable[KeyLine]) -> None:
         """Remember how these stand at this instant (Unix time), unless the last one is hardly over."""
         with self._lock:
-            if not self.is_due(at):
-                return
-            passed = min(max(at - self._at, EVERY), 3600.0)
-            self._at = at
-            self._wanted = {key: since for key, since in self._wanted.items() if at - since < WANTED_FOR}
-            for history in self._histories.values():
-                history.importance *= FADES
-            others = []
-            for line in keys:
-                known = self._histories.get(line.key)
-                if known is None:
-                    others.append(line)
-                else:
-                    self._add(known, line, at, passed)
-            for line in sorted(others, key=self._worth, reverse=True):
-                new = self._begin(line)
-                if new is None:
-                    break
-                self._add(new, line, at, passed)
+            if self.is_due(at):
+                self._add_all(at, keys)
+
+    def _add_all(self, at: float, keys: Iterable[KeyLine]) -> None:
+        passed = min(max(at - self._at, EVERY), 3600.0)
+        self._at = at
+        self._wanted = {key: since for key, since in self._wanted.items() if at - since < WANTED_FOR}
+        for history in self._histories.values():
+            history.importance *= FADES
+        others = []
+        for line in keys:
+            known = self._histories.get(line.key)
+            if known is None:
+                others.append(line)
+            else:
+                self._add(known, line, at, passed)
+        for line in sorted(others, key=self._worth, reverse=True):
+            new = self._begin(line)
+            if new is None:
+                break
+            self._add(new, line, at, passed)
 
     def _worth(self, line: KeyLine) -> float:
         return inf if line.key in self._wanted else line.waiting + line.in_flight
@@ -139,12 +141,15 @@ class History:
     def timelines(self, keys: Sequence[str], since: float, most: int = MOST_SHOWN) -> list[Timeline]:
         """Those of these keys that have one, with what came after ``since`` (Unix time)."""
         with self._lock:
-            chosen = {key: self._histories[key].samples for key in keys if key in self._histories}
-            chosen = {
-                key: samples[bisect_right(samples, since, key=lambda instant: instant.at) :]
-                for key, samples in chosen.items()
-            }
+            chosen = self._samples_after(since, keys)
         return [timeline(key, thinned(samples, -(-len(samples) // most))) for key, samples in chosen.items()]
+
+    def _samples_after(self, since: float, keys: Sequence[str]) -> dict[str, list[Sample]]:
+        chosen = {key: self._histories[key].samples for key in keys if key in self._histories}
+        return {
+            key: samples[bisect_right(samples, since, key=lambda instant: instant.at) :]
+            for key, samples in chosen.items()
+        }
 
 
 def state_of(line: KeyLine) -> str:

@@ -208,7 +208,7 @@ class Crowd:
 @pytest.mark.parametrize("seed", range(24))
 def test_script_and_coordinator_agree_on_every_request(redis_server, script, seed):
     crowd, model = Crowd(seed), Model()
-    client = redis.Redis(port=redis_server.port, protocol=2)
+    client = redis.Redis(port=redis_server.port, protocol=2, socket_timeout=None)
     sha = client.script_load(script)
     for begin in range(0, VISITS, AT_ONCE):
         expected, pipeline = [], client.pipeline(transaction=False)
@@ -230,7 +230,8 @@ def test_script_and_coordinator_agree_on_every_request(redis_server, script, see
 
 def test_of_too_many_members_both_forget_the_same(redis_server, script):
     """Two at a time come at the same instant, so that the name has to decide."""
-    model, client = Model(), redis.Redis(port=redis_server.port, protocol=2)
+    model = Model()
+    client = redis.Redis(port=redis_server.port, protocol=2, socket_timeout=None)  # no command is sent twice
     sha = client.script_load(script)
     requests = []
     for number in range(MOST_MEMBERS + 20):

@@ -60,7 +60,7 @@ test: lint .venv/.browser  ## everything that must hold: lint, types, layers, te
 	@workers=$$($(BIN)/python -c 'import os; print(2 * (os.cpu_count() or 1))'); \
 	said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
 	nice $(BIN)/mypy >"$$said" 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -m "not chaos" -n "$$workers" --dist worksteal --cov --cov-report=term; tests=$$?; \
+	$(BIN)/python -m pytest -n "$$workers" --dist worksteal --cov --cov-report=term; tests=$$?; \
 	wait $$types; types=$$?; \
 	echo "mypy:"; cat "$$said"; \
 	exit $$((tests || types))

@@ -194,3 +194,10 @@ class TestImport:
         }
         assert loaded & NOT_FOR_EVERYBODY == {"click"}
         assert not loaded & {"asyncio", "sqlite3", "ssl"}
+
+
+def test_the_pre_commit_hooks_name_files_that_exist() -> None:
+    hooks = (PROJECT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    named = re.findall(r"\b(?:tests|src|docs)/[\w/.]+\.\w+", hooks.replace("\\", ""))
+    assert named
+    assert [path for path in named if not (PROJECT / path).exists()] == []

@@ -63,7 +63,8 @@ def judged(dialect, limit):
 
 
 def test_every_dialect_is_judged():
-    assert {*STEERED, *VAGUE, *WRONG} == set(DIALECTS)
+    missing = set(DIALECTS).symmetric_difference({*STEERED, *VAGUE, *WRONG})
+    assert not missing, "can their headers be followed? Put each into STEERED, VAGUE or WRONG above"
 
 
 CORNERS = ("openai", "discord", "openrouter")

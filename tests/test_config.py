@@ -8,6 +8,7 @@ from math import inf, nan
 import pytest
 
 from headgate import AdaptiveRateLimiter, ConfigError, Controller, RateLimitConfig
+from headgate.controllers import CONTROLLERS
 from headgate.lab.virtual_time import VirtualClock
 
 DEFAULTS = {
@@ -43,7 +44,7 @@ DEFAULTS = {
 NUMBERS = [name for name, value in DEFAULTS.items() if type(value) is float]
 COUNTS = [name for name, value in DEFAULTS.items() if type(value) is int]
 FLAGS = [name for name, value in DEFAULTS.items() if type(value) is bool]
-STRATEGIES = ["adaptive", "aimd", "gradient", "fixed", "leaky"]
+STRATEGIES = list(CONTROLLERS)
 
 
 def complaint(**settings: object) -> str:

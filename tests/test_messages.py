@@ -13,7 +13,7 @@ STOP_LIST = (
 
 def test_the_catalogue_is_up_to_date_and_keeps_to_the_words_of_this_field():
     found = catalogue()
-    assert CATALOGUE.read_text(encoding="utf-8") == found, "python -m tests.messages writes it"
+    assert CATALOGUE.read_text(encoding="utf-8") == found, "run: .venv/bin/python -m tests.messages"
     strange = re.compile(rf"\b({STOP_LIST})\b", re.IGNORECASE)
     prose = (re.sub(r"\{[^{}]*\}", "{}", line) for line in found.splitlines())
     assert [line for line in prose if strange.search(line)] == []

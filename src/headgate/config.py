@@ -58,7 +58,7 @@ class RateLimitConfig:
     enabled: bool = True
     """False lets everything through and learns nothing."""
     strategy: str | Strategy | Controller = "adaptive"
-    """adaptive, aimd, gradient, fixed, leaky, a ``Controller``, or a function that makes one from this config."""
+    """A strategy by its name (docs/limiter.md lists them), a ``Controller``, or a function that makes one from this."""
 
     initial_rps: float = 2.0
     """Calls a second to begin with. A known limit on requests takes its place."""

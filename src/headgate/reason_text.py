@@ -43,7 +43,7 @@ def reason_text(why: Explanation) -> str:
     return f"{text}; not shared, because {why.lost_store} cannot be reached" if why.lost_store else text
 
 
-_CONTROLLERS = {
+CONTROLLER_TEXTS = {
     PaceReason.OWN_STRATEGY: "by a custom strategy",
     PaceReason.OWN_CAP: "the most that the strategy allows",
     PaceReason.FIXED: "at a fixed rate",
@@ -70,7 +70,7 @@ def controller_text(note: ControllerNote | str) -> str:
     """What a controller says of its pace, to follow ``paced_text``."""
     if isinstance(note, str):
         return note
-    return _CONTROLLERS[note.reason].format(note.number, digits=1 if note.number >= 1.0 else 3)
+    return CONTROLLER_TEXTS[note.reason].format(note.number, digits=1 if note.number >= 1.0 else 3)
 
 
 def _cap_text(note: ControllerNote | str) -> str:

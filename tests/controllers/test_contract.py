@@ -15,10 +15,11 @@ from headgate.core.controller import Controller
 from headgate.core.decision import LONGEST_WAIT, Outcome
 from headgate.core.signal import SILENT
 from headgate.core.ticket import Ticket
-from headgate.reason_text import controller_text
+from headgate.reason_text import CONTROLLER_TEXTS, controller_text
 
 OPTIONS = RateLimitConfig(initial_rps=5.0, min_rps=0.5, max_rps=40.0)
 ONE_CUT_PER_ERA = ("aimd", "gradient")
+"""Controllers that cut once for a burst of refusals; one that does so is added here, and held to it."""
 
 
 class AnyAnswers(RuleBasedStateMachine):
@@ -71,8 +72,10 @@ class AnyAnswers(RuleBasedStateMachine):
         assert 0.5 <= self.controller.rate <= 40.0
         assert self.controller.hold_until < self.now + LONGEST_WAIT + 1.0
         assert self.controller.cap >= 1
-        assert controller_text(self.controller.why())
-        assert controller_text(self.controller.why_cap())
+        for note in (self.controller.why(), self.controller.why_cap()):
+            reason = "" if isinstance(note, str) else note.reason
+            assert not reason or reason in CONTROLLER_TEXTS, f"{reason!r} has no words in reason_text.CONTROLLER_TEXTS"
+            assert controller_text(note)
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
@@ -13,8 +14,12 @@ import pytest
 from tests.manual.pages import DOCS, PAGES, ROOT
 
 import headgate
+from headgate.batch.config import BatchConfig
 from headgate.cli import COMMANDS, group
+from headgate.controllers import CONTROLLERS
+from headgate.mock import dialects as mock_dialects
 from headgate.observe.exporters.metrics import METRICS
+from headgate.wire import dialects
 
 ENTRIES = re.findall(r"^::: headgate\.(\w+)$", PAGES["reference/python.md"], re.MULTILINE)
 VENDORS = {"openai_client", "async_openai_client", "anthropic_client", "async_anthropic_client"}
@@ -64,6 +69,27 @@ def test_every_option_is_in_the_reference(name: str, hooks: ModuleType) -> None:
         if isinstance(parameter, click.Option):
             for option in parameter.opts:
                 assert re.search(rf"^\| `[^|]*{re.escape(option)}\b", section, re.MULTILINE), option
+
+
+def test_every_strategy_is_in_the_manual() -> None:
+    missing = [name for name in CONTROLLERS if f"`{name}`" not in PAGES["limiter.md"]]
+    assert not missing, 'name these strategies in docs/limiter.md, "Your own strategy"'
+
+
+def test_every_vendor_is_in_the_manual() -> None:
+    vendors = [dialect.title for dialect in dialects.DIALECTS if dialect.hosts]
+    missing = [title for title in vendors if title.removeprefix("Google ") not in PAGES["limiter.md"]]
+    assert not missing, 'name these vendors in docs/limiter.md, "What it reads"'
+
+
+def test_every_dialect_of_the_mock_is_in_the_manual() -> None:
+    missing = [name for name in mock_dialects.DIALECTS if f'| `"{name}"` |' not in PAGES["scenarios.md"]]
+    assert not missing, 'give these dialects a row in docs/scenarios.md, "What the server says"'
+
+
+def test_every_setting_of_a_batch_is_in_the_manual() -> None:
+    missing = [field.name for field in fields(BatchConfig) if field.name not in PAGES["batch-runner.md"]]
+    assert not missing, "describe these settings of BatchConfig in docs/batch-runner.md"
 
 
 def test_every_metric_is_in_the_manual(hooks: ModuleType) -> None:

@@ -647,7 +647,9 @@ def test_dialects_are_loaded_with_the_first_header_and_not_with_headgate() -> No
 def test_every_dialect_has_an_answer_that_is_recognised(said: Read, answers: dict[str, Any]) -> None:
     by_address_alone = {dialect.name for dialect in DIALECTS if not _gives_itself_away(dialect)}
     recognised = {said(name).dialect for name in answers}
-    assert {dialect.name for dialect in DIALECTS} - by_address_alone <= recognised, "add one to conftest.py"
+    assert {dialect.name for dialect in DIALECTS} - by_address_alone <= recognised, (
+        "add a real answer of the vendor to ANSWERS in tests/wire/conftest.py, by which it is recognised"
+    )
 
 
 def _gives_itself_away(dialect: Dialect) -> bool:

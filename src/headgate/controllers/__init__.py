@@ -4,12 +4,14 @@ To add one:
 
 1. Write ``controllers/<name>.py``: a subclass of ``core.controller.Controller``, which says what a controller promises,
    and ``factory(options)``, which returns a function that makes one for a key. ``fixed.py`` is the shortest,
-   ``aimd.py`` the one to start from.
+   ``aimd.py`` the one to start from. Settings of its own are fields of ``RateLimitConfig`` and ``ControllerOptions``.
 2. Add its name to ``CONTROLLERS`` below.
 3. Say what it goes by: a ``PaceReason`` in ``core/decision.py`` for its ``why()``, worded in ``reason_text.py``.
+4. Test what is its own in ``tests/controllers/test_<name>.py``, and name it in docs/limiter.md, "Your own strategy".
 
-``RateLimitConfig(strategy="<name>")``, the command line and the lab (``headgate simulate``) know it from then on, and
-``tests/controllers/test_contract.py`` holds it to what every controller promises.
+``RateLimitConfig(strategy="<name>")``, the lab and ``headgate simulate --strategy <name>`` know it from then on, and
+``tests/controllers/test_contract.py`` holds it to what every controller promises. (``headgate run`` has no option for a
+strategy: it is always adaptive.)
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from .headers import Budget, RateLimitHeaders
 from .retry_after import Arrival
 
 ErrorReader = Callable[[Json, Arrival], ErrorDetails | None]
-"""What the body of an error says, or None where its shape is another vendor's."""
+"""What the body of an error says, or None where its shape is another vendor's. Codes are turned into an outcome by
+``error_body.outcome_of_codes``; a wait that the body asks for is ``ErrorDetails.floor``."""
 
 LimitReader = Callable[[Mapping[str, str], Arrival], list[Limit]]
 """The budgets that the values of ``marks`` and ``reads``, by lower-case name, speak of."""
@@ -45,7 +46,9 @@ class Dialect:
 
     read_limits: LimitReader | None = None
     """Reads the vendor's own headers. Customary ones (``x-ratelimit-remaining-tokens``, ``ratelimit-reset``: the table
-    in ``headers.py``) are understood without it."""
+    in ``headers.py``) are understood without it. A header that says when to come back becomes the ``reset`` of a
+    ``Limit``: after a refusal the wait is the longest reset of those with nothing ``remaining``, unless Retry-After or
+    the body says how long."""
 
     windows: Mapping[str, float] = field(default_factory=dict)
     """Seconds, by budget: what the vendor documents and does not say in its headers."""

@@ -35,8 +35,15 @@ minute, an hour or a day does so here too: a quota of 50/s is announced as 3000 
 is never more than really is: of a bucket that holds 50, at most 50. (Only Groq's day and GitHub's primary limit
 are budgets beside the one that refuses.)
 
-To add a vendor, write its fields and its refusal in ``chat`` (language models) or ``platforms`` (all others), make a
-``Dialect`` of them and add it to ``DIALECTS``; add a row above. ``wire/dialects`` reads what is written here.
+To add a vendor:
+
+1. Write its fields and its refusal in ``chat`` (language models) or ``platforms`` (all others), and make a ``Dialect``
+   of them: what every answer announces, what a refusal says beside that, what an outage answers.
+2. Add it to ``DIALECTS`` below, and a row to the table above and to the one in docs/scenarios.md.
+3. Say what can be read from it in ``TABLE`` of ``tests/mock/test_dialects.py``, and whether a limiter can follow it
+   without being refused in ``tests/lab/test_dialects.py``.
+
+``wire/dialects`` reads what is written here: a vendor with words of its own needs its entry there first.
 """
 
 from __future__ import annotations

@@ -5,10 +5,13 @@ To add a vendor:
 1. Write ``dialects/<vendor>.py`` (or add to the file of its family) with a ``Dialect``: ``dialect.py`` says what each
    field is for. ``platforms.py`` has vendors with next to nothing and small error readers, ``chat.py`` and
    ``google.py`` large ones.
-2. Add it to ``DIALECTS`` below. Where two vendors claim an answer, the first one gets it.
+2. Add it to ``DIALECTS`` below. Where two vendors claim an answer, the first one gets it; the same holds for two
+   readers that know the shape of an error.
+3. Put a real answer of the vendor into ``tests/wire/conftest.py``, by which it is recognised, test how it is read in
+   ``tests/wire/test_dialects.py``, and name the vendor in docs/limiter.md, "What it reads".
 
-``tests/wire/test_dialects.py`` fails until a real answer of the vendor is in ``tests/wire/conftest.py``. To have the
-mock speak it too (``headgate mock --dialect``), add it to ``mock/dialects`` in the same way.
+``headgate limits`` explains its answers from then on. To have the mock speak it too (``headgate mock --headers``), add
+it to ``mock/dialects``, which says how.
 
     address            api.github.com                   surest: whatever its answers look like
     headers            x-github-request-id, budgets     the vendor's own words

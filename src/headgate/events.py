@@ -211,7 +211,8 @@ def split_reason(text: str) -> tuple[str, str]:
 
 Listener: TypeAlias = Callable[[Any], None]
 """Called with each event. It may have ``wants(kind)``, asked before an event is made, ``missed(kind, count)``, told of
-those that were not, and ``takes_records = True`` if it reads ``EventRecord`` instead of the public classes."""
+those that were not, ``takes_records = True`` if it reads ``EventRecord`` instead of the public classes, and
+``when_heard(emitter)`` if it has listeners itself, to call ``emitter.set_heard`` when that changes (``Hub`` does)."""
 
 
 def is_wanted(listener: object, kind: str) -> bool:

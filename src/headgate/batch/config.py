@@ -64,7 +64,7 @@ class BatchConfig:
     fail_fast: tuple[str, ...] = ("auth", "key_dead")
     """Outcomes that end the run when a row is lost to one: what is wrong with one row is wrong with all."""
     hopeless_after: int | None = None
-    """Stop when the first so many rows have all died of the same and none was done; None goes on to the end."""
+    """Stop when the first so many rows have all failed with the same error and none was done; None: never."""
     window: int = 10_000
     """Rows in memory at most: waiting, in flight or not yet handed out. When it is full, the input waits."""
     durability: Literal["full", "normal"] = "full"

@@ -29,8 +29,9 @@ from .signal import Signal
 from .ticket import LongTicket, Ticket
 
 FIRST_CHECK = 20
+"""From this call on the gate's owner calls ``drop_lost`` ..."""
 CHECK_EVERY = 8192
-"""After so many calls the gate's owner should call ``drop_lost``."""
+"""... and again after so many more."""
 # Looked up once: in Python 3.11 a member of an enum takes longer to find than to compare.
 OK, CLOSED, DEPTH, PACE = Outcome.OK, CircuitState.CLOSED, WaitReason.DEPTH, WaitReason.PACE
 
@@ -46,7 +47,7 @@ class Gate:
         "answers",
         "breaker",
         "ceiling",
-        "check_at",
+        "check_at_seq",
         "circuit",
         "config",
         "controller",
@@ -73,7 +74,8 @@ class Gate:
         self.last_sent_at = NEVER
         self.answers = 0
         """Calls whose outcome was reported."""
-        self.check_at = FIRST_CHECK
+        self.check_at_seq = FIRST_CHECK
+        """The call at which ``drop_lost`` is due; it takes the slow way, so that the owner looks."""
         self.has_waiters = False
         self.queue: QueueDemand | None = None
         self.ceiling: float | None = None
@@ -117,14 +119,14 @@ class Gate:
         self._bucket = policies.pacer if type(policies.pacer) is Pacer else None
         self._rate = self._hold_until = self._cap = NEVER
         self._only_pace_from = UNKNOWN
-        self._choose_listeners()
+        self._choose_learners()
 
     # ------------------------------------------------------------------ admission
 
     def try_fast_admit(self, ticket: Ticket, now: float) -> bool:
         """The short way for a call of cost 1 where no caller waits; False says to ``check`` and ``admit``."""
         seq, bucket = self.seq + 1, self._bucket
-        if now < self.fast_path_from or seq >= self.check_at:
+        if now < self.fast_path_from or seq >= self.check_at_seq:
             return False
         if bucket is None:
             if not self.pacer.try_take(now):
@@ -238,7 +240,7 @@ class Gate:
     def drop_lost(self, now: float) -> None:
         """From time to time: do not count for ever what will never end."""
         self.in_flight.let_go(now, self.seq)
-        self.check_at = self.seq + CHECK_EVERY
+        self.check_at_seq = self.seq + CHECK_EVERY
 
     # ------------------------------------------------------------------ ending
 
@@ -294,7 +296,7 @@ class Gate:
             policies = self.policies
             for place in policies.hooks.record:
                 policies.in_order[place].record(ticket, signal, latency, now, draw)
-            self._choose_listeners()
+            self._choose_learners()
             self._rate = NEVER  # to be applied
         if breaker.state is not circuit:
             self.on_change(now)
@@ -309,7 +311,7 @@ class Gate:
             self.pacer.apply(self._hold_until, now)
             self._rate = controller.rate
 
-    def _choose_listeners(self) -> None:
+    def _choose_learners(self) -> None:
         """Policies with nothing to learn from a success are not called for one."""
         in_order, places = self.policies.in_order, self.policies.hooks.record
         self._on_success = tuple([in_order[place] for place in places if in_order[place].learns_from_success])
@@ -383,7 +385,7 @@ class Gate:
         """Go on from ``to_state()`` under the same config."""
         own, pause, ramp, latency, breaker, spent, learned = state
         *bucket, self.seq, self.last_sent_at, self.answers = own
-        self.check_at = max(FIRST_CHECK, self.seq + 1)
+        self.check_at_seq = max(FIRST_CHECK, self.seq + 1)
         cast("Hooks", self.circuit).load_state(breaker)
         cast("Hooks", self.hold).load_state(pause)
         if self.policies.quotas is not None:
@@ -391,7 +393,7 @@ class Gate:
         cast("Hooks", self.pacer).load_state((tuple(bucket), ramp))
         self.latency = Latency.from_state(latency)
         self.controller.load_state(learned)
-        self._choose_listeners()
+        self._choose_learners()
         self.apply_limits(now)
 
 

@@ -187,7 +187,7 @@ class QuotaLeader:
         self._out[member, number] = ticket
         if len(self._out) > MOST_OUT:
             gate.release(self._out.popitem(last=False)[1], self.at)
-        if gate.seq >= gate.check_at:
+        if gate.seq >= gate.check_at_seq:
             gate.drop_lost(at)
 
     def end(self, member: str, number: int, at: float, latency: float, signal: Signal, draw: float) -> float:
@@ -230,7 +230,7 @@ class QuotaLeader:
             gate.breaker.went_well(oks, self.at)
         if waited_at > now - WAITS_FOR:
             gate.on_wait(Wait(WaitReason.PACE, now), self.at)
-        if gate.seq >= gate.check_at:
+        if gate.seq >= gate.check_at_seq:
             gate.drop_lost(self.at)
         gate.bring_up_to(self.at)
         self.has_news = self._differs()

@@ -86,7 +86,7 @@ class Client:
             if gate.has_waiters:
                 gate.set_queue(None, now)
             self._out.setdefault(round(now / TICK), deque()).append(answer)
-            if answer.seq >= gate.check_at:
+            if answer.seq >= gate.check_at_seq:
                 self._look_after(now)
             return 0.0
         return self._wait(answer, now)

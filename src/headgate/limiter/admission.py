@@ -26,7 +26,7 @@ from .arguments import Cost
 from .events import LimiterEvents
 from .key_entry import KeyEntry
 from .permit import LongPermit, Permit
-from .wait_queue import MOST_WAITING, STALLED_AFTER, Demand, QueuedCall, WaitQueue
+from .wait_queue import MOST_WAITING, STALLED_AFTER, QueuedCall, TotalDemand, WaitQueue
 
 LONGEST_DECISION = 0.5
 """The lock is never held for so many seconds, unless by the thread that asks for it."""
@@ -224,7 +224,7 @@ class Admission:
     def _refuse_late(self, entry: KeyEntry, queue: WaitQueue, now: float) -> list[KeyEntry]:
         """The forecast has worsened: refuse at once what would now wait too long. Returns what queues that leaves."""
         left: list[KeyEntry] = []
-        ahead = Demand()
+        ahead = TotalDemand()
         for call in queue.in_order():
             found = entry.gate.check(now, call.cost, ahead.requests, ahead.costs)
             wait = call.interpret(found) if isinstance(found, Refuse) else found

@@ -134,7 +134,7 @@ class Completion:
         """Count an answer that said more than that the call succeeded; nothing is decided by these counts."""
         outcome = signal.outcome
         if signal.limits:
-            entry.heard = signal.limits
+            entry.announced = signal.limits
         if outcome in REFUSED:
             entry.refused += 1
         elif outcome is not OK:
@@ -193,7 +193,7 @@ class Completion:
             silent = entry.learns and gate.answers == 0 and self.warn_unreported
             if silent and entry.unreported(now) < FIRST_CHECK - 1:  # the last was given just now
                 silent = False  # too early to say; each check is off the fast path, so they become fewer
-                gate.check_at = min(gate.check_at, gate.seq + max(FIRST_CHECK, gate.seq // 4))
+                gate.check_at_seq = min(gate.check_at_seq, gate.seq + max(FIRST_CHECK, gate.seq // 4))
             if silent:
                 self.warn_unreported = False
                 self._events.note("cannot_learn", entry, now, f"{gate.seq} permits and no report")

@@ -143,10 +143,10 @@ class LimiterEvents:
         if when_heard is not None:
             when_heard(self)
         else:
-            self.heard(listener is not None)
+            self.set_heard(listener is not None)
 
-    def heard(self, is_heard: bool) -> None:
-        """Set whether events have a listener."""
+    def set_heard(self, is_heard: bool) -> None:
+        """Say whether events have a listener; where they have none, none are made."""
         if is_heard is not self.is_heard:
             self._news.clear()  # a new listener does not get what was before
         self._quiet_until = NEVER
@@ -164,7 +164,7 @@ class LimiterEvents:
         self.around = tuple(one for one in observers if type(one).around is not CallObserver.around)
         self._inboxes = tuple(one for one in observers if one.inbox is not None)
         self._direct = tuple(one for one in observers if one.inbox is None)
-        self.heard(self.is_heard)
+        self.set_heard(self.is_heard)
 
     @property
     def has_news(self) -> bool:

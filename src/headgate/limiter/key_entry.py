@@ -25,11 +25,11 @@ class KeyEntry:
     """A key in use."""
 
     __slots__ = (
+        "announced",
         "circuit_noted",
         "client",
         "failed",
         "gate",
-        "heard",
         "key",
         "learns",
         "pause_noted",
@@ -58,7 +58,7 @@ class KeyEntry:
         """Answers that refused the call (429, a spent quota), and all others that were no success."""
         self.released = 0
         """Calls that were sent and never reported."""
-        self.heard: tuple[Limit, ...] = ()
+        self.announced: tuple[Limit, ...] = ()
         """The limits in the last answer that had any."""
 
     @property

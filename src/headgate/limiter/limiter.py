@@ -240,7 +240,7 @@ class AdaptiveRateLimiter:
     def _after(self, entries: list[KeyEntry]) -> None:
         """What follows a decision, without the lock."""
         for entry in entries:
-            if entry.gate.seq >= entry.gate.check_at:
+            if entry.gate.seq >= entry.gate.check_at_seq:
                 self._completion.look_after(entry)
         if self.events.is_watched:
             self.events.flush()

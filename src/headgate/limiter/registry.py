@@ -297,7 +297,7 @@ class KeyRegistry:
         fresh.gate.replace_breaker(breaker)
         fresh.circuit_noted, moved.circuit_noted = moved.circuit_noted, fresh.circuit_noted
         fresh.gate.seq = moved.gate.seq  # a circuit knows its calls by their numbers
-        fresh.gate.check_at = max(fresh.gate.check_at, fresh.gate.seq + 1)
+        fresh.gate.check_at_seq = max(fresh.gate.check_at_seq, fresh.gate.seq + 1)
         for entry in (fresh, moved):
             entry.gate.apply_limits(now)
 

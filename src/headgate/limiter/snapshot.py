@@ -175,7 +175,7 @@ def key_snapshot(entry: KeyEntry, now: float, held: Explanation | None = None) -
         limit=gate.ceiling,
         known=known_pace(gate.config.quotas),
         known_limits=tuple(map(str, gate.config.quotas)),
-        told=entry.heard,
+        told=entry.announced,
     )
 
 

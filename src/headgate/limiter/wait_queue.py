@@ -78,7 +78,7 @@ class QueuedCall:
         return (refuse.as_wait() or refuse) if self.waits_when_open else refuse
 
 
-class Demand:
+class TotalDemand:
     """What several calls will take together."""
 
     __slots__ = ("costs", "count", "requests")
@@ -126,8 +126,8 @@ class WaitQueue:
         """Those whose turn has come and whose waiter has yet to run, in order, and since when."""
         self.unrun: dict[object, OrderedDict[QueuedCall, float]] = {}
         """The same for each event loop, which may stall, in the order they were notified."""
-        self.total = Demand()
-        self.notified_demand: Demand | None = None
+        self.total = TotalDemand()
+        self.notified_demand: TotalDemand | None = None
         """What those will take that were notified, if any were."""
         self.homes: dict[object, int] = {}
         """Threads and event loops, and how many waiters run on each."""
@@ -211,7 +211,7 @@ class WaitQueue:
         del self.waiting[call]
         _insert(self.notified, call, now)
         if self.notified_demand is None:
-            self.notified_demand = Demand()
+            self.notified_demand = TotalDemand()
         self.notified_demand.add(call)
         if call.waiter.may_stall:
             self.unrun.setdefault(call.waiter.home, OrderedDict())[call] = now
@@ -239,7 +239,7 @@ class WaitQueue:
         first = next(iter(self.notified), None)
         return first if first is not None and first.waiter.is_dead() else None
 
-    def ahead_of(self, call: QueuedCall, now: float) -> Demand | None:
+    def ahead_of(self, call: QueuedCall, now: float) -> TotalDemand | None:
         """What those will take that come before it and have yet to run, unless they stall."""
         demand = self.notified_demand
         if demand is None:
@@ -247,7 +247,7 @@ class WaitQueue:
         stalled = self.stalled(now)
         if not stalled and next(reversed(self.notified)).ordinal < call.ordinal:
             return demand
-        demand = Demand()
+        demand = TotalDemand()
         for one in self.notified:
             if one.ordinal > call.ordinal:
                 break

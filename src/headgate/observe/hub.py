@@ -42,7 +42,7 @@ class Silenceable(Protocol):
 
     listener: Any
 
-    def heard(self, is_heard: bool) -> None: ...
+    def set_heard(self, is_heard: bool) -> None: ...
 
 
 class _Subscription:
@@ -118,13 +118,13 @@ class Hub:
         """Tell this part whether there is a listener, now and whenever that changes while the hub is its own."""
         with self._lock:
             self._emitters.add(emitter)
-            emitter.heard(self.is_heard)
+            emitter.set_heard(self.is_heard)
 
     def _settle(self, subscriptions: tuple[_Subscription, ...]) -> None:
         self._subscriptions, self.is_heard = subscriptions, bool(subscriptions)
         for emitter in self._emitters:
             if emitter.listener is self:
-                emitter.heard(self.is_heard)
+                emitter.set_heard(self.is_heard)
 
     def _failed(self, one: _Subscription, error: Exception) -> None:
         """What it raised may quote anything, so only its type is logged."""

@@ -28,10 +28,8 @@ from .rolling_stats import Latency
 from .signal import Signal
 from .ticket import LongTicket, Ticket
 
-FIRST_CHECK = 20
-"""From this call on the gate's owner calls ``drop_lost`` ..."""
-CHECK_EVERY = 8192
-"""... and again after so many more."""
+FIRST_CHECK, CHECK_EVERY = 20, 8192
+"""At which call the gate's owner first calls ``drop_lost``, and after how many more again."""
 # Looked up once: in Python 3.11 a member of an enum takes longer to find than to compare.
 OK, CLOSED, DEPTH, PACE = Outcome.OK, CircuitState.CLOSED, WaitReason.DEPTH, WaitReason.PACE
 

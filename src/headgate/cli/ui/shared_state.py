@@ -57,8 +57,8 @@ class SharedState:
             from ...credentials.redis_store import RedisCredentialStore
 
             both = RedisCredentialStore(where)
-            return cls(both, both)
-        return cls(open_store(where))
+            return cls(_closed_after_command(both), both)
+        return cls(_closed_after_command(open_store(where)))
 
     def credentials(self) -> CredentialStore:
         from ...credentials import FileStore
@@ -85,6 +85,16 @@ class SharedState:
         self, config: RateLimitConfig, coordinator_of: Callable[[str], CredentialCoordinator | None] | None
     ) -> AdaptiveRateLimiter:
         return AdaptiveRateLimiter(config, store=self.quotas_of(coordinator_of))
+
+
+S = TypeVar("S", bound=Store)
+
+
+def _closed_after_command(store: S) -> S:
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.call_on_close(store.close)
+    return store
 
 
 def is_redis(where: str) -> bool:

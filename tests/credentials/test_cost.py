@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-import time
+import sys
 import tracemalloc
+from collections.abc import Callable
 
 from headgate.credentials import CredentialCoordinator
 from headgate.lab.virtual_time import VirtualClock
@@ -31,16 +32,27 @@ def test_each_takes_less_than_a_kilobyte() -> None:
     assert size / 100 < 1024
 
 
-def test_asking_takes_less_than_a_millisecond_while_all_rest_and_when_all_are_back() -> None:
-    took = []
-    for _ in range(10):  # the quickest of some, for other programs run here too
-        clock = VirtualClock()
-        keys = all_resting(clock)
-        marks = [time.perf_counter()]
-        assert keys.get_credential() is None
-        marks.append(time.perf_counter())
-        clock.advance(60)
-        assert keys.get_credential() is not None
-        marks.append(time.perf_counter())
-        took.append(max(marks[1] - marks[0], marks[2] - marks[1]))
-    assert min(took) < 0.001
+def test_asking_takes_few_steps_while_all_rest_and_when_all_are_back() -> None:
+    """Calls of functions; ``bench.credentials`` has what they take."""
+    clock = VirtualClock()
+    keys = all_resting(clock)
+    assert steps(lambda: keys.get_credential() is None) < len(SECRETS), "none of them is looked at"
+    clock.advance(60)
+    assert steps(lambda: keys.get_credential() is not None) < 20 * len(SECRETS)
+
+
+def steps(check: Callable[[], bool]) -> int:
+    """How many calls of Python functions it takes."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        held = check()
+    finally:
+        sys.setprofile(None)
+    assert held
+    return count

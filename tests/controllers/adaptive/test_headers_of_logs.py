@@ -7,7 +7,7 @@ from math import ceil
 import pytest
 
 from headgate.controllers.adaptive.estimator import SendLog
-from headgate.controllers.adaptive.headers import SLOWEST, SURELY_LOG, HeaderModel
+from headgate.controllers.adaptive.headers import SURELY_LOG, HeaderModel
 from headgate.core.decision import NEVER
 from headgate.core.signal import Limit
 from headgate.core.ticket import Ticket
@@ -51,8 +51,18 @@ def test_a_log_whose_reset_moves_away_before_it_comes_is_not_taken_for_a_window(
 def test_a_log_that_is_full_by_our_own_count_is_waited_for_whatever_it_says_is_left():
     header_model, log, seq, now = following_a_log(100, 10)
     assert header_model.remaining == 30
-    assert header_model.pace(seq + 29, log, now)[0] > 9.0
-    assert header_model.pace(seq + 31, log, now)[0] == SLOWEST
+    assert header_model.pace(seq + 29, log, now)[1] == NEVER
+    rate, hold = header_model.pace(seq + 31, log, now)
+    assert rate > 9.0
+    assert hold == pytest.approx(log.instant_of(seq + 32 - 100) + 10 + header_model.trip)
+    assert now < hold < now + 0.5
+
+
+def test_a_log_that_always_says_whole_again_in_a_minute_is_known_after_a_tenth_of_it():
+    header_model, *_ = following_a_log(600, 60, windows=0.2, reset=60)
+    assert header_model.is_log > SURELY_LOG
+    header_model, *_ = following_a_log(600, 60, windows=0.2, reset=50)
+    assert header_model.is_log == 0.0
 
 
 def test_what_a_refusal_takes_off_the_pace_of_a_log_comes_back_slowly():

@@ -45,7 +45,14 @@ def test_one_waits_for_the_next_turn_instead_of_probing_for_it():
 
 
 def test_of_a_turn_that_is_far_away_a_good_half_is_waited_for_without_a_probe():
-    assert turns_at(0.0, 60.0, 120.0).hold(130.0, 0.2) == pytest.approx(0.6 * (50.0 - 1.8))
+    assert turns_at(0.0, 60.0, 120.0).hold(155.0, 0.2) == pytest.approx(0.6 * (25.0 - 1.8))
+
+
+def test_halfway_between_two_turns_a_probe_asks_whether_only_every_second_one_was_seen():
+    turns = turns_at(0.0, 60.0, 120.0)
+    assert turns.hold(130.0, 0.2) == pytest.approx(0.6 * (20.0 + 1.8))
+    assert turns.hold(150.0, 0.2) == pytest.approx(1.8)
+    assert turns.hold(152.0, 0.2) > 8.0, "none: wait for the whole one"
 
 
 def test_a_turn_that_is_due_is_probed_for_at_once_and_one_that_is_late_soon():

@@ -69,16 +69,11 @@ class SendLog(Storable):
 
     def seq_at(self, instant: float) -> float:
         """The ordinal of the last call sent by then; between two marks, in proportion."""
-        instants, ordinals = self.instants, self.ordinals
-        if not instants:
-            return 0.0
-        after = bisect_right(instants, instant)
-        if after == 0:
-            return ordinals[0]
-        if after == len(instants):
-            return ordinals[-1]
-        start, low = instants[after - 1], ordinals[after - 1]
-        return low + (ordinals[after] - low) * (instant - start) / (instants[after] - start)
+        return _between(self.instants, self.ordinals, instant) if self.instants else 0.0
+
+    def instant_of(self, seq: float) -> float:
+        """When call ``seq`` was sent; the other way round."""
+        return _between(self.ordinals, self.instants, seq) if self.instants else 0.0
 
     def rest(self) -> None:
         """Keep a sketch: the newest mark and a few of the others."""
@@ -95,6 +90,17 @@ class SendLog(Storable):
         kept = kept[: MARKS * 7 // 8]
         self.instants = array("d", (instants[at] for at in reversed(kept)))
         self.ordinals = array("d", (ordinals[at] for at in reversed(kept)))
+
+
+def _between(known: array[float], wanted: array[float], value: float) -> float:
+    """Look ``value`` up in rising numbers and take what belongs to it; between two marks, in proportion."""
+    after = bisect_right(known, value)
+    if after == 0:
+        return wanted[0]
+    if after == len(known):
+        return wanted[-1]
+    start, low = known[after - 1], wanted[after - 1]
+    return low + (wanted[after] - low) * (value - start) / (known[after] - start)
 
 
 RUNS = 32

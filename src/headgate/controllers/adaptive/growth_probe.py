@@ -93,6 +93,10 @@ BUDGET = 0.0032
 SLOW = 30.0
 """Calls a second below which the budget shrinks, to half of it: there the search weighs more in the sum."""
 
+RARELY, SLOW_BUDGET = 150.0, 0.01
+"""Seconds between two looks at most, as long as that costs no more than this share: a raised quota that goes unnoticed
+for long costs far more than refusals that are few an hour."""
+
 SEARCH_BUDGET = 0.03
 """The budget while measurements still move."""
 
@@ -238,7 +242,8 @@ class PaceCurve(Storable):
 
     def _affordable(self) -> float:
         budget = BUDGET * min(1.0, 0.5 + 0.5 * self.quota / SLOW)
-        return max(self.shortest(), SETTLED_PERIOD, self.cost / (budget * self.quota))
+        rarely = max(RARELY, self.cost / (SLOW_BUDGET * self.quota))
+        return max(self.shortest(), SETTLED_PERIOD, min(self.cost / (budget * self.quota), rarely))
 
     def _spread(self) -> float:
         """A factor around 1, another each time: clients that share a quota should not all probe at once."""
@@ -274,6 +279,8 @@ class PaceCurve(Storable):
         if self.sharing.on:
             return self.sharing.grown(pace, dt, self.age, self.window)
         way = self.age / self.half - 1.0
+        if self.window and way > 0.0:  # a long period below the quota is cheap, another one above it tells nothing more
+            way *= max(1.0, 2.0 * self.half / max(RARELY, self.window))
         return self.quota * (1.0 + self.swing * way * way * way)
 
     def excess(self, trip: float) -> float:

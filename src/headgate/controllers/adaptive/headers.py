@@ -54,8 +54,14 @@ TARGET = 0.35
 SURELY_LOG, LOG_LEARNING = 0.8, 2.0
 """How surely it must be a log, and how much of what a window's calls say about that is remembered."""
 
+FRESH = 0.95
+"""A window whose reset is further away than this share of it has just begun; a log may say so at any time."""
+
 EARLY = 0.5
 """So many calls more than are left are spread over a window, so that the last one is not late for it."""
+
+FULL = 8
+"""Answers in a row that make a budget full under load."""
 
 SLOWEST = 0.02
 """Calls a second to go on with, so that the next header comes at all."""
@@ -63,6 +69,8 @@ SLOWEST = 0.02
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
+    added = 2
+
     bucket_gain: float = 1.0
     counts_down: float = 0.5
     """How surely this is a window: 0 to 1, undecided at a half."""
@@ -90,6 +98,10 @@ class HeaderModel(Storable):
     vague: float = 0.0
     window: float = 0.0
     wrong: float = 0.0
+    full: int = 0
+    """Answers in a row that say that nothing but their own call is missing."""
+    refills: bool = False
+    """Whether it was full for a while under load: it is a bucket."""
 
     # -- listening ------------------------------------------------------------------------------
 
@@ -134,12 +146,16 @@ class HeaderModel(Storable):
                 jumped = remaining - self.remaining > 0.4 * limit + refilled
                 self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.01)
         spent = ticket.seq - log.seq_at(ticket.sent_at - window)
+        as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
         if spent > 0.3 * limit:  # a bucket refills meanwhile, a log does not
-            as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
             self.is_log += min(0.1, LOG_LEARNING / limit) * (as_log - self.is_log)
+        if as_log and spent > 0.1 * limit and reset > FRESH * window >= SHORT:  # nor has it just begun, as windows do
+            self.is_log += 0.1 * (1.0 - self.is_log)
         same = reset_at - self.reset_at < 1.5 and now < self.reset_at
         self.reset_at = min(reset_at, self.reset_at) if same else reset_at
         self.seq, self.heard_at, self.remaining, self.limit = ticket.seq, now, remaining, max(limit, remaining)
+        self.full = self.full + 1 if remaining >= limit - 1.0 > 0.0 else 0
+        self.refills = self.refills or self.full >= FULL
         self.wrong *= 0.99
         self._tune_bucket(now, usual_latency)
         return True
@@ -163,6 +179,18 @@ class HeaderModel(Storable):
         """Whether what was heard is of use: a bucket of a few calls, in whole numbers, is too coarse."""
         return self.seq > 0 and (self.counts_down > (0.3 if self.steered else 0.6) or self.limit >= SMALLEST_LIMIT)
 
+    # A budget too small to steer by still makes looks for more free: they need no refusal to begin or to end.
+
+    @property
+    def is_full(self) -> bool:
+        """It never falls: the quota is larger than the pace."""
+        return self.full >= FULL and not self.leads
+
+    @property
+    def is_spent(self) -> bool:
+        """Nothing is left of a bucket."""
+        return self.refills and self.remaining < 1.0 and not self.leads
+
     @property
     def told_rate(self) -> float:
         """Calls a second that the headers speak of."""
@@ -179,8 +207,8 @@ class HeaderModel(Storable):
         remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
         if self.is_log > SURELY_LOG:  # it never fills up by waiting: what is left unused is lost
             self._mend(1.0, now)
-            left = min(max(limit - (seq - log.seq_at(now - window)), remaining, 0.0), 1.0)
-            return self._at_least(left * limit / (window + self.trip) * self.trim), NEVER
+            pace = self._at_least(limit / (window + self.trip) * self.trim)
+            return pace, NEVER if remaining >= 1.0 else log.instant_of(seq + 1 - limit) + window + self.trip
         if self.counts_down > 0.5 or limit < SMALLEST_LIMIT:
             if left <= 0.0:  # it has turned since: count what we sent in the new one
                 left += ceil((1e-9 - left) / window) * window

@@ -26,6 +26,9 @@ CAPPED_HEADROOM = 4.0
 TURNS = 2.0
 """After so many times the calls in flight, those of the last cut are gone."""
 
+DOUBTED = 1000
+"""Refused by a budget that is full, it says: so many more answers must say so before that is news again."""
+
 SHORTEST_REST = 0.1
 """Seconds of rest after a refusal that the headers had not foreseen."""
 
@@ -58,6 +61,8 @@ class LimitModels(Storable):
         if self.concurrency.on:
             self.concurrency.grow(dt, depth, seq, self.search.trip)
         elif wanted:
+            if self.header_model.is_full and self.search.phase is Phase.CRUISE:
+                self.search.look(now, seq)
             self.search.grow(dt, now, seq)
 
     def verdict(self, seq: int, depth: int, now: float) -> tuple[float, float, float]:
@@ -94,6 +99,8 @@ class LimitModels(Storable):
         if steered and not (useful and headers.leads):
             headers.steered = False
             self._give_up(Step.HEADERS_USELESS, ticket.gate.seq, now)
+        elif headers.is_spent and not self.concurrency.on:
+            search.told_spent(ticket, now)
 
     def served(self, ticket: Ticket, latency: float, done: int, now: float) -> bool:
         """A sampled call was served, the ``done``-th. True if that may have changed the verdict."""
@@ -127,6 +134,7 @@ class LimitModels(Storable):
                 search.hold(now + (floor or max(SHORTEST_REST, 2.0 * search.trip)), now)
                 return 0.0
             self._give_up(Step.HEADERS_WRONG, latest, now)
+        headers.full = headers.full and -DOUBTED
         verdict = Verdict.NOT_MINE
         if concurrency.on:
             throughput = search.history.lately(search.pace, now)

@@ -33,16 +33,19 @@ LEAST_RESTART = 0.25
 """The share of the initial pace to start over with when a block has taught nothing."""
 
 HANDFUL, DOUBTS = 8.0, 3
-"""Calls from one block to the next that are too few for a quota as large as was believed, so often in a row."""
+"""Calls from one block to the next that are too few for a quota as large as was measured, so often in a row."""
 
 IN_A_ROW = 3
 """Refusals in a row, in the order of sending, that mean nothing gets in."""
 
-ECHOES = 8
+ECHOES = 3
 """Refusals inside one window that are taken for the same news; then it is no echo."""
 
 SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
 """More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
+
+UNUSED = 0.93
+"""Below this share of what the last window held, a measurement is mostly of windows that were not used up."""
 
 LATELY = 0.4
 """Seconds that make "lately" in a search."""
@@ -161,10 +164,14 @@ class RateSearch(Storable):
             if behind > 0.0:
                 self.pace += min(CATCH_UP * curve.quota, behind / WITHIN)
         if curve.age >= curve.period:
-            self.phase = Phase.PROBE
-            self.growth_probe.begin(seq, now)
-            self.pace = curve.quota * (1.0 + min(curve.excess(self.trip), self.burst.look))
-            self.trace.note(now, Step.PROBING, age=curve.age, quota=curve.quota, pace=self.pace)
+            self.look(now, seq)
+
+    def look(self, now: float, seq: int) -> None:
+        """Is more let in than the quota accrues?"""
+        curve, self.phase = self.curve, Phase.PROBE
+        self.growth_probe.begin(seq, now)
+        self.pace = curve.quota * (1.0 + min(curve.excess(self.trip), self.burst.look))
+        self.trace.note(now, Step.PROBING, age=curve.age, quota=curve.quota, pace=self.pace)
 
     def _climb(self, now: float) -> None:
         self.phase, self.curve.sought_from = Phase.CLIMB, self.curve.quota
@@ -177,6 +184,11 @@ class RateSearch(Storable):
         self.cruise_from(seq)
 
     # -- refusals -------------------------------------------------------------------------------
+
+    def told_spent(self, ticket: Ticket, now: float) -> None:
+        """The server says that nothing is left: as good as a refusal to end a look by, and none."""
+        if self.phase in (Phase.PROBE, Phase.CLIMB) and ticket.seq > self.cut_seq:
+            self._measure(ticket, now)
 
     def refused(self, ticket: Ticket, floor: float, now: float) -> float:
         """Judge a refusal outside a block. Returns the slots to skip."""
@@ -246,8 +258,7 @@ class RateSearch(Storable):
         curve.learn(min(quota, pace), rough)
         if phase is Phase.START:
             curve.period = max(curve.shortest(), curve.window)
-        curve.refused = 0
-        silence = estimator.silence
+        curve.refused, silence = 0, estimator.silence
         estimator.restart(seq, sent_at)
         self.cruise_from(latest)
         found = {"calls": calls, "span": span, "silence": silence, "measured": measured is not None}
@@ -261,8 +272,7 @@ class RateSearch(Storable):
             self.pace = max(average, 1.0 / self.estimator.span(ticket.sent_at))
         else:
             self.estimator.restart(ticket.seq, ticket.sent_at)
-            self.burst.volley = ticket.gate.seq
-            self.curve.refused = 0
+            self.burst.volley, self.curve.refused = ticket.gate.seq, 0
             self.pace = max(self.pace / 8.0, min(self.pace, self.initial) / 2.0, self.curve.sought_from or 0.0)
         self.cut_seq = ticket.gate.seq
         self.trace.note(now, Step.FELL_BACK, pace=self.pace)
@@ -280,9 +290,11 @@ class RateSearch(Storable):
             if calls < FEW:
                 return max(calls / span, before), True
             return max(measured or 0.0, self.burst.rate_lately(self.history, LATELY, pace, sent_at), before), True
+        if curve.window and (phase is Phase.CLIMB or (measured and span >= curve.window and not curve.sharing.on)):
+            held = self.history.accepted(sent_at - curve.window, sent_at) / curve.window
+            if phase is Phase.CLIMB or (measured or 0.0) < UNUSED * held:  # the trailing window is full now
+                return max(before, held), False
         if phase is Phase.CLIMB:
-            if curve.window:  # growth was slow: the trailing window is full now
-                return max(before, self.history.accepted(sent_at - curve.window, sent_at) / curve.window), False
             sought = sent_at - self.growth_probe.since_at
             lately = max(self.burst.rate_lately(self.history, span, pace, sent_at) for span in (LATELY, sought))
             return max(before, measured or 0.0, lately), True
@@ -324,7 +336,7 @@ class RateSearch(Storable):
         calls = self.history.accepted_calls(block.began_seq, self.last_refused_seq)
         rate = (calls + 0.5) / max(self.last_refused_at - block.began_at, 1e-3)
         self.doubts = self.doubts + 1 if calls < HANDFUL and rate < 0.5 * curve.quota else 0
-        if self.doubts >= DOUBTS:
+        if self.doubts >= (1 if curve.rough else DOUBTS):
             self.doubts = 0
             curve.window = block.last_length = 0.0
             self.estimator.forget()
@@ -368,7 +380,8 @@ class RateSearch(Storable):
         """A long block is over: the quota is a window, or refusals are punished."""
         curve, block = self.curve, self.block
         calls = self.history.accepted_calls(block.reopened_seq, block.probe_seq)
-        quota, first = block.teach(curve, calls, self.history.accepted, self.resume_as is Phase.CLIMB)
+        grew = self.resume_as is Phase.CLIMB or self.growth_probe.since_at > block.reopened_at
+        quota, first = block.teach(curve, calls, self.history.accepted, grew)
         self.echoes = 0
         if self.resume_as in STEADY and not first:
             curve.count_cost()

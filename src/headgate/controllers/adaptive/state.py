@@ -2,7 +2,9 @@
 
 Everything it learns lives in a few small dataclasses. What is stored are their fields, in the order in which they are
 declared: nothing can be remembered that is not also saved, and a stored object is as flat as a row. Names are not
-stored, so a field may be renamed in its place; adding, dropping or moving one makes stored states unreadable.
+stored, so a field may be renamed in its place; dropping or moving one makes stored states unreadable. One that is added
+begins with 0 or False, comes last and is counted in ``added``: it is stored once it is used, and a state without it
+leaves it as it begins.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ no_integers: Callable[[], array[int]] = partial(_array, "q")
 class Storable:
     __slots__: tuple[str, ...] = ()
     not_stored: ClassVar[tuple[str, ...]] = ()
+    added: ClassVar[int] = 0
     stored: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -30,11 +33,15 @@ class Storable:
 
     def to_state(self) -> tuple[Any, ...]:
         """Every field as plain numbers, strings, bytes and tuples."""
-        return tuple([_plain(getattr(self, name)) for name in self.stored])
+        state = [_plain(getattr(self, name)) for name in self.stored]
+        unused = next((back for back in range(self.added) if state[-1 - back]), self.added)
+        return tuple(state[: len(state) - unused])
 
     def load_state(self, state: tuple[Any, ...]) -> None:
         """Go on from ``to_state()``; a state of another shape raises ``ValueError``."""
-        for name, value in zip(self.stored, state, strict=True):
+        if not 0 <= len(self.stored) - len(state) <= self.added:
+            raise ValueError(f"a state of {len(state)} fields does not fit {type(self).__name__}")
+        for name, value in zip(self.stored, state, strict=False):
             field = getattr(self, name)
             if isinstance(field, Storable):
                 field.load_state(value)

@@ -72,7 +72,8 @@ class WindowPhase(Storable):
         late = now - self.last_at - steps * self.spacing
         if steps and late <= doubt:
             return max(shortest, 0.35 * late)
-        early = self.spacing - late - doubt
+        half = self.spacing / 2.0 + doubt - late  # perhaps only every second turn was seen so far
+        early = half if half > 0.0 else self.spacing - late - doubt
         return max(shortest, min(early, max(LONGEST_BLIND, 0.6 * early)))
 
 
@@ -164,7 +165,7 @@ class Block(Storable):
     ) -> tuple[float, bool]:
         """Learn window and penalty; ``calls`` were accepted since the last lesson. Returns the quota, and if first.
 
-        ``sought``: this has ended a search upwards, so only the window that was full tells.
+        ``sought``: there was a search upwards meanwhile, so only the window that was full tells.
         """
         length, first = self.length, not self.last_length
         proven = length - 1.0 if self.told else self.refused_at - self.began_at

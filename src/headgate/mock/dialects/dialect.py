@@ -112,7 +112,7 @@ def ratelimit_fields(statuses: LimitStatuses, wall: float) -> dict[str, str]:
     return {
         "RateLimit-Limit": str(int(size)),
         "RateLimit-Policy": f'"default";q={int(size)};w={math.ceil(fills_in)}',
-        "RateLimit-Remaining": str(int(status.remaining)),
+        "RateLimit-Remaining": str(int(status.remaining + ROUNDING)),
         "RateLimit-Reset": str(math.ceil(status.relief or 0.0)),
     }
 
@@ -126,7 +126,7 @@ def listed_fields(statuses: LimitStatuses, wall: float) -> dict[str, str]:
     first = of_calls[0]
     return {
         "X-RateLimit-Limit": ", ".join([str(int(first.limit)), *policies]),
-        "X-RateLimit-Remaining": str(int(first.remaining)),
+        "X-RateLimit-Remaining": str(int(first.remaining + ROUNDING)),
         "X-RateLimit-Reset": str(seconds_left(first.reset)),
     }
 
@@ -151,7 +151,7 @@ def ietf_fields(statuses: LimitStatuses, wall: float) -> dict[str, str]:
             policies.append(f'"{name}";q={int(status.limit)};qu="concurrent-requests"')
         else:
             policies.append(f'"{name}";q={int(status.limit)};w={whole_seconds(status.window)}')
-            states.append(f'"{name}";r={int(status.remaining)};t={whole_seconds(status.reset)}')
+            states.append(f'"{name}";r={int(status.remaining + ROUNDING)};t={whole_seconds(status.reset)}')
     fields = {"RateLimit-Policy": ", ".join(policies), "RateLimit": ", ".join(states)}
     return {name: value for name, value in fields.items() if value}
 

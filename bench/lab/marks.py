@@ -100,6 +100,17 @@ CLASSES = (
         refused=0.01,
         scenarios=("neighbour", "step-ra", "ra-long", "share4-conc"),
     ),
+    Class(title="A log that says what is left", goodput=0.97, refused=0.0005, scenarios=("hdr-log",)),
+    Class(title="A small budget that says it grew", goodput=0.95, refused=0.01, scenarios=("hdr-gcra-up",)),
+    Class(title="A cap on calls in flight, from the first minute", goodput=0.93, refused=0.005, scenarios=("conc12",)),
+    Class(
+        title="A slow window that grows in silence: looked at every 150 s",
+        goodput=0.88,
+        refused=0.01,
+        scenarios=("fw60-up",),
+    ),
+    Class(title="A small log that counts refusals", goodput=0.88, refused=0.015, scenarios=("pen12",)),
+    Class(title="A slow quota behind a big bucket", goodput=0.97, refused=0.01, scenarios=("tb-burst",)),
 )
 
 

@@ -68,7 +68,7 @@ class TestBundled:
 
     def test_an_unknown_name_is_answered_with_the_nearest(self):
         with pytest.raises(
-            ScenarioError, match=r"unknown scenario 'tb5' \(did you mean 'tb50'\?\); known are conc16, "
+            ScenarioError, match=r"unknown scenario 'tb5' \(did you mean 'tb50'\?\); known are conc12, "
         ):
             named("tb5")
 

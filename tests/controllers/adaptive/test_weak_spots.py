@@ -1,0 +1,26 @@
+"""Servers on which the controller used to be weak, whole runs of the lab: what it reaches now, and stays at."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.lab.experiment import run
+from headgate.lab.scenario_file import named
+
+pytestmark = pytest.mark.no_cover
+
+
+@pytest.mark.parametrize(
+    ("name", "goodput", "refused"),
+    [
+        ("hdr-log", 0.97, 0.0005),
+        ("hdr-gcra-up", 0.95, 0.01),
+        ("pen12", 0.88, 0.015),
+        ("tb-burst", 1.0, 0.013),
+    ],
+)
+def test_a_server_that_used_to_be_a_weak_spot_is_used_well(name, goodput, refused):
+    scenario = named(name)
+    done = run(scenario, "adaptive", 0)
+    assert done.ok >= goodput * scenario.allowed_between(0.0, scenario.horizon)
+    assert done.refused_share <= refused

@@ -4,7 +4,7 @@ The guess needs no tokenizer: four ASCII characters or one other character make 
 adds four, a picture in the text counts as ``PICTURE``. It is a guess, put right by what the answer says it took.
 What may come back is what the request allows, for that is also what vendors reserve.
 
-Vendors do not count alike. What a call takes of a limit on ``tokens``, and what of one on ``input_tokens``:
+Vendors count differently. What a call takes of a limit on ``tokens``, and what of one on ``input_tokens``:
 
     vendor      when it is let in                  once it is answered                     input_tokens
     OpenAI      the larger of max_tokens and       the same, by the real prompt            all

@@ -157,7 +157,7 @@ BOMBS = {
         "bad_encoding",
         "more than one Content-Encoding",
     ),
-    "an encoding nobody knows": (Bomb(packed("middle-out", b"x")), "bad_encoding", "not requested"),
+    "an unknown encoding": (Bomb(packed("middle-out", b"x")), "bad_encoding", "not requested"),
     "gzip that is none": (Bomb(packed("gzip", b"<html>hello</html>")), "bad_encoding", "invalid gzip data"),
     "gzip with a wrong sum": (
         Bomb(packed("gzip", gzip.compress(b"hello")[:-8] + b"\0" * 8)),

@@ -6,6 +6,7 @@ three times as long as the tests, and other tests reach them too.
 
 import gc
 import signal
+import socketserver
 import sys
 import threading
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ settings.load_profile("patient")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell does to what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that tests start would ignore it too
 
+# The standard library's servers let 5 connections wait to be accepted. Those of a burst beyond that are dropped, and
+# their clients try again after a second, in which a test does nothing.
+socketserver.TCPServer.request_queue_size = 128
 
 OFF = None, None
 """No tracer in this thread, none in those that it starts."""

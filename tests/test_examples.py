@@ -152,7 +152,7 @@ def test_a_crawler(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ALLOW_PRIVATE", "1")
     output = tmp_path / "pages.jsonl"
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(SITE))) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         module = example("site_crawler.py", "")
         languages, _ = asyncio.run(module.main(f"http://127.0.0.1:{server.server_port}/", str(output)))

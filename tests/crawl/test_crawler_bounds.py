@@ -334,7 +334,7 @@ def test_ctrl_c_after_the_last_line_changes_nothing(tmp_path):
     folder = Path(__file__).with_name("site")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quietly, directory=str(folder)))
     server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     command = [sys.executable, "-m", "headgate", "crawl", f"http://127.0.0.1:{server.server_port}/", "--allow-private"]
     command += ["--rate", "500/s", "-o", "p.jsonl", "--exclude", "*missing*", "--exclude", "*old-guide*", "--quiet"]

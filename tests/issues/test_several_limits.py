@@ -233,7 +233,7 @@ class Api(BaseHTTPRequestHandler):
 def api():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
     server.calls = 0
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()

@@ -46,7 +46,7 @@ def site():
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(kind, directory=str(SITE)))
     server.daemon_threads = True
     server.kind, server.url = kind, f"http://127.0.0.1:{server.server_port}/"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

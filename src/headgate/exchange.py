@@ -95,9 +95,10 @@ async def exchange(
     within: float,
     largest: int,
     secret: str = "",
+    also_hidden: tuple[str, ...] = (),
     query: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Raises ``NoAnswerError`` or ``UnfitAnswerError``, neither with a word about ``secret``.
+    """Raises ``NoAnswerError`` or ``UnfitAnswerError``, neither with a word about ``secret`` or ``also_hidden``.
 
     ``name`` is what they call the server; ``largest`` is in bytes, unpacked; ``within`` may be endless (``math.inf``)
     for a caller with a timeout of its own.
@@ -122,7 +123,10 @@ async def exchange(
             response.close()
             raise
         if content is not None:  # and with its end the connection is free for others
-            return _without(secret, response, content)
+            answer = Answer(response.status, response.headers, content)
+            for hidden in (secret, *also_hidden):
+                answer = _without(hidden, answer)
+            return answer
         response.close()
         problem = UnfitAnswerError(name, f"sent more than {largest:,} bytes; the rest was not read")
     except TimeoutError as error:
@@ -214,14 +218,14 @@ async def _read(response: aiohttp.ClientResponse, largest: int) -> bytes | None:
     return None
 
 
-def _without(secret: str, response: aiohttp.ClientResponse, content: bytes) -> Answer:
+def _without(secret: str, answer: Answer) -> Answer:
     """The answer, without the secret where the server sends it back."""
     if len(secret) < SHORTEST_SECRET:
-        return Answer(response.status, response.headers, content)
-    raw = secret.encode()
+        return answer
+    raw, content = secret.encode(), answer.content
     if raw in content:
         content = content.replace(raw, HIDDEN.encode())
-    headers: Mapping[str, str] = response.headers
+    headers: Mapping[str, str] = answer.headers
     if any(secret in value for value in headers.values()):
         headers = {field: value.replace(secret, HIDDEN) for field, value in headers.items()}
-    return Answer(response.status, headers, content)
+    return Answer(answer.status_code, headers, content)

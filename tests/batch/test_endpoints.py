@@ -104,3 +104,19 @@ def test_every_known_target_has_a_usual_path_and_a_place_for_its_key() -> None:
     for name, address in KNOWN_ENDPOINTS.items():
         assert address.url().startswith(address.base_url + "/")
         assert address.key_variable == f"{name.upper()}_API_KEY"
+
+
+def test_a_base_url_may_have_anthropics_or_azures_dialect() -> None:
+    claude = endpoint_of("http://localhost:8080/anthropic", "anthropic")
+    assert claude.url() == "http://localhost:8080/anthropic/v1/messages"
+    assert (claude.key_header, claude.key_prefix, claude.key_variable) == ("x-api-key", "", "")
+    assert dict(claude.headers) == {"anthropic-version": "2023-06-01"}
+    azure = endpoint_of("https://me.openai.azure.com/openai/deployments/gpt", "azure")
+    assert azure.url("/v1/chat/completions") == "https://me.openai.azure.com/openai/deployments/gpt/chat/completions"
+    assert (azure.key_header, azure.key_prefix) == ("api-key", "")
+
+
+@pytest.mark.parametrize(("to", "dialect"), [("openai", "anthropic"), ("http://x", "nonsense")])
+def test_a_dialect_that_cannot_be_is_refused(to: str, dialect: str) -> None:
+    with pytest.raises(ConfigError, match="dialect="):
+        endpoint_of(to, dialect)

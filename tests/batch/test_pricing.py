@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.batch import pricing
 from headgate.batch.pricing import Price, Prices
 from headgate.errors import ConfigError
 from headgate.wire.token_usage import MESSAGE, PICTURE, USUAL_OUTPUT, Usage, estimate, usage_of
@@ -113,3 +115,24 @@ def test_a_bad_price_is_explained(given: Any) -> None:
 def test_price_checks_its_amounts() -> None:
     with pytest.raises(ConfigError, match="input=nan"):
         Price(input=float("nan"))
+
+
+class TestPublishedPrices:
+    def test_auto_takes_them_for_models_without_a_price_of_their_own(self) -> None:
+        prices = Prices.of(Prices.table(["auto", "mine-*=1/2"])).at("openai")
+        assert prices.cost("gpt-4o-mini", Usage(1_000, 100, 200)) == pytest.approx(0.000195)
+        assert prices.cost("mine-7b", Usage(1_000_000, 0)) == pytest.approx(1.0)
+        assert (prices.cost("no-such-model", Usage(5)), prices.is_known("no-such-model")) == (None, False)
+        assert bool(prices)
+
+    def test_each_vendor_has_its_own(self) -> None:
+        prices = Prices(auto=True)
+        assert prices.at("groq").cost("llama-3.3-70b-versatile", Usage(1_000_000, 0)) == pytest.approx(0.59)
+        assert prices.at("groq").cost("gpt-4o-mini", Usage(1_000)) is None
+        assert prices.at("127.0.0.1:8080").cost("gpt-4o-mini", Usage(1_000, 100)) == pytest.approx(0.00021)
+
+    def test_without_the_package_the_error_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pricing._published_prices.cache_clear()
+        monkeypatch.setitem(sys.modules, "genai_prices", None)
+        with pytest.raises(ConfigError, match=r'pip install "headgate\[prices\]"'):
+            Prices.of(Prices.table(["auto"]))

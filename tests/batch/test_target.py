@@ -382,3 +382,22 @@ def test_the_ledger_gets_a_rows_place_name_and_digest() -> None:
 def test_a_target_that_is_not_open_says_so() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         asyncio.run(Target(TargetConfig(to="openai"))(row(), Context()))
+
+
+def test_a_query_is_part_of_every_url_and_a_header_of_every_request() -> None:
+    seen: list[Any] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((request.path_qs, request.headers["api-key"]))
+        return web.json_response({**CHAT, "echo": request.headers["api-key"]})
+
+    hidden = "azure-secret-0123456789"
+    line, _ = ask(
+        handler, row(url="/v1/chat/completions?x=1"), query={"api-version": "2024-10-21"}, headers={"api-key": hidden}
+    )
+    assert seen == [("/v1/chat/completions?x=1&api-version=2024-10-21", hidden)]
+    assert line["response"]["body"]["echo"] == "***"
+    with pytest.raises(ConfigError, match="may be a credential"):
+        TargetConfig(to="http://x", query={"key": "abc"})
+    with pytest.raises(ConfigError, match="query: 'a b'"):
+        TargetConfig(to="http://x", query={"a b": "1"})

@@ -12,7 +12,8 @@ made for OpenAI begin with ``/v1``:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import unquote
 
 from ..errors import ConfigError
@@ -48,6 +49,8 @@ class Endpoint:
     headers: tuple[tuple[str, str], ...] = ()
     key_variable: str = ""
     """The environment variable in which people keep its key; nothing here reads it."""
+    dialect: str = "openai"
+    """Whose requests it takes: one of ``DIALECTS``."""
 
     def url(self, path: str = "") -> str:
         """The whole URL for a row's path. Raises ``InvalidPathError``."""
@@ -59,9 +62,15 @@ class Endpoint:
         segments = unquote(unquote(asked.partition("?")[0])).replace("\\", "/").split("/")
         if ".." in segments or "." in segments:
             raise InvalidPathError("url must not contain . or .. segments")
-        if asked.startswith("/v1/") and any(map(_VERSION.fullmatch, self.base_url.split("/")[3:])):
+        if asked.startswith("/v1/") and self._has_version:
             asked = asked.removeprefix("/v1")
         return self.base_url + asked
+
+    @property
+    def _has_version(self) -> bool:
+        """Whether the version is part of the base URL, or of a query as Azure's deployments have it."""
+        segments = self.base_url.split("/")[3:]
+        return (self.dialect == "azure" and "deployments" in segments) or any(map(_VERSION.fullmatch, segments))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +82,19 @@ class Vendor:
     """None: its headers and error bodies are the customary ones."""
 
 
-def endpoint_of(to: str) -> Endpoint:
-    """A known name, that of an installed plugin, or a base URL."""
+def endpoint_of(to: str, dialect: str = "") -> Endpoint:
+    """A known name, that of an installed plugin, or a base URL, whose dialect may be said."""
+    if dialect and dialect not in DIALECTS:
+        raise ConfigError(f"dialect={dialect[:80]!r} must be one of {', '.join(DIALECTS)}")
+    endpoint = _endpoint_of(to)
+    if not dialect or dialect == endpoint.dialect:
+        return endpoint
+    if endpoint.name in KNOWN_ENDPOINTS or "://" not in to:
+        raise ConfigError(f"dialect={dialect!r} is for a base URL; {endpoint.name} has a dialect of its own")
+    return replace(endpoint, dialect=dialect, **DIALECTS[dialect])
+
+
+def _endpoint_of(to: str) -> Endpoint:
     if to in KNOWN_ENDPOINTS:
         return KNOWN_ENDPOINTS[to]
     if _PLUGIN.fullmatch(to) and (vendor := _vendor_of(to)) is not None:
@@ -96,6 +116,7 @@ def endpoint_of(to: str) -> Endpoint:
         key_prefix=known.key_prefix,
         headers=known.headers,
         key_variable=known.key_variable,
+        dialect=known.dialect,
     )
 
 
@@ -125,6 +146,19 @@ def _vendor_of(name: str) -> Vendor | None:
     return vendor
 
 
+DIALECTS: dict[str, dict[str, Any]] = {
+    "openai": {},
+    "anthropic": {
+        "path": "/v1/messages",
+        "key_header": "x-api-key",
+        "key_prefix": "",
+        "headers": (("anthropic-version", "2023-06-01"),),
+    },
+    "azure": {"key_header": "api-key", "key_prefix": ""},
+}
+"""What differs in an ``Endpoint`` by whose requests it takes."""
+
+
 def _alike(name: str, base_url: str) -> Endpoint:
     """One that speaks as OpenAI does."""
     return Endpoint(name=name, base_url=base_url, key_variable=f"{name.upper()}_API_KEY")
@@ -137,11 +171,9 @@ KNOWN_ENDPOINTS = {
         Endpoint(
             name="anthropic",
             base_url="https://api.anthropic.com/v1",
-            path="/v1/messages",
-            key_header="x-api-key",
-            key_prefix="",
-            headers=(("anthropic-version", "2023-06-01"),),
             key_variable="ANTHROPIC_API_KEY",
+            dialect="anthropic",
+            **DIALECTS["anthropic"],
         ),
         _alike("deepseek", "https://api.deepseek.com/v1"),
         _alike("fireworks", "https://api.fireworks.ai/inference/v1"),

@@ -87,7 +87,7 @@ class Job:
         self.prices = prices or Prices()
         self.target = Target(to, prices=self.prices)
         validator = RowValidator(
-            self.target, prices=self.prices, has_cap=self.config.max_cost is not None, counts_tokens=self._counts_tokens
+            self.target, has_cap=self.config.max_cost is not None, counts_tokens=self._counts_tokens
         )
         self.ledger = JobLedger(
             ledger or output + SUFFIX,

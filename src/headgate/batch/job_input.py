@@ -19,7 +19,6 @@ from .input.shapes import CsvRecords
 from .ledger import Claim, Counts, Row, RowState
 from .ledger.schema import storable
 from .ledger.sqlite import SqliteLedger
-from .pricing import Prices
 from .target import Target
 
 MOST_MODELS = 100
@@ -31,9 +30,9 @@ CHUNK = 1 << 20
 class RowValidator:
     """Whether a row can be sent, under which key and for how much."""
 
-    def __init__(self, target: Target, *, prices: Prices, has_cap: bool, counts_tokens: Callable[[str], bool]) -> None:
+    def __init__(self, target: Target, *, has_cap: bool, counts_tokens: Callable[[str], bool]) -> None:
         """``has_cap``: on money, which takes prices. ``counts_tokens``: whether a key's tokens must fit anything."""
-        self._target, self._prices, self._has_cap, self._counts_tokens = target, prices, has_cap, counts_tokens
+        self._target, self._prices, self._has_cap, self._counts_tokens = target, target.prices, has_cap, counts_tokens
         self._keys: dict[str, tuple[str, bool]] = {}
         """By model and tier."""
         self._valid_path: str | None = None
@@ -47,7 +46,7 @@ class RowValidator:
             except InvalidPathError as error:
                 raise row.reject(str(error)) from None
             self._valid_path = request.path
-        if self._has_cap and self._prices.price_of(request.model) is None:
+        if self._has_cap and not self._prices.is_known(request.model):
             what = f"no price for model {request.model[:80]!r}, which max_cost needs"
             raise row.reject(f"{what} (a price for '*' covers all models)")
 

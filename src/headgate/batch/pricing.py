@@ -1,4 +1,5 @@
 """What tokens cost, and what a batch may spend. Prices are the user's: they change too often to be part of a program.
+``"auto"`` takes those that the package genai-prices publishes, for models without a price of their own.
 
     Prices.of({"gpt-4o-mini*": "0.15/0.60", "claude-*": {"input": 3, "output": 15, "cached": 0.3}})
 
@@ -11,8 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from math import isfinite
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from ..core.decision import UNKNOWN
 from ..errors import ConfigError
@@ -22,6 +24,10 @@ from ..wire.token_usage import Usage
 MILLION = 1_000_000
 MOST_PRICES = 10_000
 HIGHEST_PRICE = 1e9
+AUTO = "auto"
+"""In place of a model and its price: published prices."""
+_PUBLISHED_AS = {"gemini": "google", "xai": "x-ai"}
+"""What genai-prices calls a vendor, where that is another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,44 +72,62 @@ class Price:
 
 
 class Prices:
-    """Prices by model."""
+    """Prices by model: the user's own, then those that are published, if ``auto``."""
 
-    __slots__ = ("_by_name", "_found")
+    __slots__ = ("_auto", "_by_name", "_found", "_vendor")
 
-    def __init__(self, by_name: Mapping[str, Price] | None = None) -> None:
+    def __init__(self, by_name: Mapping[str, Price] | None = None, *, auto: bool = False, vendor: str = "") -> None:
+        """``vendor``: whose published prices; empty is the first vendor with a model of that name."""
         given = dict(by_name or {})
         if len(given) > MOST_PRICES:
             raise ConfigError(f"prices has {len(given):,} entries; the limit is {MOST_PRICES:,}")
         self._by_name = dict(sorted(given.items(), key=lambda one: (-len(one[0]), one[0])))
         self._found: dict[str, Price | None] = {}
+        self._auto, self._vendor = _published_prices() if auto else None, vendor
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> Self:
-        """Prices as a configuration file has them."""
+        """Prices as a configuration file has them; the name ``auto`` is for those that are published."""
         prices = {}
         for name, price in given.items():
+            if name == AUTO:
+                continue
             try:
                 prices[name] = Price.of(price)
             except ConfigError as error:
                 raise ConfigError(f"price of {name}: {error}") from None
-        return cls(prices)
+        return cls(prices, auto=AUTO in given)
+
+    def at(self, vendor: str) -> Prices:
+        """The same, by this vendor's published prices."""
+        if self._auto is None:
+            return self
+        known = _PUBLISHED_AS.get(vendor, vendor)
+        return Prices(self._by_name, auto=True, vendor=known if self._auto.has_vendor(known) else "")
 
     @staticmethod
     def table(texts: Iterable[str]) -> dict[str, object]:
-        """``MODEL=IN/OUT`` each, as they are typed; for ``of``."""
+        """``MODEL=IN/OUT`` or ``auto`` each, as they are typed; for ``of``."""
         prices: dict[str, object] = {}
         for text in texts:
+            if text == AUTO:
+                prices[AUTO] = AUTO
+                continue
             model, equals, price = text.rpartition("=")
             if not equals or not model:
-                raise ConfigError(f"{text!r} is not MODEL=IN/OUT, such as gpt-4o-mini=0.15/0.60")
+                raise ConfigError(f"{text!r} is not auto or MODEL=IN/OUT, such as gpt-4o-mini=0.15/0.60")
             prices[model] = price
         return prices
 
     def __bool__(self) -> bool:
-        return bool(self._by_name)
+        return bool(self._by_name) or self._auto is not None
+
+    def is_known(self, model: str) -> bool:
+        """Whether the model's tokens have a price."""
+        return self.cost(model, Usage(1, 1)) is not None
 
     def price_of(self, model: str) -> Price | None:
-        """None if it is not known."""
+        """The user's own; None if there is none."""
         if model not in self._found:
             if len(self._found) >= MOST_PRICES:
                 self._found.clear()
@@ -115,7 +139,46 @@ class Prices:
     def cost(self, model: str, usage: Usage) -> float | None:
         """None if the model's price is not known: that is not the same as free."""
         price = self.price_of(model) if self._by_name else None
-        return None if price is None else price.cost(usage)
+        if price is not None:
+            return price.cost(usage)
+        return None if self._auto is None else self._auto.cost(self._vendor, model, usage)
+
+
+class _PublishedPrices:
+    """The price lists of the package genai-prices, in US dollars."""
+
+    def __init__(self, package: Any) -> None:
+        self._package = package
+        self._unknown: set[tuple[str, str]] = set()
+        self._vendors = {one.id for one in package.data.providers}
+
+    def has_vendor(self, name: str) -> bool:
+        return name in self._vendors
+
+    def cost(self, vendor: str, model: str, usage: Usage) -> float | None:
+        if not model or (vendor, model) in self._unknown:
+            return None
+        counted = self._package.Usage(
+            input_tokens=usage.input, output_tokens=usage.output, cache_read_tokens=usage.cached
+        )
+        try:
+            found = self._package.calc_price(counted, model_ref=model, provider_id=vendor or None)
+        except LookupError:
+            if len(self._unknown) < MOST_PRICES:
+                self._unknown.add((vendor, model))
+            return None
+        return float(found.total_price)
+
+
+@lru_cache(maxsize=1)
+def _published_prices() -> _PublishedPrices:
+    """Raises ``ConfigError`` where the package is not installed."""
+    try:
+        import genai_prices
+        import genai_prices.data  # its price lists: a part of the package, no request
+    except ModuleNotFoundError:
+        raise ConfigError('price auto needs genai-prices: pip install "headgate[prices]"') from None
+    return _PublishedPrices(genai_prices)
 
 
 ROUNDING = 1.0 + 1e-9

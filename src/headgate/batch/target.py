@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
+from urllib.parse import urlencode
 
 from ..core.decision import Outcome
 from ..core.row_state import FailureReason
@@ -30,6 +32,7 @@ from ..exchange import (
     why_no_answer,
 )
 from ..wire.parse import vendor_of
+from ..wire.redact import is_credential
 from ..wire.token_usage import COUNTED_AT_ADMISSION, Usage, admitted, is_silent, settled, usage_of
 from .endpoints import InvalidPathError, endpoint_of
 from .input.rows import BrokenRowError, InputRow
@@ -53,8 +56,11 @@ MOST_URLS = 1_000
 LONGEST_REQUEST_ID = 200
 MOST_LOOKS = 20
 """Answers of an unknown address that are looked at for the vendor's headers."""
+_COUNTS_AS = {"anthropic": "anthropic", "azure": "azure-openai"}
+"""Whose way of counting tokens a dialect has."""
 _OURS = frozenset(("content-length", "content-type", "cookie", "host", "idempotency-key", "transfer-encoding"))
 """Headers that are not for a configuration to set."""
+_QUERY = re.compile(r"(?a)[\w.~-]{1,200}")
 _WITH_EFFECT = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -78,7 +84,13 @@ class TargetConfig:
     path: str = ""
     """Where rows go that do not say; empty is the target's usual one."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with every row, such as OpenAI-Organization. A key belongs to the credentials."""
+    """Sent with every row, such as OpenAI-Organization. The key that rows are sent with belongs to the credentials."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Added to every URL, such as ``api-version`` for Azure. Never a credential: URLs are shown."""
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    """Values of headers that must not be seen where a server sends them back."""
+    dialect: str = ""
+    """Whose requests a base URL takes (``endpoints.DIALECTS``); empty is OpenAI's, or the named vendor's own."""
     timeout: float = 600.0
     """Seconds for one attempt."""
     largest_answer: int = LARGEST_ANSWER
@@ -89,6 +101,15 @@ class TargetConfig:
         for name, value in self.headers.items():
             if not _is_header(name, value) or name.lower() in _OURS:
                 raise ConfigError(f"target headers: {name[:80]!r} cannot be set")
+        object.__setattr__(self, "query", dict(self.query))
+        for name, value in self.query.items():
+            if not _QUERY.fullmatch(name) or not _QUERY.fullmatch(value):
+                raise ConfigError(f"target query: {name[:80]!r} is not a name and a value of letters, digits and - _ .")
+            if is_credential(name):
+                raise ConfigError(
+                    f"target query: {name[:80]!r} may be a credential, and URLs are shown; send it as a header, or "
+                    "with the keys"
+                )
         for name, least, most in (
             ("timeout", 0.001, LONGEST_TIMEOUT),
             ("largest_answer", 1, 1 << 40),
@@ -117,17 +138,20 @@ class Target:
         """``run_id`` is the same whenever this batch goes on: with a row's place and content it makes the key by
         which a server can tell that it has done this row before."""
         self.config = config
-        self.endpoint = endpoint_of(config.to)
-        self._prices = prices or Prices()
+        self.endpoint = endpoint_of(config.to, config.dialect)
+        self.prices = (prices or Prices()).at("azure" if self.endpoint.dialect == "azure" else self.endpoint.name)
         self._salt = blake2b(run_id.encode()).digest()
         if self.endpoint.key_header.lower() in map(str.lower, config.headers):
-            raise ConfigError(f"target headers: {self.endpoint.key_header!r} is set from the credentials")
+            raise ConfigError(
+                f"target headers: {self.endpoint.key_header!r} is set from the credentials; pass its value as a key"
+            )
         self._fixed = {**dict(self.endpoint.headers), **config.headers}
         self._with_body = {**self._fixed, "Content-Type": "application/json"}
         self._is_silent = is_silent(config.path or self.endpoint.path)
         self._session: aiohttp.ClientSession | None = None
         self._timeout = SharedTimeout()
-        self._vendor = vendor_of(self.endpoint.base_url)
+        self._hidden = (*config.hidden, *(value for name, value in config.headers.items() if is_credential(name)))
+        self._vendor = vendor_of(self.endpoint.base_url) or _COUNTS_AS.get(config.dialect, "")
         """Whose way of counting tokens it is; of an address that is not known, found out by the first answers."""
         self._looks_left = MOST_LOOKS
         self._urls: dict[str, URL] = {}
@@ -140,7 +164,14 @@ class Target:
     @property
     def identity(self) -> dict[str, str]:
         """What must stay the same from run to run for the results to belong together."""
-        return {"target": self.endpoint.url(self.config.path)}
+        return {"target": self.url("")}
+
+    def url(self, path: str) -> str:
+        """Where a row with this path goes. Raises ``InvalidPathError``."""
+        url = self.endpoint.url(path or self.config.path)
+        if not self.config.query:
+            return url
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(self.config.query)}"
 
     @staticmethod
     def row(index: int, row: InputRow) -> Row:
@@ -162,7 +193,7 @@ class Target:
         except BrokenRowError:
             return {"requests": 1}
         likely = self._likely(request)
-        money = self._prices.cost(request.model, likely)
+        money = self.prices.cost(request.model, likely)
         return {"requests": 1, **admitted(self._vendor, likely), **({} if money is None else {"money": money})}
 
     def _likely(self, request: Request) -> Usage:
@@ -204,6 +235,7 @@ class Target:
             within=inf,
             largest=self.config.largest_answer,
             secret=secret,
+            also_hidden=self._hidden,
         )
         try:
             answer = await self._timeout.run(sending, within)
@@ -226,7 +258,7 @@ class Target:
 
         if len(self._urls) >= MOST_URLS:
             self._urls.clear()
-        found = self._urls[path] = URL(self.endpoint.url(path or self.config.path), encoded=True)
+        found = self._urls[path] = URL(self.url(path), encoded=True)
         return found
 
     def _report(self, ctx: RowContext, answer: Answer, read: Any, usage: Usage | None, row: InputRow) -> None:
@@ -239,7 +271,7 @@ class Target:
         if usage is None:
             if ctx.report(answer) is Outcome.OK:
                 likely = self._likely(row.request())
-                ctx.charge(tokens=likely.tokens, cost=self._prices.cost(row.request().model, likely) or 0.0)
+                ctx.charge(tokens=likely.tokens, cost=self.prices.cost(row.request().model, likely) or 0.0)
             return
         tokens = usage.tokens
         if not self._vendor and self._looks_left:
@@ -248,10 +280,10 @@ class Target:
         allowed = row.request().output_limit if row.counts_tokens and self._vendor in COUNTED_AT_ADMISSION else None
         ctx.report(answer, cost={"requests": 1, **settled(self._vendor, usage, allowed)})
         money = None
-        if self._prices:
-            money = self._prices.cost(row.request().model, usage)
+        if self.prices:
+            money = self.prices.cost(row.request().model, usage)
             if money is None and isinstance(said := read.get("model"), str):
-                money = self._prices.cost(said, usage)
+                money = self.prices.cost(said, usage)
         ctx.charge(tokens=tokens, cost=money or 0.0)
 
     async def __aenter__(self) -> Self:

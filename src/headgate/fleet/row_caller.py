@@ -69,7 +69,6 @@ class RowCaller:
         self.limiter, credentials = open_shared(settings, self._target.endpoint.name)
         validator = RowValidator(
             self._target,
-            prices=self._prices,
             has_cap=settings.max_cost is not None,
             counts_tokens=self._counts_tokens,
         )

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError
 from ..resilience.context import KEY_GAP, KEY_HEADER, Credentials, check_credentials, parse_key_header
+from ..wire.redact import is_credential
 from ..wire.urls import group_key, host_key
 
 MOST_ORIGINS = 10_000
@@ -31,12 +32,7 @@ _LOCATION = re.compile(r"[^/?#]*")
 _HOST = re.compile(r"\w[\w.-]*|[0-9a-f:.]+(?:%[\w.-]+)?")
 """Of any other, such as good.example\\.evil.example, clients make what they like."""
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-_CREDENTIAL = re.compile(
-    r"cookie|credential|signature|secret|passw(?:or)?d|passphrase|authori[sz]|authentic|bearer|jwt|hmac"
-    r"|(?:token|key|auth)(?:-|$)|(?:^|-)(?:sig|pwd|otp)(?:-|$)"
-)
 _SESSION = re.compile(r"sess(?:ion|id)|(?:^|-)sid(?:-|$)")
-_NO_SECRET = frozenset(("idempotency-key", "sec-websocket-key"))
 
 Given = Credentials | tuple[Credentials, str]
 """Credentials, and the header they go into if it is another one than ``KEY_HEADER``."""
@@ -95,12 +91,6 @@ def _read(url: str) -> str:
 
 
 _known = lru_cache(maxsize=1024)(_read)
-
-
-def is_credential(header: str) -> bool:
-    """Whether a header of this name may hold a credential, by the names that are in use for it."""
-    name = header.lower().replace("_", "-")
-    return name not in _NO_SECRET and _CREDENTIAL.search(name) is not None
 
 
 def is_secret(header: str) -> bool:

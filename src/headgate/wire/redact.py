@@ -45,6 +45,19 @@ _PATTERNS = (
 )
 
 
+_CREDENTIAL_NAME = re.compile(
+    r"cookie|credential|signature|secret|passw(?:or)?d|passphrase|authori[sz]|authentic|bearer|jwt|hmac"
+    r"|(?:token|key|auth)(?:-|$)|(?:^|-)(?:sig|pwd|otp)(?:-|$)"
+)
+_NO_CREDENTIAL = frozenset(("idempotency-key", "sec-websocket-key"))
+
+
+def is_credential(name: str) -> bool:
+    """Whether a header or parameter of this name may hold a credential, by the names that are in use for it."""
+    name = name.lower().replace("_", "-")
+    return name not in _NO_CREDENTIAL and _CREDENTIAL_NAME.search(name) is not None
+
+
 def for_display(text: str) -> str:
     """What a person may see of a name or a sentence from outside: no credentials, no control codes, one line."""
     return printable(redact(text))

@@ -45,6 +45,7 @@ from ..ui.options import (
 )
 from ..ui.session import run_async, run_to_end
 from ..ui.shared_state import MACHINE, SharedState, hide_login, store_option, vendor_coordinator
+from ..ui.target_options import target_of, target_options
 from ..ui.terminal import DONE, CannotStart, say
 from .run_display import ProgressSampler, RunProgress, summarize, summarize_failure
 
@@ -117,7 +118,7 @@ def read_workers(text: str) -> int | str:
     shell_complete=complete_from(KNOWN_ENDPOINTS),
     help=f"A base URL such as http://localhost:8000/v1, or one of {', '.join(KNOWN_ENDPOINTS)}.",
 )
-@click.option("--path", "path", default="", metavar="PATH", help="For rows without a url, such as /v1/embeddings.")
+@target_options
 @click.option(
     "--keys",
     "sources",
@@ -158,7 +159,11 @@ def read_workers(text: str) -> int | str:
 )
 @limits_option
 @click.option(
-    "--price", "prices", multiple=True, metavar="MODEL=IN/OUT", help="Per million tokens; * is any model. Repeatable."
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="MODEL=IN/OUT|auto",
+    help="Per million tokens; * is any model. auto: published prices, by genai-prices. Repeatable.",
 )
 @click.option("--max-cost", type=Number(0, min_open=True), metavar="AMOUNT", help="Stop before the cost exceeds this.")
 @count_option("--max-tokens", "Stop before input and output tokens exceed this.", 1)
@@ -204,7 +209,7 @@ def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: boo
     """
     try:
         with open_rows(source, given) as rows:
-            to = TargetConfig(to=given["to"], path=given["path"], timeout=given["timeout"])
+            to = target_of(given)
             if only_plan:
                 return show_plan(rows, to, output, given, as_json=as_json)
             return start(rows, to, output, given, as_json=as_json, quiet=quiet)
@@ -238,7 +243,7 @@ def ledger_path(output: str, ledger: str | None) -> str | None:
 def credentials_of(
     to: TargetConfig, sources: tuple[str, ...], shared: SharedState | None = None
 ) -> CredentialCoordinator | None:
-    endpoint = endpoint_of(to.to)
+    endpoint = endpoint_of(to.to, to.dialect)
     return vendor_coordinator(endpoint.name, endpoint.key_variable, sources, shared)
 
 
@@ -315,7 +320,7 @@ def settings_of(
 ) -> dict[str, Any]:
     prices = prices_of(given["prices"])
     if given["max_cost"] is not None and not prices:
-        raise click.UsageError("--max-cost needs prices; pass --price MODEL=IN/OUT.")
+        raise click.UsageError("--max-cost needs prices; pass --price MODEL=IN/OUT, or --price auto.")
     config = RateLimitConfig(limits=given["limits"] or {}, open_state_duration=RETRY_CIRCUIT_AFTER)
     shared.warn_if_uncounted(config)
     return {

@@ -78,7 +78,7 @@ PROJECT_OPTIONS = frozenset(
 """What a file that is found by itself may set: how fast, how long, how much, and how rows are read. Every new option is
 outside until it is listed here."""
 
-TABLES: Mapping[str, str | None] = {"limits": ",", "price": None, "to": None, "keys": None}
+TABLES: Mapping[str, str | None] = {"limits": ",", "price": None, "to": None, "keys": None, "query": None}
 """Options that a file may write as a table, and what joins its entries on the command line (None: each is a value)."""
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -22,10 +22,9 @@ from .core.gate_config import FASTEST, GateConfig
 from .core.quota import LONG_WINDOW, Quota, known_pace
 from .core.rolling_stats import MOST_BUCKETS
 from .errors import ConfigError
-from .formatting import nearest_name
+from .formatting import nearest_name, redact
 from .plugins import PluginError
 from .units import read_quota
-from .wire.redact import redact
 from .wire.urls import host_key
 
 Strategy = Callable[["RateLimitConfig"], Controller]

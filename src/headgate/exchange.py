@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ._version import __version__
 from .core.decision import Outcome
 from .errors import Failed
-from .wire.redact import HIDDEN
+from .formatting import HIDDEN
 
 if TYPE_CHECKING:
     import aiohttp

@@ -13,6 +13,7 @@ from typing import Any
 
 MOVED: dict[str, tuple[str, dict[str, str]]] = {
     "headgate.batch.formats": ("headgate.batch.input", {}),
+    "headgate.core.ticket": ("headgate.core.policy", {}),
     "headgate.crawl.fetched": (
         "headgate.crawl.fetch.response",
         {"Fetched": "FetchResponse", "FetchProblem": "FetchError"},

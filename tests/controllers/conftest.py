@@ -15,8 +15,8 @@ import pytest
 
 from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
 from headgate.core.decision import Outcome
+from headgate.core.policy import Ticket
 from headgate.core.signal import SILENT, Limit, Signal
-from headgate.core.ticket import Ticket
 
 SEED = 20261115
 

@@ -10,8 +10,8 @@ from headgate.controllers.aimd import Aimd, AimdPolicy
 from headgate.core.decision import Outcome
 from headgate.core.gate import Gate
 from headgate.core.gate_config import GateConfig
+from headgate.core.policy import Ticket
 from headgate.core.signal import SILENT
-from headgate.core.ticket import Ticket
 
 TARGET = 1.0
 

@@ -13,8 +13,8 @@ from headgate import RateLimitConfig
 from headgate.controllers import CONTROLLERS, controller_factory
 from headgate.core.controller import Controller
 from headgate.core.decision import LONGEST_WAIT, Outcome
+from headgate.core.policy import Ticket
 from headgate.core.signal import SILENT
-from headgate.core.ticket import Ticket
 from headgate.reason_text import CONTROLLER_TEXTS, controller_text
 
 OPTIONS = RateLimitConfig(initial_rps=5.0, min_rps=0.5, max_rps=40.0)

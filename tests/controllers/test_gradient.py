@@ -12,8 +12,8 @@ from headgate.controllers.gradient import Gradient, GradientPolicy
 from headgate.core.decision import Outcome, Wait
 from headgate.core.gate import Gate
 from headgate.core.gate_config import GateConfig
+from headgate.core.policy import Ticket
 from headgate.core.signal import SILENT
-from headgate.core.ticket import Ticket
 
 
 def gate_of(**policy: float) -> Gate:

@@ -30,9 +30,9 @@ from headgate.core.decision import (
 )
 from headgate.core.gate import CHECK_EVERY, Gate
 from headgate.core.gate_config import GateConfig
+from headgate.core.policy import Ticket
 from headgate.core.quota import Quota, QuotaPolicy
 from headgate.core.signal import SILENT, Limit, Signal
-from headgate.core.ticket import Ticket
 from headgate.core.unmatched import record_unmatched
 
 OK, REFUSED, FAILED = SILENT[Outcome.OK], SILENT[Outcome.RATE_LIMITED], SILENT[Outcome.TRANSIENT]

@@ -22,9 +22,9 @@ from headgate.core.decision import INSTANT, CircuitState, Outcome, Refuse, Wait,
 from headgate.core.gate import Gate
 from headgate.core.gate_config import GateConfig
 from headgate.core.pacer import NO_RAMP
+from headgate.core.policy import Ticket
 from headgate.core.quota import CATCH_UP, Quota
 from headgate.core.signal import SILENT, Limit, Signal
-from headgate.core.ticket import Ticket
 from headgate.core.unmatched import record_unmatched
 from headgate.reason_text import reason_text
 

@@ -21,9 +21,8 @@ from headgate.core.pacer import (
     after_outage,
     after_pause,
 )
-from headgate.core.policy import Demand
+from headgate.core.policy import Demand, LongTicket, Ticket
 from headgate.core.quota import CATCH_UP
-from headgate.core.ticket import LongTicket, Ticket
 
 NOW = 1000.0
 

@@ -7,8 +7,7 @@ from headgate.controllers.fixed import Fixed
 from headgate.core.circuit_breaker import Breaker, BreakerPolicy
 from headgate.core.concurrency import InFlight
 from headgate.core.decision import RefuseReason, WaitReason
-from headgate.core.policy import Demand
-from headgate.core.ticket import LongTicket, Ticket
+from headgate.core.policy import Demand, LongTicket, Ticket
 from headgate.distributed.member_policies import (
     CeilingPolicy,
     MemberPacer,
@@ -101,4 +100,4 @@ class TestShares:
         policies = made.share(config, config.controller(), known_until, NOW)
         assert policies.hold.opens_at == opens_at
         assert made.ceiling in policies.in_order
-        assert policies.in_order.index(made.store_lost) in policies.hooks.may_object
+        assert made.store_lost in policies.having.may_object

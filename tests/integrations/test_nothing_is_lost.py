@@ -29,7 +29,7 @@ from headgate import CredentialCoordinator, RateLimitConfig
 from headgate.core.cooldown import FixedCooldown
 from headgate.integrations.client_gate import Passing
 from headgate.proxy import Proxy, mounts_of
-from headgate.resilience import observed_rate_cap
+from headgate.resilience import recovery
 
 pytestmark = pytest.mark.no_cover
 
@@ -310,7 +310,7 @@ async def with_urllib3(passing: Passing, errands: list[Errand]) -> None:
 def test_everything_comes_back(
     server: Server, client: Callable[[Passing, list[Errand]], Any], calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observed_rate_cap, "FEW", 1_000_000)  # the pace after an outage does not matter here
+    monkeypatch.setattr(recovery, "FEW", 1_000_000)  # the pace after an outage does not matter here
     rng, name = random.Random(SEED), f"{client.__name__}-{calls}"
     keys = CredentialCoordinator(["one", "two"], at_once=2 * AT_ONCE, cooldown=FixedCooldown(0.001))
     passing = Passing(config=CONFIG, credentials={server.url: keys}, max_wait=2.0)

@@ -6,7 +6,7 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, ConfigError, Controller, RateLimitConfig, Signal
 from headgate.core.decision import Outcome
-from headgate.core.ticket import Ticket
+from headgate.core.policy import Ticket
 from headgate.lab.virtual_time import VirtualClock
 
 

@@ -15,7 +15,7 @@ from headgate import (
     TooManyKeysError,
     WaitTooLongError,
 )
-from headgate.core.ticket import Ticket
+from headgate.core.policy import Ticket
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 

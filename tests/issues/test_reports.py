@@ -9,7 +9,7 @@ import time
 import pytest
 
 from headgate import AdaptiveRateLimiter, Controller, Feedback, Outcome, RateLimitConfig, Signal, WaitTooLongError
-from headgate.core.ticket import Ticket
+from headgate.core.policy import Ticket
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 AIMD = RateLimitConfig(strategy="aimd", initial_rps=16.0)

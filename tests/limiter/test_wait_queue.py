@@ -8,7 +8,7 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, Controller, RateLimitConfig, Signal
 from headgate.core.decision import Wait, WaitReason
-from headgate.core.ticket import Ticket
+from headgate.core.policy import Ticket
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 from headgate.limiter.wait_queue import STALLED_AFTER, QueuedCall, WaitQueue
 from headgate.waiters import TaskWaiter, Waiter

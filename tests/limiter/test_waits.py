@@ -210,7 +210,7 @@ def test_an_opening_circuit_refuses_everybody_in_line() -> None:
 
 def test_no_more_than_promised_in_the_air_and_an_answer_lets_the_next_in() -> None:
     from headgate import Controller, Signal
-    from headgate.core.ticket import Ticket
+    from headgate.core.policy import Ticket
 
     class TwoAtATime(Controller):
         def __init__(self, config: RateLimitConfig) -> None:

@@ -20,7 +20,7 @@ from headgate.observe.snapshot import (
     plain,
 )
 from headgate.observe.sources.program import KeySource
-from headgate.resilience.observed_rate_cap import ObservedRateCap
+from headgate.resilience.recovery import ObservedRateCap
 
 
 class TestProgram:

@@ -8,7 +8,7 @@ import pytest
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import ConfigError, RateLimitError
 from headgate.providers import GoogleProvider
-from headgate.wire.dates import next_midnight_pacific
+from headgate.wire.retry_after import next_midnight_pacific
 
 
 def test_it_asks_as_google_wants_to_be_asked(run, switch, settings):

@@ -16,10 +16,10 @@ import pytest
 
 from headgate.core.decision import LONGEST_WAIT, Outcome
 from headgate.core.signal import Signal
+from headgate.formatting import redact
 from headgate.wire import error_body, ietf_fields, limits, read, retry_after
 from headgate.wire.explain import explain
 from headgate.wire.parse import read_strictly
-from headgate.wire.redact import redact
 from headgate.wire.urls import group_key, host_key
 
 pytestmark = pytest.mark.no_cover

@@ -10,8 +10,7 @@ import pytest
 
 from headgate.core.decision import LONGEST_WAIT
 from headgate.wire import retry_after
-from headgate.wire.dates import civil_year, http_date, next_midnight_pacific, rfc3339
-from headgate.wire.retry_after import MOST_HINTS, seconds_until
+from headgate.wire.retry_after import MOST_HINTS, civil_year, http_date, next_midnight_pacific, rfc3339, seconds_until
 
 NOW = 1_788_220_000.0
 

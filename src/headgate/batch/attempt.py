@@ -34,14 +34,13 @@ from ..core.retry import delay
 from ..core.row_state import FailureReason
 from ..core.signal import SILENT, Signal
 from ..errors import Failed, Refused
-from ..formatting import printable
+from ..formatting import HIDDEN, printable, redact
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import Cost
 from ..limiter.events import CallInfo, around
 from ..limiter.permit import Permit
 from ..resilience.classify import ClassifyError, Verdict, classify_failure, signal_in_result
 from ..resilience.context import CallContext
-from ..wire.redact import HIDDEN, redact
 from ..wire.responses import error_message
 from .config import BatchConfig
 from .item import Item

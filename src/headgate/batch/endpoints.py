@@ -17,10 +17,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import ConfigError
-from ..formatting import nearest_name
+from ..formatting import for_display, nearest_name
 from ..plugins import VENDORS, PluginError, load_plugin
 from ..wire.dialect import Dialect
-from ..wire.redact import for_display
 
 LONGEST_PATH = 2_048
 LONGEST_URL = 2_048

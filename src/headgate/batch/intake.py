@@ -22,9 +22,9 @@ from ..engine.lane import LaneWait, Notifier
 from ..engine.scheduler import Scheduler
 from ..engine.worker_pool import WorkerPool
 from ..errors import CostTooLargeError, Failed
+from ..formatting import for_display
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import Cost, check_cost
-from ..wire.redact import for_display
 from .config import BatchConfig
 from .item import Backlog, Delivery, Item, RowOf, row_of
 from .lanes import LaneSet

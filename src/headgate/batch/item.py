@@ -20,8 +20,8 @@ from ..core.decision import UNKNOWN
 from ..core.row_state import FailureReason
 from ..engine.lane import Notifier
 from ..engine.scheduler import Place
+from ..formatting import for_display
 from ..limiter.arguments import Cost
-from ..wire.redact import for_display
 from .ledger import Change, Claim, Row, RowState
 
 DIGEST_BYTES = 16

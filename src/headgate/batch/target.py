@@ -31,8 +31,8 @@ from ..exchange import (
     new_session,
     why_no_answer,
 )
+from ..formatting import is_credential
 from ..wire.parse import vendor_of
-from ..wire.redact import is_credential
 from ..wire.token_usage import COUNTED_AT_ADMISSION, Usage, admitted, is_silent, settled, usage_of
 from .endpoints import InvalidPathError, endpoint_of
 from .input.rows import BrokenRowError, InputRow

@@ -163,7 +163,7 @@ def run_command(arguments: Sequence[str] | None) -> int:
             return FAILED
         if os.environ.get("HEADGATE_DEBUG"):
             raise
-        from ..wire.redact import redact
+        from ..formatting import redact
 
         message = redact(f"{type(error).__name__}: {error}")
         complain(f"internal error ({message}); please report it. HEADGATE_DEBUG=1 shows the traceback.")

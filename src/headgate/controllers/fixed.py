@@ -6,8 +6,8 @@ from typing import Any
 
 from ..core.controller import Controller
 from ..core.decision import ControllerNote, PaceReason
+from ..core.policy import Ticket
 from ..core.signal import Signal
-from ..core.ticket import Ticket
 from . import ControllerFactory, ControllerOptions
 
 

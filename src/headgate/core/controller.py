@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from .decision import NEVER, UNKNOWN, ControllerNote, PaceReason
+from .policy import Ticket
 from .signal import Signal
-from .ticket import Ticket
 
 
 class Controller:

@@ -24,8 +24,8 @@ from .policy import Demand, Limits
 
 if TYPE_CHECKING:
     from .pacer import Pacer
+    from .policy import Ticket
     from .signal import Signal
-    from .ticket import Ticket
 
 MOST_ESCALATIONS = 64
 """Refused eras in a row are counted up to here; every growing pause has met its maximum by then."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from .circuit_breaker import Breaker
 from .concurrency import InFlight
@@ -23,10 +23,9 @@ from .cooldown import RESTING
 from .decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait, WaitReason
 from .gate_config import GateConfig, local_policies
 from .pacer import NO_RAMP, Pacer
-from .policy import NOTHING, NUMBER, Cost, Demand, GateStatus, Hooks, PolicyList, QueueDemand, requests_of
+from .policy import NOTHING, NUMBER, Cost, Demand, GateStatus, LongTicket, PolicyList, QueueDemand, Ticket, requests_of
 from .rolling_stats import Latency
 from .signal import Signal
-from .ticket import LongTicket, Ticket
 
 FIRST_CHECK, CHECK_EVERY = 20, 8192
 """At which call the gate's owner first calls ``drop_lost``, and after how many more again."""
@@ -91,9 +90,8 @@ class Gate:
     def local(cls, config: GateConfig) -> Self:
         """A gate that decides by itself."""
         controller, in_flight = config.controller(), InFlight()
-        return cls(
-            config, controller, local_policies(config, controller, Breaker(config.breaker), in_flight), in_flight
-        )
+        policies = local_policies(config, controller, Breaker(config.breaker), in_flight)
+        return cls(config, controller, policies, in_flight)
 
     def swap(self, config: GateConfig, controller: Controller, policies: PolicyList) -> None:
         """Decide by another controller and other policies. Waiters keep their places, calls in flight count on.
@@ -103,8 +101,8 @@ class Gate:
         before = self.pacer
         self._use(config, controller, policies)
         self.pacer.has_waiters, self.pacer.late_until = before.has_waiters, before.late_until
-        for place in policies.hooks.set_ceiling:
-            policies.in_order[place].set_ceiling(self.ceiling)
+        for policy in self.policies.having.set_ceiling:
+            policy.set_ceiling(self.ceiling)
         self.swapped_at_seq = self.seq
 
     def _use(self, config: GateConfig, controller: Controller, policies: PolicyList) -> None:
@@ -201,12 +199,12 @@ class Gate:
 
     def admit(self, ticket: Ticket, now: float) -> None:
         """Let a call through that nothing objects to. ``ticket`` says its cost and how long it waited."""
-        circuit, policies = self.breaker.state, self.policies
+        circuit = self.breaker.state
         self.seq += 1
         self.last_sent_at = now
         ticket.gate, ticket.seq, ticket.sent_at, ticket.depth = self, self.seq, now, len(self.in_flight)
-        for place in policies.hooks.admit:
-            policies.in_order[place].admit(ticket, now)
+        for policy in self.policies.having.admit:
+            policy.admit(ticket, now)
         if self.watches_sends:
             self.controller.on_send(ticket, now)
         self.in_flight.pending[ticket.seq] = now
@@ -216,18 +214,16 @@ class Gate:
 
     def on_wait(self, wait: Wait | Refuse, now: float) -> None:
         """A caller waits for this: a controller may want to know that its pace is what holds callers back."""
-        policies = self.policies
-        for place in policies.hooks.on_wait:
-            policies.in_order[place].on_wait(wait, now)
+        for policy in self.policies.having.on_wait:
+            policy.on_wait(wait, now)
         if wait.reason is PACE and self.watches_sends and (self.ceiling is None or not self.pacer.is_at_ceiling):
             self.controller.on_wait(now)
 
     def set_queue(self, queue: QueueDemand | None, now: float) -> None:
         """Callers begin to wait in this queue; None: the last of them was served."""
         self.queue, self.has_waiters = queue, queue is not None
-        policies = self.policies
-        for place in policies.hooks.on_queue:
-            policies.in_order[place].on_queue(queue, now)
+        for policy in self.policies.having.on_queue:
+            policy.on_queue(queue, now)
         self.fast_path_from = UNKNOWN if self.has_waiters else self._only_pace_from
 
     def mark_waiting(self) -> None:
@@ -261,23 +257,22 @@ class Gate:
     def _end_without_answer(self, ticket: Ticket, refund: bool, now: float) -> bool:
         if not self.in_flight.complete(ticket.seq):
             return False
-        circuit, policies = self.breaker.state, self.policies
+        circuit = self.breaker.state
         if refund:
-            for place in policies.hooks.cancel:
-                policies.in_order[place].cancel(ticket, now)
+            for policy in self.policies.having.cancel:
+                policy.cancel(ticket, now)
         else:
-            for place in policies.hooks.release:
-                policies.in_order[place].release(ticket, now)
+            for policy in self.policies.having.release:
+                policy.release(ticket, now)
         if self.breaker.state is not circuit:
             self.on_change(now)
         return True
 
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         """Charge what the call really cost instead of what was reserved for it."""
-        policies = self.policies
         if ticket.seq > self.swapped_at_seq:
-            for place in policies.hooks.settle:
-                policies.in_order[place].settle(ticket, real)
+            for policy in self.policies.having.settle:
+                policy.settle(ticket, real)
 
     def learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
         """Learn from an answer, whether its call is in flight or not."""
@@ -291,9 +286,8 @@ class Gate:
         else:
             if signal.retry_after is not None and signal.outcome not in RESTING:
                 signal = replace(signal, retry_after=None)
-            policies = self.policies
-            for place in policies.hooks.record:
-                policies.in_order[place].record(ticket, signal, latency, now, draw)
+            for policy in self.policies.having.record:
+                policy.record(ticket, signal, latency, now, draw)
             self._choose_learners()
             self._rate = NEVER  # to be applied
         if breaker.state is not circuit:
@@ -311,8 +305,7 @@ class Gate:
 
     def _choose_learners(self) -> None:
         """Policies with nothing to learn from a success are not called for one."""
-        in_order, places = self.policies.in_order, self.policies.hooks.record
-        self._on_success = tuple([in_order[place] for place in places if in_order[place].learns_from_success])
+        self._on_success = tuple([policy for policy in self.policies.having.record if policy.learns_from_success])
 
     # ------------------------------------------------------------------ limits
 
@@ -327,10 +320,9 @@ class Gate:
             self._rate = NEVER
         else:
             self._rate, self._hold_until, self._cap = controller.rate, controller.hold_until, controller.cap
-        policies = self.policies
         needs_check = self.breaker.state is not CLOSED or pacer.ramp is not NO_RAMP or controller.cap != UNKNOWN
-        for place in policies.hooks.may_object:
-            needs_check = needs_check or policies.in_order[place].may_object()
+        for policy in self.policies.having.may_object:
+            needs_check = needs_check or policy.may_object()
         self._only_pace_from = UNKNOWN if needs_check else opens_at
         self.fast_path_from = UNKNOWN if self.has_waiters else self._only_pace_from
 
@@ -341,9 +333,9 @@ class Gate:
 
     def set_ceiling(self, ceiling: float | None, now: float) -> None:
         """Let no more than so many calls a second start; None lifts that."""
-        self.ceiling, policies = ceiling, self.policies
-        for place in policies.hooks.set_ceiling:
-            policies.in_order[place].set_ceiling(ceiling)
+        self.ceiling = ceiling
+        for policy in self.policies.having.set_ceiling:
+            policy.set_ceiling(ceiling)
         self.apply_limits(now)
 
     def replace_breaker(self, breaker: Breaker) -> None:
@@ -359,15 +351,14 @@ class Gate:
 
     def idle_from(self, now: float) -> float:
         """From when on forgetting this gate would change nothing but what it has learned."""
-        policies = self.policies
-        return max(policies.in_order[place].idle_from(now) for place in policies.hooks.idle_from)
+        return max([policy.idle_from(now) for policy in self.policies.having.idle_from])
 
     def to_state(self) -> tuple[Any, ...] | None:
         """All that is known but the calls in flight, as plain values; None if it cannot be put away."""
         learned, paced = self.controller.to_state(), self.pacer.to_state()
         if learned is None or paced is None:
             return None
-        circuit, hold, quotas = cast("Hooks", self.circuit), cast("Hooks", self.hold), self.policies.quotas
+        (circuit, hold, *_), quotas = self.policies.in_order, self.policies.quotas
         bucket, ramp = paced
         return (
             (*bucket, self.seq, self.last_sent_at, self.answers),
@@ -384,11 +375,12 @@ class Gate:
         own, pause, ramp, latency, breaker, spent, learned = state
         *bucket, self.seq, self.last_sent_at, self.answers = own
         self.check_at_seq = max(FIRST_CHECK, self.seq + 1)
-        cast("Hooks", self.circuit).load_state(breaker)
-        cast("Hooks", self.hold).load_state(pause)
+        circuit, hold, *_, pacer = self.policies.in_order
+        circuit.load_state(breaker)
+        hold.load_state(pause)
         if self.policies.quotas is not None:
             self.policies.quotas.load_state(spent)
-        cast("Hooks", self.pacer).load_state((tuple(bucket), ramp))
+        pacer.load_state((tuple(bucket), ramp))
         self.latency = Latency.from_state(latency)
         self.controller.load_state(learned)
         self._choose_learners()

@@ -28,9 +28,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Explanation, Wait, WaitReason
-from .policy import NUMBER, Demand, Limits, QueueDemand, requests_of
+from .policy import NUMBER, Demand, Limits, QueueDemand, Ticket, requests_of
 from .quota import CATCH_UP
-from .ticket import Ticket
 
 
 class TokenBucket:

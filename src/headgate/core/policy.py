@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .pacer import ResumeRamp
     from .quota import QuotaPolicy
     from .signal import Signal
-    from .ticket import Ticket
 
 Cost = float | Mapping[str, float]
 """What a call takes: a number of requests, or so much of each dimension of a known limit."""
@@ -56,6 +55,40 @@ class Demand(NamedTuple):
     """Whether callers wait, or did a moment ago: being served late is made up for."""
     last_sent_at: float = NEVER
     """When the gate's last call started."""
+
+
+class Ticket:
+    """The admission of one call: what a gate hands out and takes back.
+
+    It says when the call was sent, as which call of its gate and beside how many others. The answer brings it back, so
+    an answer can be judged by what was true when the call was *sent*. Most calls cost one request and do not wait;
+    those that do carry a ``LongTicket``.
+    """
+
+    __slots__ = ("depth", "gate", "sent_at", "seq")
+
+    cost: Cost = 1
+    waited: float = 0.0
+    """Seconds between asking and being let through."""
+
+    def __init__(self, gate: Any, seq: int, sent_at: float, depth: int) -> None:
+        self.gate = gate
+        self.seq = seq
+        """Ordinal among the gate's calls, from 1."""
+        self.sent_at = sent_at
+        self.depth = depth
+        """Calls that were in flight when this one left; set where the controller watches sends."""
+
+
+class LongTicket(Ticket):
+    """The ticket of a call that waited, or that costs something else than one request."""
+
+    __slots__ = ("cost", "waited")
+
+    def __init__(self, gate: Any, seq: int, sent_at: float, depth: int, cost: Cost, waited: float) -> None:
+        super().__init__(gate, seq, sent_at, depth)
+        self.cost = cost
+        self.waited = waited
 
 
 class Limits(Protocol):
@@ -256,25 +289,28 @@ class GateStatus(NamedTuple):
     """Before this instant nothing starts."""
 
 
-class HookPlaces(NamedTuple):
-    """For each hook, the places in a list of policies of those that have it."""
+Policies = tuple[HookedPolicy, ...]
 
-    admit: tuple[int, ...]
-    record: tuple[int, ...]
-    settle: tuple[int, ...]
-    release: tuple[int, ...]
-    cancel: tuple[int, ...]
-    on_wait: tuple[int, ...]
-    on_queue: tuple[int, ...]
-    set_ceiling: tuple[int, ...]
-    may_object: tuple[int, ...]
-    idle_from: tuple[int, ...]
+
+class PoliciesByHook(NamedTuple):
+    """For each hook, the policies that have it, in order."""
+
+    admit: Policies
+    record: Policies
+    settle: Policies
+    release: Policies
+    cancel: Policies
+    on_wait: Policies
+    on_queue: Policies
+    set_ceiling: Policies
+    may_object: Policies
+    idle_from: Policies
 
 
 class PolicyList:
-    """A gate's policies, in the order in which they are asked, and those that have each of the hooks."""
+    """A gate's policies, in the order in which they are asked, and those ``having`` each of the hooks."""
 
-    __slots__ = ("circuit", "hold", "hooks", "in_order", "pacer", "quotas")
+    __slots__ = ("circuit", "having", "hold", "in_order", "pacer", "quotas")
 
     def __init__(
         self,
@@ -287,12 +323,13 @@ class PolicyList:
         """``bounds``: concurrency and an operator's limit, where there are any; ``quotas``: known limits."""
         self.circuit, self.hold, self.pacer, self.quotas = circuit, hold, pacer, quotas
         known = () if quotas is None else (quotas,)
-        self.in_order = cast("tuple[HookedPolicy, ...]", (circuit, hold, *bounds, *known, pacer))
-        self.hooks = _places_of_hooks(tuple(map(type, self.in_order)))
+        self.in_order = cast("Policies", (circuit, hold, *bounds, *known, pacer))
+        self.having = PoliciesByHook._make(
+            [tuple([self.in_order[place] for place in places]) for places in _places_by_hook(*map(type, self.in_order))]
+        )
 
 
 @lru_cache(maxsize=64)
-def _places_of_hooks(kinds: tuple[type, ...]) -> HookPlaces:
-    """The same for every key of a limiter, so that a key does not carry lists of its own."""
-    hooks = HookPlaces._fields
-    return HookPlaces(*(tuple(place for place, kind in enumerate(kinds) if hasattr(kind, hook)) for hook in hooks))
+def _places_by_hook(*kinds: type) -> list[list[int]]:
+    """For each hook, the places of the policies that have it: the same for every key of a limiter."""
+    return [[place for place, kind in enumerate(kinds) if hasattr(kind, hook)] for hook in PoliciesByHook._fields]

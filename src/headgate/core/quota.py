@@ -30,7 +30,7 @@ from .decision import INSTANT, LONGEST_WAIT, NEVER, Wait, WaitReason
 from .policy import Demand, costs_of
 
 if TYPE_CHECKING:
-    from .ticket import Ticket
+    from .policy import Ticket
 
 CATCH_UP = 0.028
 """A waiter served late (a busy loop, a slow timer) costs the key nothing, up to this many seconds."""

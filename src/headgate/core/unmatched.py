@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .decision import INSTANT, CircuitState
 from .gate import Gate
+from .policy import Ticket
 from .signal import Signal
-from .ticket import Ticket
 
 USUAL_LATENCY = 0.2
 """What answers take, as long as nothing is known."""

@@ -30,9 +30,8 @@ from math import floor
 from typing import Any
 
 from ..core.decision import LONGEST_WAIT
-from .grants import KEPT, LIVE, LONGEST_SPAN, NOTHING, PERIOD, TERM, Member, grant
+from .grants import KEPT, LIVE, LONGEST_SPAN, NOTHING, PERIOD, TERM, Member, SharedQuota, grant
 from .protocol import NO_CAP, Note, Publication, QuotaTerms, StoreActions, SyncReply, SyncRequest, plain
-from .shared_quota import SharedQuota
 
 LEADER_SILENT = 0.15
 REMEMBERED = 86_400.0

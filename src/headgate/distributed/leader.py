@@ -23,9 +23,8 @@ from ..core.controller import Controller
 from ..core.decision import LONGEST_WAIT, NEVER, CircuitState, Refuse, Wait, WaitReason
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
-from ..core.policy import PolicyList
+from ..core.policy import PolicyList, Ticket
 from ..core.signal import Signal
-from ..core.ticket import Ticket
 from ..core.unmatched import record_unmatched
 from .observation_log import ABANDONED, Observation, ObservationLog, read, request_of
 from .protocol import NO_CAP, Note, Publication

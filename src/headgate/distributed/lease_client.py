@@ -24,18 +24,16 @@ from ..core.controller import Controller
 from ..core.decision import NEVER, UNKNOWN, CircuitState
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
-from ..core.policy import Cost, PolicyList
+from ..core.policy import Cost, PolicyList, Ticket
 from ..core.rolling_stats import Latency
-from ..core.ticket import Ticket
 from .grants import LIVE
 from .leader import QuotaLeader
 from .lease import LEAST_RATE, LISTEN_EVERY
 from .leased_policies import LeasedCircuit, LeasedHold, LeasedPacer
 from .member_policies import MemberPolicies, SoloController, share_config, terms_of
-from .membership import KeyRecord, Leadership, Membership
+from .membership import KeyRecord, Leadership, Membership, Outbox, Reporter, requests_in
 from .observation_log import ObservationLog
 from .protocol import SyncReply, SyncRequest
-from .reporter import Outbox, Reporter, requests_in
 
 SHORTEST = 0.002
 """Seconds between two exchanges, whatever there is to do."""

@@ -34,10 +34,9 @@ from ..core.decision import (
 )
 from ..core.gate_config import GateConfig
 from ..core.pacer import NO_RAMP, ResumeRamp
-from ..core.policy import NOTHING, Demand, QueueDemand, costs_of, requests_of
+from ..core.policy import NOTHING, Demand, QueueDemand, Ticket, costs_of, requests_of
 from ..core.quota import CATCH_UP, LONG_WINDOW, Quota
 from ..core.signal import Signal
-from ..core.ticket import Ticket
 from .lease import Lease
 from .observation_log import ABANDONED, RELEASED
 from .protocol import NO_CAP, QuotaTerms

@@ -36,10 +36,9 @@ from ..core.decision import (
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
 from ..core.pacer import NO_RAMP, Pacer, ResumeRamp
-from ..core.policy import Cost, Demand, Limits, PolicyList, QueueDemand
+from ..core.policy import Cost, Demand, Limits, PolicyList, QueueDemand, Ticket
 from ..core.quota import Quota, QuotaPolicy
 from ..core.signal import Signal
-from ..core.ticket import Ticket
 from .leader import QuotaLeader
 from .lease import LEAST_RATE
 from .observation_log import ABANDONED, RELEASED

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ..core.gate_config import FASTEST
-from ..formatting import printable
+from ..formatting import for_display, printable
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.snapshot import KeySnapshot, ToldRates
 from ..reason_text import reason_text
-from ..wire.redact import for_display
 from .member import MOST_KEYS, KeyReport, WaitReport
 
 LONGEST_KEY, LONGEST_SENTENCE = 200, 200

@@ -39,8 +39,7 @@ from .member import FleetMember, MemberReport, Orders
 from .protocol import Caps
 from .row_reader import NO_KEY, RowReader, checked_key
 from .row_result import RowEnd, RowResult, is_final, result_of, stopped
-from .settings import RowSettings, is_fleet_store
-from .shared import open_shared
+from .settings import RowSettings, is_fleet_store, open_shared
 from .state_store import open_run_state
 
 log = logging.getLogger("headgate.fleet")

@@ -20,8 +20,12 @@ from ..batch.input.template import Template
 from ..batch.pricing import Prices
 from ..batch.target import TargetConfig
 from ..config import RateLimitConfig, read_limits
-from ..credentials import Credential, credentials_from
+from ..credentials import Credential, CredentialCoordinator, FileStore, credentials_from
+from ..credentials.redis_store import RedisCredentialStore
 from ..errors import ConfigError
+from ..limiter import AdaptiveRateLimiter
+from ..resilience.credential_scope import PairedStore
+from ..stores import open_store
 from ..units import read_duration
 
 COLUMNS = ("response", "error", "attempts", "tokens_in", "tokens_out", "cost", "headgate_state")
@@ -209,3 +213,19 @@ def _with_fields(columns: Sequence[str], template: Template) -> list[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:12])) or "none"
+
+
+def open_shared(settings: RowSettings, provider: str) -> tuple[AdaptiveRateLimiter, CredentialCoordinator | None]:
+    """The limiter and the keys, shared with all workers that use the same store."""
+    keys, store = settings.credentials(), settings.store
+    quotas: Any = None
+    records: Any = None
+    if is_redis(store):
+        quotas = records = RedisCredentialStore(store)
+    elif store != NO_STORE:
+        quotas = open_store(store)
+    if not keys:
+        return AdaptiveRateLimiter(settings.limit_config(), store=quotas), None
+    credentials = CredentialCoordinator(keys, provider=provider, store=records or FileStore())
+    paired = None if quotas is None else PairedStore(quotas, lambda _: credentials)
+    return AdaptiveRateLimiter(settings.limit_config(), store=paired), credentials

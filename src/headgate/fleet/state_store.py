@@ -7,6 +7,7 @@ from typing import Protocol
 
 from .. import fork_safety
 from ..clock import Clock, SystemClock
+from ..distributed.backends.ray_actor import NamedActor
 from ..errors import ConfigError
 from .protocol import FleetRunView, MemberReply, MemberRequest
 from .run_state import LOST_AFTER, RunStates
@@ -16,6 +17,8 @@ MOST_RUNS = 100
 LONGEST_RUN = 120
 """Characters of a run's name."""
 ORDERS = ("stop", "pause", "resume")
+RUNS = "headgate-runs"
+"""The name of the actor in a Ray cluster."""
 
 
 class RunStateStore(Protocol):
@@ -69,6 +72,35 @@ class MemoryRunState:
         pass
 
 
+class RayRunState:
+    """In a named actor of a Ray cluster, beside the quotas of ``store="ray"``.
+
+    Keeps the contract of ``RunStateStore``. An actor that was restarted has the run again once members report.
+    """
+
+    def __init__(self) -> None:
+        self._actor = NamedActor(RUNS, MemoryRunState)
+        self.where = self._actor.where
+
+    def exchange(self, run: str, request: MemberRequest) -> MemberReply:
+        reply: MemberReply = self._actor.do("exchange", run, request)
+        return reply
+
+    def order(self, run: str, kind: str) -> bool:
+        return bool(self._actor.do("order", run, kind))
+
+    def views(self) -> list[FleetRunView]:
+        views: list[FleetRunView] = self._actor.do("views")
+        return views
+
+    def view(self, run: str) -> FleetRunView | None:
+        view: FleetRunView | None = self._actor.do("view", run)
+        return view
+
+    def close(self) -> None:
+        """The actor stays, for the others."""
+
+
 def open_run_state(store: str, *, timeout: float | None = None) -> RunStateStore:
     """The fleet runs of a Redis or Valkey. Nothing is connected before the first use. Raises ``ConfigError``, which
     does not repeat the address: there may be a password in it.
@@ -78,8 +110,6 @@ def open_run_state(store: str, *, timeout: float | None = None) -> RunStateStore
 
         return RedisRunState(store, timeout=timeout)
     if store == "ray":
-        from .ray_state import RayRunState
-
         return RayRunState()
     raise ConfigError("a fleet needs a store that all of its machines can reach, such as redis://host:6379")
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError
+from ..formatting import is_credential
 from ..resilience.context import KEY_GAP, KEY_HEADER, Credentials, check_credentials, parse_key_header
-from ..wire.redact import is_credential
 from ..wire.urls import group_key, host_key
 
 MOST_ORIGINS = 10_000

@@ -26,7 +26,7 @@ from ..core.concurrency import LOST_AFTER
 from ..core.controller import Controller
 from ..core.decision import NEVER, Refuse, Wait, WaitReason
 from ..core.gate import Gate
-from ..core.ticket import Ticket
+from ..core.policy import Ticket
 from ..core.unmatched import record_unmatched
 from ..wire.parse import read
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
 from ..core.gate import Gate
+from ..core.policy import Ticket
 from ..core.signal import Limit, Signal
-from ..core.ticket import Ticket
 
 if TYPE_CHECKING:
     from ..distributed.lease_client import LeaseClient

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Self
 
 from .. import wire
 from ..core.decision import Outcome
+from ..core.policy import Ticket
 from ..core.signal import SILENT, Signal
-from ..core.ticket import Ticket
 from ..errors import Refused
 from ..wire import Headers
 from .arguments import Cost, WhenOpen

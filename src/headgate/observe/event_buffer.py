@@ -20,8 +20,7 @@ from .. import fork_safety
 from ..clock import Clock
 from ..core.decision import CircuitState
 from ..events import BatchEvent, CrawlEvent, Event, EventRecord, PublicEvent, ResilienceEvent, record_of
-from ..formatting import format_seconds, printable
-from ..wire.redact import for_display, redact
+from ..formatting import for_display, format_seconds, printable, redact
 from .snapshot import EventLine
 from .sources import ORDINARY
 

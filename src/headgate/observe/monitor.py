@@ -24,10 +24,9 @@ from ..clock import Clock
 from ..core.decision import LONGEST_WAIT
 from ..errors import ConfigError
 from ..events import EventRecord
-from ..formatting import format_seconds
+from ..formatting import for_display, format_seconds, redact
 from ..limiter import AdaptiveRateLimiter
 from ..reason_text import store_text
-from ..wire.redact import for_display, redact
 from .event_buffer import EventBuffer
 from .history import History
 from .hub import EventEmitter, Hub, ListenerPair

@@ -36,6 +36,7 @@ from ..errors import (
     WaitTooLongError,
 )
 from ..exchange import USUAL_HEADERS, Answer, NoAnswerError, UnfitAnswerError, exchange, new_session
+from ..formatting import HIDDEN, redact
 from ..resilience import (
     GLOBAL_DEFAULTS,
     PROVIDER_CONFIGS,
@@ -45,7 +46,6 @@ from ..resilience import (
     execute_with_resilience,
 )
 from ..resilience.context import check_credentials
-from ..wire.redact import HIDDEN, redact
 from .results import Json, Page, SearchResult, inner, text
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from ..errors import CostTooLargeError, NoCredentialError, Refused, TimeBudgetExceededError, WaitTooLongError
 from ..exchange import why_no_answer
-from ..wire.redact import redact
+from ..formatting import redact
 
 TYPE = "headgate"
 _TOLD_WHEN = (NoCredentialError, TimeBudgetExceededError)

@@ -27,9 +27,9 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from ..batch.endpoints import KNOWN_ENDPOINTS, Endpoint, endpoint_of
 from ..errors import ConfigError
 from ..exchange import SHORTEST_SECRET
+from ..formatting import is_credential
 from ..integrations.origins import origin_of
 from ..integrations.request import OutgoingRequest
-from ..wire.redact import is_credential
 from ..wire.urls import host_key
 from .error_response import TYPE, RejectedRequestError
 

@@ -20,12 +20,12 @@ from typing import Any
 
 from ..core.decision import CircuitState
 from ..errors import CircuitOpenError, ConfigError, Failed, HeadgateError, Refused, TimeBudgetExceededError
+from ..formatting import redact
 from ..providers.base import LONGEST_QUERY, SearchProvider
 from ..providers.results import Page, SearchResult
 from ..providers.tavily import TavilyExtractProvider
 from ..resilience import ProviderResilienceManager, get_resilience_manager
 from ..resilience.manager import KillSwitch
-from ..wire.redact import redact
 from .rank_fusion import Finding, address_key, merge
 
 log = logging.getLogger("headgate")

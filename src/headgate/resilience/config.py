@@ -25,7 +25,7 @@ from ..formatting import nearest_name
 from ..limiter.arguments import Cost, WhenOpen, check_cost, check_when_open
 from .classify import ClassifyError
 from .context import Credentials, check_credentials
-from .observed_rate_cap import ObservedRateCap
+from .recovery import ObservedRateCap
 
 if TYPE_CHECKING:
     from .manager import ProviderResilienceManager

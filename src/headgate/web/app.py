@@ -27,9 +27,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import HeadgateError
+from ..formatting import redact
 from ..observe.monitor import RunMonitor
 from ..observe.snapshot import ActionRefusedError, MonitoredRun, MonitoredRuns, to_json
-from ..wire.redact import redact
 from .event_stream import EventStream, Place
 from .guard import LOOPBACK, Guard, refuse
 from .query import BadRequestError, Query, read_action, read_query

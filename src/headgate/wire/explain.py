@@ -14,10 +14,10 @@ from itertools import pairwise
 
 from ..core.decision import Outcome
 from ..core.signal import Limit, Signal
+from ..formatting import redact
 from .dialects import BY_NAME
 from .headers import scan_headers
 from .parse import outcome_of_status, read
-from .redact import redact
 from .retry_after import Arrival
 
 _HAPPENED = {

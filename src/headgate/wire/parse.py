@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.decision import LONGEST_WAIT, Outcome
 from ..core.signal import SILENT, SUBSCRIPTION, Limit, Signal
+from ..formatting import redact
 from .error_body import OUTCOME_OF, ErrorDetails, code_text, may_hold_error, open_body
 from .headers import RateLimitHeaders, scan_headers
 from .limits import MOST_LIMITS, limits_of
-from .redact import redact
 from .responses import body_behind, facts_of, outcome_of_class, response_behind
 from .retry_after import Arrival
 from .urls import host_key

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.controllers.adaptive.estimator import CRUISED, LEAST_LOOK, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory
 from headgate.controllers.adaptive.rate_search import Phase, RateSearch
-from headgate.core.ticket import Ticket
+from headgate.core.policy import Ticket
 
 pytestmark = pytest.mark.no_cover
 

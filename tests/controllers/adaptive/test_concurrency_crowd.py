@@ -9,7 +9,7 @@ import pytest
 from headgate.controllers.adaptive.concurrency import ENOUGH_LET_IN, LET_IN, SHALLOW, ConcurrencyCap, Verdict
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import Phase, RateSearch
-from headgate.core.ticket import Ticket
+from headgate.core.policy import Ticket
 from headgate.lab.experiment import decision_text
 from headgate.reason_text import controller_text
 

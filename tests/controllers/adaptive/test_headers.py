@@ -7,8 +7,8 @@ import pytest
 from headgate.controllers.adaptive.estimator import SendLog
 from headgate.controllers.adaptive.headers import EARLY, LONGEST_BELIEF, MUTED, PATIENCE, SLOWEST, TARGET, HeaderModel
 from headgate.core.decision import NEVER
+from headgate.core.policy import Ticket
 from headgate.core.signal import Limit
-from headgate.core.ticket import Ticket
 
 pytestmark = pytest.mark.no_cover
 

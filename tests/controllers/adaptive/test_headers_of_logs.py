@@ -9,8 +9,8 @@ import pytest
 from headgate.controllers.adaptive.estimator import SendLog
 from headgate.controllers.adaptive.headers import SURELY_LOG, HeaderModel
 from headgate.core.decision import NEVER
+from headgate.core.policy import Ticket
 from headgate.core.signal import Limit
-from headgate.core.ticket import Ticket
 from headgate.reason_text import controller_text
 
 pytestmark = pytest.mark.no_cover

@@ -14,7 +14,7 @@ from headgate.controllers.adaptive.concurrency import LatencyModel
 from headgate.controllers.adaptive.estimator import MARKS, RUNS, RefusalLog, SendLog
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import RateSearch
-from headgate.core.ticket import Ticket
+from headgate.core.policy import Ticket
 
 pytestmark = pytest.mark.no_cover
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.controllers.adaptive.rate_search import ECHOES, Phase, RateSearch
-from headgate.core.ticket import Ticket
+from headgate.core.policy import Ticket
 
 pytestmark = pytest.mark.no_cover
 

@@ -28,8 +28,8 @@ from headgate.controllers.adaptive.rate_search import RateSearch
 from headgate.controllers.adaptive.state import Storable
 from headgate.controllers.adaptive.window import Block, WindowPhase
 from headgate.core.decision import Outcome
+from headgate.core.policy import Ticket
 from headgate.core.signal import SILENT
-from headgate.core.ticket import Ticket
 
 pytestmark = pytest.mark.no_cover
 

@@ -33,8 +33,8 @@ from ...engine.database import UNREADABLE
 from ...engine.output_file import length_of
 from ...errors import OutputError
 from ...exchange import Answer
+from ...formatting import redact
 from ...process_lock import is_alive
-from ...wire.redact import redact
 from ...wire.responses import error_message as words_of
 from ...wire.token_usage import usage_of
 from ..input.rows import InputRow

@@ -24,9 +24,9 @@ from typing import Final
 from ...engine.database import DatabaseFormat
 from ...engine.database import storable as storable
 from ...engine.output_file import STDOUT
+from ...formatting import redact
 from ...process_lock import is_alive
 from ...sqlite_file import Schema
-from ...wire.redact import redact
 from . import LedgerError, RowState
 
 SUFFIX = ".ledger"

@@ -28,7 +28,7 @@ from ...engine.compression import Compression, is_damage, unpacked
 from ...engine.database import UNREADABLE
 from ...engine.output_file import length_of
 from ...errors import HeadgateError
-from ...wire.redact import redact
+from ...formatting import redact
 from ..input.template import quoted
 from ..output import REPLACED, fingerprint
 from . import Counts, LedgerError, RowState

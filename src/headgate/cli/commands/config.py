@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from ...formatting import redact
 from ...private_files import state_folder
-from ...wire.redact import redact
 from ..ui.config_file import (
     COMMANDS,
     NAME,

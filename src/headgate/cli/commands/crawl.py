@@ -19,10 +19,10 @@ from ...crawl.url import canonical, host_of, origin_of
 from ...credentials import Credential, CredentialCoordinator
 from ...engine.output_file import STDOUT
 from ...errors import ConfigError, LedgerError, OutputError
+from ...formatting import redact
 from ...observe.monitor import RunMonitor
 from ...resilience.context import KEY_HEADER
 from ...units import read_rate
-from ...wire.redact import redact
 from ..ui.config_file import config_option
 from ..ui.display import Summary, open_display
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed

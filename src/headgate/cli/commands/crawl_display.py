@@ -17,10 +17,9 @@ from ...crawl.report import CrawlReport
 from ...crawl.status import HostStatus
 from ...engine.output_file import STDOUT
 from ...engine.supervisor import Stop, StopReason
-from ...formatting import format_seconds
+from ...formatting import for_display, format_seconds, redact
 from ...limiter.snapshot import SharingSnapshot
 from ...observe.sources import RecentRate
-from ...wire.redact import for_display, redact
 from ..ui.display import (
     RESUME,
     WIDEST,

@@ -21,10 +21,10 @@ import click
 from yarl import URL
 
 from ...exchange import AGENT, why_no_answer
+from ...formatting import redact
 from ...wire import read
 from ...wire.explain import explain
 from ...wire.headers import meaning
-from ...wire.redact import redact
 from ..ui.options import DURATION, ExampleCommand, json_option
 from ..ui.session import run_async
 from ..ui.terminal import DONE, CommandFailed, SecretFilter, complain

@@ -16,6 +16,7 @@ from ...batch.endpoints import KNOWN_ENDPOINTS
 from ...config import RateLimitConfig
 from ...credentials import CredentialCoordinator
 from ...errors import ConfigError
+from ...formatting import redact
 from ...integrations.client_gate import ClientGate
 from ...observe.event_buffer import is_routine
 from ...observe.monitor import RunMonitor
@@ -23,7 +24,6 @@ from ...observe.snapshot import plain
 from ...proxy import Mount, Proxy, lines_of, mounts_of
 from ...proxy.proxied_request import Counts
 from ...resilience.config import REMEMBERED
-from ...wire.redact import redact
 from ...wire.urls import host_key
 from ..ui.config_file import config_option
 from ..ui.display import Display, Mode, Summary

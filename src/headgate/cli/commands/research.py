@@ -16,13 +16,12 @@ import click
 
 from ...credentials import Credential, CredentialCoordinator, FileStore
 from ...errors import CircuitOpenError, ConfigError
-from ...formatting import nearest_name
+from ...formatting import nearest_name, redact
 from ...mock.providers import PROVIDER_APIS
 from ...providers import PROVIDERS, GoogleProvider, SearchProvider, TavilyExtractProvider
 from ...research import DeepResearch, ProviderReport, ResearchResult
 from ...research.deep_research import LONGEST_BUDGET, MOST_RESULTS
 from ...resilience import ProviderResilienceConfig
-from ...wire.redact import redact
 from ...wire.urls import host_key
 from ..ui.options import DURATION, ExampleCommand, count_option
 from ..ui.session import run_async

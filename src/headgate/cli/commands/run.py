@@ -24,8 +24,8 @@ from ...batch.target import TargetConfig
 from ...config import RateLimitConfig
 from ...engine.output_file import STDOUT
 from ...errors import ConfigError, InputError, LedgerError, OutputError
+from ...formatting import redact
 from ...observe.monitor import RunMonitor
-from ...wire.redact import redact
 from ..ui.config_file import config_option
 from ..ui.display import Summary, open_display
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed

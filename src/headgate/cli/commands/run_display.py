@@ -18,10 +18,9 @@ from ...batch.ledger.schema import SUFFIX
 from ...batch.report import JobReport, Remedy
 from ...engine.output_file import STDOUT
 from ...engine.supervisor import Stop, StopReason
-from ...formatting import format_seconds, printable
+from ...formatting import for_display, format_seconds, printable, redact
 from ...limiter.snapshot import SharingSnapshot
 from ...observe.sources import RecentRate
-from ...wire.redact import for_display, redact
 from ..ui.display import (
     MOST_GROUPS,
     RESUME,

@@ -17,11 +17,10 @@ from rich.text import Text
 from ...observe.run_registry import machine_runs
 from ...units import read_duration
 from ..ui.display import Display, Frame, Mode
-from ..ui.fleet import StoreSampler, fleet_run_option
 from ..ui.observe_options import ObservedCommand, page, web_option
 from ..ui.options import Notation, json_option, shared_store_options
 from ..ui.run_page import RunsFrame
-from ..ui.run_sampler import RunsSampler
+from ..ui.run_sampler import RunsSampler, StoreSampler, fleet_run_option
 from ..ui.session import sigterm_interrupts
 from ..ui.terminal import DONE, say
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 import click
 
 from ...distributed.store import StoreDown
+from ...formatting import redact
 from ...observe.run_registry import machine_runs
 from ...observe.snapshot import MonitoredRuns
-from ...wire.redact import redact
 from ..ui.observe_options import WEB_TOKEN_VARIABLE as TOKEN_VARIABLE
 from ..ui.observe_options import page
 from ..ui.options import ExampleCommand, allow_host_option, host_option, port_option
@@ -56,7 +56,7 @@ def shown_runs(store: str | None) -> MonitoredRuns:
     """Those of this machine, or those of a store that answers."""
     if store is None:
         return machine_runs()
-    from ..ui.fleet import fleet_runs
+    from ..ui.run_sampler import fleet_runs
 
     runs = fleet_runs(store)
     try:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import click
 
 from ...distributed.store import StoreDown
+from ...formatting import redact
 from ...observe.run_registry import machine_runs
 from ...observe.snapshot import Action, ActionRefusedError
-from ...wire.redact import redact
-from .fleet import fleet_runs
 from .options import ExampleCommand
 from .run_page import HERE
-from .run_sampler import MOST_NAMES, ShownRun, choose_run
+from .run_sampler import MOST_NAMES, ShownRun, choose_run, fleet_runs
 from .terminal import DONE, CommandFailed, say
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
-from ...formatting import nearest_name
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ...distributed.store import StoreDown
+from ...errors import ConfigError
+from ...fleet.state_store import RunStateStore, open_run_state
+from ...formatting import nearest_name, redact
 from ...observe.event_buffer import is_routine
 from ...observe.snapshot import EventLine, MonitoredRun, RunSnapshot
+from ...observe.sources.fleet import FleetRuns
+from .display import Frame
 from .run_page import HERE, MOST_EVENTS, RunsFrame, RunView
+from .shared_state import is_redis
+from .store_page import PATIENCE, RAY, StoreContent, StoreUnreachable, store_frame
 from .terminal import CommandFailed
 
 MOST_NAMES = 5
@@ -87,3 +99,74 @@ def choose_run(runs: Sequence[R], wanted: str, where: str = HERE) -> R:
     near = nearest_name(wanted, [run.name for run in runs])
     running = f"the runs are {names}" if names else f"no run is active {where}"
     raise CommandFailed(f"unknown run {wanted!r}; {f'did you mean {near!r}?' if near else f'{running}.'}")
+
+
+# ---------------------------------------------------------------------- runs of a store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+fleet_run_option = click.option(
+    "--run", "fleet_run", metavar="NAME", help="With --store: one run that workers report there, in full."
+)
+
+
+def open_fleet(store: str) -> RunStateStore:
+    try:
+        return open_run_state(store, timeout=PATIENCE)
+    except ConfigError as error:
+        raise click.UsageError(f"{error}.") from None
+
+
+def fleet_runs(store: str, *, all_ended: bool = False) -> FleetRuns:
+    return FleetRuns(open_fleet(store), all_ended=all_ended)
+
+
+class StoreSampler:
+    """Samples a store: its fleet runs, and the quotas that processes share there; or one run alone."""
+
+    def __init__(self, store: str, keys: Iterable[str], run: str | None, *, all_ended: bool = False) -> None:
+        """Raises ``CommandFailed`` for a run that is not there, and where the store cannot be reached to look."""
+        self._store, self._keys, self._is_one = store, tuple(keys), run is not None
+        self._sampler: RunsSampler | None = None
+        if run is None and store != RAY and not is_redis(store):
+            return
+        state = open_fleet(store)
+        where = f"in {state.where}"
+        try:
+            self._sampler = RunsSampler(FleetRuns(state, all_ended=all_ended or self._is_one), run, where)
+        except StoreDown as down:
+            raise CommandFailed(redact(f"{down}.")) from None
+
+    def sample(self) -> Frame:
+        runs: RunsFrame | None = None
+        if self._sampler is not None:
+            try:
+                runs = self._sampler.sample()
+            except StoreDown as down:
+                return StoreUnreachable(redact(f"{down}."))
+            if self._is_one:
+                return runs
+        content = store_frame(self._store, self._keys)
+        if isinstance(content, StoreUnreachable) or runs is None or not (runs.views or runs.ended):
+            return content
+        return FleetFrame(runs, content)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFrame:
+    """A ``Frame`` of a store with fleet runs: the runs first, then what is shared."""
+
+    runs: RunsFrame
+    store: StoreContent
+
+    def lines(self) -> list[str]:
+        return [*self.runs.lines(), *self.store.lines()]
+
+    def render(self, width: int, height: int) -> RenderableType:
+        parts = [self.runs.render(width, height)]
+        if self.store.gates or self.store.records:
+            parts += [Text(), self.store.render(width, height)]
+        return Group(*parts)
+
+    def fields(self) -> list[dict[str, Any]]:
+        return [*self.runs.fields(), *self.store.fields()]

@@ -24,10 +24,9 @@ from ...credentials.store_sync import CHECK_IDLE_EVERY
 from ...credentials.stores import FileStore, StoreError
 from ...distributed.store import shown
 from ...errors import ConfigError
-from ...formatting import format_seconds, printable
+from ...formatting import format_seconds, printable, redact
 from ...identity import KEY_BYTES, SHOWN_DIGITS, Identities
 from ...stores import QuotaView, Store, StoreDown, open_store
-from ...wire.redact import redact
 from ...wire.urls import host_key
 from .display import STATE_WORDS, clock_time, plural
 from .shared_state import MACHINE, is_redis

@@ -14,7 +14,7 @@ import click
 
 from ...batch.endpoints import DIALECTS
 from ...batch.target import TargetConfig
-from ...wire.redact import is_credential
+from ...formatting import is_credential
 
 F = TypeVar("F", bound=Callable[..., Any])
 ENVIRONMENT = "env:"

@@ -74,7 +74,7 @@ class SecretFilter:
         self._secrets = sorted({one for one in secrets if len(one) >= SHORTEST_SECRET}, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
-        from ...wire.redact import HIDDEN
+        from ...formatting import HIDDEN
 
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)

@@ -19,8 +19,8 @@ from typing import Any
 
 from ...core.controller import Controller
 from ...core.decision import LONGEST_WAIT, NEVER, ControllerNote, Outcome, PaceReason
+from ...core.policy import Ticket
 from ...core.signal import Signal
-from ...core.ticket import Ticket
 from .. import ControllerFactory, ControllerOptions, rate_bounds
 from .growth_probe import FASTEST, doubled, search_doubling
 from .limit_models import LimitModels

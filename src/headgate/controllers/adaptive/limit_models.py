@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from ...core.decision import NEVER, ControllerNote, PaceReason
+from ...core.policy import Ticket
 from ...core.signal import Limit
-from ...core.ticket import Ticket
 from .concurrency import ConcurrencyCap, LatencyModel, Verdict
 from .headers import HeaderModel
 from .rate_search import STEADY, Phase, RateSearch

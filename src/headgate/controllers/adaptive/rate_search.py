@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ...core.decision import NEVER
-from ...core.ticket import Ticket
+from ...core.policy import Ticket
 from .estimator import CRUISED, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory, QuotaEstimator
 from .growth_probe import SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
 from .state import Storable

@@ -23,9 +23,9 @@ from ...core.signal import SILENT, Signal
 from ...credentials import CredentialCoordinator, Lease
 from ...errors import ConfigError
 from ...exchange import SHORTEST_SECRET
+from ...formatting import HIDDEN
 from ...limiter import Permit
 from ...resilience.context import KEY_GAP, KEY_HEADER, parse_key_header
-from ...wire.redact import HIDDEN
 from ...wire.urls import pair_key
 from ..url import canonical, host_of, origin_of, unfit
 from .response import FetchResponse

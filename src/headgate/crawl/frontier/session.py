@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...engine.output_file import STDOUT, OutputFile, length_of
 from ...errors import LedgerError, OutputError
+from ...formatting import redact
 from ...process_lock import ProcessLock, is_alive, remove_lock
-from ...wire.redact import redact
 from ..output import Output
 from .schema import ledger_error, open_to_write
 

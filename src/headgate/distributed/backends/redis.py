@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError
 from ...identity import Identities
-from .. import coordinator, grants, shared_quota
+from .. import coordinator, grants
 from ..protocol import Note, SyncReply, SyncRequest, plain
 from ..store import FORGOTTEN_AFTER, TIMEOUT, AdaptiveTimeout, FormerStoreNames, MemberView, QuotaView, StoreDown, shown
 from .redis_address import LONGEST_TIMEOUT, read_address
@@ -53,7 +53,7 @@ SHOWN_AT_ONCE = 100
 
 _NUMBERS = {
     name: value
-    for known in (vars(shared_quota), vars(grants), vars(coordinator), {"KEPT_FOR": int(FORGOTTEN_AFTER)})
+    for known in (vars(grants), vars(coordinator), {"KEPT_FOR": int(FORGOTTEN_AFTER)})
     for name, value in known.items()
     if name.isupper() and type(value) in (int, float)
 }

@@ -20,7 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ...wire.dates import next_midnight_pacific
+from ...wire.retry_after import next_midnight_pacific
 from ..api import Decision, MockApi, MockPlan, Reply, Verdict
 from ..dialects.dialect import whole_seconds
 from .provider_api import Fault, FaultScript, InvalidRequestError, MockRequest, ProviderApi

@@ -14,7 +14,7 @@ import logging
 
 from ...clock import Clock, SystemClock
 from ...events import EventRecord, PublicEvent, record_of
-from ...wire.redact import redact
+from ...formatting import redact
 from ..event_buffer import ROUTINE, describe, level_of
 
 LOGGER = "headgate.events"

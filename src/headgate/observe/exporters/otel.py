@@ -24,9 +24,9 @@ from ... import exchange, fork_safety
 from ..._version import __version__
 from ...core.decision import Outcome
 from ...events import EventRecord, PublicEvent
+from ...formatting import redact
 from ...limiter import AdaptiveRateLimiter
 from ...limiter.events import CallInfo, CallObserver
-from ...wire.redact import redact
 from ...wire.urls import host_key
 from ..hub import EventEmitter, add_listener, limiter_of
 from .metrics import METRICS, MOST_NAMED, OTHER, LabelNames, count_event, is_counted, readable

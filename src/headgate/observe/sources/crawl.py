@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...batch.ledger import LedgerError
 from ...events import CrawlEvent, EventRecord
+from ...formatting import for_display
 from ...limiter import AdaptiveRateLimiter
-from ...wire.redact import for_display
 from ..hub import EventEmitter
 from ..snapshot import DeadLine, ProgressLine, WaitLine
 from . import LastCauses, RecentRate, States, Waits

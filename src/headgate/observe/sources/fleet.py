@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 from ...clock import Clock, SystemClock
 from ...fleet.protocol import NO_CAP, FleetMemberView, FleetRunView
 from ...fleet.state_store import RunStateStore
-from ...formatting import plural, printable
+from ...formatting import for_display, plural, printable
 from ...reason_text import caps_text
-from ...wire.redact import for_display
 from ..event_buffer import EventBuffer
 from ..history import History
 from ..snapshot import (

@@ -17,9 +17,9 @@ from ...batch.runner import BatchRunner
 from ...core.decision import LONGEST_WAIT
 from ...core.row_state import FailureReason
 from ...events import EventRecord
+from ...formatting import for_display
 from ...limiter import AdaptiveRateLimiter
 from ...reason_text import elsewhere_text, retries_text, workers_text
-from ...wire.redact import for_display
 from ..hub import EventEmitter
 from ..snapshot import DeadLine, ProgressLine, WaitLine
 from . import ORDINARY, Cause, LastCauses, RecentRate, States, Waits

@@ -11,10 +11,10 @@ from ...clock import Clock, SystemClock
 from ...core.decision import LONGEST_WAIT
 from ...core.gate_config import FASTEST
 from ...events import EventRecord
+from ...formatting import for_display
 from ...limiter import AdaptiveRateLimiter
 from ...limiter.snapshot import KeySnapshot, ToldRates
 from ...reason_text import credential_text, credential_why
-from ...wire.redact import for_display
 from ..event_buffer import shortened
 from ..hub import EventEmitter
 from ..snapshot import (

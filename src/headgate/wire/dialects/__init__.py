@@ -22,11 +22,11 @@ it to ``mock/dialects``, which says how.
 from __future__ import annotations
 
 from ...core.signal import Limit
-from ..dialect import UNKNOWN, Dialect
+from ..dialect import IETF, RFC_9110, UNKNOWN, X_RATELIMIT, Dialect
 from ..error_body import ErrorDetails, Json, first_object
 from ..headers import RateLimitHeaders, meaning
 from ..retry_after import Arrival
-from . import chat, google, platforms, standards
+from . import chat, google, platforms
 
 DIALECTS: tuple[Dialect, ...] = (
     google.GEMINI,
@@ -47,11 +47,11 @@ DIALECTS: tuple[Dialect, ...] = (
     platforms.TAVILY,
     platforms.PERPLEXITY,
     platforms.CLOUDFLARE,
-    standards.IETF,
+    IETF,
     chat.MISTRAL,
     platforms.SEMANTIC_SCHOLAR,
-    standards.X_RATELIMIT,
-    standards.RFC_9110,
+    X_RATELIMIT,
+    RFC_9110,
 )
 
 MOST_LABELS = 5
@@ -129,10 +129,10 @@ def recognise(headers: RateLimitHeaders, error: ErrorDetails | None, status: obj
             if page_mark in marks and isinstance(body, str | bytes) and body[:64].lstrip()[:1] in ("<", b"<"):
                 return dialect
     if "ratelimit" in marks or "ratelimit-policy" in marks:
-        return standards.IETF
+        return IETF
     if budgets:
-        return standards.X_RATELIMIT if any(budget.meaning.family for budget in budgets) else standards.IETF
-    return standards.RFC_9110 if headers.retries else UNKNOWN
+        return X_RATELIMIT if any(budget.meaning.family for budget in budgets) else IETF
+    return RFC_9110 if headers.retries else UNKNOWN
 
 
 def by_pace(dialect: Dialect, limits: list[Limit]) -> Dialect:

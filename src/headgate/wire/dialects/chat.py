@@ -25,12 +25,11 @@ from functools import partial
 
 from ...core.decision import LONGEST_WAIT, Outcome
 from ...core.signal import SUBSCRIPTION, Limit
-from ..dialect import Dialect
+from ..dialect import Dialect, read_flat_error
 from ..error_body import UNKNOWN_MODEL, ErrorDetails, Json, code_text, outcome_of_codes, status_in
 from ..headers import scan_headers
 from ..limits import limits_of
 from ..retry_after import EPOCH_MILLISECONDS_FROM, Arrival, duration, number, within_bounds
-from .standards import read_flat_error
 
 LONGEST_MESSAGE = 1024
 

@@ -17,11 +17,10 @@ from collections.abc import Mapping
 
 from ...core.decision import Outcome
 from ...core.signal import Limit
-from ..dates import next_midnight_pacific
 from ..dialect import Dialect
 from ..error_body import LONGEST_CODE, MOST_ENTRIES, ErrorDetails, Json, code_text, objects, outcome_of_codes, status_in
 from ..headers import WINDOWS
-from ..retry_after import Arrival, duration, number, within_bounds
+from ..retry_after import Arrival, duration, next_midnight_pacific, number, within_bounds
 
 LONGEST_MESSAGE = 1024
 

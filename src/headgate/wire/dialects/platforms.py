@@ -18,13 +18,12 @@ from collections.abc import Mapping
 
 from ...core.decision import Outcome
 from ...core.signal import Limit
-from ..dialect import Dialect
+from ..dialect import Dialect, read_flat_error
 from ..error_body import ErrorDetails, Json, code_text, objects, outcome_of_codes
 from ..headers import RateLimitHeaders
 from ..ietf_fields import LARGEST_COUNT
 from ..limits import count_of
 from ..retry_after import Arrival, seconds_of, within_bounds
-from .standards import read_flat_error
 
 SECONDARY_LIMIT_PAUSE = 60.0
 """GitHub's own advice where it refuses and says nothing: at least a minute."""

@@ -1,4 +1,4 @@
--- A known limit that many share: what distributed/shared_quota.py does, on a plain table. Joined in front of coordinator.lua.
+-- A known limit that many share: what SharedQuota of distributed/grants.py does, on a plain table. Joined in front of coordinator.lua.
 
 local function window_free_at(limit, amount, now)
   local spent = limit[SPENT]

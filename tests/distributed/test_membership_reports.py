@@ -6,13 +6,13 @@ from headgate.controllers.aimd import Aimd, AimdPolicy
 from headgate.controllers.fixed import Fixed
 from headgate.core.circuit_breaker import Breaker, BreakerPolicy
 from headgate.core.decision import CircuitState, Outcome
+from headgate.core.policy import LongTicket, Ticket
 from headgate.core.signal import SILENT
-from headgate.core.ticket import LongTicket, Ticket
 from headgate.distributed.lease import Lease
 from headgate.distributed.leased_policies import LeasedCircuit
+from headgate.distributed.membership import Outbox, Reporter, requests_in
 from headgate.distributed.observation_log import ABANDONED, MOST_EVENTS, RELEASED, ObservationLog
 from headgate.distributed.protocol import QuotaTerms
-from headgate.distributed.reporter import Outbox, Reporter, requests_in
 
 NOW = 1000.0
 TERMS = QuotaTerms(rate=10.0, burst=1.0, most=1e6)

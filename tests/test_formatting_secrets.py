@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.formatting import LONGEST_TEXT, redact
 from headgate.wire.explain import explain
-from headgate.wire.redact import LONGEST_TEXT, redact
 
 SECRET = "zX9-hush_hush.zX9"
 

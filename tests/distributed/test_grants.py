@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.distributed.shared_quota import SLICES, SharedQuota
+from headgate.distributed.grants import SLICES, SharedQuota
 
 
 def fullest(starts, window):

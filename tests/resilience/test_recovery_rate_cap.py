@@ -6,9 +6,9 @@ from math import ceil
 
 from headgate.core.decision import Outcome, PaceReason
 from headgate.core.gate_config import FASTEST
+from headgate.core.policy import Ticket
 from headgate.core.signal import SILENT
-from headgate.core.ticket import Ticket
-from headgate.resilience.observed_rate_cap import CALM, FEW, HEADROOM, ObservedRateCap
+from headgate.resilience.recovery import CALM, FEW, HEADROOM, ObservedRateCap
 
 TICKET = Ticket(None, 1, 0.0, 0)
 OK, FAILED, LIMITED = SILENT[Outcome.OK], SILENT[Outcome.TRANSIENT], SILENT[Outcome.RATE_LIMITED]

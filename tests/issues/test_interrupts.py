@@ -69,6 +69,18 @@ def test_no_loop_repeats_outside_of_the_exception_table_of_a_lock() -> None:
     assert gaps == []
 
 
+def test_a_lock_that_is_not_waited_for_is_taken_by_with() -> None:
+    """A signal that raises between ``acquire(blocking=False)`` and ``try`` leaves the lock held."""
+    package = Path(headgate.__file__).parent
+    calls = [
+        f"{path.relative_to(package)}:{call.lineno}"
+        for path in package.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and re.search(r"lock\.acquire\((blocking=)?False\)$", ast.unparse(call))
+    ]
+    assert calls == []
+
+
 def uncovered_jumps(path: Path) -> Iterator[int]:
     text = path.read_text()
     blocks = [(block.lineno, block.end_lineno or 0) for block in ast.walk(ast.parse(text)) if takes_lock(block)]

@@ -113,12 +113,14 @@ class LeaseQueue:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Do what was left to the holder of the lock. It was noted before trying the lock, so none is overlooked."""
-        while self._deferred and self._lock.acquire(blocking=False):
-            try:
+        """Do what was left to the holder of the lock. It was noted before the lock is looked at, so none is overlooked.
+
+        ``with`` and not ``acquire(blocking=False)``: a signal between that and ``try`` would leave the lock held. A
+        thread that takes it meanwhile is waited for, never for ever: what it runs finds the locks of this thread taken.
+        """
+        while self._deferred and not self._lock.locked():
+            with self._lock:
                 self._act_deferred()
-            finally:
-                self._lock.release()
 
     def _act_deferred(self) -> None:
         now = self._begin()

@@ -94,7 +94,7 @@ def test_everything_expires(worker_on, client):
 def test_runs_do_not_see_each_other(worker_on):
     worker_on().put([(KEYS[0], b"a")])
     assert worker_on(run="s").take(KEYS[:1]) == [MINE]
-    with pytest.raises(ConfigError, match="run 'r' was begun with another target"):
+    with pytest.raises(ConfigError, match="run 'r' was started with another target"):
         worker_on(target="elsewhere")
 
 

@@ -79,7 +79,7 @@ def test_a_row_that_fails_is_a_row_with_an_error(api, caller_for):
     assert json.loads(bad.response)["error"]["message"] == "no: text 1"
     assert (missing.state, missing.attempts) == (FAILED, 0)
     assert missing.error.startswith("invalid: no field for the template's {text}; ")
-    assert binary.error == "invalid: column 'text' holds bytes; turn them into text first, such as base64"
+    assert binary.error == "invalid: column 'text' holds bytes; encode them as text first, such as base64"
 
 
 def test_unicode_and_large_answers_come_back_unharmed_from_memory(api, caller_for, memory):
@@ -140,7 +140,7 @@ def test_rejections_are_remembered_and_passing_failures_are_not(api, caller_for,
 
 def test_the_same_run_with_another_target_is_refused(api, caller_for, memory):
     caller_for(**memory).call(rows_of(1))
-    with pytest.raises(ConfigError, match="run 'nightly' was begun with another target"):
+    with pytest.raises(ConfigError, match="run 'nightly' was started with another target"):
         caller_for(to=f"{api.url}/elsewhere", **memory)
 
 
@@ -246,13 +246,13 @@ def test_a_memory_that_is_down_is_waited_for_and_then_leaves_rows_undone(api, ca
         monkeypatch.setattr(row_caller, "STORE_PATIENCE", 0.3)
         (result,) = caller.call(rows_of(7)[6:])
     assert result.state is STOPPED
-    assert result.error.startswith("answers cannot be remembered: redis at 127.0.0.1:")
+    assert result.error.startswith("cannot save answers: redis at 127.0.0.1:")
     assert api.calls["text 6"] == 0
 
 
 def test_a_memory_that_cannot_be_reached_is_said_at_once(settings_for, monkeypatch):
     monkeypatch.setattr(answers_module, "OPEN_PATIENCE", 0.1)
-    with pytest.raises(ConfigError, match="answers cannot be remembered: redis at 127"):
+    with pytest.raises(ConfigError, match="cannot save answers: redis at 127"):
         RowCaller(settings_for(store="redis://127.0.0.1:1"))
 
 

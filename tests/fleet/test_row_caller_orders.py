@@ -86,7 +86,7 @@ def test_an_order_stops_and_pauses_all_workers_and_the_next_job_goes_on(api, wor
         thread.join(PATIENCE)
     stopped = [one for block in results.values() for one in block if one.state is RowEnd.STOPPED]
     assert len(stopped) >= 20
-    assert stopped[0].error == "stopped: by order"
+    assert stopped[0].error == "stopped: by an operator or another worker"
     (later,) = workers_of(1, job="two")
     assert {one.state for one in later.call(rows)} == {RowEnd.DONE}
     assert set(api.calls.values()) == {1}

@@ -305,7 +305,7 @@ def test_a_file_that_is_no_store_is_neither_changed_nor_closed_to_others(tmp_pat
             connection.execute("CREATE TABLE notes (text)")
     path.chmod(0o644)
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="it has other content"):
+    with pytest.raises(StoreError, match="unexpected content"):
         FileStore(path).load()
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (before, 0o644)
 

@@ -114,6 +114,8 @@ class Job:
         )
         self.responses = NoResponseMonitor(self.config, to.timeout, self.runner.clock)
         self.report = JobReport()
+        self._earlier_deaths: list[FailureGroup] = []
+        """Why rows had failed before this run."""
         self._added: BatchReport | None = None
         """The runner's report that is in it already."""
         self._input_stop: Stop | None = None
@@ -140,6 +142,8 @@ class Job:
         try:
             report.counts = await self.ledger.begin(self.identity)
             report.before = report.done + report.dead
+            if report.dead:
+                self._earlier_deaths = (await self.ledger.failures()).dead
             await self._writer.take_role()
             config = self.target.config
             run_id = await self.ledger.note_once(RUN_ID, secrets.token_hex(16))
@@ -182,8 +186,9 @@ class Job:
         return self.runner.lanes()
 
     def deaths(self) -> list[FailureGroup]:
-        """Why rows have failed for good in this process so far. Safe for threads."""
+        """Why rows have failed, in earlier runs and in this process so far. Safe for threads."""
         now, all_ = self.runner.report, FailureSummary()
+        all_.take(self._earlier_deaths)
         all_.take(self.report.run.deaths.all())
         if now is not self._added:
             all_.take(now.deaths.all())

@@ -16,6 +16,6 @@ def __getattr__(name: str) -> Any:
     if name == "HostLook":
         import warnings
 
-        warnings.warn("HostLook is called HostStatus now", DeprecationWarning, stacklevel=2)
+        warnings.warn("HostLook has been renamed: use HostStatus", DeprecationWarning, stacklevel=2)
         return HostStatus
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -248,7 +248,7 @@ class CredentialCoordinator:
         rests = seconds if rate_limited and not seconds <= 0 else None
         was_lent = self._queue.end_exclusive(key, rests)
         if not was_lent and rests is None:
-            log.warning("%s: %s was released, but is not on loan; nothing changed", self.name, key.label)
+            log.warning("%s: %s was released, but is not leased; nothing changed", self.name, key.label)
         if self._queue.has_news:
             self._after()
         if rate_limited and backoff_seconds is not None:

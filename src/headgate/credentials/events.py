@@ -18,7 +18,7 @@ log = logging.getLogger("headgate")
 
 IN_USE = (
     "%s: every key is in use, so calls wait for one. at_once= limits how many calls share a key, and get_credential() "
-    "lends it to one caller; raise or drop at_once, use lease(), or add keys."
+    "gives it to one caller; raise or drop at_once, use lease(), or add keys."
 )
 
 

@@ -40,7 +40,7 @@ def credentials_from(source: str, *, warn: Callable[[str], object] | None = None
     if read is None or not where.strip():
         raise ConfigError(
             "a source of credentials is env:NAME, file:PATH or cmd:WORDS; "
-            "credentials themselves are not taken here, where others can see them"
+            "credentials themselves are not accepted here, where others can see them"
         )
     return read(where.strip(), log.warning if warn is None else warn)
 

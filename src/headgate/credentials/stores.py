@@ -113,7 +113,7 @@ class _Json:
             content = json.load(file)
         rows = content.get("credentials") if isinstance(content, dict) else None
         if not isinstance(rows, list):
-            raise ValueError("it has other content")
+            raise ValueError("unexpected content")
         return by_name(rows)
 
     def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None:
@@ -187,7 +187,7 @@ def _sqlite_file(path: str) -> Iterator[_File]:
         connection.execute("BEGIN IMMEDIATE")
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if tables and ("credentials",) not in tables:
-            raise ValueError("it has other content")
+            raise ValueError("unexpected content")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS credentials (identity TEXT PRIMARY KEY, written_at REAL, record TEXT)"
         )

@@ -56,7 +56,7 @@ class Answers(Protocol):
     where: str
 
     def open(self, identity: str) -> None:
-        """Raises ``ConfigError`` where the run of this name was begun with another target."""
+        """Raises ``ConfigError`` where the run of this name was started with another target."""
 
     def take(self, keys: Sequence[bytes], group: str = "") -> list[bytes | Taken]:
         """The answer of each, packed; else who is to call it. ``group`` names what an engine repeats as a whole; where
@@ -169,7 +169,7 @@ class AnswerBuffer:
             except StoreDown as error:
                 self.failures += 1
                 if self.failures == 1:
-                    log.warning("answers cannot be remembered now (%s); trying again", error)
+                    log.warning("cannot save answers (%s); retrying", error)
                 await asyncio.sleep(RETRY_FLUSH_AFTER)
                 continue
             self.failures = 0
@@ -200,7 +200,7 @@ class AnswerMemory:
                 break
             except StoreDown as error:
                 if time.monotonic() > give_up_at:
-                    raise ConfigError(f"answers cannot be remembered: {error}") from None
+                    raise ConfigError(f"cannot save answers: {error}") from None
             await asyncio.sleep(LOOK_AGAIN)
         self._start(self._buffer.run())
         self._start(self._renew())
@@ -255,4 +255,4 @@ class AnswerMemory:
 
 
 def other_target(run: str, before: str, now: str) -> ConfigError:
-    return ConfigError(f"run {run!r} was begun with another target ({before}, now {now}); choose another run name")
+    return ConfigError(f"run {run!r} was started with another target ({before}, now {now}); choose another run name")

@@ -243,7 +243,7 @@ class FleetMember:
     def _lose(self, down: StoreDown) -> None:
         if not self.is_lost:
             self.is_lost = True
-            rest = "rows wait once the lease of max_cost and max_tokens is spent" if self.caps else "rows go on"
+            rest = "rows wait once the lease of max_cost and max_tokens is spent" if self.caps else "rows continue"
             log.warning("%s; run %s is not reported until it is back, and %s", down, self.run, rest)
 
     def _rate(self, now: float, finished: int) -> float:

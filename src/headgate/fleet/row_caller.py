@@ -9,7 +9,7 @@ Everything runs on an event loop in a thread of its own: engines call from threa
 is one long run, whose input is whatever rows are given; so several blocks at once share its limiter, connections and
 credentials. A row never raises: what becomes of it is in its result.
 
-A run that stops (by order, a cap, a key that is rejected) leaves rows undone. They end as ``stopped``, are not
+A run that stops (by an operator, a cap, a key that is rejected) leaves rows undone. They end as ``stopped``, are not
 remembered, and are called by the next job of the same run.
 """
 
@@ -231,7 +231,7 @@ class RowCaller:
             except StoreDown as error:
                 if self._stop is not None or self._loop.time() > give_up_at:
                     for key in waiting:
-                        self._resolve(key, stopped(f"answers cannot be remembered: {error}"))
+                        self._resolve(key, stopped(f"cannot save answers: {error}"))
                     return
                 await asyncio.sleep(LONGEST_LOOK)
                 continue
@@ -241,7 +241,7 @@ class RowCaller:
                 if isinstance(found, bytes):
                     self._recall(key, rows[key], found)
                 elif found is Taken.FULL:
-                    self._resolve(key, stopped("memory_full: the memory of answers is full (answers_bytes)"))
+                    self._resolve(key, stopped("memory_full: the saved answers have reached answers_bytes"))
                 elif found is Taken.HELD:
                     held.append(key)
                 else:
@@ -355,7 +355,7 @@ class RowCaller:
     def _on_orders(self, orders: Orders) -> None:
         """In the member's thread."""
         if orders.stop is not None:
-            self.stop(orders.stop, "by order")
+            self.stop(orders.stop, "by an operator or another worker")
         (self.runner.pause if orders.paused else self.runner.resume)()
 
     def _count(self, result: RowResult) -> None:

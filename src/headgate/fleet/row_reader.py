@@ -135,7 +135,7 @@ def json_value(value: Any, column: str, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [json_value(one, column, depth + 1) for one in value]
     if isinstance(value, bytes | bytearray | memoryview):
-        raise UnfitValueError(f"column {column!r} holds bytes; turn them into text first, such as base64")
+        raise UnfitValueError(f"column {column!r} holds bytes; encode them as text first, such as base64")
     if hasattr(value, "asDict"):  # a struct of Spark's
         return json_value(value.asDict(), column, depth + 1)
     if hasattr(value, "tolist"):  # NumPy's arrays and numbers
@@ -146,4 +146,4 @@ def json_value(value: Any, column: str, depth: int = 0) -> Any:
         return None
     if isinstance(value, _TEXTS):
         return value.isoformat() if hasattr(value, "isoformat") else str(value)
-    raise UnfitValueError(f"column {column!r} holds a {type(value).__name__}, which has no form in JSON")
+    raise UnfitValueError(f"column {column!r} holds a {type(value).__name__}, which JSON cannot represent")

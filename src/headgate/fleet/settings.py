@@ -79,8 +79,8 @@ class RowSettings:
         for source in self.keys:
             if not isinstance(source, str) or not re.match(r"(env|file):\S", source):
                 raise ConfigError(
-                    "keys must be env:NAME or file:PATH, which each worker reads by itself; a key itself is not taken "
-                    "here: it would travel through the cluster with the job"
+                    "keys must be env:NAME or file:PATH, which each worker reads by itself; a key itself is not "
+                    "accepted here: it would travel through the cluster with the job"
                 )
         put(self, "template", _template_text(self.template))
         put(self, "limits", read_limits(self.limits) if isinstance(self.limits, str) else dict(self.limits))

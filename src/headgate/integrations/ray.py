@@ -70,7 +70,7 @@ def map_rows(
         print(f"headgate run {given.run}: pass run={given.run!r} to resume it", file=sys.stderr)
     if given.answers == "none":
         log.warning(
-            "answers are not remembered, so blocks that Ray repeats are called and paid again; "
+            "answers are not saved, so blocks that Ray repeats are sent and paid for again; "
             'use store="redis://...", or answers="a folder"'
         )
     passed = {**options, "template": given.template, "run": given.run, "job": given.job, "store": given.store}

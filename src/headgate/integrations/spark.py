@@ -54,7 +54,7 @@ def map_rows(df: DataFrame, **options: Any) -> DataFrame:
         print(f"headgate run {settings.run}: pass run={settings.run!r} to resume it", file=sys.stderr)
     if settings.answers == "none":
         log.warning(
-            "answers are not remembered, so tasks that Spark repeats are called and paid again; "
+            "answers are not saved, so tasks that Spark repeats are sent and paid for again; "
             'use store="redis://...", or answers="a folder"'
         )
     return df.mapInArrow(_each(settings), _schema(df, settings))

@@ -232,7 +232,7 @@ def decision_text(event: TraceEvent) -> str:
         case Step.CLIMBING:
             return f"more than {_rate(numbers['quota'])} admitted: the quota has grown, searching upwards"
         case Step.BLOCKED:
-            why = f"told to wait {numbers['floor']:g} s" if numbers["floor"] else "no call is admitted"
+            why = f"asked to wait {numbers['floor']:g} s" if numbers["floor"] else "no call is admitted"
             return f"{why}: a probe in {numbers['seconds']:.2f} s"
         case Step.RESUMED:
             return f"a probe was admitted after {numbers['blocked_for']:.2f} s"

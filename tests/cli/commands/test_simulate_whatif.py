@@ -96,7 +96,7 @@ def test_a_recording_without_labels_counts_as_one_key(headgate, recording):
     [
         ([], "quota as seen"),
         (["--rate", "x2"], "quota as seen, x2"),
-        (["--rate", "30/s"], "quota as asked"),
+        (["--rate", "30/s"], "quota as requested"),
         (["--keys", "+2"], "quota as seen, 2 more keys"),
     ],
 )

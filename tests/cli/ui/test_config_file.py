@@ -133,6 +133,19 @@ class TestProjectFiles:
             (project / "headgate.toml").write_text(line)
             assert "has an unknown option" in headgate("crawl", "http://127.0.0.1:9", "-o", "out").err
 
+    @pytest.mark.parametrize(
+        "words", [["run", "rows.jsonl", "-o", "out", "--to", "http://127.0.0.1:9"], ["config", "run"]]
+    )
+    def test_an_unknown_option_in_the_table_of_another_command_is_reported(self, headgate, project, words):
+        (project / "headgate.toml").write_text('[crawl]\nto = "openai"\n')
+        said = headgate(*words)
+        assert said.code == 2
+        assert "headgate.toml has an unknown option '[crawl] to'" in said.err
+
+    def test_what_another_command_may_only_have_from_a_chosen_file_does_not_stop_this_one(self, headgate, project):
+        (project / "headgate.toml").write_text('workers = 3\n[proxy]\nto = "openai"\n')
+        assert headgate("config", "run").code == 0
+
     def test_every_option_of_the_list_exists(self):
         context = click.Context(group)
         known = {name for each in COMMANDS for name in option_names(group.get_command(context, each)).values()}

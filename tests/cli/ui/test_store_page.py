@@ -41,7 +41,7 @@ def test_a_line_for_each_key_and_who_uses_it(headgate, where, used):
     assert (page.code, page.err) == (0, "")
     lines = page.out.splitlines()
     assert lines[0].endswith("2 keys, 1 active process")
-    assert lines[2].split()[:3] == ["key", "rate", "state"]
+    assert lines[2].split()[:3] == ["key", "pace", "state"]
     (held,) = [line for line in lines if "held for" in line]
     assert f"{os.getpid()}@" in held
     assert "leads" in held
@@ -120,8 +120,8 @@ def coordinator(**more):
 @pytest.mark.parametrize(
     ("more", "cells"),
     [
-        ({}, {"state": "idle", "most in flight": "", "learned": "", "rate": "5.0/s"}),
-        ({"rate": 1e12}, {"rate": ""}),
+        ({}, {"state": "idle", "most in flight": "", "learned": "", "pace": "5.0/s"}),
+        ({"rate": 1e12}, {"pace": ""}),
         ({"learned_ago": 7200.0, "cap": 16.0}, {"state": "idle", "most in flight": "16", "learned": "2.0 h ago"}),
         ({"circuit_open": True, "open_for": 3.0}, {"state": "circuit open, 3.0 s to go"}),
         ({"circuit_open": True}, {"state": "circuit half open"}),

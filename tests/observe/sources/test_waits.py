@@ -8,7 +8,7 @@ from headgate.observe.snapshot import (
     MOST_WAITS,
     WaitLine,
 )
-from headgate.observe.sources import ORDINARY, LastCauses, cause_of, in_order
+from headgate.observe.sources import ORDINARY, LastCauses, RecentRate, cause_of, in_order
 
 
 def test_what_is_shut_comes_before_what_is_paced():
@@ -51,3 +51,24 @@ def test_a_pace_is_an_ordinary_wait_and_a_pause_is_none():
     assert cause_of(limiter.key_status(KEY).explanation).code in ORDINARY
     limiter.pause(KEY, 30.0)
     assert cause_of(limiter.key_status(KEY).explanation).code not in ORDINARY
+
+
+def test_a_burst_at_the_start_soon_does_not_count_in_the_rate() -> None:
+    """A server with a full bucket: 100 at once, then 5 a second. The time to go is estimated by this rate."""
+    recent = RecentRate()
+    rates = {second: recent.rate(second / 2, 100 * (second > 0) + 5 * second // 2) for second in range(81)}
+    assert all(4.0 <= rates[second] <= 6.0 for second in range(4, 81)), rates
+
+
+def test_the_rate_of_bursts_that_are_far_apart_is_their_average() -> None:
+    """20 in every tenth second and none between them."""
+    recent = RecentRate()
+    rates = [recent.rate(float(second), 20 * (second // 10 + 1)) for second in range(61)]
+    assert all(1.0 <= rate <= 4.0 for rate in rates[21:]), rates
+
+
+def test_the_rate_is_0_while_paused_and_starts_over_after_it() -> None:
+    recent = RecentRate()
+    assert [recent.rate(second, 10 * second) for second in range(3)] == [0.0, 10.0, 10.0]
+    assert recent.rate(3.0, 20, is_paused=True) == 0.0
+    assert recent.rate(5.0, 22) == 1.0

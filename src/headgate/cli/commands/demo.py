@@ -78,7 +78,7 @@ BURST = 1 / 3
     help="About how long it takes; the hidden quotas are made to fit.",
 )
 @click.option(
-    "--seed", type=WHOLE, default=1, show_default=True, help="Draws the hidden quotas, their changes and the outage."
+    "--seed", type=WHOLE, default=1, show_default=True, help="Seed of the hidden quotas, their changes and the outage."
 )
 @click.option(
     "-o",
@@ -87,7 +87,7 @@ BURST = 1 / 3
     type=click.Path(dir_okay=False, path_type=Path),
     default="headgate-demo.svg",
     show_default=True,
-    help="Where the picture goes (SVG).",
+    help="Write the picture (SVG) here.",
 )
 @click.option("--no-picture", is_flag=True, help="Write no picture.")
 @click.option(

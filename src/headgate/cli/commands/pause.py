@@ -6,7 +6,7 @@ from ..ui.run_orders import order_command
 
 ABOUT = """Pause a run: calls in flight finish, and no new row starts until headgate resume.
 
-With --store it holds for all workers of a run on several machines, and for those that join meanwhile. Without
+With --store it applies to all workers of a run on several machines, also to those that join later. Without
 --store, RUN is a run of this machine, as for headgate watch.
 """
 

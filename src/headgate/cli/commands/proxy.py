@@ -118,9 +118,9 @@ SCREEN_EVERY = 0.5
     type=DURATION,
     help="Time limit of a call until its answer begins, including waits and retries.  [default: no limit]",
 )
-@count_option("--retries", "Most retries of a failed call, where that is safe: not a POST.", 0, 100, default=2)
+@count_option("--retries", "Maximum retries of a failed call, where that is safe: not a POST.", 0, 100, default=2)
 @click.option(
-    "--timeout", type=DURATION, default="10min", show_default=True, help="Longest time without data from an API."
+    "--timeout", type=DURATION, default="10min", show_default=True, help="Maximum time without data from an API."
 )
 @port_option(USUAL_PORT, "The port to listen on; 0 takes a free one.")
 @host_option(TOKEN_VARIABLE)
@@ -330,7 +330,7 @@ _ENDINGS = {
     "refused": "refused by the gate",
     "failed": "failed",
     "turned_away": "rejected as invalid",
-    "left": "given up by the program",
+    "left": "cancelled by the client",
 }
 
 

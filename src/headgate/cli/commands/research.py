@@ -57,7 +57,9 @@ ALL = "all"
     help=f"The providers: {', '.join(PROVIDERS)}. tavily_extract reads the pages the others find.  "
     "[default: those that need no key, and those whose key is set]",
 )
-@count_option("--max-results", "Most results to show, and to request from each provider.", 1, MOST_RESULTS, default=10)
+@count_option(
+    "--max-results", "Maximum results to show, and to request from each provider.", 1, MOST_RESULTS, default=10
+)
 @click.option(
     "--budget",
     type=DURATION,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..ui.run_orders import order_command
 
-ABOUT = """Let a run go on after headgate pause.
+ABOUT = """Resume a run after headgate pause.
 
-With --store it holds for all workers of a run on several machines. Without --store, RUN is a run of this machine,
+With --store it applies to all workers of a run on several machines. Without --store, RUN is a run of this machine,
 as for headgate watch. A run that was stopped is started again instead, by the same command as before.
 """
 

@@ -42,7 +42,7 @@ def command(path: str | None, only: str | None, as_json: bool) -> int:
     """Reopen failed rows: the next run sends them again.
 
     That run rewrites the output from its ledger, without their old lines; rows that are done are not sent again. You
-    may correct the lines of failed rows in the input first, but no others. Stop a run of this batch before.
+    may correct the lines of failed rows in the input first, but no others. If the batch is running, stop it first.
     """
     ledger = find_ledger(path)
     try:

@@ -168,15 +168,15 @@ def read_workers(text: str) -> int | str:
 @click.option("--max-cost", type=Number(0, min_open=True), metavar="AMOUNT", help="Stop before the cost exceeds this.")
 @count_option("--max-tokens", "Stop before input and output tokens exceed this.", 1)
 @deadline_option
-@click.option("--timeout", type=DURATION, default="10min", show_default=True, help="Longest wait for one response.")
+@click.option("--timeout", type=DURATION, default="10min", show_default=True, help="Timeout for one response.")
 @click.option(
     "--workers",
     type=Notation("auto|N", read_workers),
     default="auto",
     show_default=True,
-    help="Most concurrent calls; auto leaves that to the limiter.",
+    help="Maximum concurrent calls; auto leaves this to the limiter.",
 )
-@count_option("--max-attempts", "Most attempts per row.", 1, 1000, default=5)
+@count_option("--max-attempts", "Maximum attempts per row.", 1, 1000, default=5)
 @store_option(MACHINE)
 @click.option("--ledger", metavar="FILE", help=f"The file with the state of every row.  [default: OUT{SUFFIX}]")
 @click.option(

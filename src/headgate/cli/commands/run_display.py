@@ -322,7 +322,7 @@ def stop_text(job: Job, resume: str, error: str) -> str:
         case StopReason.STOPPED:
             return f"Stopped. {again}"
         case StopReason.STANDSTILL:
-            tries = " (which sends a row every 15 min to find out)" if report.run.held_by == "spend" else ""
+            tries = " (which sends a row every 15 min to check)" if report.run.held_by == "spend" else ""
             return f"{_standstill_text(report)}{error}. {again.rstrip('.')}, or pass --wait{tries}."
         case StopReason.NO_MODEL:
             return (

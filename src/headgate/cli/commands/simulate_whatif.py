@@ -186,7 +186,7 @@ def quota_name(asked: WhatIf) -> str:
         case Times():
             return f"quota as seen, {asked.rate}"
         case Rate():
-            return "quota as asked"
+            return "quota as requested"
 
 
 def write(report: Report, drawn: RunsPicture, picture: Path) -> None:

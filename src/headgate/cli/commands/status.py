@@ -55,7 +55,7 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], fleet_ru
     this folder if there is only one.
 
     With --store, show that store instead: the runs that workers on several machines report there (--run: one of them
-    in full); for each key its rate, what holds it back, when it was learned, and the processes that use it; and which
+    in full); for each key its pace, what holds it back, when it was learned, and the processes that use it; and which
     credentials are resting.
     """
     if store is not None:

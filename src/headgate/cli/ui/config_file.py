@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -242,12 +242,13 @@ def read_file(path: str, kind: str) -> ConfigFile:
 def settings_of(command: click.Command, section: str, files: list[ConfigFile]) -> dict[str, Setting]:
     """What the files set for this command, by the names of its parameters. ``section``: the name of its table.
 
-    Raises ``UsageError``.
+    Raises ``UsageError``, also for an unknown option in the table of another command.
     """
     names = {option: name for name, option in option_names(command).items()}
     parameters = {str(one.name): one for one in command.params}
     settings: dict[str, Setting] = {}
     for file in files:
+        _check_other_sections(file, section)
         common = {given: value for given, value in file.content.items() if not _is_section(given, value)}
         own = file.content.get(section, {})
         for given, value in [*common.items(), *(own.items() if isinstance(own, dict) else ())]:
@@ -270,20 +271,37 @@ def _is_section(given: str, value: object) -> bool:
     return given in COMMANDS and isinstance(value, dict)
 
 
-def _refuse_if_unknown(file: ConfigFile, given: str, names: Mapping[str, str], *, only_here: bool) -> None:
-    """At the top level a name may be an option of another command."""
-    known = set(names)
-    if not only_here:
-        from .. import group
+def _check_other_sections(file: ConfigFile, section: str) -> None:
+    for other in COMMANDS:
+        table = file.content.get(other)
+        if other == section or not isinstance(table, dict):
+            continue
+        known = _options_of(other)
+        for given in table:
+            if given.replace("_", "-") not in known:
+                raise _unknown(file, f"[{other}] {given}", known)
 
-        for other in COMMANDS:
-            command = group.get_command(click.Context(group), other)
-            known |= set(option_names(command).values()) if command is not None else set()
-        if given.replace("_", "-") in known:
-            return
-    near = nearest_name(given.replace("_", "-"), sorted(known))
-    hint = f'did you mean "{near}"?' if near else f"the options are {', '.join(sorted(names))}."
-    raise click.UsageError(f"--config: {file.shown} has an unknown option {given!r}; {hint}")
+
+def _refuse_if_unknown(file: ConfigFile, given: str, names: Collection[str], *, only_here: bool) -> None:
+    """At the top level a name may be an option of another command."""
+    known = set(names) if only_here else set(names).union(*map(_options_of, COMMANDS))
+    if given.replace("_", "-") not in known:
+        raise _unknown(file, given, known, names)
+
+
+def _options_of(name: str) -> set[str]:
+    from .. import group
+
+    command = group.get_command(click.Context(group), name)
+    return set() if command is None else set(option_names(command).values())
+
+
+def _unknown(
+    file: ConfigFile, given: str, known: Collection[str], listed: Collection[str] | None = None
+) -> click.UsageError:
+    near = nearest_name(given.rpartition(" ")[2].replace("_", "-"), sorted(known))
+    hint = f'did you mean "{near}"?' if near else f"the options are {', '.join(sorted(listed or known))}."
+    return click.UsageError(f"--config: {file.shown} has an unknown option {given!r}; {hint}")
 
 
 def _as_typed(given: str, option: str, value: Any, parameter: click.Parameter) -> Any:

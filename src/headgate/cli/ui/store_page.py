@@ -197,7 +197,7 @@ def rate_text(gate: QuotaView) -> str:
 
 def gate_table(content: StoreContent) -> Table:
     rows = [row for gate in content.gates[:MOST_SHOWN] for row in gate_rows(gate, content.names.get(gate.name, ""))]
-    states = {"rate": "cyan", "role": "dim", "seen": "dim"}
+    states = {"pace": "cyan", "role": "dim", "seen": "dim"}
     return _table(rows, [{**states, "state": GATE_STYLES.get(row["state"], "yellow")} for row in rows])
 
 
@@ -206,7 +206,7 @@ def gate_rows(gate: QuotaView, name: str) -> list[dict[str, str]]:
     about = {
         "key": gate.name,
         "name": name,
-        "rate": rate_text(gate),
+        "pace": rate_text(gate),
         "state": gate_state(gate),
         "most in flight": f"{gate.cap:,.0f}" if gate.cap else "",
         "learned": "" if gate.learned_ago is None else f"{format_seconds(gate.learned_ago)} ago",

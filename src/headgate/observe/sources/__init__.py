@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...credentials.credential import CredentialState
 
 RECENTLY = 20.0
-"""Seconds by whose pace the time to go is told."""
+"""Seconds that are remembered for the rate by which the time to go is estimated."""
 MOST_MARKS = 200
 MOST_EXAMPLES = 100
 
@@ -78,7 +78,8 @@ class RunSource(Protocol):
 
 
 class RecentRate:
-    """How many are finished a second, recently."""
+    """How many are finished a second, recently: in the second half of what is remembered, so that a burst at the start,
+    which a bucket that was full let through, soon does not count; in all of it if none was finished in that half."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, int]] = deque(maxlen=MOST_MARKS)
@@ -92,7 +93,9 @@ class RecentRate:
             marks.append((now, finished))
         while len(marks) > 2 and marks[0][0] < now - RECENTLY:
             marks.popleft()
-        since, before = marks[0]
+        middle = (marks[0][0] + now) / 2
+        halfway = next((mark for mark in reversed(marks) if mark[0] <= middle), marks[0])
+        since, before = halfway if finished > halfway[1] else marks[0]
         return max(0, finished - before) / (now - since) if now > since else 0.0
 
 

@@ -109,7 +109,9 @@ class FleetRun:
 
     def act(self, action: Action) -> str:
         if action.kind not in ORDERS:
-            raise ActionRefusedError("a fleet can be paused, resumed and stopped; keys and limits are its programs'")
+            raise ActionRefusedError(
+                "a fleet can be paused, resumed and stopped; change keys and limits in its programs"
+            )
         if self.snapshot().state == "ended":
             raise ActionRefusedError("This run has no workers")
         if not self._store.order(self.key, action.kind):

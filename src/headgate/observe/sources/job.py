@@ -89,7 +89,7 @@ class JobSource:
         return counts, None if known is None else max(known, final)
 
     def dead(self) -> list[DeadLine]:
-        """Of those that died before this run, or in another process, the ledger counts the categories."""
+        """Of those that have failed in other processes meanwhile, the ledger counts the categories."""
         if self._job is None:
             deaths, rest = self._runner.report.deaths.all(), Counter[str]()
         else:

@@ -32,7 +32,12 @@ LAB = {
 }
 """Picture: scenario and strategies."""
 ROWS = 2_000
-KEYS = ("600/min,tokens=60000/min", "500/min,tokens=60000/min,0.5@20s", "300/min,per-day=90")
+KEYS = (
+    "600/min,burst=20,tokens=60000/min",
+    "500/min,burst=20,tokens=60000/min,0.5@20s",
+    "300/min,burst=20,per-day=90",
+)
+"""A small burst: a full bucket of a whole minute would be a spike beside which the learned rates are flat lines."""
 LABELS = ("team-a", "team-b", "trial")
 OUTAGE = "34s+6s"
 PORT = 8080

@@ -91,8 +91,9 @@ def prometheus(clean: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     poor = ["--to", poor_to, "--keys", "env:GOOD", "--web", str(poor_page), "--store", "none"]
     busy = ["--to", busy_to, "--keys", "env:GOOD", "--web", str(busy_page), "--store", "none"]
     mock_api = [*HEADGATE, "mock", "--provider", "openai"]
+    outages = [word for each in ("15s+10s", "45s+15s", "90s+25s", "150s+40s") for word in ("--outage", each)]
     commands = [
-        [*mock_api, "--rate", "20/s", "--outage", "15s+10s", "--port", str(mock)],
+        [*mock_api, "--rate", "20/s", *outages, "--port", str(mock)],
         [*mock_api, "--rate", "20/s", "--per-day", "5", "--port", str(poor_mock)],
         [*mock_api, "--rate", "2/s", "--port", str(busy_mock)],
         [tool("prometheus"), f"--web.listen-address=127.0.0.1:{server}", "--config.file=prometheus.yml"],

@@ -15,7 +15,7 @@ LONGEST_SHOWN = 64
 
 
 class HeadgateError(Exception):
-    """The root of what Headgate raises about calls and settings."""
+    """The base class of Headgate's exceptions."""
 
 
 class ConfigError(HeadgateError, ValueError):

@@ -30,7 +30,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real one."""
+    """The clock of the system."""
 
     runs_loop_timers = True
     runs_in_real_time = True

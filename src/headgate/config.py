@@ -52,7 +52,7 @@ LONGEST_VALUE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitConfig:
-    """Settings of an ``AdaptiveRateLimiter``. The defaults suit an API of which nothing is known."""
+    """Settings of an ``AdaptiveRateLimiter``. The defaults suit an API with unknown limits."""
 
     enabled: bool = True
     """False lets everything through and learns nothing."""

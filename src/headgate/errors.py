@@ -61,7 +61,7 @@ class WaitTooLongError(Refused):
 
 
 class TooManyKeysError(Refused):
-    """``max_keys`` are in use and none of them can be forgotten."""
+    """``max_keys`` keys are in use and none can be evicted."""
 
 
 class CostTooLargeError(Refused, ValueError):
@@ -69,7 +69,7 @@ class CostTooLargeError(Refused, ValueError):
 
 
 class TimeBudgetExceededError(Refused):
-    """The time budget is spent, or what comes next would not fit into it."""
+    """The time budget is spent, or the next step would not fit into it."""
 
     code = "time_budget"
 
@@ -123,7 +123,7 @@ def _failed(kind: type[Failed], provider: str, reason: str) -> Failed:
 
 
 class ProviderError(Failed):
-    """The provider answered with an error that is none of the others."""
+    """Any other error from the provider."""
 
     code = "provider"
 
@@ -136,7 +136,7 @@ class RateLimitError(Failed):
 
 
 class AuthenticationError(Failed):
-    """The provider does not accept the credential."""
+    """The provider rejected the credential."""
 
     code = "auth"
     outcome = Outcome.AUTH

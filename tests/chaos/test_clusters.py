@@ -107,5 +107,5 @@ def test_answers_are_kept_under_any_fsspec_url(url, tmp_path):
     first.put([(keys[0], b"a"), (keys[1], b"b")])
     assert opened("one").take(keys) == [b"a", b"b", Taken.MINE, Taken.MINE]
     assert opened("two").take(keys[1:3]) == [b"b", Taken.MINE]
-    with pytest.raises(ConfigError, match="begun with another target"):
+    with pytest.raises(ConfigError, match="started with another target"):
         FolderAnswers(url.format(folder=tmp_path), "r", "three").open("elsewhere")

@@ -111,7 +111,7 @@ def test_half_a_file_is_never_seen(folder, monkeypatch):
 
 def test_another_target_or_a_damaged_folder_is_refused(folder):
     opened(folder).close()
-    with pytest.raises(ConfigError, match="begun with another target"):
+    with pytest.raises(ConfigError, match="started with another target"):
         FolderAnswers(folder, "r", "j").open("elsewhere")
     with open(os.path.join(folder, "r", "run.json"), "w") as file:
         file.write("{")

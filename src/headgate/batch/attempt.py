@@ -63,7 +63,7 @@ _CANCELLED = Verdict(SILENT[Outcome.TRANSIENT], True, "cancelled")
 
 
 class ItemContext(CallContext):
-    """Handed to a worker: which row it works on, what it may use, and where to report."""
+    """Passed to a worker: its row, its credential, and where to report."""
 
     __slots__ = ()
     _call: Attempt

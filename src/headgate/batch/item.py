@@ -238,7 +238,7 @@ def digest_of(item: Any) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What became of one row, once that is on disk."""
+    """The outcome of one row, once it is on disk."""
 
     index: int
     name: str

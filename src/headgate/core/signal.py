@@ -17,7 +17,7 @@ SUBSCRIPTION = "subscription"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One budget that the server states. What it did not say is ``None``."""
+    """One limit that the server states. What it did not state is ``None``."""
 
     dimension: str = "requests"
     """What is counted: requests, tokens, input_tokens, output_tokens, concurrency, content-bytes, ..."""

@@ -28,7 +28,7 @@ MOST_KEYS = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlConfig:
-    """Settings of a ``Crawler``. The defaults are polite to a host about which nothing is known."""
+    """Settings of a ``Crawler``. The defaults are polite to an unknown host."""
 
     hosts: tuple[str, ...] = ()
     """Where it may go: hosts, or ``*`` for everywhere. By default the hosts of the seeds."""

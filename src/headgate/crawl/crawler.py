@@ -52,7 +52,7 @@ PARTS = ("protego", "selectolax", "trafilatura", "lxml_html_clean")
 
 
 class Crawler:
-    """One crawl of some seeds. The same one again, with the same output, goes on where it stopped."""
+    """One crawl from some start URLs. Run again with the same output, it resumes where it stopped."""
 
     def __init__(
         self,

@@ -217,7 +217,7 @@ class _Reading:
             delay = _delay(protego, problems)
         if self._shortened:
             problems.append(
-                f"has {self._shortened:,} rules with too many characters or wildcards; they forbid more than they say"
+                f"has {self._shortened:,} rules that are too long or have too many wildcards; they forbid more URLs"
             )
         if self._odd_values:
             problems.append(f"has {plural(self._odd_values, 'invalid value')}")

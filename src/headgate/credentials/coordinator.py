@@ -36,7 +36,7 @@ log = logging.getLogger("headgate")
 
 
 class CredentialCoordinator:
-    """Hands out credentials, never one that rests.
+    """Hands out credentials, never one that is resting or disabled.
 
     Leases share a credential, unless ``at_once`` bounds how many hold it at the same time; ``get_credential`` lends it
     exclusively. Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own (unless

@@ -25,7 +25,7 @@ SHORTEST_TELLTALE = 4
 
 
 class Credential:
-    """A secret, what people call it, and with whom it shares a rate limit. It cannot be changed.
+    """A secret, its label, and the group with which it shares a rate limit. Immutable.
 
     It is no dataclass and cannot be pickled: ``asdict``, a log of a process pool's arguments or a cache on disk would
     have the secret in it without being asked to.
@@ -98,7 +98,7 @@ class BySecret(dict[str, Key]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialState:
-    """The state of one credential, for people and monitoring."""
+    """The state of one credential, for display and monitoring."""
 
     label: str
     shown: str

@@ -40,7 +40,7 @@ class LeaseSource(Protocol):
 
 
 class Lease:
-    """What a caller holds. Its text shows the label, never the secret."""
+    """A credential that is held for one call. Its text shows the label, never the secret."""
 
     __slots__ = ("_source", "_timeout", "ended", "generation", "key", "since", "use", "waited")
 

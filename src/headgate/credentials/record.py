@@ -70,7 +70,7 @@ class Record:
 
 
 class CredentialStore(Protocol):
-    """Where records are kept. What a method raises is logged; the coordinator then goes on by what it knows."""
+    """Where records are kept. An exception is logged; the coordinator then continues with what it knows."""
 
     def load(self) -> Iterable[Record]:
         """All that is known."""

@@ -100,8 +100,6 @@ class SyncLoop:
         self.draw = limiter.draw
         self._now = limiter.now
         _ends_with_program.add(self)
-        if owns_store:  # a limiter that is dropped without ``close()``; no exchange is under way then
-            weakref.finalize(self, store.close).atexit = False
 
     @property
     def limiter(self) -> LimiterPort | None:

@@ -42,7 +42,7 @@ _blank = object.__new__
 
 
 class AdaptiveRateLimiter:
-    """Lets calls through as fast as each key's server will really take them.
+    """Lets calls through as fast as each key's server accepts them.
 
     Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own.
 

@@ -31,7 +31,7 @@ CLOSED = CircuitState.CLOSED
 
 
 class CircuitBreaker:
-    """Stops calling what keeps failing, and probes by itself whether it is well again.
+    """Stops calls to a target that keeps failing, and probes whether it works again.
 
     ``classify`` says what an exception means; by default timeouts, connection errors, 5xx and whatever else
     the function raises count as failures, while 429 and other 4xx answers and refusals do not.

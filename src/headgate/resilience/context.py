@@ -91,7 +91,7 @@ class CallInProgress(Protocol):
 
 
 class CallContext:
-    """Handed to a function that takes it: what it may use, how long it may take, and where to report."""
+    """Passed to a function that accepts it: the credential, the time left, and where to report."""
 
     __slots__ = ("_call",)
 

@@ -109,9 +109,9 @@ class Guard(Protocol):
 def guarded(provider: str, **options: Unpack[CallKeywords]) -> Guard:
     """Decorate a function, a coroutine function or a generator function of either kind.
 
-    Options are those of ``execute_with_resilience``, checked when the function is decorated. A call that failed in
-    passing is made again, whatever it does: ``max_attempts=1`` where that must not be. It waits for the next probe of
-    an open circuit; ``when_open="refuse"`` fails at once.
+    Options are those of ``execute_with_resilience``, checked when the function is decorated. A call that fails with a
+    transient error is retried; pass ``max_attempts=1`` if the function must not run twice. It waits for the next probe
+    of an open circuit; ``when_open="refuse"`` fails at once.
     """
     _check_provider(provider)
     keywords: CallKeywords = {"when_open": "wait", **options}

@@ -35,7 +35,7 @@ async def execute_with_resilience(
     provider: str,
     **options: Unpack[CallKeywords],
 ) -> R:
-    """Call ``func()`` or ``func(ctx)`` when the provider will take it, and again while that makes sense.
+    """Call ``func()`` or ``func(ctx)`` once the provider's rate allows it, and retry while that can help.
 
     Options, each ``None`` unless given, are those of ``CallOptions``: ``time_budget``, ``max_wait_seconds``,
     ``attempt_timeout``, ``max_attempts``, ``cost=1``, ``credentials``, ``classify_error``, ``manager``,

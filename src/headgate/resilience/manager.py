@@ -220,7 +220,7 @@ class _ResetForTesting:
 
 
 class ProviderResilienceManager:
-    """Knows every provider of this process. Safe for threads and for asyncio at once, bound to no event loop."""
+    """The state of every provider in this process. Safe for threads and for asyncio at once, bound to no event loop."""
 
     def __init__(
         self,
@@ -362,6 +362,6 @@ def get_resilience_manager() -> ProviderResilienceManager:
 
 
 def reset_resilience_manager_for_testing() -> None:
-    """The next call gets a new manager, which knows nothing."""
+    """The next call gets a new, empty manager."""
     global _manager
     _manager = None

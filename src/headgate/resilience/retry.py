@@ -104,7 +104,7 @@ def retry_with_backoff(
     clock: Clock = _CLOCK,
     rng: random.Random = _RANDOM,
 ) -> R:
-    """Call ``func`` until it succeeds or may not be tried again. No wait or attempt starts past the budget."""
+    """Call ``func`` until it succeeds or must not be retried. No wait or attempt starts past the budget."""
     _check(max_attempts, base_delay, max_delay, time_budget)
     state: RetryState | None = None
     started_at = 0.0 if time_budget is None else clock.now()

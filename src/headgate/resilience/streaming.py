@@ -72,7 +72,7 @@ class ErrorScanner:
 
 
 class ResilientStream(Generic[T]):
-    """A stream behind the gate: ``async with`` it, and iterate once. Leaving the block closes it and gives all back.
+    """A stream behind the gate: ``async with`` it, and iterate once. Leaving the block closes it.
 
     ``async for`` works without the block too; then a loop that is left early should be followed by ``aclose``.
     """

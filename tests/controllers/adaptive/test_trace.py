@@ -82,7 +82,7 @@ def test_a_hold_says_whether_the_server_asked_for_it_and_when_the_probe_is(lab):
     silent = sentences(events_of(lab.World(lab.TokenBucket(50, 50)), 5), "hold")
     assert re.fullmatch(r"no call is admitted: a probe in 0\.\d\d s", silent[0])
     told = sentences(events_of(lab.World(lab.TokenBucket(5, 5), retry_after=7.0), 20), "hold")
-    assert "told to wait 7 s: a probe in 7.00 s" in told
+    assert "asked to wait 7 s: a probe in 7.00 s" in told
 
 
 def test_a_resume_says_how_long_it_was_shut(lab):

@@ -21,7 +21,7 @@ STATES = tuple(RowState)
 
 
 class MemoryLedger:
-    """Keeps the contract of ``Ledger`` for one process."""
+    """A ``Ledger`` in memory, for one process."""
 
     patience = 0.0
 

@@ -47,7 +47,7 @@ PATIENCE = 0.01
 
 
 class SqliteLedger:
-    """Keeps the contract of ``Ledger``. One object is one process that works on it, from ``begin`` to ``close``."""
+    """A ``Ledger`` in a file. One object stands for one process that works on it, from ``begin`` to ``close``."""
 
     patience = PATIENCE
 

@@ -28,6 +28,7 @@ import random
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -95,6 +96,8 @@ class SqliteStore(FormerStoreNames):
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._closing: weakref.finalize[[sqlite3.Connection], SqliteStore] | None = None
+        """Closes the connection of a store that is dropped without ``close()``, as a limiter's may be."""
         self._file: tuple[int, int] | None = None
         """Which file is open, or was tried."""
         self._files: tuple[tuple[int, int] | None, ...] = ()
@@ -191,11 +194,13 @@ class SqliteStore(FormerStoreNames):
                 connection.close()
                 raise
             self._connection, self._file, self._files = connection, identity_of(self.path), all_of(self.path)
+            self._closing = weakref.finalize(self, _close_in_process, connection, os.getpid())
+            self._closing.atexit = False
         return self._connection
 
     def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        if self._connection is not None and self._closing is not None:
+            self._closing()
             self._connection = None
 
     def _replace(self) -> bool:
@@ -210,8 +215,8 @@ class SqliteStore(FormerStoreNames):
 
     def _begin_anew(self) -> None:
         """What the parent has open is the parent's, and so is a lock that it held."""
-        if self._connection is not None:
-            _inherited.append(self._connection)
+        if self._closing is not None:
+            self._closing()
         self._process, self._lock, self._connection = os.getpid(), threading.Lock(), None
 
     # ------------------------------------------------------------------ one request
@@ -237,6 +242,13 @@ class SqliteStore(FormerStoreNames):
         if actions.forget_to > covered:
             connection.execute("DELETE FROM notes WHERE name = ? AND number <= ?", (name, actions.forget_to))
         return _run(actions, connection, name, reply)
+
+
+def _close_in_process(connection: sqlite3.Connection, process: int) -> None:
+    if os.getpid() == process:
+        connection.close()
+    else:
+        _inherited.append(connection)
 
 
 def _run(actions: StoreActions, connection: sqlite3.Connection, name: str, reply: SyncReply) -> SyncReply:

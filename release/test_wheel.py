@@ -25,6 +25,7 @@ IMPORTS = {
     "openai": "headgate.integrations.openai",
     "otel": "headgate.observe.exporters.otel",
     "png": "headgate.lab.charts, PIL",
+    "prices": "genai_prices",
     "ray": "headgate.integrations.ray, ray, fsspec",
     "redis": "headgate.credentials.redis_store",
     "scrapy": "headgate.integrations.scrapy",

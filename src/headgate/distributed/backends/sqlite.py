@@ -96,7 +96,7 @@ class SqliteStore(FormerStoreNames):
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._closing: weakref.finalize[[sqlite3.Connection], SqliteStore] | None = None
+        self._closing: weakref.finalize[[sqlite3.Connection, int], SqliteStore] | None = None
         """Closes the connection of a store that is dropped without ``close()``, as a limiter's may be."""
         self._file: tuple[int, int] | None = None
         """Which file is open, or was tried."""

@@ -148,10 +148,29 @@ class TaskWaiter(Waiter):
         self.timer: _Timer | None = None
 
     def wake(self) -> bool:
-        return self._on_loop(self._wake)
+        if self.loop.is_closed():
+            return False
+        if threading.get_ident() != self.thread:
+            return self._on_loop(self.wake)
+        if not self.future.done():
+            self.future.set_result(None)
+        return True
 
     def set_timer(self) -> None:
-        self._on_loop(self._set_timer)
+        if self.loop.is_closed():
+            return
+        if threading.get_ident() != self.thread:
+            self._on_loop(self.set_timer)
+            return
+        if self.timer is not None:
+            self.disarm()
+        if self.settled:
+            return
+        wait = max(0.0, self.wake_at - self.clock.now())
+        if getattr(self.clock, "runs_loop_timers", False):
+            self.timer = self.loop.call_later(wait, self.wake)
+        else:
+            self.timer = self.loop.create_task(self._sleep_then_wake(wait))
 
     def on_wake(self) -> None:
         if self.timer is not None:
@@ -171,36 +190,17 @@ class TaskWaiter(Waiter):
             self.timer.cancel()
             self.timer = None
 
-    def _on_loop(self, act: Callable[[], None]) -> bool:
-        if self.loop.is_closed():
-            return False
-        if threading.get_ident() == self.thread:
-            act()
-            return True
+    def _on_loop(self, act: Callable[[], object]) -> bool:
+        """Have the loop's own thread do it. False if it never will."""
         try:
             self.loop.call_soon_threadsafe(act)
         except RuntimeError:  # closed just now
             return False
         return True
 
-    def _wake(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
-
-    def _set_timer(self) -> None:
-        if self.timer is not None:
-            self.disarm()
-        if self.settled:
-            return
-        wait = max(0.0, self.wake_at - self.clock.now())
-        if getattr(self.clock, "runs_loop_timers", False):
-            self.timer = self.loop.call_later(wait, self._wake)
-        else:
-            self.timer = self.loop.create_task(self._sleep_then_wake(wait))
-
     async def _sleep_then_wake(self, seconds: float) -> None:
         await self.clock.sleep_async(seconds)
-        self._wake()
+        self.wake()
 
 
 class _Timer(Protocol):

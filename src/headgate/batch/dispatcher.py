@@ -279,6 +279,8 @@ class RowDispatcher:
         pool, lane = self._pool, attempt.lane
         if self._supervisor.stopped is not None or not pool.is_free or pool.is_wanted_by_others(lane):
             return None
+        if lane.waits_for is LaneWait.PACE:  # it is in the limiter's queue already, and nothing passes it there
+            return None
         upcoming = self._following(lane)
         if upcoming is not None:
             upcoming.task = attempt.task

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from ..core.concurrency import InFlight
 from ..core.controller import Controller
-from ..core.decision import LONGEST_WAIT, NEVER, CircuitState, Refuse, Wait, WaitReason
+from ..core.decision import LONGEST_WAIT, NEVER, CircuitState
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
 from ..core.policy import PolicyList, Ticket
@@ -66,10 +66,13 @@ class LeaderGate(Gate):
         super().load_state(state, now)
         self.loaded_seq = self.seq
 
-    def on_wait(self, objection: Wait | Refuse, now: float) -> None:
-        """Not before the first call since: its controller would take the time in between for time spent waiting."""
-        if self.seq > self.loaded_seq:
-            super().on_wait(objection, now)
+    def note_wait(self, now: float) -> None:
+        """A member's caller waits for the pace.
+
+        Not before the first call since: the controller would take the time in between for time spent waiting.
+        """
+        if self.watches_sends and self.seq > self.loaded_seq:
+            self.controller.on_wait(now)
 
     def note_send(self, now: float) -> MemberCall:
         """A member's call has left."""
@@ -228,7 +231,7 @@ class QuotaLeader:
             gate.answers += oks
             gate.breaker.went_well(oks, self.at)
         if waited_at > now - WAITS_FOR:
-            gate.on_wait(Wait(WaitReason.PACE, now), self.at)
+            gate.note_wait(self.at)
         if gate.seq >= gate.check_at_seq:
             gate.drop_lost(self.at)
         gate.bring_up_to(self.at)

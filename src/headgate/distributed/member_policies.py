@@ -194,7 +194,7 @@ class SoloController(Controller):
         self._conclude()
 
     def on_wait(self, now: float) -> None:
-        self.leader.gate.on_wait(Wait(WaitReason.PACE, now), now + self.ahead)
+        self.leader.gate.note_wait(now + self.ahead)
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
         """``learn`` has done it."""

@@ -99,7 +99,10 @@ def real_cost(cost: Cost) -> dict[str, float]:
     """
     if isinstance(cost, dict) and 0 < len(cost) <= MOST_DIMENSIONS:
         try:
-            if all(0 <= amount + 0.0 <= MOST_COST for amount in cost.values()):
+            for amount in cost.values():
+                if not 0 <= amount + 0.0 <= MOST_COST:
+                    break
+            else:
                 return cost  # as nearly always
         except (TypeError, ArithmeticError):
             pass  # told below

@@ -12,7 +12,7 @@ from headgate.fleet.settings import RowSettings
 from headgate.fleet.state_store import MemoryRunState
 from headgate.lab.virtual_time import VirtualClock
 
-from .counting_api import TEMPLATE, CountingApi
+from .counting_api import KNOWN_LIMITS, TEMPLATE, CountingApi
 
 
 class MemoryGround:
@@ -97,7 +97,10 @@ def api():
 
 @pytest.fixture
 def settings_for(api):
+    """Under a known limit, unless a test says otherwise: learning the pace from 2 calls a second takes seconds."""
+
     def made(**options):
-        return RowSettings(**{"to": api.url, "template": TEMPLATE, "run": "nightly", **options})
+        usual = {"to": api.url, "template": TEMPLATE, "run": "nightly", "limits": KNOWN_LIMITS}
+        return RowSettings(**(usual | options))
 
     return made

@@ -10,6 +10,7 @@ from collections import Counter
 from aiohttp import web
 
 TEMPLATE = {"model": "m", "messages": [{"role": "user", "content": "{text}"}]}
+KNOWN_LIMITS = {"requests": "1000/s"}
 
 
 class CountingApi:

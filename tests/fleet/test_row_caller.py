@@ -54,7 +54,7 @@ def states(results):
 
 
 def test_results_come_in_the_order_of_the_rows_with_what_each_took(api, caller_for):
-    results = caller_for(price={"m": "1/2"}).call(rows_of(40))
+    results = caller_for(price={"m": "1/2"}, limits={}).call(rows_of(40))
     assert [json.loads(one.response)["choices"][0]["message"]["content"] for one in results] == [
         f"text {number}" for number in range(40)
     ]
@@ -182,8 +182,8 @@ WORKER = """
 import sys
 from headgate.fleet.row_caller import RowCaller
 from headgate.fleet.settings import RowSettings
-url, store, template = sys.argv[1:]
-caller = RowCaller(RowSettings(to=url, store=store, template=template, run="nightly", id_column="id"))
+url, store, template, limits = sys.argv[1:]
+caller = RowCaller(RowSettings(to=url, store=store, template=template, limits=limits, run="nightly", id_column="id"))
 print("begun", flush=True)
 caller.call([{"id": f"r{n}", "text": f"text {n}"} for n in range(30)])
 """
@@ -194,7 +194,8 @@ def test_a_killed_worker_costs_what_was_in_flight_and_one_flush(api, caller_for,
     api.hold = lambda text: int(text.split()[1]) >= 20
     settings = settings_for()
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, api.url, redis_server.url, settings.template], stdout=subprocess.PIPE
+        [sys.executable, "-c", WORKER, api.url, redis_server.url, settings.template, "requests=1000/s"],
+        stdout=subprocess.PIPE,
     )
     with worker:
         assert worker.stdout.readline() == b"begun\n"

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from headgate.fleet import member
 from headgate.fleet.row_caller import RowCaller
 from headgate.fleet.row_result import RowEnd
 from headgate.fleet.state_store import open_run_state
@@ -17,7 +18,9 @@ PATIENCE = 30.0
 
 
 @pytest.fixture
-def workers_of(settings_for, redis_server):
+def workers_of(settings_for, redis_server, monkeypatch):
+    """Makes workers that report ten times a second, so that orders arrive as soon."""
+    monkeypatch.setattr(member, "REPORT_EVERY", 0.1)
     made = []
 
     def make(count, **options):

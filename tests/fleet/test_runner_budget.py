@@ -2,11 +2,18 @@
 
 import asyncio
 
-from headgate import BatchRunner
+from headgate import AdaptiveRateLimiter, BatchRunner, RateLimitConfig
 from headgate.engine.supervisor import StopReason
 from headgate.fleet.member import FleetMember, MemberReport
 from headgate.fleet.protocol import Caps
 from headgate.fleet.state_store import MemoryRunState
+
+from .counting_api import KNOWN_LIMITS
+
+
+def limiter():
+    """One that has no pace to learn."""
+    return AdaptiveRateLimiter(RateLimitConfig(limits=KNOWN_LIMITS))
 
 
 async def ask(row, ctx):
@@ -22,7 +29,7 @@ def test_several_runs_stop_together_at_the_cap_of_the_fleet():
 
     async def run_all():
         runners = [
-            BatchRunner(ask, workers=10, cost={"tokens": 10}, budget=member.budget)
+            BatchRunner(ask, workers=10, cost={"tokens": 10}, budget=member.budget, limiter=limiter())
             for member in members
             for _ in range(2)  # blocks of one process
         ]
@@ -40,6 +47,6 @@ def test_several_runs_stop_together_at_the_cap_of_the_fleet():
 
 def test_without_caps_a_budget_changes_nothing():
     member = FleetMember(MemoryRunState(), "nightly", report=MemberReport)
-    report = BatchRunner(ask, cost={"tokens": 10}, budget=member.budget).run_sync(range(50))
+    report = BatchRunner(ask, cost={"tokens": 10}, budget=member.budget, limiter=limiter()).run_sync(range(50))
     assert (report.done, report.stop) == (50, None)
     assert member.budget.collect(0.0).spent.tokens == 500.0

@@ -214,17 +214,17 @@ def test_one_deadline_is_for_the_whole_job_though_rows_of_others_are_fetched_lat
 
     async def main():
         other = SqliteLedger(f"{workspace.output}.ledger")
-        job = workspace.job(server=Server(takes=60.0), config=BatchConfig(deadline=8.0))
+        job = workspace.job(server=Server(takes=60.0), config=BatchConfig(deadline=4.0))
         await other.begin(job.identity)
         with Rows(str(workspace.source)) as rows:
             await other.claim(list(rows))
         began_at = time.monotonic()
         running = asyncio.create_task(job.run())
-        await asyncio.sleep(6.0)
+        await asyncio.sleep(3.0)
         await other.close()
         report = await running
         return report, time.monotonic() - began_at
 
     report, took = asyncio.run(main())
-    assert report.stopped == "deadline: after 8.0 s"
-    assert took < 13.5, "no second one begins"
+    assert report.stopped == "deadline: after 4.0 s"
+    assert took < 6.8, "no second one begins"

@@ -205,9 +205,10 @@ PLAN_USED = {"type": "error", "error": {"type": "rate_limit_error", "message": "
 
 
 def resets_in(seconds):
+    import math
     import time
 
-    return {**UNIFIED, "anthropic-ratelimit-unified-reset": str(int(time.time() + seconds))}
+    return {**UNIFIED, "anthropic-ratelimit-unified-reset": str(math.ceil(time.time() + seconds))}
 
 
 def test_a_run_stops_until_a_plan_resets(batch, server):
@@ -219,7 +220,7 @@ def test_a_run_stops_until_a_plan_resets(batch, server):
 
 
 def test_a_run_can_wait_for_that(batch, server):
-    server.plan = lambda n: (429, PLAN_USED, resets_in(2)) if n == 1 else (200, {"ok": True})
+    server.plan = lambda n: (429, PLAN_USED, resets_in(0.5)) if n == 1 else (200, {"ok": True})
     batch.write(5)
     assert end(batch.run("--json", "--wait", "--workers", "1"))["exit_code"] == 0
 
@@ -234,7 +235,7 @@ def test_a_client_can_wait_for_that(server):
         "stop_reason": "end_turn",
     }
     fine = {**message, "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
-    server.plan = lambda n: (429, PLAN_USED, resets_in(2)) if n == 1 else (200, fine)
+    server.plan = lambda n: (429, PLAN_USED, resets_in(0.5)) if n == 1 else (200, fine)
     client = headgate.anthropic_client(api_key="any", base_url=server.url.removesuffix("/v1"), max_wait=None)
     assert client.messages.create(model="m", messages=MESSAGES, max_tokens=5).id == "m"
     assert len(server.calls) == 2

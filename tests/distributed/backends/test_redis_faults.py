@@ -163,7 +163,8 @@ def test_nothing_is_taken_from_a_quota_under_an_old_name(server, client, open_re
     assert numbers == [(0.0, 5), (5.0, 5), (10.0, 5)]
 
 
-def test_a_replica(server, own_redis, open_redis, member):
+def test_a_replica(server, client, own_redis, open_redis, member):
+    client.config_set("repl-diskless-sync-delay", "0")  # it waits 5 s for more replicas to sync with
     replica = own_redis("--replicaof", "127.0.0.1", str(server.port))
     until = time.monotonic() + 20.0
     while b"master_link_status:up" not in replica.ask(b"INFO replication"):

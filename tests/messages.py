@@ -34,9 +34,9 @@ def catalogue() -> str:
 
 
 def messages_in(source: str) -> Iterator[str]:
-    tree = ast.parse(source)
-    docstrings = {id(text) for text in _docstrings(tree)}
-    for node, is_inner in _strings(tree):
+    nodes = list(ast.walk(ast.parse(source)))
+    docstrings = {id(text) for text in _docstrings(nodes)}
+    for node, is_inner in _strings(nodes):
         if is_inner or id(node) in docstrings:
             continue
         text = " ".join(_text_of(node).split())
@@ -44,9 +44,9 @@ def messages_in(source: str) -> Iterator[str]:
             yield text
 
 
-def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+def _docstrings(nodes: list[ast.AST]) -> Iterator[ast.Constant]:
     """What Python or a reader of the source sees; the help of a command is shown to users."""
-    for node in ast.walk(tree):
+    for node in nodes:
         body = getattr(node, "body", None)
         if not isinstance(body, list):
             continue
@@ -58,16 +58,16 @@ def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
                 yield statement.value
 
 
-def _strings(tree: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+def _strings(nodes: list[ast.AST]) -> Iterator[tuple[ast.expr, bool]]:
     inner: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             inner |= {
                 id(part)
                 for part in ast.walk(node)
                 if part is not node and isinstance(part, ast.Constant | ast.JoinedStr)
             }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
             yield node, id(node) in inner
 

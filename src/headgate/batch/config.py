@@ -1,4 +1,4 @@
-"""How a batch behaves: every setting with its default, its range and its reason."""
+"""How a batch behaves: every setting with its default, its range and its reason; and what the parts of a run share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from ..core.decision import LONGEST_WAIT, Outcome
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
+    import random
+
+    from ..clock import Clock
+    from ..engine.supervisor import Supervisor
+    from ..events import EventDispatcher
     from ..resilience.recovery import RecoveryRateLimiter
+    from .item import Backlog
+    from .report import BatchReport
 
 SCOPES = ("credential", "key", "provider")
 DURABILITIES = ("full", "normal")
@@ -103,6 +110,19 @@ class BatchConfig:
         most = MOST_ROWS_IN_MEMORY
         _check(self, "window", lambda rows: _whole(1)(rows) and rows <= most, f"a whole number from 1 to {most:,}")
         _check(self, "durability", lambda kind: kind in DURABILITIES, f"one of {', '.join(DURABILITIES)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What all parts of one run share: its settings, its clock, how far it has got and whether it is to stop."""
+
+    config: BatchConfig
+    clock: Clock
+    rng: random.Random
+    backlog: Backlog
+    report: BatchReport
+    events: EventDispatcher
+    supervisor: Supervisor
 
 
 def _is_ramp(given: object) -> bool:

@@ -16,22 +16,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ..clock import Clock
 from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..engine.lane import LaneWait, Obstacle
-from ..engine.supervisor import PauseSwitch, StopReason, Supervisor
+from ..engine.supervisor import PauseSwitch, StopReason
 from ..engine.worker_pool import WorkerPool
 from ..errors import CircuitOpenError, Refused
-from ..events import EventDispatcher
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.permit import Permit
 from .attempt import Attempt, AttemptTerms
+from .config import RunContext
 from .cooldowns import Cooldowns
-from .item import Backlog, Item
+from .item import Item
 from .lanes import AFTER_AN_ANSWER, LaneSet, Route, RowLane
 from .outcomes import Outcomes
 from .pricing import Budget, worth
-from .report import BatchReport
 from .stalls import StandstillDetector
 
 if TYPE_CHECKING:
@@ -57,29 +55,25 @@ class RowDispatcher:
 
     def __init__(
         self,
+        context: RunContext,
         *,
-        clock: Clock,
+        function: Callable[[Attempt], Awaitable[Any]],
         limiter: AdaptiveRateLimiter,
         credentials: CredentialCoordinator | None,
         pool: WorkerPool[Attempt],
         lanes: LaneSet,
         outcomes: Outcomes,
-        backlog: Backlog,
-        function: Callable[[Attempt], Awaitable[Any]],
         cooldowns: Cooldowns,
         budget: Budget,
         terms: AttemptTerms,
         pause: PauseSwitch,
         standstill: StandstillDetector,
-        supervisor: Supervisor,
-        report: BatchReport,
-        events: EventDispatcher,
     ) -> None:
-        self._clock, self._limiter, self._credentials = clock, limiter, credentials
+        self._clock, self._report, self._events = context.clock, context.report, context.events
+        self._backlog, self._supervisor = context.backlog, context.supervisor
+        self._function, self._limiter, self._credentials = function, limiter, credentials
         self._pool, self._lanes, self._cooldowns, self._budget = pool, lanes, cooldowns, budget
-        self._outcomes, self._backlog, self._function = outcomes, backlog, function
-        self._terms, self._pause, self._standstill, self._supervisor = terms, pause, standstill, supervisor
-        self._report, self._events = report, events
+        self._outcomes, self._terms, self._pause, self._standstill = outcomes, terms, pause, standstill
         self.least_size = UNKNOWN
         """The smallest row seen; only above it there may be something smaller."""
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from ..clock import Clock
 from ..core.decision import Outcome
 from ..core.row_state import FailureReason
 from ..engine.lane import LaneWait, Notifier
@@ -25,12 +24,11 @@ from ..errors import CostTooLargeError, Failed
 from ..formatting import for_display
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import Cost, check_cost
-from .config import BatchConfig
-from .item import Backlog, Delivery, Item, RowOf, row_of
+from .config import RunContext
+from .item import Delivery, Item, RowOf, row_of
 from .lanes import LaneSet
 from .ledger import Claim, Ledger, Row
 from .outcomes import Outcomes
-from .report import BatchReport
 
 BLOCK = 512
 """Rows that are claimed at once, at most; ..."""
@@ -84,9 +82,8 @@ class Intake:
         self,
         items: Items,
         functions: RowFunctions,
+        context: RunContext,
         *,
-        config: BatchConfig,
-        clock: Clock,
         ledger: Ledger,
         limiter: AdaptiveRateLimiter,
         pool: WorkerPool[Any],
@@ -94,14 +91,14 @@ class Intake:
         lanes: LaneSet,
         requeue: Callable[[Item, float], None],
         outcomes: Outcomes,
-        backlog: Backlog,
-        report: BatchReport,
         delivery: Delivery | None,
     ) -> None:
-        self._items, self._functions, self._config, self._clock = items, functions, config, clock
+        self._items, self._functions = items, functions
+        self._config, self._clock = context.config, context.clock
+        self._backlog, self._report = context.backlog, context.report
         self._ledger, self._limiter, self._pool, self._scheduler = ledger, limiter, pool, scheduler
         self._lanes, self._requeue, self._outcomes = lanes, requeue, outcomes
-        self._backlog, self._report, self._delivery = backlog, report, delivery
+        self._delivery = delivery
         self._rows_known = 0
         """Rows that the ledger has seen before: of those, most are done."""
         self._rows_read = 0

@@ -220,14 +220,14 @@ class RunStatus:
     is_stopping: bool = False
 
 
-def lane_statuses(lanes: LaneSet, limiter: AdaptiveRateLimiter, now: float, most: int) -> list[LaneStanding]:
+def lane_standings(lanes: LaneSet, limiter: AdaptiveRateLimiter, now: float, most: int) -> list[LaneStanding]:
     """The busiest lanes first. Safe for threads."""
     busiest = [lane for group in list(lanes.groups.values()) for lane in group.lanes]
     busiest.sort(key=lambda lane: -(lane.in_flight + len(lane.route.group.queue)))
-    return [_status(lane, limiter, now) for lane in busiest[:most]]
+    return [_standing(lane, limiter, now) for lane in busiest[:most]]
 
 
-def _status(lane: RowLane, limiter: AdaptiveRateLimiter, now: float) -> LaneStanding:
+def _standing(lane: RowLane, limiter: AdaptiveRateLimiter, now: float) -> LaneStanding:
     route, seen = lane.route, limiter.key_status(lane.route.gate_key)
     return LaneStanding(
         key=route.group.key,

@@ -8,26 +8,22 @@ attempt ──learn──> gate, credential, budget, cooldowns ──> next stat
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from functools import partial
 
-from ..clock import Clock
 from ..core.decision import CircuitState, Outcome
 from ..core.row_state import FailureReason
 from ..engine.scheduler import Place, Scheduler
-from ..engine.supervisor import StopReason, Supervisor
+from ..engine.supervisor import StopReason
 from ..engine.worker_pool import Recorder
-from ..events import EventDispatcher
 from ..formatting import format_seconds
 from .attempt import Attempt
-from .config import BatchConfig
+from .config import RunContext
 from .cooldowns import Cooldowns
-from .item import Backlog, Delivery, Encode, Item, Result, result_of
+from .item import Delivery, Encode, Item, Result, result_of
 from .lanes import UNKNOWN_MODEL_ROWS
 from .ledger import Change, RowState
 from .pricing import Budget, worth
-from .report import BatchReport
 
 log = logging.getLogger("headgate.batch")
 
@@ -40,28 +36,23 @@ EVENTS = {state: f"item_{state.value}" for state in RowState}
 class Outcomes:
     def __init__(
         self,
+        context: RunContext,
         *,
-        config: BatchConfig,
-        clock: Clock,
-        rng: random.Random,
         recorder: Recorder[Change],
         scheduler: Scheduler[Item],
         requeue: Callable[[Item, float], None],
         cooldowns: Cooldowns,
         budget: Budget,
-        report: BatchReport,
-        events: EventDispatcher,
-        backlog: Backlog,
-        supervisor: Supervisor,
         delivery: Delivery | None = None,
         encode: Encode | None = None,
         has_credentials: bool = False,
     ) -> None:
         """``requeue(item, now)`` lets a row wait again. ``encode`` makes a result one line for the ledger."""
-        self._config, self._clock, self._rng = config, clock, rng
+        self._config, self._clock, self._rng = context.config, context.clock, context.rng
+        self._report, self._events = context.report, context.events
+        self._backlog, self._supervisor = context.backlog, context.supervisor
         self._recorder, self._scheduler, self._requeue = recorder, scheduler, requeue
-        self._cooldowns, self._budget, self._report, self._events = cooldowns, budget, report, events
-        self._backlog, self._supervisor = backlog, supervisor
+        self._cooldowns, self._budget = cooldowns, budget
         self._delivery, self._encode, self._has_credentials = delivery, encode, has_credentials
 
     # ------------------------------------------------------------------ what is learned

@@ -28,12 +28,12 @@ from ..formatting import format_seconds
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.classify import ClassifyError
 from .attempt import Attempt, AttemptTerms, WorkerFunction
-from .config import BatchConfig
+from .config import BatchConfig, RunContext
 from .cooldowns import NOTE_EVERY, CooldownNotes, Cooldowns
 from .dispatcher import RowDispatcher
 from .intake import Intake, Items, RowFunctions
 from .item import Backlog, Delivery, Encode, Item
-from .lanes import FOR_ROWS, LaneSet, LaneStanding, RunStatus, lane_statuses
+from .lanes import FOR_ROWS, LaneSet, LaneStanding, RunStatus, lane_standings
 from .ledger import Change, Ledger
 from .outcomes import Outcomes
 from .pricing import Budget, FixedBudget
@@ -92,6 +92,15 @@ class Run:
         self.supervisor = Supervisor(self._on_stop)
         self._backlog = Backlog(clock)
         self._alarm = Alarm(clock)
+        context = RunContext(
+            config=config,
+            clock=clock,
+            rng=settings.rng,
+            backlog=self._backlog,
+            report=self.report,
+            events=self._events,
+            supervisor=self.supervisor,
+        )
         self.delivery = Delivery(clock, in_order, self._backlog.free) if streaming else None
         self._fixed_budget = FixedBudget(config.max_tokens, config.max_cost)
         budget = self._fixed_budget if settings.budget is None else settings.budget
@@ -114,57 +123,38 @@ class Run:
         self._notes = CooldownNotes(ledger, cooldowns)
         self._lanes = LaneSet(self._scheduler, cooldowns, limiter, settings.gate_keys, clock, self.supervisor)
         self._outcomes = Outcomes(
-            config=config,
-            clock=clock,
-            rng=settings.rng,
+            context,
             recorder=self._recorder,
             scheduler=self._scheduler,
             requeue=self._requeue,
             cooldowns=cooldowns,
             budget=budget,
-            report=self.report,
-            events=self._events,
-            backlog=self._backlog,
-            supervisor=self.supervisor,
             delivery=self.delivery,
             encode=settings.encode,
             has_credentials=settings.credentials is not None,
         )
         self._standstill = StandstillDetector(
-            config.standstill,
-            clock=clock,
-            lanes=self._lanes,
-            pool=self._pool,
-            limiter=limiter,
-            pause=settings.pause,
-            supervisor=self.supervisor,
-            report=self.report,
-            backlog=self._backlog,
+            context, lanes=self._lanes, pool=self._pool, limiter=limiter, pause=settings.pause
         )
         self._dispatcher = RowDispatcher(
-            clock=clock,
+            context,
+            function=worker,
             limiter=limiter,
             credentials=settings.credentials,
             pool=self._pool,
             lanes=self._lanes,
             outcomes=self._outcomes,
-            backlog=self._backlog,
-            function=worker,
             cooldowns=cooldowns,
             budget=budget,
             terms=AttemptTerms(config, clock, settings.classify_error, self._ends_at),
             pause=settings.pause,
             standstill=self._standstill,
-            supervisor=self.supervisor,
-            report=self.report,
-            events=self._events,
         )
         self._lanes.start(self._dispatcher)
         self._intake = Intake(
             items,
             settings.functions,
-            config=config,
-            clock=clock,
+            context,
             ledger=ledger,
             limiter=limiter,
             pool=self._pool,
@@ -172,8 +162,6 @@ class Run:
             lanes=self._lanes,
             requeue=self._requeue,
             outcomes=self._outcomes,
-            backlog=self._backlog,
-            report=self.report,
             delivery=self.delivery,
         )
         self._reading: asyncio.Task[None] | None = None
@@ -279,7 +267,7 @@ class Run:
         self.report.elapsed = self._clock.now() - self._began_at
 
     def lanes(self, most: int) -> list[LaneStanding]:
-        return lane_statuses(self._lanes, self._limiter, self._clock.now(), most)
+        return lane_standings(self._lanes, self._limiter, self._clock.now(), most)
 
     def status(self) -> RunStatus:
         delayed, next_at = self._scheduler.delayed()

@@ -13,12 +13,11 @@ from typing import Any
 from ..clock import Clock
 from ..core.decision import UNKNOWN
 from ..engine.lane import LaneWait
-from ..engine.supervisor import PauseSwitch, Stop, StopReason, Supervisor
+from ..engine.supervisor import PauseSwitch, Stop, StopReason
 from ..engine.worker_pool import WorkerPool
 from ..formatting import format_seconds
 from ..limiter import AdaptiveRateLimiter
-from .config import BatchConfig
-from .item import Backlog
+from .config import BatchConfig, RunContext
 from .lanes import LaneSet, RowLane, lane_reason
 from .report import BatchReport
 
@@ -31,25 +30,23 @@ _NO_FAULT_OF_ROWS = ("transient", "overloaded")
 
 
 class StandstillDetector:
-    """Stops a run once no lane can start anything for longer than ``patience`` seconds."""
+    """Stops a run once no lane can start anything for longer than ``BatchConfig.standstill`` seconds."""
 
     def __init__(
         self,
-        patience: float | None,
+        context: RunContext,
         *,
-        clock: Clock,
         lanes: LaneSet,
         pool: WorkerPool[Any],
         limiter: AdaptiveRateLimiter,
         pause: PauseSwitch,
-        supervisor: Supervisor,
-        report: BatchReport,
-        backlog: Backlog,
     ) -> None:
+        patience = context.config.standstill
         self._patience = UNKNOWN if patience is None else patience
-        self._clock, self._lanes, self._pool, self._limiter = clock, lanes, pool, limiter
-        self._pause, self._supervisor, self._report, self._backlog = pause, supervisor, report, backlog
-        self.last_start_at = clock.now()
+        self._clock, self._report = context.clock, context.report
+        self._backlog, self._supervisor = context.backlog, context.supervisor
+        self._lanes, self._pool, self._limiter, self._pause = lanes, pool, limiter, pause
+        self.last_start_at = self._clock.now()
         """When a call last started, or an operator's pause ended."""
 
     @property

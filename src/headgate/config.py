@@ -19,7 +19,7 @@ from .core.circuit_breaker import BreakerPolicy
 from .core.controller import Controller
 from .core.decision import LONGEST_WAIT
 from .core.gate_config import FASTEST, GateConfig
-from .core.quota import LONG_WINDOW, Quota, known_pace
+from .core.quota import LONG_WINDOW, USUAL_BURST, Quota, known_pace
 from .core.rolling_stats import MOST_BUCKETS
 from .errors import ConfigError
 from .formatting import nearest_name, redact
@@ -212,7 +212,7 @@ class RateLimitConfig:
         if window >= LONG_WINDOW:
             return amount
         if dimension != "requests":
-            return amount / 10
+            return amount / USUAL_BURST
         # Of a small limit a burst would leave too little to refill; there the window alone decides,
         # exactly, and the pace keeps bursts down.
         return amount if amount <= SMALL_LIMIT * self.token_bucket_capacity else self.token_bucket_capacity

@@ -35,6 +35,8 @@ CHAT = {
 class Context:
     """What the runner hands over, with a memory."""
 
+    permit = None
+
     def __init__(self, credential: str | None = SECRET, remaining: float | None = None) -> None:
         self.credential, self.remaining = credential, remaining
         self.outcome: Outcome | None = None

@@ -22,7 +22,7 @@ REAL = Usage(120, 200, 50)
     ],
 )
 def test_what_counts_by_vendor(vendor: str, at_first: int, in_the_end: int, input_tokens: int) -> None:
-    assert admitted(vendor, LIKELY) == {"tokens": at_first, "input_tokens": 100, "output_tokens": 4000}
+    assert admitted(vendor, LIKELY) == {"requests": 1, "tokens": at_first, "input_tokens": 100, "output_tokens": 4000}
     counted = settled(vendor, REAL, 4000)
     assert counted == {"tokens": in_the_end, "input_tokens": input_tokens, "output_tokens": 200}
 

@@ -87,6 +87,11 @@ class ItemContext(CallContext):
         """The gate key, which a batch has in place of a provider."""
         return self._call.item.key
 
+    def convert(self, change: Callable[[Signal], Signal]) -> None:
+        """Put what was reported in other terms before the gate learns from it."""
+        if self._call.reported is not None:
+            self._call.reported = change(self._call.reported)
+
     def charge(self, *, tokens: float = 0, cost: float = 0.0) -> None:
         """Say what this call has used up, where ``report(cost=...)`` and the prices do not tell."""
         self._call.charged = (tokens, cost)

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from ..core.answer_length import TokenCost
 from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..engine.lane import LaneWait, Obstacle
 from ..engine.supervisor import PauseSwitch, StopReason
@@ -215,7 +216,8 @@ class RowDispatcher:
     def _attempt(self, lane: RowLane, permit: Permit, lease: Lease | None, now: float) -> Attempt | None:
         """Take a row for this permit, and make a call of it; None if there is none any more."""
         route = lane.route
-        item = route.group.queue.take(permit.cost, now)
+        cost = permit.cost
+        item = route.group.queue.take(cost.asked if isinstance(cost, TokenCost) else cost, now)
         if item is None:
             permit.abandon()
             if lease is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
@@ -34,6 +34,7 @@ from ..exchange import (
 from ..formatting import is_credential
 from ..wire.parse import vendor_of
 from ..wire.token_usage import COUNTED_AT_ADMISSION, Usage, admitted, is_silent, settled, usage_of
+from ..wire.tokens_per_call import TokenCounts
 from .endpoints import InvalidPathError, endpoint_of
 from .input.rows import BrokenRowError, InputRow
 from .input.shapes import Request, parse_json
@@ -45,6 +46,9 @@ from .pricing import Prices
 if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
+
+    from ..core.signal import Signal
+    from ..limiter.permit import Permit
 
 
 T = TypeVar("T")
@@ -71,7 +75,10 @@ class RowContext(Protocol):
     def credential(self) -> str | None: ...
     @property
     def remaining(self) -> float | None: ...
+    @property
+    def permit(self) -> Permit | None: ...
     def report(self, answer: object = None, *, cost: float | Mapping[str, float] | None = None) -> Outcome: ...
+    def convert(self, change: Callable[[Signal], Signal]) -> None: ...
     def charge(self, *, tokens: float = 0, cost: float = 0.0) -> None: ...
 
 
@@ -154,6 +161,7 @@ class Target:
         self._vendor = vendor_of(self.endpoint.base_url) or _COUNTS_AS.get(config.dialect, "")
         """Whose way of counting tokens it is; of an address that is not known, found out by the first answers."""
         self._looks_left = MOST_LOOKS
+        self._tokens = TokenCounts()
         self._urls: dict[str, URL] = {}
         """Of the paths that rows have asked for; most ask for the same."""
         try:
@@ -194,7 +202,10 @@ class Target:
             return {"requests": 1}
         likely = self._likely(request)
         money = self.prices.cost(request.model, likely)
-        return {"requests": 1, **admitted(self._vendor, likely), **({} if money is None else {"money": money})}
+        cost = admitted(self._vendor, likely, request.template)
+        if money is not None:
+            cost["money"] = money
+        return cost
 
     def _likely(self, request: Request) -> Usage:
         likely = request.estimate
@@ -278,7 +289,11 @@ class Target:
             self._looks_left -= 1
             self._vendor = vendor_of(self.endpoint.base_url, answer.headers)
         allowed = row.request().output_limit if row.counts_tokens and self._vendor in COUNTED_AT_ADMISSION else None
-        ctx.report(answer, cost={"requests": 1, **settled(self._vendor, usage, allowed)})
+        counted = settled(self._vendor, usage, allowed)
+        if ctx.report(answer, cost={"requests": 1, **counted}) is Outcome.OK and ctx.permit is not None:
+            per_call = self._tokens.of(ctx.permit.key)
+            ctx.convert(per_call.in_calls)
+            per_call.note(counted)
         money = None
         if self.prices:
             money = self.prices.cost(row.request().model, usage)

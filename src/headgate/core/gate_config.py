@@ -42,5 +42,5 @@ def local_policies(config: GateConfig, controller: Controller, breaker: Breaker,
         hold=HoldPolicy(controller, config.cooldown, pacer),
         bounds=(ConcurrencyPolicy(controller, in_flight),),
         pacer=pacer,
-        quotas=QuotaPolicy(config.quotas) if config.quotas else None,
+        quotas=QuotaPolicy(config.quotas, in_flight) if config.quotas else None,
     )

@@ -15,17 +15,21 @@ alone has forgotten what it let through before it was full, such a cost also loo
 at what was really spent in the last window. So does every cost where the burst is the
 whole amount: then the window alone decides. A cost above ``amount`` can never fit.
 
+What an answer will take is learned (``answer_length.py``), and reserved instead of all that the request allows. A
+dimension that is reserved like that has a smaller burst, a fiftieth of its limit, or more if answers are longer.
+
 Every operation is O(1) in the cost: a request of 100,000 tokens costs what one of 1 does.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sized
+from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from .answer_length import OVER, AnswerLengths, TokenCost
 from .decision import INSTANT, LONGEST_WAIT, NEVER, Wait, WaitReason
 from .policy import Demand, costs_of
 
@@ -40,6 +44,10 @@ LONG_WINDOW = 3600.0
 """A window of so many seconds or more bounds what starts within it and, unless a burst is set, does not pace."""
 SLICES = 64
 """In how many slices of a window spending is remembered."""
+USUAL_BURST = 10
+"""What is not requests may by default be taken at once: a tenth of its limit ..."""
+LEARNED_BURST = 50
+"""... and a fiftieth, where what calls take is learned."""
 ROUNDING = 1e-9
 """What floating point may be off by, in units of the bucket."""
 
@@ -94,13 +102,15 @@ def known_pace(quotas: Iterable[Quota]) -> float | None:
 
 def never_fits(quotas: Iterable[Quota], cost: Mapping[str, float]) -> Quota | None:
     """The limit under which this cost could not pass in any window, if there is one."""
+    if isinstance(cost, TokenCost):
+        cost = cost.least
     return next((quota for quota in quotas if cost.get(quota.dimension, 0.0) > quota.amount), None)
 
 
 class QuotaBucket:
     """One of a key's known limits."""
 
-    __slots__ = ("dimension", "filled_at", "level", "peaks", "quota", "refill", "spent")
+    __slots__ = ("dimension", "filled_at", "is_learned", "level", "peaks", "quota", "refill", "spent")
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
@@ -108,6 +118,8 @@ class QuotaBucket:
         self.refill = quota.refill
         self.level = quota.burst
         self.filled_at = NEVER
+        self.is_learned = False
+        """Whether estimates are learned: all of what was too much comes back, and the last window is looked at."""
         self.peaks: deque[tuple[float, float]] = deque()
         """How full it was when taken from: instants and falling levels, each the highest since the one before."""
         self.spent: deque[list[float]] = deque(maxlen=SLICES + 2)
@@ -135,7 +147,8 @@ class QuotaBucket:
             return self._window_free_at(rest, now) + windows_ahead * self.quota.window
         missing = ahead + min(amount, self.quota.burst) - self.fill(now, has_waiters)
         ready_at = now + missing / self.refill if missing > ROUNDING * self.quota.burst else now
-        return max(ready_at, self._window_free_at(amount, now)) if amount > self.quota.burst else ready_at
+        looks_back = amount > self.quota.burst or self.is_learned
+        return max(ready_at, self._window_free_at(amount, now)) if looks_back else ready_at
 
     def take(self, amount: float, now: float) -> None:
         peaks = self.peaks
@@ -158,6 +171,8 @@ class QuotaBucket:
         burst = self.quota.burst
         if amount < 0.0:  # what a window refills is the most that may be owed: it has forgotten the rest by then
             self.level = max(self.level + amount, min(self.level, burst - self.refill * self.quota.window))
+        elif self.is_learned:
+            self.level = max(self.level, min(burst, self.level + amount))
         else:  # what would have run over since, had it never been taken, does not come back
             fullest = max((level for at, level in self.peaks if at > taken_at), default=NEVER)
             self.level = max(self.level, min(burst, self.level + max(0.0, min(amount, burst - fullest))))
@@ -166,6 +181,11 @@ class QuotaBucket:
                 if taken_at <= slice_[1]:
                     slice_[2] = max(0.0, slice_[2] - amount)
                 break
+
+    def resize(self, burst: float) -> None:
+        """Let so much go at once from now on, and refill by what is left beside it."""
+        self.quota = replace(self.quota, burst=min(burst, self.quota.amount))
+        self.refill, self.level = self.quota.refill, min(self.level, self.quota.burst)
 
     def full_at(self, now: float) -> float:
         """When the bucket is full and the last window empty: nothing is left that a new bucket would not know."""
@@ -191,22 +211,37 @@ class QuotaBucket:
 class QuotaPolicy:
     """All known limits of one key: a call is let through under all of them or under none."""
 
-    __slots__ = ("all",)
+    __slots__ = ("_in_flight", "all", "lengths")
 
-    def __init__(self, quotas: Iterable[Quota]) -> None:
+    def __init__(self, quotas: Iterable[Quota], in_flight: Sized = ()) -> None:
         self.all = tuple(map(QuotaBucket, quotas))
+        self._in_flight = in_flight
+        self.lengths: AnswerLengths | None = None
+        """What was learned of answers, from the first call on whose cost is estimated."""
 
     # ------------------------------------------------------------------ as a policy
 
     def check(self, now: float, demand: Demand) -> Wait | None:
-        at, decides = self.ready_at(costs_of(demand.cost), now, demand.is_late, demand.costs_ahead)
+        cost, ahead = costs_of(demand.cost), demand.costs_ahead
+        if isinstance(cost, TokenCost):
+            asked, cost = cost, self.reserved(cost)
+            ahead = {name: amount * _share(cost, asked, name) for name, amount in ahead.items()}
+        at, decides = self.ready_at(cost, now, demand.is_late, ahead)
         return None if at <= now + INSTANT else Wait(WaitReason.QUOTA, at, decides)
 
     def admit(self, ticket: Ticket, now: float) -> None:
+        if isinstance(ticket.cost, TokenCost):
+            cast("Any", ticket).cost = self.reserved(ticket.cost)  # a ticket with a cost has a slot for it
         self.take(costs_of(ticket.cost), now)
 
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
-        self.charge(costs_of(ticket.cost), real, ticket.sent_at)
+        cost = ticket.cost
+        self.charge(costs_of(cost), real, ticket.sent_at)
+        if isinstance(cost, TokenCost) and self.lengths is not None and cost.answer and "output_tokens" in real:
+            self.lengths.learn(cost, real.get("input_tokens"), real["output_tokens"])
+            for bucket in self.all:
+                if bucket.dimension in cost.of_answer and bucket.quota.burst < self.lengths.p99:
+                    bucket.resize(self.lengths.p99)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
         self.refund(costs_of(ticket.cost), ticket.sent_at)
@@ -216,6 +251,30 @@ class QuotaPolicy:
 
     def idle_from(self, now: float) -> float:
         return max(bucket.full_at(now) for bucket in self.all)
+
+    # ------------------------------------------------------------------ estimates
+
+    def reserved(self, cost: TokenCost) -> TokenCost:
+        """What the call is likely to take, by what others have taken; never more than a whole window holds."""
+        lengths = self.lengths
+        if lengths is None:
+            lengths = self.lengths = AnswerLengths()
+            for bucket in self.all:
+                if bucket.dimension in cost.of_answer:
+                    bucket.is_learned = True
+                    if _has_usual_burst(bucket.quota) and not bucket.spent:
+                        bucket.resize(bucket.quota.amount / LEARNED_BURST)
+        asked, amounts, off = cost.asked, {}, lengths.prompt(cost) - cost.prompt
+        for bucket in self.all:
+            name, quota = bucket.dimension, bucket.quota
+            if name not in asked or name in amounts:  # of several windows the shortest decides, which is the first
+                continue
+            amount = asked[name] + (off if name in asked.of_prompt else 0.0)
+            if name in asked.of_answer:
+                amount += lengths.answer(asked, len(self._in_flight), OVER * quota.amount) - asked.answer
+                amount = min(amount, quota.amount)
+            amounts[name] = amount
+        return asked.replaced({**asked, **amounts})
 
     # ------------------------------------------------------------------ amounts
 
@@ -258,12 +317,30 @@ class QuotaPolicy:
                 bucket.give_back(reserved.get(bucket.dimension, 0.0) - real[bucket.dimension], taken_at)
 
     def to_state(self) -> tuple[Any, ...]:
-        return tuple(
+        levels = tuple(
             (bucket.level, bucket.filled_at, tuple(tuple(slice_) for slice_ in bucket.spent)) for bucket in self.all
         )
+        if self.lengths is None:
+            return levels
+        return (*levels, (tuple(bucket.quota.burst for bucket in self.all), self.lengths.to_state()))
 
     def load_state(self, state: tuple[Any, ...]) -> None:
         """Go on from ``to_state()`` under the same limits."""
+        if len(state) > len(self.all):
+            (bursts, learned), state = state[-1], state[:-1]
+            self.lengths = AnswerLengths()
+            self.lengths.load_state(learned)
+            for bucket, burst in zip(self.all, bursts, strict=True):
+                bucket.resize(burst)
         for bucket, (level, filled_at, spent) in zip(self.all, state, strict=True):
             bucket.level, bucket.filled_at = level, filled_at
             bucket.spent.extend(list(slice_) for slice_ in spent)
+
+
+def _has_usual_burst(quota: Quota) -> bool:
+    return quota.window < LONG_WINDOW and quota.burst == quota.amount / USUAL_BURST
+
+
+def _share(reserved: Mapping[str, float], asked: Mapping[str, float], dimension: str) -> float:
+    """What is reserved of what was asked for; callers ahead are taken to be alike in that."""
+    return reserved[dimension] / asked[dimension] if asked.get(dimension) else 1.0

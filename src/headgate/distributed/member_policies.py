@@ -326,7 +326,8 @@ class MemberPolicies:
         self, config: GateConfig, controller: Controller, circuit: CircuitPolicy, hold: HoldPolicy, pacer: MemberPacer
     ) -> PolicyList:
         bounds = (self.store_lost, ConcurrencyPolicy(controller, self._in_flight), self.ceiling)
-        return PolicyList(circuit, hold, bounds, pacer, QuotaPolicy(config.quotas) if config.quotas else None)
+        quotas = QuotaPolicy(config.quotas, self._in_flight) if config.quotas else None
+        return PolicyList(circuit, hold, bounds, pacer, quotas)
 
 
 # ------------------------------------------------------------------ what is known beforehand, and a share of it

@@ -174,7 +174,7 @@ class GatedRequest:
         signal = wire.read(status, headers, body, wall=call.clock.wall(), tier=self.request.tier)
         if signal.dialect and not self.request.vendor and self.request.for_model:
             self._hosts.note_vendor(self.request.url, signal.dialect)
-        call.reported = self._hosts.tokens_per_call(self._pace_key).in_calls(signal)
+        call.reported = self._hosts.tokens.of(self._pace_key).in_calls(signal)
         self._should_retry = _SHOULD_RETRY.get(_value(headers, "x-should-retry").lower())
         self._status = status
         self._reader = self._reader_for(headers) if signal.outcome is Outcome.OK else None
@@ -199,7 +199,7 @@ class GatedRequest:
                 vendor = self.request.vendor or self._hosts.vendor_at(self.request.url)
                 counted = settled(vendor, usage, self.request.output_limit)
                 call.real_cost = counted
-                self._hosts.tokens_per_call(self._pace_key).note(counted)
+                self._hosts.tokens.of(self._pace_key).note(counted)
         call.complete(signal)
 
     def fail(self, error: Exception) -> None:

@@ -9,71 +9,23 @@ As clients may call any number of hosts, the first to be called is forgotten whe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .. import fork_safety
 from ..clock import Clock
 from ..config import RateLimitConfig
-from ..core.signal import Limit, Signal
 from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.config import NEVER_TRIPS, ProviderResilienceConfig
 from ..resilience.manager import MOST_PROVIDERS, ProviderResilienceManager, ProviderState
 from ..wire.parse import vendor_of
 from ..wire.token_usage import VENDORS
+from ..wire.tokens_per_call import MOST_KEYS, TokenCounts
 from ..wire.urls import host_key
 
 if TYPE_CHECKING:
     from ..distributed.store import Store
-
-
-SLOWEST_LEARNING = 0.05
-"""How much the newest call counts at least; the first ones count in full."""
-LARGER = 1.03
-"""A little more than the average, since the next call may be a larger one."""
-
-
-class TokensPerCall:
-    """What the calls under a key take in tokens, on average.
-
-        "12,000 of 30,000 tokens are left, whole again in 36 s"  ──at 60 tokens a call──>  "200 of 500 calls are left"
-
-    The pace is learned in calls. A limit on tokens that is not configured, but that the server announces, is followed
-    as the limit on calls that it amounts to, and the narrowest decides. Where calls differ much in size that is right
-    on average, and the room that is kept for bursts takes the rest.
-    """
-
-    __slots__ = ("_calls", "_takes")
-
-    def __init__(self) -> None:
-        self._calls = 0
-        self._takes: dict[str, float] = {}
-
-    def note(self, counted: Mapping[str, float]) -> None:
-        """A call has taken this, by the dimension, as its vendor counts."""
-        self._calls += 1
-        share = max(1.0 / self._calls, SLOWEST_LEARNING)
-        for dimension, amount in counted.items():
-            average = self._takes.get(dimension, 0.0)
-            self._takes[dimension] = average + share * (amount - average)
-
-    def in_calls(self, signal: Signal) -> Signal:
-        """The signal with its limits on tokens also given in calls, as soon as it is known what a call takes."""
-        if not signal.limits or not self._calls:
-            return signal
-        converted = [_in_calls(limit, LARGER * self._takes.get(limit.dimension, 0.0)) for limit in signal.limits]
-        return replace(signal, limits=(*signal.limits, *(limit for limit in converted if limit is not None)))
-
-
-def _in_calls(limit: Limit, takes: float) -> Limit | None:
-    if takes < 1.0 or limit.limit is None or limit.remaining is None:
-        return None
-    return replace(limit, dimension="requests", limit=limit.limit / takes, remaining=limit.remaining / takes)
-
-
-MOST_TOKEN_COUNTS = 10_000
 
 
 class HostManager(ProviderResilienceManager):
@@ -91,8 +43,7 @@ class HostManager(ProviderResilienceManager):
     ) -> None:
         self._config, self._given, self._store = config, limiter, store
         self._pace_configs: dict[int, RateLimitConfig] = {}
-        self._tokens: dict[str, TokensPerCall] = {}
-        self._token_lock = fork_safety.lock()
+        self.tokens = TokenCounts()
         self._vendors: dict[str, str] = {}
         """Whose way of counting tokens each host has; empty as long as that is not known."""
         clock = limiter.clock if limiter is not None and clock is None else clock
@@ -112,22 +63,12 @@ class HostManager(ProviderResilienceManager):
         limits = self._config.for_key(key).limits
         return len(limits) > ("requests" in limits)
 
-    def tokens_per_call(self, key: str) -> TokensPerCall:
-        """What is known of the tokens that the calls under a key take."""
-        known = self._tokens.get(key)
-        if known is None:
-            with self._token_lock:
-                if len(self._tokens) >= MOST_TOKEN_COUNTS:
-                    self._tokens.clear()
-                known = self._tokens.setdefault(key, TokensPerCall())
-        return known
-
     def vendor_at(self, url: str) -> str:
         """Whose way of counting tokens the API at this address has; empty if that is not known."""
         host = host_key(url)
         known = self._vendors.get(host)
         if known is None:
-            if len(self._vendors) >= MOST_TOKEN_COUNTS:
+            if len(self._vendors) >= MOST_KEYS:
                 self._vendors.clear()
             known = self._vendors[host] = vendor_of(url)
         return known

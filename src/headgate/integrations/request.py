@@ -18,7 +18,15 @@ from typing import Any
 
 from ..limiter.arguments import Cost
 from ..wire.parse import FLEX
-from ..wire.token_usage import CHARACTERS_IN_A_TOKEN, USUAL_OUTPUT, Usage, admitted, estimate, output_limit
+from ..wire.token_usage import (
+    CHARACTERS_IN_A_TOKEN,
+    USUAL_OUTPUT,
+    Usage,
+    admitted,
+    estimate,
+    output_limit,
+    template_of,
+)
 from ..wire.urls import host_key
 
 IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
@@ -124,7 +132,7 @@ def with_tokens(request: OutgoingRequest) -> Cost:
         if body is None:
             return 1
         likely = estimate(body, request.path)
-    return {"requests": 1, **admitted(request.vendor, likely)}
+    return admitted(request.vendor, likely, template_of(request.parsed()))
 
 
 def is_idempotent(request: OutgoingRequest) -> bool:

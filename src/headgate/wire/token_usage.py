@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeGuard
 
+from ..core.answer_length import TokenCost
+
 CHARACTERS_IN_A_TOKEN = 4
 MESSAGE = 4
 """Tokens for what surrounds a message: its role, its ends."""
@@ -38,6 +40,13 @@ VENDORS = ("openai", "azure-openai", "groq", "anthropic", "gemini")
 COUNTED_AT_ADMISSION = ("openai", "azure-openai", "groq")
 """... of which these count what a request allows, whatever it then takes."""
 
+LONGEST_COMPARED = 500
+"""Characters of each part of a request that decide whether it is like another."""
+_INPUT, _ALL_INPUT = frozenset(("input_tokens",)), frozenset(("tokens", "input_tokens"))
+_OUTPUT, _ALL_OUTPUT = frozenset(("output_tokens",)), frozenset(("tokens", "output_tokens"))
+_INSTRUCTIONS = ("system", "instructions", "systemInstruction", "system_instruction")
+_FORM = ("tools", "response_format", "text")
+"""What shapes an answer beside the instructions."""
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
 _SILENT = ("/embeddings", "/moderations", "/count_tokens", "/rerank")
 """Ends of paths whose answers hold no generated tokens."""
@@ -89,14 +98,37 @@ def _answers(body: dict[str, Any]) -> int:
     return max([count for name in ("n", "best_of") if _is_count(count := body.get(name)) and count], default=1)
 
 
-def admitted(vendor: str, likely: Usage) -> dict[str, float]:
-    """What a call takes of limits on tokens when it is let in, by the dimension; ``likely`` is its estimate."""
+def admitted(vendor: str, likely: Usage, template: int = 0) -> TokenCost:
+    """What a call takes when it is let in: one request, and of limits on tokens by the dimension.
+
+    ``likely`` is its estimate, of which the answer is all that is allowed. What of it is counted as it is produced
+    is replaced by what answers to requests of this ``template`` really take, as soon as that is known.
+    """
     tokens = likely.tokens
     if vendor == "openai":
         tokens = max(likely.input, likely.output)
     elif vendor == "gemini":
         tokens = likely.input
-    return {"tokens": tokens, "input_tokens": likely.input, "output_tokens": likely.output}
+    return TokenCost(
+        {"requests": 1, "tokens": tokens, "input_tokens": likely.input, "output_tokens": likely.output},
+        prompt=likely.input,
+        answer=likely.output,
+        of_prompt=_INPUT if vendor == "openai" else _ALL_INPUT,
+        of_answer=_ALL_OUTPUT if vendor == "anthropic" else _OUTPUT,
+        template=template,
+    )
+
+
+def template_of(body: object) -> int:
+    """What requests have in common that get answers of about the same length: all but the last message, shortly."""
+    if not isinstance(body, dict):
+        return 0
+    system = next((body[name] for name in _INSTRUCTIONS if name in body), None)
+    messages = body.get("messages", body.get("contents"))
+    if system is None and isinstance(messages, list) and len(messages) > 1:
+        system = messages[0]
+    asked = [str(body.get(name))[:LONGEST_COMPARED] for name in _FORM]
+    return hash((str(system)[:LONGEST_COMPARED], *asked, output_limit(body)))
 
 
 def settled(vendor: str, usage: Usage, allowed: int | None) -> dict[str, float]:

@@ -20,7 +20,7 @@ from math import isinf
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from ...wire.parse import FLEX
-from ...wire.token_usage import NO_TOKENS, Usage, estimate, output_limit
+from ...wire.token_usage import NO_TOKENS, Usage, estimate, output_limit, template_of
 from .template import MissingError, Template, listing, quoted
 
 try:
@@ -52,6 +52,11 @@ class Request(NamedTuple):
     def estimate(self) -> Usage:
         """The tokens it is likely to take; it takes a while to count them."""
         return NO_TOKENS if self.body is None else estimate(parse_json(self.body), self.path)
+
+    @property
+    def template(self) -> int:
+        """The same for requests that get answers of about the same length."""
+        return 0 if self.body is None else template_of(parse_json(self.body))
 
     @property
     def output_limit(self) -> int | None:

@@ -6,8 +6,8 @@ import pytest
 
 from headgate.core.decision import Outcome
 from headgate.core.signal import Limit, Signal
-from headgate.integrations.host_manager import LARGER, TokensPerCall
 from headgate.wire.token_usage import Usage, settled
+from headgate.wire.tokens_per_call import LARGER, TokensPerCall
 
 
 def test_limit_on_tokens_is_told_in_calls():

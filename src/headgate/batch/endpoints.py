@@ -159,7 +159,7 @@ DIALECTS: dict[str, dict[str, Any]] = {
 
 
 def _alike(name: str, base_url: str) -> Endpoint:
-    """One that speaks as OpenAI does."""
+    """One with the API of OpenAI."""
     return Endpoint(name=name, base_url=base_url, key_variable=f"{name.upper()}_API_KEY")
 
 

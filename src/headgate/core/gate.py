@@ -157,7 +157,7 @@ class Gate:
     def check(
         self, now: float, cost: Cost = 1, requests_ahead: float = 0.0, costs_ahead: Mapping[str, float] = NOTHING
     ) -> Wait | Refuse | None:
-        """What speaks against a call now, or None. With others ahead in the queue: when its turn would come."""
+        """What keeps a call from starting now, or None. With others ahead in the queue: when its turn would come."""
         pacer = self.pacer
         requests = cost if isinstance(cost, NUMBER) else requests_of(cost)
         if now >= self._only_pace_from:

@@ -146,7 +146,7 @@ class Policy(Protocol):
     """One of a gate's policies. Beside ``check`` it has those of the ``Hooks`` that it needs."""
 
     def check(self, now: float, demand: Demand) -> Wait | Refuse | None:
-        """What speaks against a call now, or None. Asking takes nothing."""
+        """What keeps a call from starting now, or None. Checking takes nothing."""
         ...
 
 

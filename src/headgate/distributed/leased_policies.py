@@ -219,7 +219,7 @@ class LeasedPacer(Lease):
         return Wait(PACE, due_at, known_until=now if self._is_guess else UNKNOWN)
 
     def _not_held(self, demand: Demand, now: float) -> Wait | Refuse | None:
-        """What speaks against a call for which nothing is held: mostly that the coordinator has yet to be asked."""
+        """What keeps a call from starting for which nothing is held: mostly, the coordinator is yet to be asked."""
         if self.short_until > now:
             if self.short_of == "circuit":
                 return Refuse(RefuseReason.PROBE_IN_FLIGHT, check_again_at=self.short_until)

@@ -60,7 +60,7 @@ class KeyReport:
     rate: float
     """Calls a second as learned, of the whole fleet where the quota is shared."""
     said: float | None = None
-    """Calls a second that the server speaks of."""
+    """Calls a second that the server states."""
     sent: int = 0
     done: int = 0
     refused: int = 0

@@ -40,7 +40,7 @@ TICK = 1e-6
 """Two instants closer than this are the same: ``now - latency`` has been through a subtraction."""
 
 WALL = 1_800_000_000.0
-"""The date at instant 0, for headers that speak in dates."""
+"""The date at instant 0, for headers that hold dates."""
 
 Headers = Mapping[str, str] | None
 Body = bytes | str | Mapping[str, object] | None

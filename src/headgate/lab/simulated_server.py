@@ -241,7 +241,7 @@ class Answer(NamedTuple):
     refused: bool
     """Whether there was too much of it: 429, or 503 from a full queue."""
     body: Any = None
-    """What an error says where its dialect speaks in bodies; a good answer has none."""
+    """The body of an error, in dialects that have one; a good answer has none."""
 
     @property
     def is_good(self) -> bool:

@@ -262,7 +262,7 @@ class Admission:
     def _check(
         self, entries: list[KeyEntry], now: float, cost: Cost, call: QueuedCall | None = None
     ) -> Decision | None:
-        """What speaks against a call under all of its keys now: the longest wait, or a refusal.
+        """What keeps a call from starting under all of its keys now: the longest wait, or a refusal.
 
         For a queued one: after those ahead of it that have yet to run.
         """

@@ -118,7 +118,7 @@ MOST_RESETS = 4_000
 
 
 class ToldRates:
-    """The calls a second that servers speak of, by what they told of each key."""
+    """The calls a second that servers state, by what they said of each key."""
 
     def __init__(self) -> None:
         self._resets: dict[str, float] = {}

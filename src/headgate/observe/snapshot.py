@@ -56,7 +56,7 @@ class KeyLine:
     rate: float
     """Calls a second as learned; 0 where it has no pace, as a provider whose credentials have one each."""
     said: float | None = None
-    """Calls a second that the server speaks of."""
+    """Calls a second that the server states."""
     sent: int = 0
     done: int = 0
     """Answers that were a success."""

@@ -24,7 +24,7 @@ ErrorReader = Callable[[Json, Arrival], ErrorDetails | None]
 ``error_body.outcome_of_codes``; a wait that the body asks for is ``ErrorDetails.floor``."""
 
 LimitReader = Callable[[Mapping[str, str], Arrival], list[Limit]]
-"""The budgets that the values of ``marks`` and ``reads``, by lower-case name, speak of."""
+"""The budgets that the values of ``marks`` and ``reads``, by lower-case name, state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Dialect:
     """What people call it."""
 
     hosts: tuple[str, ...] = ()
-    """Addresses whose answers speak it, with all names below them."""
+    """Hosts whose answers are in this dialect, with all of their subdomains."""
     marks: Mapping[str, bool] = field(default_factory=dict)
     """Headers that only this vendor sends; True where the header alone says something about limits."""
     reads: Mapping[str, bool] = field(default_factory=dict)

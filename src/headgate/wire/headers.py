@@ -1,4 +1,4 @@
-"""Take out of any kind of headers the few that speak of limits.
+"""Take out of any kind of headers the few that state limits.
 
 A plain dict, pairs, httpx's and requests' mappings and aiohttp's multidict all come
 here, whole or hostile. The work is bounded by three names: so many headers are looked

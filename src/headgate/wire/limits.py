@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from .dialect import Dialect
 
 MOST_LIMITS = 16
-"""Budgets one answer may speak of."""
+"""Budgets that one answer may state."""
 
 _MINUTE, _DAY = 60.0, 86400.0
 _NAMES = ("x-ratelimit-bucket", "x-ratelimit-resource", "ratelimit-name")
 
 
 def limits_of(headers: RateLimitHeaders, dialect: Dialect, arrival: Arrival) -> list[Limit]:
-    """Every budget the headers speak of; none when the answer comes out of a cache, for its numbers are old."""
+    """Every budget that the headers state; none when the answer comes out of a cache, for its numbers are old."""
     marks = headers.marks
     if "age" in marks and number(marks["age"]):
         return []
@@ -81,7 +81,7 @@ def _same_budget(policy: Limit, limit: Limit) -> bool:
 
 
 def _listed(budget: Budget, headers: RateLimitHeaders, dialect: Dialect, arrival: Arrival) -> list[Limit]:
-    """``100, 100;window=60, 10000;window=86400``: what is left and the reset speak of the first."""
+    """``100, 100;window=60, 10000;window=86400``: what is left and the reset belong to the first."""
     pairs = quotas(budget.parts["limit"])
     if not pairs:
         return []

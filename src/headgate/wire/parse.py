@@ -61,7 +61,7 @@ def read(
     limit says that the tier is full.
 
     Never raises and never works longer than its bounds allow, whatever it is given; every wait and
-    every reset lies within [0, 31 days]. Where nothing can be read, the status speaks alone.
+    every reset lies within [0, 31 days]. Where nothing can be read, the status alone decides.
     """
     try:
         signal = read_strictly(status, headers, body, wall, url)

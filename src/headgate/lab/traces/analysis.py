@@ -20,7 +20,7 @@ callers took all of it. Then calls accepted divided by time *measure* it.
   was accepted, or outside of two refusals the learned rate if that is more. Such stretches are marked, and a run that
   was never refused is one of them as a whole.
 - Stretches that are too short to count in are joined to the next; neighbours that agree become one. What was
-  measured holds on where nothing speaks against it, but says nothing of what was before.
+  measured holds on where nothing contradicts it, but says nothing of what was before.
 
 What cannot be seen: how the server counts (a bucket is assumed), a limit on calls at a time, a change of quota
 that was never reached, and what a slower caller left unused.

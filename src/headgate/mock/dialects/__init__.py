@@ -1,4 +1,4 @@
-"""How a mock API speaks of its quota: the header fields and error bodies of real vendors.
+"""How a mock API states its quota: the header fields and error bodies of real vendors.
 
 | dialect          | every answer                                   | a refusal (429), and its body               |
 |------------------|------------------------------------------------|---------------------------------------------|
@@ -30,7 +30,7 @@
 | stripe           | -                                              | Stripe-Rate-Limited-Reason                  |
 | cloudflare       | Ratelimit, Ratelimit-Policy                    | and retry-after                             |
 
-In an outage most answer 503, Anthropic 529, and OpenRouter 200 with the error inside. A vendor that always speaks of a
+In an outage most answer 503, Anthropic 529, and OpenRouter 200 with the error inside. A vendor that always states a
 minute, an hour or a day does so here too: a quota of 50/s is announced as 3000 or 180000. What they say is left
 is never more than really is: of a bucket that holds 50, at most 50. (Only Groq's day and GitHub's primary limit
 are budgets beside the one that refuses.)

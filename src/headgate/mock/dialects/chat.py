@@ -183,7 +183,7 @@ def _is_daily(status: LimitStatus) -> bool:
 
 
 def refuse_as_groq(unit: str, status: LimitStatus, wall: float) -> Reply:
-    """Groq has limits per minute too, of which it speaks only when they are hit."""
+    """Groq has limits per minute too, which it states only when they are hit."""
     counted, daily = ("tokens" if unit == "tokens" else "requests"), _is_daily(status)
     limit, _, used = told_per(DAY if daily else MINUTE, status)
     sign = f"{counted[0].upper()}P{'D' if daily else 'M'}"

@@ -118,7 +118,7 @@ def ratelimit_fields(statuses: LimitStatuses, wall: float) -> dict[str, str]:
 
 
 def listed_fields(statuses: LimitStatuses, wall: float) -> dict[str, str]:
-    """What is left and the reset speak of the first limit; all are in the list."""
+    """What is left and the reset belong to the first limit; all are in the list."""
     of_calls = _of_calls(statuses)
     if not of_calls:
         return {}

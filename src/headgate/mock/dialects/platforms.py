@@ -1,4 +1,4 @@
-"""How platforms, forges of code and search APIs speak of their quotas: each vendor has words of its own."""
+"""How code hosts, other platforms and search APIs state their quotas: each vendor has its own names."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ PERPLEXITY = _spoken_by(Perplexity())
 SEMANTIC_SCHOLAR = _spoken_by(SemanticScholar())
 
 # ---------------------------------------------------------------------- google
-# Google: no header speaks of limits, the body of a refusal does, and only there a day differs from a minute.
+# Google: no header states a limit, the body of a refusal does, and only there a day differs from a minute.
 
 
 _RPC = "type.googleapis.com/google.rpc"

@@ -1,4 +1,4 @@
-"""What the mock must know of an API of language models to speak it, and what the mocked models say.
+"""What the mock must know of an API of language models, and what the mocked models say.
 
     request ─> key_of ─> check ─> endpoints[path] ─> Answer: body, or events      200
                  │         └───────────┴──> RejectedError: its 400, 404

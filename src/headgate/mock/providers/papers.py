@@ -1,4 +1,4 @@
-"""Indexes of papers as the mock speaks them: Semantic Scholar, Crossref."""
+"""The mock of indexes of papers: Semantic Scholar, Crossref."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the mock must know of an API to speak it: where it listens, what it takes, how it answers and refuses.
+"""What the mock must know of an API: where it listens, what it takes, how it answers and refuses.
 
     request ─> key_of ─> check ─> answer                         200
                  │          └────> refuse("invalid", why)         400

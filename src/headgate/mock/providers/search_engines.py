@@ -1,4 +1,4 @@
-"""Search engines as the mock speaks them: Tavily, Google, Perplexity."""
+"""The mock of search engines: Tavily, Google, Perplexity."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ To add a vendor:
 3. Put a real answer of the vendor into ``tests/wire/conftest.py``, by which it is recognised, test how it is read in
    ``tests/wire/test_dialects.py``, and name the vendor in docs/limiter.md, "What it reads".
 
-``headgate limits`` explains its answers from then on. To have the mock speak it too (``headgate mock --headers``), add
+``headgate limits`` explains its answers from then on. To have it in the mock too (``headgate mock --headers``), add
 it to ``mock/dialects``, which says how.
 
     address            api.github.com                   surest: whatever its answers look like

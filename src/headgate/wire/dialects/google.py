@@ -1,4 +1,4 @@
-"""Google: Gemini, Programmable Search and their kin. No headers; the body speaks.
+"""Google: Gemini, Programmable Search and their kin. No headers; the body says it all.
 
     {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED",
                "details": [QuotaFailure{violations}, RetryInfo{retryDelay}, ErrorInfo{reason}],   newer

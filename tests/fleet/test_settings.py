@@ -46,7 +46,7 @@ def test_literal_keys_are_refused_and_not_repeated(keys):
         ({"template": {"x": object()}}, "template must be a mapping"),
         ({"template": "no-such-file.json"}, "cannot read the template"),
         ({"limits": "requests=fast"}, "limits"),
-        ({"price": "cheap"}, "is not MODEL=IN/OUT"),
+        ({"price": "cheap"}, "is not auto or MODEL=IN/OUT"),
         ({"store": ""}, "store must be"),
         ({"to": "opena"}, "did you mean"),
         ({"workers": 5, "max_attempts": 0}, "max_attempts"),

@@ -43,7 +43,7 @@ OUTAGE = "34s+6s"
 PORT = 8080
 PHOTO_AT = 52.0
 """Seconds into the run: one quota has halved, one key has spent its day, and an outage is over."""
-WINDOW = {"width": 1280, "height": 930}
+WINDOW = {"width": 1280, "height": 922}
 
 
 def headgate(*words: str | Path) -> list[str]:

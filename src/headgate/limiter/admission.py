@@ -93,21 +93,24 @@ class Admission:
 
     def tick(self, call: QueuedCall) -> None:
         """The waiter of a call runs: take its turn if that has come, serve its queues, give up at its deadline."""
-        with self.lock:
-            waiter, entries, now = call.waiter, call.entries, self.now()
-            waiter.on_wake()
+        with self.lock:  # no loop in here: on 3.12 a signal that raises as it repeats would leave the lock held
+            self._tick(call)
+
+    def _tick(self, call: QueuedCall) -> None:
+        waiter, entries, now = call.waiter, call.entries, self.now()
+        waiter.on_wake()
+        for entry in entries:
+            if entry.queue is not None and entry.queue.notified:
+                entry.queue.put_back(call)
+        for entry in entries:
+            self.serve(entry, now, call)
+        if not waiter.settled and now >= waiter.give_up_at:
+            decider, decision = self._forecast(call, entries, now)
+            self._settle(call, None, timed_out(decider, decision, now), now, runs=True)
             for entry in entries:
-                if entry.queue is not None and entry.queue.notified:
-                    entry.queue.put_back(call)
-            for entry in entries:
-                self.serve(entry, now, call)
-            if not waiter.settled and now >= waiter.give_up_at:
-                decider, decision = self._forecast(call, entries, now)
-                self._settle(call, None, timed_out(decider, decision, now), now, runs=True)
-                for entry in entries:
-                    self.serve(entry, now)
-            if not waiter.settled:
-                waiter.watch_deadline()
+                self.serve(entry, now)
+        if not waiter.settled:
+            waiter.watch_deadline()
 
     def leave(self, call: QueuedCall, give_back: Callable[[Permit, float], None]) -> None:
         """The caller was cancelled or interrupted: nothing stays taken, and no call behind it is held up."""

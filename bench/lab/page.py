@@ -20,7 +20,7 @@ from bench.lab.marks import (
     verdicts,
     without_marks,
 )
-from bench.lab.misses import GOODPUT_LOST, REFUSALS_WON, Miss, headline, misses, summary, worst
+from bench.lab.misses import GOODPUT_LOST, MANY_CALLS, REFUSALS_WON, Miss, headline, misses, summary, worst
 from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT, HERDS, LESSER, OURS, PUBLISHED, RIVAL_OF_UNSEEN, RIVALS, TOGETHER
 from bench.lab.results import Cell, Results
 from headgate.lab.charts.drawing_file import save
@@ -139,9 +139,11 @@ def _unseen(results: Results) -> Iterator[str]:
         return
     yield (
         f"{found.scenarios} scenarios drawn by chance (algorithm, quota, burst, window, service time, round trip, "
-        "steps, what the server says), one run each."
+        "steps, what the server says), one run each. Their seed is a hash of the controller's sources: another "
+        "controller gets others."
     )
-    rows = [["", "p50 goodput", "p10 goodput", "least", "p50 429s", "p90 429s", "most"], ["---"] * 7]
+    columns = ["", "p50 goodput", "p10 goodput", "least", "p50 429s", "p90 429s", f"most, {MANY_CALLS:,} calls or more"]
+    rows = [columns, ["---"] * 7]
     for label in (ADAPTIVE, RIVAL_OF_UNSEEN):
         if (one := headline(results, label)) is not None:
             shares = (one.goodput_p50, one.goodput_p10, one.goodput_least)

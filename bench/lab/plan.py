@@ -7,7 +7,7 @@
 | ... in ``HERDS``       | 1   | 20   | none  |
 | the lesser known, ours | 1   | 20   | none  |
 | the default circuit    | 5   | 20   | 1     |
-| unseen scenarios       | 120 | 120  | 12    | one seed each
+| unseen scenarios       | 200 | 200  | 12    | one seed each
 
 A pool is done soonest when the longest runs start first, so the order goes by what runs are likely to cost.
 """
@@ -23,7 +23,7 @@ from headgate.lab.adapters import LAB_CONFIG
 from headgate.lab.comparison import ORACLE, Task
 from headgate.lab.scenario import Scenario
 
-from .random_scenarios import RANDOM_SCENARIOS, random_scenario
+from .random_scenarios import RANDOM_SCENARIOS, random_scenario, source_seed
 
 ADAPTIVE = "adaptive"
 PUBLISHED = (
@@ -108,8 +108,9 @@ class Plan:
         """Every run to make, the longest first."""
         jobs = [job for scenario in scenarios for job in self._of(scenario)]
         if with_unseen:
+            seed = source_seed()
             jobs += [
-                Job(strategy, Task(scenario=random_scenario(number), strategy=strategy, seed=0))
+                Job(strategy, Task(scenario=random_scenario(number, seed), strategy=strategy, seed=0))
                 for number in range(self.unseen)
                 for strategy in (ORACLE, ADAPTIVE, RIVAL_OF_UNSEEN)
             ]

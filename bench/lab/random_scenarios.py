@@ -1,5 +1,7 @@
 """Scenarios that nothing was tuned for: each is drawn from a number and a seed, and from nothing else.
 
+The seed is a hash of the controller's sources, so a change to it is judged by scenarios that were not looked at before.
+
 | drawn                   | from                                                                                |
 |-------------------------|-------------------------------------------------------------------------------------|
 | algorithm               | bucket, GCRA, window, log, strict log, concurrency                                  |
@@ -18,14 +20,19 @@ quota up, so that what is missing is the strategy's fault.
 from __future__ import annotations
 
 import math
+from hashlib import sha256
+from pathlib import Path
 from random import Random
 
+from headgate.controllers import adaptive
 from headgate.lab.scenario import Budget, Limit, Mark, Scenario
 from headgate.mock.quota import ALGORITHMS
 from headgate.units import Rate, Step
 
-RANDOM_SCENARIOS = 120
+RANDOM_SCENARIOS = 200
 """How many of them make a verdict."""
+
+PREFIX = "unseen-"
 
 SLOWEST, FASTEST = 0.5, 200.0
 WINDOWS = (1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0)
@@ -36,7 +43,15 @@ SAYS = (("bare 429s", "none", "none"), ("Retry-After", "exact", "none"), ("RateL
 """In words, and as the fields ``retry_after`` and ``headers``."""
 
 
-def random_scenario(number: int, seed: int = 0) -> Scenario:
+def source_seed() -> str:
+    """Eight digits of the hash of the adaptive controller's sources."""
+    found = sha256()
+    for path in sorted(Path(adaptive.__file__).parent.glob("*.py")):
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()[:8]
+
+
+def random_scenario(number: int, seed: int | str) -> Scenario:
     """The scenario of that number."""
     draw = Random(f"unseen/{seed}/{number}")
     algorithm = draw.choice(ALGORITHMS)
@@ -55,7 +70,7 @@ def random_scenario(number: int, seed: int = 0) -> Scenario:
     step = Step(factor, round(horizon * draw.uniform(0.3, 0.6)))
     says, retry_after, headers = draw.choice(SAYS)
     return Scenario(
-        name=f"unseen-{seed}-{number}",
+        name=f"{PREFIX}{seed}-{number}",
         note=f"{limit.algorithm} of {limit.rate or at_once}{f', {step}' if factor != 1 else ''}; {says}",
         horizon=round(horizon),
         budgets=(Budget(limits=(limit,)),),
@@ -68,6 +83,12 @@ def random_scenario(number: int, seed: int = 0) -> Scenario:
         workers=math.ceil(1.5 * peak * (service_time + round_trip)) + 8,
         marks=(Mark("start", 0.0), *([Mark("step", step.at)] if factor != 1 else [])),
     )
+
+
+def scenario_of(name: str) -> Scenario:
+    """The scenario that has this name."""
+    _, seed, number = name.split("-")
+    return random_scenario(int(number), seed)
 
 
 def _magnitude(draw: Random, low: float, high: float) -> float:

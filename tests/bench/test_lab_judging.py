@@ -4,7 +4,7 @@ import math
 
 import pytest
 from bench.lab.marks import CLASSES, TOLD_THE_QUOTA, Verdict, compare, verdicts, without_marks
-from bench.lab.misses import UNSEEN, headline, misses, read_notes, summary, worse, worst
+from bench.lab.misses import headline, misses, read_notes, summary, worse, worst
 from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT
 from bench.lab.results import Outcome, Results
 
@@ -105,9 +105,9 @@ class TestRivals:
         assert [one.rival for one in compare(results, TOLD_THE_QUOTA).beaten] == ["cookbook"]
 
 
-def unseen_results(goodputs, refused=0.0):
+def unseen_results(goodputs, refused=0.0, seed=0):
     return results_of(
-        {(UNSEEN[number], ADAPTIVE): [outcome(goodput, refused)] for number, goodput in enumerate(goodputs)}
+        {(f"unseen-{seed}-{number}", ADAPTIVE): [outcome(goodput, refused)] for number, goodput in enumerate(goodputs)}
     )
 
 
@@ -116,14 +116,21 @@ class TestUnseen:
         found = headline(unseen_results([0.5 + number / 200 for number in range(100)], refused=0.004), ADAPTIVE)
         assert (found.goodput_p50, found.goodput_p10, found.goodput_least) == (0.75, 0.55, 0.5)
         assert (found.scenarios, found.refused_p90, found.refused_most) == (100, 0.004, 0.004)
-        assert [verdict.met for verdict in found.verdicts()] == [False, False, True, True]
+        assert [verdict.met for verdict in found.verdicts()] == [False, False, True, True, True]
+
+    def test_of_short_runs_the_refusals_are_counted(self):
+        results = unseen_results([0.99] * 9)
+        results.runs["unseen-0-0"][ADAPTIVE][0] = Outcome(900, 1_000, 61, 1.0, 1.0, {})
+        found = headline(results, ADAPTIVE)
+        assert (found.refused_most, found.few_refused) == (0.0, 61)
+        assert [verdict.met for verdict in found.verdicts()][-2:] == [True, False]
 
     def test_there_is_none_without_runs(self):
         assert headline(Results(), ADAPTIVE) is None
 
     def test_the_worst_are_told_with_what_they_are(self):
         name, cell, note = worst(unseen_results([0.99, 0.6, 0.98]), ADAPTIVE)[0]
-        assert (name, cell.goodput) == (UNSEEN[1], 0.6)
+        assert (name, cell.goodput) == ("unseen-0-1", 0.6)
         assert note
 
 
@@ -158,6 +165,9 @@ class TestWorse:
         assert list(worse(old, unseen_results([0.99] * 3))) == []
         told = list(worse(old, unseen_results([0.99, 0.8, 0.8])))
         assert told[0] == "unseen (3 scenarios): p50 of goodput fell from 99.00% to 80.00%"
+
+    def test_another_controller_has_other_scenarios(self):
+        assert list(worse(unseen_results([0.99] * 3), unseen_results([0.8] * 3, seed="f00"))) == []
 
 
 class TestMisses:

@@ -38,7 +38,7 @@ class TestPlan:
 
     def test_every_unseen_scenario_runs_once(self):
         counts = Counter(job.label for job in LAB.jobs([], with_unseen=True))
-        assert counts == {ADAPTIVE: 120, ORACLE: 120, "cubic": 120}
+        assert counts == {ADAPTIVE: 200, ORACLE: 200, "cubic": 200}
 
     def test_only_ours_run_together(self):
         labels = {job.label for job in LAB.jobs([named("share4-together")], with_unseen=False)}

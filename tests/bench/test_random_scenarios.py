@@ -2,18 +2,34 @@ import math
 from collections import Counter
 
 import pytest
-from bench.lab.random_scenarios import RANDOM_SCENARIOS, random_scenario
+from bench.lab import random_scenarios
+from bench.lab.random_scenarios import RANDOM_SCENARIOS, random_scenario, scenario_of, source_seed
 
 
 @pytest.fixture(scope="module")
 def scenarios():
-    return [random_scenario(number) for number in range(RANDOM_SCENARIOS)]
+    return [random_scenario(number, seed=0) for number in range(RANDOM_SCENARIOS)]
 
 
 def test_a_number_and_a_seed_give_one_scenario():
     assert random_scenario(7, seed=2) == random_scenario(7, seed=2)
     assert random_scenario(7, seed=2) != random_scenario(8, seed=2)
     assert random_scenario(7, seed=2) != random_scenario(7, seed=3)
+
+
+def test_a_scenario_is_found_by_its_name():
+    assert scenario_of("unseen-0a1b2c3d-7") == random_scenario(7, seed="0a1b2c3d")
+
+
+def test_the_seed_moves_with_the_controllers_sources(tmp_path, monkeypatch):
+    before = source_seed()
+    assert source_seed() == before
+    (tmp_path / "__init__.py").write_text("LEAN = 0.3")
+    monkeypatch.setattr(random_scenarios.adaptive, "__file__", str(tmp_path / "__init__.py"))
+    changed = source_seed()
+    assert changed != before
+    (tmp_path / "__init__.py").write_text("LEAN = 0.4")
+    assert source_seed() != changed
 
 
 def test_every_name_is_its_own(scenarios):

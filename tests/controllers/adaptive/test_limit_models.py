@@ -118,6 +118,16 @@ def test_slow_answers_and_no_more_throughput_cap_what_is_in_flight():
     assert watch.cap == pytest.approx(1.2 * 50 * 0.1, rel=0.05)
 
 
+def test_a_delay_that_the_callers_own_event_loop_may_cause_is_no_slow_server():
+    watch = LatencyModel()
+    watch.judge(0.0005, 1, 500, True, True, 1.0)
+    watch.begin(500, 500, 1.0)
+    assert watch.judge(0.008, 32, 1000, True, True, 2.0) is None, "sixteen times the usual, but 8 ms"
+    watch.begin(1000, 1000, 2.0)
+    assert watch.judge(0.05, 200, 1500, True, True, 3.0) == pytest.approx(500.0)
+    assert watch.cap == pytest.approx(1.2 * 500 * 0.02), "enough in flight to keep the loop busy"
+
+
 def test_a_cohort_that_does_not_come_back_is_slow_and_a_first_one_is_given_up():
     watch = LatencyModel()
     watch.begin(0, 0, 0.0)

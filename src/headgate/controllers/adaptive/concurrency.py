@@ -215,6 +215,10 @@ LOST = 30.0
 HOT = 2.0
 """A median this many times the usual one is slow."""
 
+QUICK = 0.02
+"""Seconds. A usual latency below this counts as this. A delay so short is often the caller's own event loop (a proxy
+with 32 clients on loopback: 0.5 ms for one call at a time, 8 ms for all), and a cap would only keep that loop idle."""
+
 TRY_EVERY = 30.0
 TRY_FACTOR = 1.3
 SMALLEST_CAP = 2.0
@@ -293,8 +297,8 @@ class LatencyModel(Storable):
         grew = throughput > 1.2 * self.throughput
         self.throughput = throughput
         self.usual = max(self.usual or median, 1e-6)
-        heat = median / self.usual
-        self.usual += (0.1 if heat < 1.0 else 0.003) * (median - self.usual)
+        heat = median / max(self.usual, QUICK)
+        self.usual += (0.1 if median < self.usual else 0.003) * (median - self.usual)
         if not free:
             return None
         if self.cap < inf:
@@ -304,7 +308,7 @@ class LatencyModel(Storable):
         if self.hot < (1 if searching else 2):
             return None
         self.hot, self.best, self.trial, self.trial_at = 0, throughput, None, now
-        self.cap = max(SMALLEST_CAP, 1.2 * throughput * self.usual)
+        self.cap = max(SMALLEST_CAP, 1.2 * throughput * max(self.usual, QUICK))
         return throughput
 
     def _adjust(self, median: float, heat: float, depth: int, now: float) -> None:
@@ -326,5 +330,5 @@ class LatencyModel(Storable):
             self.cap = max(SMALLEST_CAP, self.cap * 0.96)
         elif heat < 1.15 and full:
             self.cap += 1.0
-        if self.trial is None and self.cap > 4.0 * self.best * self.usual + 8.0:
+        if self.trial is None and self.cap > 4.0 * self.best * max(self.usual, QUICK) + 8.0:
             self.cap = inf

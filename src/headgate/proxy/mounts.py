@@ -178,15 +178,16 @@ def _is_forwarded(name: str, adds_keys: bool) -> bool:
     return not (adds_keys and is_credential(lower))
 
 
-def request_headers(given: CIMultiDictProxy[str], mount: Mount, *, adds_keys: bool) -> CIMultiDict[str]:
-    """The client's headers as the API gets them, without credential and length.
+def request_headers(given: CIMultiDictProxy[str], mount: Mount, host: str, *, adds_keys: bool) -> CIMultiDict[str]:
+    """The client's headers as the API at ``host`` gets them, without credential and length.
 
     Raises ``RejectedRequestError``.
     """
     named = _connection_names(given.getall("Connection", ()))
-    sent: CIMultiDict[str] = CIMultiDict(
-        [(name, value) for name, value in given.items() if _is_forwarded(name, adds_keys) and name.lower() not in named]
-    )
+    sent: CIMultiDict[str] = CIMultiDict(Host=host)
+    for name, value in given.items():
+        if _is_forwarded(name, adds_keys) and not (named and name.lower() in named):
+            sent.add(name, value)
     if not all(map(str.isascii, sent.values())):
         _check_text(sent)
     for name, value in mount.address.headers:

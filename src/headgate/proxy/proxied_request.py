@@ -18,18 +18,16 @@ The body of a request:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import aiohttp
-from aiohttp import BytesPayload, StreamReader, web
-from yarl import URL
+from aiohttp import StreamReader, web
 
 from ..checks import check
 from ..errors import Refused
-from ..exchange import SHORTEST_SECRET, sent_once
+from ..exchange import SHORTEST_SECRET
 from ..integrations.request import OutgoingRequest
 from ..integrations.response_reader import LARGEST_ERROR, unpacked
 from .connection import ClientDisconnectedError, TruncatedResponseError, abort, continue_expected
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from ..integrations.client_gate import ClientGate
     from ..integrations.gated_request import GatedRequest
     from .connection import Connection
+    from .upstream import Upstream, UpstreamResponse
 
 CHUNK = 1 << 16
 """Bytes that are handed to a connection before it is waited for: what it cannot send yet, it copies."""
@@ -93,7 +92,8 @@ class ProxyContext:
     """What all requests of a proxy share."""
 
     gate: ClientGate
-    session: aiohttp.ClientSession
+    upstreams: dict[str, Upstream]
+    """By the origin."""
     keyed: frozenset[str]
     """Mounts for which the proxy adds credentials."""
     bounds: Bounds
@@ -162,13 +162,13 @@ class Upload:
             raise RejectedRequestError(408, "slow_upload", "the request body did not arrive in time") from None
         self.kept, self._first = None, first
 
-    def data(self) -> BytesPayload | AsyncIterator[bytes] | None:
+    def data(self) -> bytes | AsyncIterator[bytes] | None:
         """For an attempt; a body that is not kept can be sent once."""
         if self.kept is None:
             return self._stream()
         if len(self.kept) > CHUNK:
             return _chunks_of(self.kept)
-        return BytesPayload(self.kept) if self._rest is not None else None
+        return self.kept if self._rest is not None else None
 
     def close(self) -> None:
         self._memory.give_back(self._held)
@@ -240,8 +240,8 @@ class ProxiedRequest:
         connection = cast("Connection", request.protocol)
         if upload.kept is None:
             connection.watch_unread()
-        url = URL(mount.origin + self._target, encoded=True)
-        headers = request_headers(request.headers, mount, adds_keys=mount.name in context.keyed)
+        upstream = context.upstreams[mount.origin]
+        headers = request_headers(request.headers, mount, upstream.host, adds_keys=mount.name in context.keyed)
         if upload.length is not None:
             headers["Content-Length"] = str(upload.length)
         outgoing = OutgoingRequest(
@@ -254,46 +254,42 @@ class ProxiedRequest:
         gated = context.gate.begin(outgoing, unsent=UNSENT, client_errors=CLIENT_ERRORS)
         start = b""
 
-        @contextmanager
-        def errors_explained() -> Iterator[None]:
+        async def send() -> UpstreamResponse:
+            await connection.check_client()
+            self.is_sent = True
+            self._secret = gated.secret
+            headers.update(gated.headers())
             try:
-                yield
+                return await upstream.send(request.method, self._target, headers, upload.data())
             except Exception as error:
-                self.is_sent = False
-                outgoing.can_repeat_body &= not context.is_stopping
-                if upload.is_stalled:
-                    raise ClientStalledError("the body stopped arriving") from None
+                failed()
                 if isinstance(error, ValueError):  # nothing was sent
                     raise RejectedRequestError(400, "bad_header", "a header has invalid characters") from None
                 raise
 
-        async def send() -> aiohttp.ClientResponse:
-            await connection.check_client()
-            self.is_sent = True
-            self._secret = gated.secret
-            for name, value in gated.headers().items():
-                headers[name] = value
-            with errors_explained():
-                return await context.session.request(
-                    request.method,
-                    url,
-                    data=upload.data(),
-                    headers=headers,
-                    allow_redirects=False,
-                    middlewares=sent_once(request.method),
-                )
-
-        async def receive(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+        async def receive(response: UpstreamResponse) -> UpstreamResponse:
             nonlocal start
-            with errors_explained():
-                if response.status < 200:
-                    raise aiohttp.ClientPayloadError("the server switched to another protocol without being asked")
-                start = await _start_of(response) if response.status >= 400 else b""
-            body = unpacked(start, response.headers.get("Content-Encoding", "")) if start else None
+            body, start = None, b""
+            if response.status < 200:
+                failed()
+                raise aiohttp.ClientPayloadError("the server switched to another protocol without being asked")
+            if response.status >= 400:
+                try:
+                    start = await _start_of(response)
+                except Exception:
+                    failed()
+                    raise
+                body = unpacked(start, response.headers.get("Content-Encoding", "")) if start else None
+                outgoing.can_repeat_body &= not context.is_stopping  # no client waits for another attempt then
             gated.on_response(response.status, response.headers, body)
             self.is_sent = response.status < 400
-            outgoing.can_repeat_body &= not context.is_stopping  # no client waits for another attempt then
             return response
+
+        def failed() -> None:
+            self.is_sent = False
+            outgoing.can_repeat_body &= not context.is_stopping
+            if upload.is_stalled:
+                raise ClientStalledError("the body stopped arriving") from None
 
         try:
             response = await gated.send_async(send, receive, _close)
@@ -325,10 +321,10 @@ class ProxiedRequest:
             return upstream_failure(self._mount.name, error, self._context.timeout)
         raise error
 
-    async def _pass_on(self, gated: GatedRequest, response: aiohttp.ClientResponse, start: bytes) -> web.StreamResponse:
+    async def _pass_on(self, gated: GatedRequest, response: UpstreamResponse, start: bytes) -> web.StreamResponse:
         request, content = self._request, response.content
         headers = response_headers(response.headers, self._mount, f"http://{request.headers['Host']}", self._secret)
-        reason = self._masked((response.reason or "").encode(errors="replace")).decode()
+        reason = self._masked(response.reason.encode(errors="replace")).decode()
         try:
             chunk = content.read_nowait()
         except (aiohttp.ClientError, OSError) as error:
@@ -360,7 +356,7 @@ class ProxiedRequest:
         self._context.counts.answered += 1
         return streamed
 
-    async def _next(self, gated: GatedRequest, response: aiohttp.ClientResponse) -> bytes:
+    async def _next(self, gated: GatedRequest, response: UpstreamResponse) -> bytes:
         try:
             return await response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
@@ -388,11 +384,11 @@ class ProxiedRequest:
         return data.replace(found, b"*" * len(found))
 
 
-async def _close(response: aiohttp.ClientResponse) -> None:
+async def _close(response: UpstreamResponse) -> None:
     response.close()
 
 
-async def _start_of(response: aiohttp.ClientResponse) -> bytes:
+async def _start_of(response: UpstreamResponse) -> bytes:
     """The beginning of an error's body: enough to read what it says."""
     content, start = response.content, b""
     while len(start) < LARGEST_ERROR and (chunk := await content.readany()):

@@ -19,22 +19,21 @@ import aiohttp
 from aiohttp import web
 
 from ..checks import check
-from ..exchange import CONNECT_WITHIN
 from ..integrations.client_gate import ClientGate
 from ..observe.snapshot import ProgressLine
 from ..observe.sources import RecentRate
 from .admission import Admission
-from .connection import LARGEST_FIELD, MOST_FIELDS, READ_AHEAD, Connection, Listener
+from .connection import LARGEST_FIELD, MOST_FIELDS, Connection, Listener
 from .error_response import TYPE, RejectedRequestError, error_response, rejection
 from .mounts import Mount
 from .proxied_request import Bounds, Counts, MemoryBudget, ProxiedRequest, ProxyContext
+from .upstream import Upstream
 
 BACKLOG = 1024
 LINGER = 3.0
 """Seconds for which a client whose request was answered early may continue sending, so that it reads the answer."""
 STOP_WITHIN = 1.0
 ALL_INTERFACES = ("0.0.0.0", "::", "")  # noqa: S104  # where the user asks for it
-_NOT_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 class Proxy:
@@ -65,6 +64,7 @@ class Proxy:
         self.counts = Counts()
         self.memory = MemoryBudget(self.bounds.kept_in_all)
         self._context: ProxyContext
+        self._connector: aiohttp.TCPConnector
         self._admission = Admission(mounts, host=host, token=token, allow_hosts=allow_hosts, keyed=self.keyed)
         self._listener: Listener
         self._server: asyncio.Server | None = None
@@ -104,19 +104,10 @@ class Proxy:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._listener, self.host, self.port, backlog=BACKLOG)
         self.port = self._server.sockets[0].getsockname()[1]
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),  # the gate bounds the calls in flight
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=_NOT_ADDED,
-            read_bufsize=READ_AHEAD,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_WITHIN, sock_read=self.timeout),
-            max_line_size=LARGEST_FIELD,
-            max_field_size=LARGEST_FIELD,
-        )
+        self._connector = aiohttp.TCPConnector(limit=0)  # the gate bounds the calls in flight
         self._context = ProxyContext(
             gate=self.passing,
-            session=session,
+            upstreams={one.origin: Upstream(self._connector, one.origin, self.timeout) for one in self.mounts},
             keyed=self.keyed,
             bounds=self.bounds,
             timeout=self.timeout,
@@ -153,7 +144,7 @@ class Proxy:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_WITHIN):
                 await self._listener.shutdown(STOP_WITHIN / 2)
-        await self._context.session.close()
+        await self._connector.close()
         return cancelled
 
     # ------------------------------------------------------------------ one request

@@ -216,8 +216,9 @@ HOT = 2.0
 """A median this many times the usual one is slow."""
 
 QUICK = 0.02
-"""Seconds. A usual latency below this counts as this. A delay so short is often the caller's own event loop (a proxy
-with 32 clients on loopback: 0.5 ms for one call at a time, 8 ms for all), and a cap would only keep that loop idle."""
+"""Seconds. A usual latency below this counts as this, and one slow cohort proves nothing. A delay so short is often the
+caller's own event loop (a proxy with 32 clients on loopback: 0.5 ms for one call at a time, 8 ms for all), and a cap
+would only keep that loop idle."""
 
 TRY_EVERY = 30.0
 TRY_FACTOR = 1.3
@@ -305,7 +306,7 @@ class LatencyModel(Storable):
             self._adjust(median, heat, depth, now)
             return None
         self.hot = self.hot + 1 if heat > HOT and not grew else 0
-        if self.hot < (1 if searching else 2):
+        if self.hot < (1 if searching and self.usual >= QUICK else 2):
             return None
         self.hot, self.best, self.trial, self.trial_at = 0, throughput, None, now
         self.cap = max(SMALLEST_CAP, 1.2 * throughput * max(self.usual, QUICK))

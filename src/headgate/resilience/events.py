@@ -9,6 +9,7 @@ is logged too (``headgate.resilience``, at WARNING), with a listener or without.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.decision import UNKNOWN, Outcome
@@ -21,18 +22,18 @@ log = logging.getLogger("headgate.resilience")
 
 
 def emit_wait(call: Call, event_type: Literal["rate_limit_wait", "credential_wait"], waited: float) -> None:
-    _emit(call, event_type, wait_ms=round(waited * 1e3))
+    _emit(call, event_type, lambda: {"wait_ms": round(waited * 1e3)})
 
 
 def emit_retry(call: Call, wait: float) -> None:
     """Emitted before the wait, and about the attempt to come."""
     if call.manager.on_event is not None:
-        _emit(call, "retry_attempt", wait_ms=round(wait * 1e3), **_classification(call))
+        _emit(call, "retry_attempt", lambda: {"wait_ms": round(wait * 1e3), **_classification(call)})
 
 
 def emit_success(call: Call) -> None:
-    if call.manager.on_event is not None:  # else the circuit's state, which takes longer than all the rest, is not read
-        _emit(call, "request_success", breaker_state=_circuit_state(call))
+    if call.manager.on_event is not None:
+        _emit(call, "request_success", lambda: {"breaker_state": _circuit_state(call)})
 
 
 def emit_failure(call: Call, error: BaseException | None = None) -> None:
@@ -53,7 +54,7 @@ def emit_failure(call: Call, error: BaseException | None = None) -> None:
         text = f"{what} ({facts.get('error_type', 'unknown')}, attempt {call.attempt} of {call.max_attempts})"
         log.warning("%s: %s", call.provider.name, text, extra={"event": event_type, **facts})
     if call.manager.on_event is not None:
-        _emit(call, event_type, breaker_state=_circuit_state(call), **facts)
+        _emit(call, event_type, lambda: {"breaker_state": _circuit_state(call), **facts})
 
 
 def emit_abandoned(call: Call, error: BaseException | None) -> None:
@@ -65,7 +66,7 @@ def emit_abandoned(call: Call, error: BaseException | None) -> None:
         "error_type": "cancelled" if is_cancelled else "left_early",
         "error_classification": Outcome.ABANDONED.value,
     }
-    _emit(call, "request_failure", breaker_state=_circuit_state(call), **facts)
+    _emit(call, "request_failure", lambda: {"breaker_state": _circuit_state(call), **facts})
 
 
 def _classification(call: Call) -> dict[str, str]:
@@ -79,15 +80,18 @@ def _circuit_state(call: Call) -> str:
     return call.manager.get_breaker_state(call.provider.name).value
 
 
-def _emit(call: Call, event_type: str, **facts: Any) -> None:
-    left = call.time_left()
-    call.manager.emit(
-        event_type,
-        call.provider.name,
-        attempt=call.attempt,
-        max_attempts=call.max_attempts,
-        budget_remaining_ms=None if left == UNKNOWN else round(left * 1e3),
-        correlation_id=call.correlation_id,
-        credential=call.credential_label,
-        **facts,
-    )
+def _emit(call: Call, event_type: str, facts: Callable[[], dict[str, Any]]) -> None:
+    """The facts are read only if the listener wants the event: the circuit's state takes longer than all the rest."""
+
+    def fields() -> dict[str, Any]:
+        left = call.time_left()
+        return {
+            "attempt": call.attempt,
+            "max_attempts": call.max_attempts,
+            "budget_remaining_ms": None if left == UNKNOWN else round(left * 1e3),
+            "correlation_id": call.correlation_id,
+            "credential": call.credential_label,
+            **facts(),
+        }
+
+    call.manager.emit(event_type, call.provider.name, make=fields)

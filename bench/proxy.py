@@ -1,8 +1,9 @@
-"""What `headgate proxy` costs beside nginx's `proxy_pass`: `python -m bench.proxy [--seconds N] [--write]`.
+"""What `headgate proxy` costs beside nginx and LiteLLM: `python -m bench.proxy [--litellm FILE] [--write]`.
 
     load ──> the API                      nginx, which answers at once out of its memory
     load ──> nginx proxy_pass ──> the API
     load ──> headgate proxy   ──> the API
+    load ──> litellm          ──> the API     where --litellm names its command, in an environment of its own
 
 | figure  | what is timed                                                                                          |
 |---------|--------------------------------------------------------------------------------------------------------|
@@ -10,11 +11,11 @@
 | calls/s | 32 connections, each one call after the other                                                          |
 | MB/s    | 4 connections that fetch a megabyte each time                                                          |
 
-Calls are a POST with 300 bytes of JSON, answered with a kilobyte. Each contender is a process of its own (nginx with
-one worker, as Headgate has one), warmed before it is timed; they take turns, and of each figure the median round
-counts. Headgate is there twice: with a fixed pace far above all this, which shows what passing on costs; and as the
-command starts it, which learns how much it can send before answers get slower, and here, where everything shares two
-cores, finds that. `--write` keeps the run in `bench/PROXY.md`.
+Calls are a POST with 300 bytes of JSON, answered with a kilobyte. Each contender is a process of its own (nginx and
+LiteLLM with one worker, as Headgate has one), warmed before it is timed; they take turns, and of each figure the median
+round counts. Headgate is there three times: with a fixed pace far above all this, which shows what passing on costs; as
+the command starts it, which learns its pace; and the same with chat completions, the only calls that LiteLLM takes.
+`--write` keeps the run in `bench/PROXY.md`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,25 @@ MANY, FEW = 32, 4
 WARM = 8.0
 """Seconds until the pace is learned."""
 BODY = json.dumps({"text": "x" * 280}).encode()
-DIRECT, LEARNED = "direct", "headgate proxy"
+DIRECT, LEARNED, CHATTING = "direct", "headgate proxy", "headgate proxy, chat"
+LITELLM = "litellm, chat"
 SMALL, LARGE = 1_000, 1 << 20
+CHAT = json.dumps({"model": "bench", "messages": [{"role": "user", "content": "x" * 220}]}).encode()
+CHAT_PATH = "/v1/chat/completions"
+COMPLETION = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1_700_000_000,
+    "model": "bench",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "y" * 700}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 60, "completion_tokens": 180, "total_tokens": 240},
+}
+LITELLM_CONF = """
+model_list:
+  - model_name: bench
+    litellm_params: {{model: openai/bench, api_base: "http://127.0.0.1:{api}/v1", api_key: bench-key-000001}}
+litellm_settings: {{telemetry: false}}
+"""
 
 CONF = """
 worker_processes 1; daemon off; pid {folder}/{name}.pid; error_log {folder}/{name}.log crit;
@@ -68,6 +86,7 @@ API = """
   server {{ listen 127.0.0.1:{port} backlog=1024; default_type application/json; root {folder};
     location /small {{ error_page 405 =200 $uri; try_files /small =404; }}
     location /large {{ error_page 405 =200 $uri; try_files /large =404; }}
+    location = /v1/chat/completions {{ error_page 405 =200 /chat; try_files /chat =404; }}
   }}
 """
 PASS = """
@@ -140,8 +159,9 @@ class Caller(asyncio.Protocol):
 
 async def load(url: str, connections: int, seconds: float) -> list[float]:
     parts = urlsplit(url)
+    body = CHAT if parts.path == CHAT_PATH else BODY
     head = f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
-    request = head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+    request = head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     until = time.perf_counter() + seconds
     loop = asyncio.get_running_loop()
     callers: list[Caller] = []
@@ -154,10 +174,10 @@ async def load(url: str, connections: int, seconds: float) -> list[float]:
     return [took for one in callers for took in one.times]
 
 
-async def measure(base: str, seconds: float) -> Round:
-    alone = await load(f"{base}/small", 1, seconds)
-    many = await load(f"{base}/small", MANY, seconds)
-    large = await load(f"{base}/large", FEW, seconds)
+async def measure(url: str, seconds: float) -> Round:
+    alone = await load(url, 1, seconds)
+    many = await load(url, MANY, seconds)
+    large = [] if url.endswith(CHAT_PATH) else await load(url.replace("/small", "/large"), FEW, seconds)
     cuts = quantiles(alone, n=100)
     return Round(cuts[49], cuts[98], len(many) / seconds, len(large) * LARGE / seconds / 1e6)
 
@@ -169,7 +189,7 @@ async def measure(base: str, seconds: float) -> Round:
 def process(command: list[str], port: int, **settings: object) -> Iterator[subprocess.Popen[bytes]]:
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **settings)  # type: ignore[call-overload]
     try:
-        for _ in range(200):
+        for _ in range(1200):
             with socket.socket() as one:
                 if one.connect_ex(("127.0.0.1", port)) == 0:
                     break
@@ -183,7 +203,8 @@ def process(command: list[str], port: int, **settings: object) -> Iterator[subpr
 
 
 @contextmanager
-def contenders() -> Iterator[dict[str, str]]:
+def contenders(litellm: str | None) -> Iterator[dict[str, str]]:
+    """The address that each is called at."""
     nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if nginx is None:
         sys.exit("bench.proxy needs nginx on PATH (apt-get install nginx-light)")
@@ -192,6 +213,7 @@ def contenders() -> Iterator[dict[str, str]]:
         os.chmod(folder, 0o755)
         Path(folder, "small").write_bytes(b'{"text": "' + b"y" * (SMALL - 12) + b'"}')
         Path(folder, "large").write_bytes(b"y" * LARGE)
+        Path(folder, "chat").write_text(json.dumps(COMPLETION))
         api, passing, ours = free_port(), free_port(), free_port()
         for name, port, body in (("api", api, API), ("pass", passing, PASS)):
             conf = Path(folder, f"{name}.conf")
@@ -207,7 +229,15 @@ def contenders() -> Iterator[dict[str, str]]:
         serve = [sys.executable, "-m", "bench.proxy", "--serve", f"{fixed}", "--to", f"http://127.0.0.1:{api}"]
         stack.enter_context(process(serve, fixed, env=state, cwd=Path(__file__).parents[1]))
         ports = {DIRECT: api, "nginx proxy_pass": passing, "headgate proxy, pace fixed": fixed, LEARNED: ours}
-        yield {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+        urls = {name: f"http://127.0.0.1:{port}/small" for name, port in ports.items()}
+        urls[CHATTING] = f"http://127.0.0.1:{ours}{CHAT_PATH}"
+        if litellm is not None:
+            port = free_port()
+            Path(folder, "litellm.yaml").write_text(LITELLM_CONF.format(api=api))
+            command = [litellm, "--config", f"{folder}/litellm.yaml", "--host", "127.0.0.1", "--port", str(port)]
+            stack.enter_context(process(command, port, env=state, cwd=folder))
+            urls[LITELLM] = f"http://127.0.0.1:{port}{CHAT_PATH}"
+        yield urls
 
 
 async def serve_fixed(port: int, to: str) -> None:
@@ -220,14 +250,14 @@ async def serve_fixed(port: int, to: str) -> None:
         await asyncio.Event().wait()
 
 
-async def compare(seconds: float) -> dict[str, Round]:
-    with contenders() as bases:
-        for name, base in bases.items():
-            await load(f"{base}/small", MANY, WARM if name == LEARNED else 1.0)
-        rounds: dict[str, list[Round]] = {name: [] for name in bases}
+async def compare(seconds: float, litellm: str | None) -> dict[str, Round]:
+    with contenders(litellm) as urls:
+        for name, url in urls.items():
+            await load(url, MANY, WARM if name in (LEARNED, CHATTING) else 1.0)
+        rounds: dict[str, list[Round]] = {name: [] for name in urls}
         for _ in range(ROUNDS):
-            for name, base in bases.items():
-                rounds[name].append(await measure(base, seconds))
+            for name, url in urls.items():
+                rounds[name].append(await measure(url, seconds))
     return {name: Round(*map(median, zip(*of, strict=True))) for name, of in rounds.items()}
 
 
@@ -239,7 +269,14 @@ def table(found: dict[str, Round]) -> str:
     lines = ["| | p50 | p99 | added p50 | added p99 | calls/s | MB/s |", "|---|--:|--:|--:|--:|--:|--:|"]
     for name, one in found.items():
         added = ["", ""] if one is direct else [_us(one.p50 - direct.p50), _us(one.p99 - direct.p99)]
-        cells = [name, _us(one.p50), _us(one.p99), *added, f"{one.calls:,.0f}", f"{one.megabytes:,.0f}"]
+        cells = [
+            name,
+            _us(one.p50),
+            _us(one.p99),
+            *added,
+            f"{one.calls:,.0f}",
+            f"{one.megabytes:,.0f}" if one.megabytes else "",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -248,10 +285,15 @@ def _us(seconds: float) -> str:
     return f"{seconds * 1e6:,.0f} µs"
 
 
-def page(found: dict[str, Round], seconds: float) -> str:
+def page(found: dict[str, Round], seconds: float, litellm: str | None) -> str:
     nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "nginx"
     version = subprocess.run([nginx, "-v"], capture_output=True, text=True).stderr.strip()
     versions = f"headgate {__version__}, Python {platform.python_version()}, {version.removeprefix('nginx version: ')}"
+    if litellm is not None:
+        ask = "from importlib.metadata import version; print(version('litellm'))"
+        said = subprocess.run([Path(litellm).with_name("python"), "-c", ask], capture_output=True, text=True)
+        versions += f", litellm {said.stdout.strip()}"
+    command = f"python -m bench.proxy{'' if litellm is None else ' --litellm FILE'} --write"
     about = (
         f"A POST of 300 bytes answered with 1 kB; latency over one connection, calls/s over {MANY}, MB/s over {FEW} "
         f"that fetch 1 MiB. {ROUNDS} rounds of {seconds:g} s each, in turn; the median round counts. Load, API and "
@@ -260,13 +302,13 @@ def page(found: dict[str, Round], seconds: float) -> str:
     words = (
         "nginx passes bytes on. The proxy also keeps the line, leases a key for each call, keeps small bodies so that "
         "a refused call can go again, and reads what answers say of limits and tokens, in Python. With a fixed pace "
-        "that is all there is; as the command starts it, it also looks for the pace at which answers stay quick, and "
-        "where it shares its cores with all the others it finds one. An API that takes 100 ms to answer does not show "
+        "that is all there is; as the command starts it, it also looks for the pace that the API takes. A chat "
+        "completion is parsed for its model and its tokens as well. An API that takes 100 ms to answer does not show "
         "the difference, and few vendors' limits let through as much."
     )
     return (
-        "# The proxy, beside nginx\n\n"
-        f"`python -m bench.proxy --write`, {datetime.now(UTC):%Y-%m-%d}; {versions}; loopback.\n\n"
+        "# The proxy, beside nginx and LiteLLM\n\n"
+        f"`{command}`, {datetime.now(UTC):%Y-%m-%d}; {versions}; loopback.\n\n"
         f"{about}\n\n{table(found)}\n\n{words}\n"
     )
 
@@ -274,6 +316,7 @@ def page(found: dict[str, Round], seconds: float) -> str:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     arguments.add_argument("--seconds", type=float, default=1.5)
+    arguments.add_argument("--litellm", help="LiteLLM's command, in an environment of its own")
     arguments.add_argument("--write", action="store_true")
     arguments.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     arguments.add_argument("--to", help=argparse.SUPPRESS)
@@ -281,10 +324,10 @@ def main() -> None:
     if given.serve is not None:
         run_async(serve_fixed(given.serve, given.to))
         return
-    found = run_async(compare(given.seconds))
+    found = run_async(compare(given.seconds, given.litellm))
     print(table(found))
     if given.write:
-        RESULTS.write_text(page(found, given.seconds), encoding="utf-8")
+        RESULTS.write_text(page(found, given.seconds, given.litellm), encoding="utf-8")
 
 
 if __name__ == "__main__":

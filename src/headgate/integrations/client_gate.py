@@ -140,6 +140,10 @@ class ClientGate:
             time_budget=self.time_budget,
         )
         self._options = CallOptions(manager=self.hosts, resilience_config=resilience, when_open=when_open)
+        self._options_of = {
+            origin: self._options.replace(credentials=one.credentials) for origin, one in self._bound.items()
+        }
+        """With the credentials of each origin: made once, since every call needs them."""
 
     @classmethod
     def given(cls, passing: ClientGate | None, settings: Mapping[str, Any]) -> ClientGate:
@@ -183,12 +187,12 @@ class ClientGate:
         key = self._key(request)
         cost = self._cost(request) if self.hosts.has_token_limits(key) else 1
         request.drop_parsed()
-        bound = self._bound.get(origin_of(request.url)) if self._bound else None
-        options = self._options
-        if cost != 1 or bound is not None or request.is_repeated:
+        origin = origin_of(request.url) if self._bound else ""
+        bound = self._bound.get(origin)
+        options = self._options_of.get(origin, self._options)
+        if cost != 1 or request.is_repeated:
             options = options.replace(
                 cost=cost,
-                credentials=None if bound is None else bound.credentials,
                 max_attempts=1 if request.is_repeated else None,  # a client that repeats by itself does so often enough
             )
         rule = RepeatRule(

@@ -4,7 +4,8 @@
                                                   │
     server          listens, drains, stops        ├── admission         which requests are allowed
     connection      the clients' side             ├── mounts            paths and headers, both ways
-    proxied_request one request and its response  └── error_response    errors of the proxy itself, as JSON
+    proxied_request one request and its response  ├── upstream          the API's side
+                                                  └── error_response    errors of the proxy itself, as JSON
 
 Nothing is sent to another origin than those it was started for, and no credential is in anything that it returns.
 """

@@ -17,7 +17,7 @@ Headers: what belongs to one connection stays on it, and no secret goes where it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -213,7 +213,7 @@ def response_headers(given: CIMultiDictProxy[str], mount: Mount, here: str, secr
     hides = len(secret) >= SHORTEST_SECRET
     for name, value in given.items():
         lower = name.lower()
-        if lower in _NOT_RETURNED or lower in named:
+        if lower in _NOT_RETURNED or (named and lower in named):
             continue
         if hides and secret in value:
             value = value.replace(secret, "*" * len(secret))
@@ -222,5 +222,5 @@ def response_headers(given: CIMultiDictProxy[str], mount: Mount, here: str, secr
     return returned
 
 
-def _connection_names(connection: Iterable[str]) -> tuple[str, ...]:
-    return tuple(one.strip().lower() for value in connection for one in value.split(",") if "," in value or value)
+def _connection_names(connection: Sequence[str]) -> tuple[str, ...]:
+    return tuple([one.strip().lower() for value in connection for one in value.split(",")]) if connection else ()

@@ -235,7 +235,8 @@ def contenders(litellm: str | None) -> Iterator[dict[str, str]]:
             port = free_port()
             Path(folder, "litellm.yaml").write_text(LITELLM_CONF.format(api=api))
             command = [litellm, "--config", f"{folder}/litellm.yaml", "--host", "127.0.0.1", "--port", str(port)]
-            stack.enter_context(process(command, port, env=state, cwd=folder))
+            own = {**state, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # else it asks the internet for prices
+            stack.enter_context(process(command, port, env=own, cwd=folder))
             urls[LITELLM] = f"http://127.0.0.1:{port}{CHAT_PATH}"
         yield urls
 

@@ -1,4 +1,4 @@
-"""Sliding logs that say what is left: told from windows and buckets by what we sent, and used evenly."""
+"""Logs and caps that say what is left: told from windows and buckets by what we sent and by what is in flight."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from math import ceil
 
 import pytest
 
+from headgate.controllers.adaptive.concurrency import ConcurrencyCap, Verdict
 from headgate.controllers.adaptive.estimator import SendLog
-from headgate.controllers.adaptive.headers import SURELY_LOG, HeaderModel
+from headgate.controllers.adaptive.headers import PLACES, SURELY_LOG, HeaderModel
 from headgate.core.decision import NEVER
 from headgate.core.policy import Ticket
 from headgate.core.signal import Limit
@@ -94,3 +95,50 @@ def test_a_sliding_log_is_followed_by_what_we_sent_and_used_in_full(lab, amount,
     assert tally.served >= 0.97 * amount / window * 300
     assert tally.refused_share <= 0.001
     assert controller_text(world.controller.why()) == "following the server's headers"
+
+
+# -- caps that say how many places are left ----------------------------------------------------------
+
+
+def of_places(limit, depths, remaining=None):
+    """After answers that say how many places were left when their calls came in beside ``depth`` others."""
+    header_model, log = HeaderModel(), SendLog()
+    for seq, depth in enumerate(depths, 1):
+        left = limit - depth - 1 if remaining is None else remaining
+        told = Limit(limit=limit, remaining=left, reset=0.0)
+        header_model.read((told,), Ticket(None, seq, seq / 10, depth), log, 0.1, 0.05, seq / 10)
+    return header_model
+
+
+def test_what_is_missing_as_many_calls_as_are_in_flight_are_places():
+    header_model = of_places(30, [9, 12, 3, 20, 15, 11, 9, 14])
+    assert header_model.places >= PLACES
+    assert header_model.limit == 30
+    assert not header_model.leads
+
+
+def test_what_is_missing_whatever_is_in_flight_are_no_places():
+    assert of_places(30, [9, 12, 3, 20, 15, 11, 9, 14], remaining=2).places < PLACES
+    assert of_places(30, [90] * 8, remaining=2).places == 0
+
+
+def test_places_that_are_told_are_all_used_and_none_is_tried_beyond():
+    cap = ConcurrencyCap()
+    cap.hear(12, 100, 1.0)
+    assert (cap.on, cap.cap) == (True, 12)
+    for seq in range(101, 200):
+        cap.grow(10.0, 12, seq, 0.05)
+    assert cap.cap == 12
+    cap.hear(6, 200, 2.0)
+    assert cap.cap == 6
+
+
+def test_places_that_are_told_and_refused_are_not_believed_for_a_while():
+    cap = ConcurrencyCap()
+    cap.hear(12, 100, 1.0)
+    seq, verdict = 101, Verdict.MINE
+    while verdict is not Verdict.LET_GO:
+        seq += 10
+        verdict = cap.refused(seq, seq, 10.0, 1.5, 2.0)
+    cap.hear(12, seq, 3.0)
+    assert not cap.on

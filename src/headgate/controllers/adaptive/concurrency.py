@@ -77,6 +77,8 @@ class Verdict(Enum):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ConcurrencyCap(Storable):
+    added = 1
+
     age: float = 0.0
     """Seconds spent at the cap since it last moved."""
     cap: int = 0
@@ -104,6 +106,18 @@ class ConcurrencyCap(Storable):
     rest_until: float = NEVER
     step: int = 1
     """How much more the next try takes: it doubles while tries succeed."""
+    told: int = 0
+    """The cap as the server's headers state it; 0 where they do not."""
+
+    def hear(self, places: int, latest: int, now: float) -> None:
+        """The server says how many places it has: no more is tried than that."""
+        if places == self.told or now < self.rest_until:
+            return
+        self.told = places
+        if not self.on:
+            self._begin(places, latest)
+        self.cap = self.fine = self.found = places
+        self.cut_seq = latest
 
     def served(self, crowd: float) -> None:
         """A call that left at a steady pace was let in."""
@@ -134,7 +148,7 @@ class ConcurrencyCap(Storable):
 
     def grow(self, dt: float, depth: int, seq: int, trip: float) -> None:
         """A call leaves as number ``depth``; after a period at the cap, try a little more."""
-        if depth < self.cap - 1:
+        if depth < self.cap - 1 or self.told:
             return
         self.age += dt
         trying = self.cap > self.fine
@@ -164,6 +178,7 @@ class ConcurrencyCap(Storable):
                 self.on, self.misses, self.depths = False, 0, ()
                 self.rest_until = now + FIRST_REST * 2.0 ** min(self.mistakes, MOST_REST_DOUBLINGS)
                 self.mistakes += 1
+                self.told = 0
                 return Verdict.LET_GO
             self.cap = self.fine = shrunk
             self.period = max(FIRST_PERIOD, SOONER * self.period)

@@ -52,7 +52,7 @@ TARGET = 0.35
 """The fill level at which to settle in a bucket: high enough for several clients that do not know of each other."""
 
 SURELY_LOG, LOG_LEARNING = 0.8, 2.0
-"""How surely it must be a log, and how much of what a window's calls say about that is remembered."""
+"""How surely it must be a log, and how much of what one window says about that is remembered."""
 
 FRESH = 0.95
 """A window whose reset is further away than this share of it has just begun; a log may say so at any time."""
@@ -63,13 +63,16 @@ EARLY = 0.5
 FULL = 8
 """Answers in a row that make a budget full under load."""
 
+PLACES = 8
+"""Answers that make it a limit on calls in flight."""
+
 SLOWEST = 0.02
 """Calls a second to go on with, so that the next header comes at all."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
-    added = 2
+    added = 3
 
     bucket_gain: float = 1.0
     counts_down: float = 0.5
@@ -102,6 +105,8 @@ class HeaderModel(Storable):
     """Answers in a row that say that nothing but their own call is missing."""
     refills: bool = False
     """Whether it was full for a while under load: it is a bucket."""
+    places: int = 0
+    """Answers, less twice those that say otherwise, whose limit seems to be on calls in flight."""
 
     # -- listening ------------------------------------------------------------------------------
 
@@ -109,19 +114,33 @@ class HeaderModel(Storable):
         self, limits: Iterable[Limit], ticket: Ticket, log: SendLog, usual_latency: float, trip: float, now: float
     ) -> bool:
         """Take an answer's limits. False: they are of no use, and are left alone from now on."""
-        if now < self.muted_until or ticket.seq < self.seq:
+        if (now < self.muted_until and not self.places) or ticket.seq < self.seq:
             return True
         main, self.empty_until = None, NEVER
         for limit in limits:
             reset, remaining = limit.reset, limit.remaining
             if reset is None or remaining is None:
                 continue
+            if limit.dimension == "requests" and self._counts_places(limit, ticket):
+                return True
             if limit.dimension != "requests" or max(reset, limit.window or 0.0) > LONGEST_SPREAD or not limit.limit:
                 if remaining <= 0.0:
                     self.empty_until = max(self.empty_until, now + min(reset, LONGEST_BELIEF))
             elif main is None or _per_second(limit) < _per_second(main):
                 main = limit
         return main is None or self._follow(main, ticket, log, usual_latency, trip, now)
+
+    def _counts_places(self, told: Limit, ticket: Ticket) -> bool:
+        """Whether what is used are the calls in flight: it has no window, and never takes long to come back."""
+        used = (told.limit or 0.0) - (told.remaining or 0.0)
+        if told.window is None and not told.reset and 0.0 < used <= ticket.depth + 1.0 <= 3.0 * used + 2.0:
+            self.places = min(self.places + 1, 2 * PLACES)
+        else:
+            self.places = max(0, self.places - 2)
+        if self.places < PLACES:
+            return False
+        self.seq, self.limit = 0, told.limit or 0.0
+        return True
 
     def _follow(self, told: Limit, ticket: Ticket, log: SendLog, usual_latency: float, trip: float, now: float) -> bool:
         limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
@@ -148,7 +167,8 @@ class HeaderModel(Storable):
         spent = ticket.seq - log.seq_at(ticket.sent_at - window)
         as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
         if spent > 0.3 * limit:  # a bucket refills meanwhile, a log does not
-            self.is_log += min(0.1, LOG_LEARNING / limit) * (as_log - self.is_log)
+            learned = LOG_LEARNING * max(1.0 / limit, (now - self.heard_at) / window if as_log else 0.0)
+            self.is_log += min(0.1, learned) * (as_log - self.is_log)
         if as_log and spent > 0.1 * limit and reset > FRESH * window >= SHORT:  # nor has it just begun, as windows do
             self.is_log += 0.1 * (1.0 - self.is_log)
         same = reset_at - self.reset_at < 1.5 and now < self.reset_at

@@ -15,7 +15,7 @@ from ...core.decision import NEVER, ControllerNote, PaceReason
 from ...core.policy import Ticket
 from ...core.signal import Limit
 from .concurrency import ConcurrencyCap, LatencyModel, Verdict
-from .headers import HeaderModel
+from .headers import PLACES, HeaderModel
 from .rate_search import STEADY, Phase, RateSearch
 from .state import Storable
 from .trace import Step
@@ -96,6 +96,8 @@ class LimitModels(Storable):
         headers, search = self.header_model, self.search
         steered = headers.steered
         useful = headers.read(limits, ticket, search.history.sends, self.latency_model.mean, search.trip, now)
+        if headers.places >= PLACES:
+            self.concurrency.hear(int(headers.limit), ticket.gate.seq, now)
         if steered and not (useful and headers.leads):
             headers.steered = False
             self._give_up(Step.HEADERS_USELESS, ticket.gate.seq, now)

@@ -15,7 +15,7 @@ from headgate.core.decision import UNKNOWN
 from headgate.distributed.backends.memory import MemoryStore
 from headgate.distributed.grants import PERIOD
 from headgate.distributed.protocol import SyncReply
-from headgate.distributed.store import TIMEOUT, AdaptiveTimeout, StoreDown
+from headgate.distributed.store import AdaptiveTimeout, StoreDown
 from headgate.distributed.sync_loop import Due, SyncLoop
 
 
@@ -27,7 +27,7 @@ class DelayedStore(MemoryStore):
         *,
         delay: Callable[[random.Random], float] = lambda rng: rng.uniform(0.0005, 0.0015),
         loss: float = 0.0,
-        timeout: float = TIMEOUT,
+        timeout: float | None = None,
         lease: float = PERIOD,
     ) -> None:
         """``delay`` draws how long one way takes, ``loss`` is the share of messages that never arrive."""

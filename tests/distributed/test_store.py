@@ -2,18 +2,18 @@
 
 import pytest
 
-from headgate.distributed.store import FIRST_TIMEOUT, SHORTEST_TIMEOUT, TIMEOUT, AdaptiveTimeout
+from headgate.distributed.store import PATIENCE, SHORTEST_TIMEOUT, AdaptiveTimeout
 
 
 def test_what_is_not_known_yet_gets_time_to_start():
     """However often it fails: a member that took it for lost would know of no other, and start the whole limit."""
     patience = AdaptiveTimeout()
     patience.failed()
-    assert patience.seconds == FIRST_TIMEOUT
+    assert patience.seconds == PATIENCE
     assert AdaptiveTimeout(0.1).seconds == 0.1, "what was chosen counts"
 
 
-@pytest.mark.parametrize(("trip", "seconds"), [(0.001, SHORTEST_TIMEOUT), (0.01, 0.08), (0.2, TIMEOUT)])
+@pytest.mark.parametrize(("trip", "seconds"), [(0.001, SHORTEST_TIMEOUT), (0.01, 0.08), (0.2, 1.6), (0.5, PATIENCE)])
 def test_it_goes_by_what_requests_take(trip, seconds):
     patience = AdaptiveTimeout()
     for _ in range(50):

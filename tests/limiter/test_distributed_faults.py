@@ -270,8 +270,8 @@ class TestDown:
             population.store.is_down = True
             member = population.join()
             population.work(member, 4)
-            await population.until(5.0)
-            return member.started(0.5, 5.0)
+            await population.until(7.0)
+            return member.started(2.5, 7.0)
 
         assert shared(main) == pytest.approx(450, rel=0.05)
 

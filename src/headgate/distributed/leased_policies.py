@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 CREDIT_AFTER = 0.035
 """Seconds for which a caller waits for the coordinator's answer; then it may leave on credit."""
+FIRST_CREDIT_AFTER = 0.25
+"""... for the first answer of all. Processes are often started together, and each gets a call on credit then: many
+such calls at once would break the limit where a busy machine delays all first answers."""
 SOON = 0.005
 """Seconds in which an exchange should be over."""
 FLOOR, PACE, SHARE = WaitReason.FLOOR, WaitReason.PACE, WaitReason.SHARE
@@ -247,8 +250,9 @@ class LeasedPacer(Lease):
         A process that has never had an answer does not know how many share the rate, and gets one; none under a
         long window, of which only the store knows what is left.
         """
+        credit_after = CREDIT_AFTER
         if self.synced_at == NEVER:
-            free = 0.0 if self.lent or self._has_long_window else 1.0
+            free, credit_after = 0.0 if self.lent or self._has_long_window else 1.0, FIRST_CREDIT_AFTER
         else:
             free = 1.0 if now >= self.out_since + max(CREDIT_AFTER, 2 * self.trip) else self.free
         if (
@@ -263,7 +267,7 @@ class LeasedPacer(Lease):
         share = costs["requests"] / self.rate
         for dimension, amount, window, _ in self.terms.limits:
             share = max(share, costs.get(dimension, 0.0) * window / amount)
-        return max(min(self.waits_since, now) + CREDIT_AFTER, demand.last_sent_at + self.members * share / free)
+        return max(min(self.waits_since, now) + credit_after, demand.last_sent_at + self.members * share / free)
 
     def admit(self, ticket: Ticket, now: float) -> None:
         self.tokens += max(0.0, now - self.filled_at) * self.rate

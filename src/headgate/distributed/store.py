@@ -134,15 +134,17 @@ def view_of(name: str, coordinator: QuotaCoordinator, now: float, wall: float) -
 # ------------------------------------------------------------------ how long an exchange may take
 
 TIMEOUT = 0.25
-"""Seconds that an exchange has at most. No call waits that long for one: ``leased_policies.CREDIT_AFTER``."""
-FIRST_TIMEOUT = 2.0
-"""... before the first answer: a member that has never had one knows of no other, and would start the whole limit."""
+"""Seconds to connect, or to wait for a lock."""
+PATIENCE = 2.0
+"""Seconds that an exchange has at most, and before the first answer. A member that never had an answer knows of no
+other and would start the whole limit; one that gives up too soon each time never hears how many there are. No call
+waits that long for an exchange: ``leased_policies.CREDIT_AFTER``."""
 SHORTEST_TIMEOUT = 0.05
 """... and at least: with less, a machine that is busy would lose a store for nothing."""
 TIMES_USUAL = 8.0
 """How many times a usual exchange ..."""
-MORE_AFTER_FAILURE = 1.5
-"""... and how much more after one that failed."""
+MORE_AFTER_FAILURE, MOST_AFTER_FAILURE = 1.5, 0.5
+"""... how much more after one that failed, and up to how many seconds: a store that is back is soon found."""
 SMOOTHING = 0.2
 
 
@@ -153,13 +155,14 @@ class AdaptiveTimeout:
         far (30 ms)  240 ms           one that is just far away is not
         unknown        2 s, unless a timeout was chosen: a busy machine may need it to start
 
-    Each exchange that fails gives the next one more time, so a store that has become slow is found again.
+    Each exchange that fails gives the next one more time, so a store that has become slow is found again: calls go on
+    meanwhile, at this member's share.
     """
 
     __slots__ = ("_most", "_usual", "seconds")
 
     def __init__(self, chosen: float | None = None) -> None:
-        self._most, self.seconds = (TIMEOUT, FIRST_TIMEOUT) if chosen is None else (chosen, chosen)
+        self._most = self.seconds = PATIENCE if chosen is None else chosen
         self._usual = 0.0
 
     def answered(self, took: float) -> None:
@@ -167,8 +170,8 @@ class AdaptiveTimeout:
         self.seconds = min(self._most, max(SHORTEST_TIMEOUT, TIMES_USUAL * self._usual))
 
     def failed(self) -> None:
-        if self._usual:
-            self.seconds = min(self._most, MORE_AFTER_FAILURE * self.seconds)
+        more = min(self._most, MORE_AFTER_FAILURE * self.seconds, MOST_AFTER_FAILURE)
+        self.seconds = max(self.seconds, more)
 
 
 # -------------- What keys and members are called in a store: keys by a keyed hash, members so that people can find them

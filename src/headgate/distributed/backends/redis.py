@@ -97,7 +97,9 @@ class RedisStore(FormerStoreNames):
             raise ConfigError(f"timeout={timeout!r} must be above 0 and at most {LONGEST_TIMEOUT:.0f} seconds")
         self._address = read_address(url)
         chosen = self._address.timeout or timeout
-        self._timeout, self._exchange_timeout = chosen or TIMEOUT, AdaptiveTimeout(chosen)
+        self._connect_timeout = chosen or TIMEOUT
+        self._sync_timeout, self._ask_timeout = AdaptiveTimeout(chosen), AdaptiveTimeout(chosen)
+        """Of exchanges; and of what else is asked, some of it before the first exchange."""
         try:
             from . import redis_connection
         except ModuleNotFoundError as error:
@@ -125,12 +127,15 @@ class RedisStore(FormerStoreNames):
                 (f"{KEYS}:{names.of(key)}", (*message, expires))
                 for (key, _), message in zip(requests, messages, strict=True)
             ]
-            *answers, found = self._ask([*(SYNC.by_name(*call) for call in calls), _salt_request(salt)])
+            timeout = self._sync_timeout
+            *answers, found = self._ask([*(SYNC.by_name(*call) for call in calls), _salt_request(salt)], timeout)
             if isinstance(found, bytes) and found != salt:
                 self._salt = found
                 continue
-            answers = self._run(SYNC, calls, answers)
-            self._read_clock(max(_clock(answer) for answer in answers), sent_at, time.monotonic())
+            answers = self._run(SYNC, calls, answers, timeout)
+            received_at = time.monotonic()
+            timeout.answered(received_at - sent_at)
+            self._read_clock(max(_clock(answer) for answer in answers), sent_at, received_at)
             if all(len(answer) > 1 for answer in answers):
                 return [_reply(answer) for answer in answers]
         raise StoreDown(f"{self.where}: its salt or clock keeps changing")
@@ -139,7 +144,7 @@ class RedisStore(FormerStoreNames):
         """The instant, on the server's clock, after which a request that is sent now is not waited for any more."""
         if self._clock_ahead is None:
             return b"%r" % NEVER_EXPIRES
-        return b"%r" % (time.monotonic() + self._clock_ahead + self._exchange_timeout.seconds)
+        return b"%r" % (time.monotonic() + self._clock_ahead + self._sync_timeout.seconds)
 
     def _read_clock(self, clock: float, sent_at: float, received_at: float) -> None:
         """Bound how far the server's clock is ahead; the tightest bound counts until an answer contradicts it.
@@ -200,11 +205,13 @@ class RedisStore(FormerStoreNames):
 
     # ------------------------------------------------------------------ asking
 
-    def _run(self, script: Script, calls: Sequence[Call], answers: Sequence[Any]) -> list[Any]:
+    def _run(
+        self, script: Script, calls: Sequence[Call], answers: Sequence[Any], timeout: AdaptiveTimeout | None = None
+    ) -> list[Any]:
         """The answers, without errors: a script that the server did not know by its name is sent whole."""
         answers = list(answers)
         unknown = [index for index, answer in enumerate(answers) if isinstance(answer, self._connecting.NoScriptError)]
-        again = self._ask([script.whole(*calls[index]) for index in unknown]) if unknown else []
+        again = self._ask([script.whole(*calls[index]) for index in unknown], timeout) if unknown else []
         for index, answer in zip(unknown, again, strict=True):
             answers[index] = answer
         return self._sound(answers)
@@ -215,25 +222,27 @@ class RedisStore(FormerStoreNames):
                 raise self._down(answer)
         return answers
 
-    def _ask(self, requests: Sequence[Request]) -> list[Any]:
-        began, timeout = time.monotonic(), self._exchange_timeout
+    def _ask(self, requests: Sequence[Request], timeout: AdaptiveTimeout | None = None) -> list[Any]:
+        """One round trip. ``timeout``: an exchange's, which knows itself when it was answered."""
+        began, used = time.monotonic(), timeout or self._ask_timeout
         try:
-            answers = self._connected().ask(requests, timeout.seconds)
+            answers = self._connected().ask(requests, used.seconds)
         except self._connecting.FAULTS as fault:
-            down = self._down(fault)
-            timeout.failed()
+            down = self._down(fault, used)
+            used.failed()
             raise down from None
-        timeout.answered(time.monotonic() - began)
+        if timeout is None:
+            used.answered(time.monotonic() - began)
         return answers
 
-    def _down(self, fault: BaseException) -> StoreDown:
-        return StoreDown(f"{self.where}: {self._connecting.why(fault, self._exchange_timeout.seconds)}")
+    def _down(self, fault: BaseException, timeout: AdaptiveTimeout | None = None) -> StoreDown:
+        return StoreDown(f"{self.where}: {self._connecting.why(fault, (timeout or self._ask_timeout).seconds)}")
 
     def _connected(self) -> Server:
         self._leave_to_parent()
         with self._lock:
             if self._server is None:
-                self._server = self._connecting.connect(self._address, self._timeout)
+                self._server = self._connecting.connect(self._address, self._connect_timeout)
             return self._server
 
     def _leave_to_parent(self) -> None:

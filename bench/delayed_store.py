@@ -15,7 +15,7 @@ from headgate.core.decision import UNKNOWN
 from headgate.distributed.backends.memory import MemoryStore
 from headgate.distributed.grants import PERIOD
 from headgate.distributed.protocol import SyncReply
-from headgate.distributed.store import AdaptiveTimeout, StoreDown
+from headgate.distributed.store import TIMEOUT, AdaptiveTimeout, StoreDown
 from headgate.distributed.sync_loop import Due, SyncLoop
 
 
@@ -87,7 +87,7 @@ class DelayedStore(MemoryStore):
     async def _answer(self, due: Due, patience: float) -> list[SyncReply] | None:
         there, back = self._delay(self._rng), self._delay(self._rng)
         if self.is_down or self._rng.random() < self.loss or there > patience:
-            await self._clock.sleep_async(patience)
+            await self._clock.sleep_async(min(patience, TIMEOUT) if self.is_down else patience)
             return None
         await self._clock.sleep_async(there)
         self.exchanges += len(due)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from headgate.distributed.store import PATIENCE, SHORTEST_TIMEOUT, AdaptiveTimeout
+from headgate.distributed.store import FIRST_PATIENCE, PATIENCE, SHORTEST_TIMEOUT, AdaptiveTimeout
 
 
 def test_what_is_not_known_yet_gets_time_to_start():
     """However often it fails: a member that took it for lost would know of no other, and start the whole limit."""
     patience = AdaptiveTimeout()
     patience.failed()
-    assert patience.seconds == PATIENCE
+    assert patience.seconds == FIRST_PATIENCE
     assert AdaptiveTimeout(0.1).seconds == 0.1, "what was chosen counts"
 
 

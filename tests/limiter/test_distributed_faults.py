@@ -270,8 +270,8 @@ class TestDown:
             population.store.is_down = True
             member = population.join()
             population.work(member, 4)
-            await population.until(7.0)
-            return member.started(2.5, 7.0)
+            await population.until(5.0)
+            return member.started(0.5, 5.0)
 
         assert shared(main) == pytest.approx(450, rel=0.05)
 
@@ -307,7 +307,7 @@ class TestOtherFaults:
             await population.until(10.0)
             return population.starts(), population.started(1.0, 10.0)
 
-        starts, started = shared(main, fixed(200.0), seed=7, loss=loss)
+        starts, started = shared(main, fixed(200.0), seed=7, loss=loss, timeout=0.25)
         assert most_over(starts, 200.0) <= (4 if loss == 0.01 else 40)
         assert started >= (0.92 if loss == 0.01 else 0.85) * 9 * 200
 

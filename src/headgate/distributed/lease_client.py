@@ -48,6 +48,9 @@ LEAVE_AFTER = 10.0
 """Seconds without a call after which a member leaves the coordinator; its next call brings it back."""
 GATHERING = 0.25
 """Seconds for which a member goes by numbers at first: processes that share a quota are often started together."""
+COUNTING = 0.75
+"""Seconds after the store's first answer to a process in which no call leaves on credit: others may just be starting,
+and a share of what is known would be too much."""
 SLACK = 0.05
 """Seconds by which a hold may end later than what was learned says: the way to the coordinator."""
 
@@ -98,7 +101,7 @@ class LeaseClient:
             self.log,
             reporter,
             learns=reporter.learns,
-            gives_credit=not membership.refuses,
+            credit_from=lambda: UNKNOWN if membership.refuses else membership.answered_at + COUNTING,
             stated_rate=self.leadership.stated_rate,
             now=now,
         )

@@ -8,8 +8,9 @@ costs in a process alone.
     the coordinator is short of something ──> wait for just that
 
 Credit keeps calls from waiting for a store that is far away or stalls. It is given at this member's share of what no
-process asked for recently; of everything, if the store takes longer than it usually does. A number that was kept for
-long is used at that share too: numbers that many saved up must not all go at once.
+process asked for recently; of everything, if the store takes longer than it usually does. A process that has just come
+gets none: those that share a quota are often started together, and it does not know yet how many there are. A number
+that was kept for long is used at that share too: numbers that many saved up must not all go at once.
 """
 
 from __future__ import annotations
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
 
 CREDIT_AFTER = 0.035
 """Seconds for which a caller waits for the coordinator's answer; then it may leave on credit."""
-FIRST_CREDIT_AFTER = 0.25
-"""... for the first answer of all. Processes are often started together, and each gets a call on credit then: many
-such calls at once would break the limit where a busy machine delays all first answers."""
 SOON = 0.005
 """Seconds in which an exchange should be over."""
 FLOOR, PACE, SHARE = WaitReason.FLOOR, WaitReason.PACE, WaitReason.SHARE
@@ -145,8 +143,8 @@ class LeasedPacer(Lease):
     __slots__ = (
         "breaker",
         "config",
+        "credit_from",
         "exchange",
-        "gives_credit",
         "hold_policy",
         "in_flight",
         "learns",
@@ -170,7 +168,7 @@ class LeasedPacer(Lease):
         exchange: Exchange,
         *,
         learns: bool,
-        gives_credit: bool,
+        credit_from: Callable[[], float],
         stated_rate: Callable[[], float | None],
         now: float,
     ) -> None:
@@ -183,8 +181,8 @@ class LeasedPacer(Lease):
         self.exchange = exchange
         self.learns = learns
         """Whether the strategy learns: a rate that has not fallen yet is a guess then."""
-        self.gives_credit = gives_credit
-        """Whether calls may leave without a number at all."""
+        self.credit_from = credit_from
+        """From when on calls may leave without a number."""
         self.stated_rate = stated_rate
         """The rate that the server states, where this member leads and knows it."""
 
@@ -250,13 +248,12 @@ class LeasedPacer(Lease):
         A process that has never had an answer does not know how many share the rate, and gets one; none under a
         long window, of which only the store knows what is left.
         """
-        credit_after = CREDIT_AFTER
         if self.synced_at == NEVER:
-            free, credit_after = 0.0 if self.lent or self._has_long_window else 1.0, FIRST_CREDIT_AFTER
+            free = 0.0 if self.lent or self._has_long_window else 1.0
         else:
             free = 1.0 if now >= self.out_since + max(CREDIT_AFTER, 2 * self.trip) else self.free
         if (
-            not self.gives_credit
+            now < self.credit_from()
             or (self.short_of and (self.short_of != "solo" or now < self.short_until))
             or not free
             or self.breaker.state is not CircuitState.CLOSED
@@ -267,7 +264,7 @@ class LeasedPacer(Lease):
         share = costs["requests"] / self.rate
         for dimension, amount, window, _ in self.terms.limits:
             share = max(share, costs.get(dimension, 0.0) * window / amount)
-        return max(min(self.waits_since, now) + credit_after, demand.last_sent_at + self.members * share / free)
+        return max(min(self.waits_since, now) + CREDIT_AFTER, demand.last_sent_at + self.members * share / free)
 
     def admit(self, ticket: Ticket, now: float) -> None:
         self.tokens += max(0.0, now - self.filled_at) * self.rate

@@ -135,10 +135,12 @@ def view_of(name: str, coordinator: QuotaCoordinator, now: float, wall: float) -
 
 TIMEOUT = 0.25
 """Seconds to connect, or to wait for a lock."""
+FIRST_PATIENCE = 10.0
+"""Seconds that an exchange has before the first answer: a member that never had one knows of no other, and would start
+the whole limit. A server that cannot be connected to is lost sooner."""
 PATIENCE = 2.0
-"""Seconds that an exchange has at most, and before the first answer. A member that never had an answer knows of no
-other and would start the whole limit; one that gives up too soon each time never hears how many there are. No call
-waits that long for an exchange: ``leased_policies.CREDIT_AFTER``."""
+"""... and then at most: a member that gives up too soon each time never hears how many there are. No call waits that
+long for an exchange: ``leased_policies.CREDIT_AFTER``."""
 SHORTEST_TIMEOUT = 0.05
 """... and at least: with less, a machine that is busy would lose a store for nothing."""
 TIMES_USUAL = 8.0
@@ -153,7 +155,7 @@ class AdaptiveTimeout:
 
         near (1 ms)   50 ms           a store that stalls is given up soon, and tried again soon
         far (30 ms)  240 ms           one that is just far away is not
-        unknown        2 s, unless a timeout was chosen: a busy machine may need it to start
+        unknown       10 s, unless a timeout was chosen: a busy machine may need it to start
 
     Each exchange that fails gives the next one more time, so a store that has become slow is found again: calls go on
     meanwhile, at this member's share.
@@ -162,7 +164,7 @@ class AdaptiveTimeout:
     __slots__ = ("_most", "_usual", "seconds")
 
     def __init__(self, chosen: float | None = None) -> None:
-        self._most = self.seconds = PATIENCE if chosen is None else chosen
+        self._most, self.seconds = (PATIENCE, FIRST_PATIENCE) if chosen is None else (chosen, chosen)
         self._usual = 0.0
 
     def answered(self, took: float) -> None:

@@ -87,6 +87,8 @@ class SyncLoop:
         self.failures = 0
         """Exchanges that failed."""
         self.is_down = False
+        self.answered_at = UNKNOWN
+        """When the store first answered."""
         self.member = member_name()
         self._limiter = weakref.ref(limiter)
         self._clients: dict[str, LeaseClient] = {}
@@ -165,7 +167,7 @@ class SyncLoop:
 
     def start_over(self) -> None:
         """This is the child of a process that was forked: another member, which holds nothing of its parent's."""
-        self.member, self._wake, self._thread = member_name(), None, None
+        self.member, self._wake, self._thread, self.answered_at = member_name(), None, None, UNKNOWN
         self._clients.clear()
 
     # ------------------------------------------------------------------ one round
@@ -187,6 +189,7 @@ class SyncLoop:
         limiter = self.limiter
         if limiter is None:
             return
+        self.answered_at = min(self.answered_at, now)
         if self.is_down:
             self.is_down, self._retry_in = False, TRY_AGAIN
             log.info("%s is back", self.where)

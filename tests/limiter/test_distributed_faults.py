@@ -311,6 +311,25 @@ class TestOtherFaults:
         assert most_over(starts, 200.0) <= (4 if loss == 0.01 else 40)
         assert started >= (0.92 if loss == 0.01 else 0.85) * 9 * 200
 
+    @pytest.mark.parametrize("members", [12, pytest.param(64, marks=pytest.mark.chaos)])
+    def test_processes_that_start_while_it_stalls_keep_the_limit(self, shared, fullest_window, members):
+        """They do not know yet how many there are: none of them takes the whole limit meanwhile."""
+
+        async def main(population):
+            near, clock = population.store._delay, population.clock
+            population.store._delay = lambda rng: (
+                near(rng) + (BEGIN + 1.2 - clock.now() if 0.3 <= clock.now() - BEGIN < 1.2 else 0.0)
+            )
+            for number in range(members):
+                await population.until(0.6 * number / members)
+                population.work(population.join(), 2)
+            await population.until(4.0)
+            return population.starts(), population.started(2.0, 4.0)
+
+        starts, started = shared(main, fixed(200.0))
+        assert fullest_window(starts, 1.0) <= 1.15 * 200
+        assert started >= 0.95 * 2 * 200
+
     def test_a_slow_store_adds_no_more_than_its_own_way(self, shared):
         async def main(population):
             for _ in range(3):

@@ -24,6 +24,10 @@ from .protocol import Cost as Amounts
 
 LISTEN_EVERY = 0.04
 """Seconds between two exchanges while there is anything to do: this soon a member knows of another's refusal."""
+LISTEN_OFTEN = 16
+"""Members that may all exchange that often; of more, each does so less often ..."""
+LISTEN_SELDOM = 0.2
+"""... but in so many seconds: one that asked longer ago is not counted when a lease is divided (``grants.ASKING``)."""
 LEAST_RATE = 1e-9
 """Calls a second; nothing is divided by less."""
 USABLE_FOR = 0.02
@@ -143,6 +147,11 @@ class Lease(TokenBucket):
     def holds(self) -> int:
         """How many numbers are held."""
         return self.left + sum(count for _, count in self._ranges)
+
+    @property
+    def listen_every(self) -> float:
+        """Many members listen less often each, so that a store does not have to answer more than it can."""
+        return min(LISTEN_EVERY * max(1.0, self.members / LISTEN_OFTEN), LISTEN_SELDOM)
 
     def ahead(self, now: float) -> float:
         """By how much the line is ahead of the next number."""

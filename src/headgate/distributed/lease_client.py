@@ -37,10 +37,6 @@ from .protocol import SyncReply, SyncRequest
 
 SHORTEST = 0.002
 """Seconds between two exchanges, whatever there is to do."""
-LISTEN_OFTEN = 16
-"""Members that may all exchange every ``LISTEN_EVERY`` seconds; of more, each does so less often ..."""
-LISTEN_AT_LEAST_EVERY = 0.2
-"""... but as often as this: one that asked longer ago is not counted when a lease is divided (``grants.ASKING``)."""
 OPEN_EVERY = 0.2
 """... while the circuit is open."""
 IDLE_EVERY = 1.0
@@ -254,7 +250,8 @@ class LeaseClient:
         self.sync_at = self._next_exchange(reply, now)
 
     def _next_exchange(self, reply: SyncReply, now: float) -> float:
-        gate, lease, listen_every = self.gate, self.lease, self._listen_every
+        gate, lease = self.gate, self.lease
+        listen_every = LISTEN_EVERY if self.leader is not None else lease.listen_every
         if self.outbox.is_urgent or (self.leader is not None and self.leader.has_news):
             return now
         if gate.has_waiters:
@@ -267,13 +264,6 @@ class LeaseClient:
         if self.leader is not None and (half_open or now < gate.last_sent_at + IDLE_EVERY):  # others may need it
             return now + LISTEN_EVERY
         return now + (OPEN_EVERY if reply.circuit_open else IDLE_EVERY)
-
-    @property
-    def _listen_every(self) -> float:
-        """Many members listen less often each, so that a store does not have to answer more than it can."""
-        if self.leader is not None:
-            return LISTEN_EVERY
-        return min(LISTEN_EVERY * max(1.0, self.lease.members / LISTEN_OFTEN), LISTEN_AT_LEAST_EVERY)
 
     @property
     def is_idle(self) -> bool:

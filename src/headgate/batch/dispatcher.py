@@ -75,6 +75,7 @@ class RowDispatcher:
         self._function, self._limiter, self._credentials = function, limiter, credentials
         self._pool, self._lanes, self._cooldowns, self._budget = pool, lanes, cooldowns, budget
         self._outcomes, self._terms, self._pause, self._standstill = outcomes, terms, pause, standstill
+        self._regrouped = 0
         self.least_size = UNKNOWN
         """The smallest row seen; only above it there may be something smaller."""
 
@@ -101,6 +102,9 @@ class RowDispatcher:
         if self._cooldowns.spend_until > now:
             return Obstacle(LaneWait.SPEND, self._cooldowns.spend_until - now)
         if route.label is not None and self._credentials is not None:
+            if self._credentials.regrouped != self._regrouped:
+                self._regrouped = self._credentials.regrouped
+                self._lanes.regroup()
             back_in = self._credentials.back_in(route.label)
             if back_in is None or back_in > 0.0:
                 is_spend = self._credentials.rests_because(route.label) == Outcome.SPEND.value

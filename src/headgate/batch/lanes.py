@@ -167,6 +167,16 @@ class LaneSet:
             self._tasks[lane] = asyncio.create_task(self._supervisor.guarded(lane.run, self._is_over))
         return group
 
+    def regroup(self) -> None:
+        """Credentials were found to share a limit: from now on their lanes keep one pace."""
+        for key, group in self.groups.items():
+            gate_keys = self._gate_keys(key)
+            for lane in group.lanes:
+                route, gate_key = lane.route, gate_keys[lane.route.label]
+                if gate_key != route.gate_key:
+                    self._cooldowns.leave(route.gate_key, route.cooldown)
+                    route.gate_key, route.cooldown = gate_key, self._cooldowns.join(key, gate_key)
+
     def _is_over(self) -> bool:
         return self._supervisor.stopped is not None
 

@@ -152,7 +152,7 @@ class Pool(Generic[S]):
             if slot.group is not None:
                 slot.limit_group = groups.setdefault(slot.group, slot.limit_group)
             slot.limit_group.members.append(slot)
-        self._families = list({id(slot.limit_group): slot.limit_group for slot in self.slots}.values())
+        self.families = list({id(slot.limit_group): slot.limit_group for slot in self.slots}.values())
 
     # ------------------------------------------------------------------ taking and giving back
 
@@ -317,7 +317,7 @@ class Pool(Generic[S]):
             slot.until, slot.reason = NEVER, ""
             if self._may_be_free(slot):
                 self.free[slot] = None
-        for limit_group in self._families if self._budgets else ():
+        for limit_group in self.families if self._budgets else ():
             if limit_group.budget_until <= due:
                 limit_group.budget, limit_group.budget_until = UNKNOWN, UNKNOWN
         if back:
@@ -392,6 +392,6 @@ class Pool(Generic[S]):
 
     def _look_ahead(self) -> None:
         self.back_at = min((slot.until for slot in self.resting), default=UNKNOWN)
-        ends = min((one.budget_until for one in self._families), default=UNKNOWN) if self._budgets else UNKNOWN
+        ends = min((one.budget_until for one in self.families), default=UNKNOWN) if self._budgets else UNKNOWN
         self._budgets = ends != UNKNOWN
         self.change_at = min(self.back_at, ends) - INSTANT

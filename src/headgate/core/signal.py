@@ -48,6 +48,8 @@ class Signal:
     """The server's own code for what happened (``insufficient_quota``), bounded, for people."""
     is_forbidden: bool = False
     """A 403 that says nothing of the key: it may be about this one request, and the key as good as before."""
+    account: tuple[str, ...] = ()
+    """Whose limits these are, where headers say so: an organisation, and a project or a workspace in it."""
     is_unknown_model: bool = False
     """The server has no such model (any more): every call that names it fails in the same way."""
 

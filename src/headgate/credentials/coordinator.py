@@ -18,13 +18,14 @@ from ..checks import WHOLE, check, is_whole, number
 from ..clock import Clock, SystemClock
 from ..core.cooldown import ExponentialCooldown, FixedCooldown
 from ..core.credential_pool import SILENT_REST, Pool
-from ..core.decision import LONGEST_WAIT, NEVER, UNKNOWN
+from ..core.decision import LONGEST_WAIT, NEVER
+from ..core.shared_budget import GROUPINGS
 from ..core.signal import Signal
 from ..errors import ConfigError
 from ..events import ResilienceEvent
 from ..identity import Identities
 from ..waiters import TaskWaiter, ThreadWaiter
-from .credential import BySecret, Credential, CredentialState, Key, labelled
+from .credential import BySecret, Credential, CredentialState, Key, labelled, state_of
 from .events import Change, ChangeKind, CredentialEvents
 from .lease import Lease
 from .lease_queue import LeaseQueue, LeaseRequest
@@ -57,11 +58,14 @@ class CredentialCoordinator:
         store: CredentialStore | str | None = None,
         on_event: Callable[[ResilienceEvent], None] | None = None,
         cooldown: FixedCooldown | ExponentialCooldown = SILENT_REST,
+        groups: str = "headers",
         identities: Identities | None = None,
     ) -> None:
         """``at_once``: how many leases may hold one credential at the same time; None for any number.
 
         ``store`` keeps how they stand over a restart and shares it with others: "machine", "redis://..." or an object.
+        ``groups``: "headers" joins keys whose headers show that they share a limit, "auto" also those that are refused
+        together, "off" neither.
         ``cooldown`` says how long to rest after a refusal that does not; ``identities`` names credentials in
         logs and stores, by default with a random key of this user.
         """
@@ -71,13 +75,14 @@ class CredentialCoordinator:
         check("provider", provider, fine and provider != ANY_PROVIDER, range_)
         known = isinstance(cooldown, FixedCooldown | ExponentialCooldown)
         check("cooldown", cooldown, known, "a FixedCooldown or an ExponentialCooldown")
+        check("groups", groups, groups in GROUPINGS, f"one of {', '.join(GROUPINGS)}")
         self.provider = provider
         self.name = provider or "credentials"
         self.clock: Clock = SystemClock() if clock is None else clock
         names = Identities.of_user() if identities is None else identities
         self._pool = Pool([Key(credential) for credential in labelled(credentials)], at_once, cooldown)
         self._by_secret = BySecret((key.credential.secret, key) for key in self._pool.slots)
-        self._queue = LeaseQueue(self._pool, self.clock, self.name)
+        self._queue = LeaseQueue(self._pool, self.clock, self.name, groups)
         self._events = CredentialEvents(self.name, provider, self.clock, on_event, names)
         self._sync: StoreSync | None = None
         if store is not None:
@@ -202,12 +207,18 @@ class CredentialCoordinator:
 
     def paced_by(self, label: str) -> str:
         """The name its pace is learned under: its group, whose members share one budget, or its label."""
-        return self._labelled(label).credential.group or label
+        return self._labelled(label).paced_by
 
     def shared_names(self, identities: Identities) -> dict[str, str]:
         """The names that processes share, by what ``paced_by`` returns: for a credential its keyed hash, which does not
         depend on its label, for a group its name."""
-        return {key.group or key.label: key.group or identities.of(key.credential.secret) for key in self._pool.slots}
+        leading = (key for key in self._pool.slots if key.credential.group or key.paced_by == key.label)
+        return {key.paced_by: key.credential.group or identities.of(key.credential.secret) for key in leading}
+
+    @property
+    def regrouped(self) -> int:
+        """How often credentials were found to share a limit and joined: what ``paced_by`` says may have changed."""
+        return self._queue.groups.changes
 
     def back_in(self, label: str) -> float | None:
         """In how many seconds this one has rested; 0 if it does not rest, None if it is retired."""
@@ -303,18 +314,7 @@ class CredentialCoordinator:
         shown = {key: self._events.shown(key) for key in self._pool.slots}
 
         def read(now: float) -> list[CredentialState]:
-            return [
-                CredentialState(
-                    label=key.label,
-                    shown=shown[key],
-                    group=key.group,
-                    state=key.state(now),
-                    back_in=key.until - now if key in self._pool.resting else None,
-                    budget=None if key.budget == UNKNOWN else max(0.0, key.budget),
-                    reason=key.reason,
-                )
-                for key in self._pool.slots
-            ]
+            return [state_of(key, shown[key], key in self._pool.resting, now) for key in self._pool.slots]
 
         states = self._queue.decide(read)
         self._after()

@@ -13,6 +13,7 @@ from string import ascii_lowercase
 from typing import NoReturn
 
 from ..core.credential_pool import PoolEntry
+from ..core.decision import UNKNOWN
 from ..errors import ConfigError
 
 MOST_CREDENTIALS = 10_000
@@ -88,6 +89,11 @@ class Key(PoolEntry):
         super().__init__(credential.label, credential.group)
         self.credential = credential
 
+    @property
+    def paced_by(self) -> str:
+        """The name its pace is learned under: the group it was given, else of a group that was found its first."""
+        return self.credential.group or (self.limit_group.members[0].label if self.group else self.label)
+
 
 class BySecret(dict[str, Key]):
     """Finds a credential's place by its secret, and does not show what it holds, however it is printed."""
@@ -112,6 +118,18 @@ class CredentialState:
     """Calls left, as far as the provider has said."""
     reason: str
     """Why it rests or is retired."""
+
+
+def state_of(key: Key, shown: str, is_resting: bool, now: float) -> CredentialState:
+    return CredentialState(
+        label=key.label,
+        shown=shown,
+        group=key.group,
+        state=key.state(now),
+        back_in=key.until - now if is_resting else None,
+        budget=None if key.budget == UNKNOWN else max(0.0, key.budget),
+        reason=key.reason,
+    )
 
 
 def labelled(credentials: Iterable[str | Credential]) -> list[Credential]:

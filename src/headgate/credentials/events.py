@@ -20,6 +20,10 @@ IN_USE = (
     "%s: every key is in use, so calls wait for one. at_once= limits how many calls share a key, and get_credential() "
     "gives it to one caller; raise or drop at_once, use lease(), or add keys."
 )
+GROUPED = "%s: %s share one limit (%s): they are used as one group from now on"
+PROPOSED = (
+    "%s: %s are refused together and may share one limit%.0s; give them one group in the key file, or use groups='auto'"
+)
 
 
 class ChangeKind(StrEnum):
@@ -29,6 +33,8 @@ class ChangeKind(StrEnum):
     BACK = "credential_back"
     RETIRED = "credential_retired"
     EXHAUSTED = "credential_pool_exhausted"
+    GROUPED = "credentials_grouped"
+    PROPOSED = "credential_group_proposed"
 
 
 _PREDICATES = {ChangeKind.RESTED: "rests", ChangeKind.BACK: "is available again", ChangeKind.RETIRED: "is disabled"}
@@ -45,6 +51,8 @@ class Change(NamedTuple):
     """A code: an outcome, what an operator did, or for the pool ``held`` or ``resting``."""
     from_store: bool = False
     """Whether it was read from the store, and need not be written there."""
+    others: tuple[str, ...] = ()
+    """The labels of a group."""
 
 
 class CredentialEvents:
@@ -69,10 +77,14 @@ class CredentialEvents:
         return self._identities.of(key.credential.secret)[:SHOWN_DIGITS]
 
     def dispatch(self, change: Change) -> None:
-        kind, key, seconds, reason, _ = change
+        kind, key, seconds, reason, _, others = change
         if key is None:
             self._log_exhausted(seconds, reason)
             self._send(kind, reason, None, seconds)
+            return
+        if others:
+            log.info(GROUPED if kind is ChangeKind.GROUPED else PROPOSED, self._name, ", ".join(others), reason)
+            self._send(kind, ", ".join(others), key.label)
             return
         level = logging.WARNING if kind is ChangeKind.RETIRED else logging.INFO
         if log.isEnabledFor(level):

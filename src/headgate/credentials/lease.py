@@ -74,6 +74,11 @@ class Lease:
         return self._taken().group
 
     @property
+    def paced_by(self) -> str:
+        """The name its pace is learned under."""
+        return self._taken().paced_by
+
+    @property
     def is_void(self) -> bool:
         """Whether it must rest since it was taken, or is retired: start nothing with it."""
         return self.key is not None and self.key.state(self._source.clock.now()) in ("resting", "retired")

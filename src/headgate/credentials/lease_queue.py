@@ -29,6 +29,7 @@ from .. import fork_safety
 from ..clock import Clock
 from ..core.credential_pool import Pool
 from ..core.decision import INSTANT, UNKNOWN
+from ..core.shared_budget import Groups
 from ..core.signal import Signal
 from ..errors import NoCredentialError
 from ..reason_text import credential_why
@@ -64,9 +65,10 @@ class LeaseRequest:
 class LeaseQueue:
     """Hands out the credentials of a pool, first come, first served. Safe for threads."""
 
-    def __init__(self, pool: Pool[Key], clock: Clock, name: str = "credentials") -> None:
+    def __init__(self, pool: Pool[Key], clock: Clock, name: str = "credentials", groups: str = "headers") -> None:
         """``name``: what refusals call it."""
         self.pool = pool
+        self.groups = Groups(pool, groups)
         self.clock = clock
         self.name = name
         self.changes: deque[Change] = deque()
@@ -178,6 +180,10 @@ class LeaseQueue:
             if key is not None and not lease.ended and lease.generation == self.generation:
                 changed = [] if signal is None else self.pool.hear(key, signal, lease.since, now, lease.use)
                 self._give_back(key, lease)
+                found = None if signal is None else self.groups.hear(key, signal, lease.since, now)
+                if found is not None:
+                    kind = ChangeKind.GROUPED if found[1] else ChangeKind.PROPOSED
+                    self.changes.append(Change(kind, key, reason=found[0].scope, others=found[0].labels))
                 if changed or self._requests:
                     self.apply(changed, now)
             lease.ended = True

@@ -32,6 +32,7 @@ LATENCY_SPREAD = 0.25
 
 DEFAULT_RATE = Rate(50.0)
 DEFAULT_AT_ONCE = 16
+SCOPES = ("key", "project", "organization")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,10 @@ class MockPlan:
     """What Anthropic allows of each."""
     per_day: int | None = None
     """What they allow in a day."""
+    scope: str = "key"
+    """Whose budgets those of language models are: each key's, its project's or its organisation's."""
+    per_model: bool = False
+    """... and whether each model has its own."""
     keys: tuple[MockPlan, ...] = ()
     """What each key may do, if there are several; outages, latency and the way of counting are the same for all."""
 
@@ -66,8 +71,12 @@ class MockPlan:
         if self.per_day is not None and not 1 <= self.per_day <= MOST_PER_WINDOW:
             raise ValueError(f"per_day must be from 1 to {MOST_PER_WINDOW:,}, not {self.per_day}")
         object.__setattr__(self, "steps", tuple(sorted(self.steps, key=lambda step: step.at)))
-        common = {name: getattr(self, name) for name in ("algorithm", "at_once", "latency", "outages")}
+        common = {
+            name: getattr(self, name) for name in ("algorithm", "at_once", "latency", "outages", "scope", "per_model")
+        }
         object.__setattr__(self, "keys", tuple(replace(key, keys=(), **common) for key in self.keys))
+        if self.scope not in SCOPES:
+            raise ValueError(f"scope must be one of {', '.join(SCOPES)}, not {self.scope!r}")
         self.make_quota()
 
     @property

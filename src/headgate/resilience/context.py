@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Lease(Protocol):
     """A credential in use. It ends once: by ``report`` or by ``release``.
 
-    It may have ``is_void``: whether it should not be used after all, so that another is asked for; ``group``:
-    the credentials that share its limits, and so its pace; and ``waited``: seconds in the queue for it.
+    It may have ``is_void``: whether it should not be used after all, so that another is asked for; ``paced_by``:
+    the name that it and those that share its limits keep one pace under; and ``waited``: seconds in the queue for it.
     """
 
     @property

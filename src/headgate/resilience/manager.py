@@ -157,7 +157,8 @@ class ProviderState:
         """The key whose pace a call keeps: the provider's or, where they have their own, its credential's."""
         if lease is None:
             return self.anonymous_key if self.per_credential else self.key
-        name = getattr(lease, "group", None) or lease.label  # members of a group share one pace, as they share a limit
+        # members of a group share one pace, as they share a limit
+        name = getattr(lease, "paced_by", None) or getattr(lease, "group", None) or lease.label
         key = self.pace_keys.get(name)
         if key is None:
             if len(self.pace_keys) >= MOST_PACES:

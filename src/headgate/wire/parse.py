@@ -154,6 +154,9 @@ CORRECTIONS: dict[int, frozenset[Outcome]] = {
 }
 """By status, what a body may make of it. 500 stands for every 5xx; all others are what they are."""
 
+LONGEST_ACCOUNT = 80
+_SCOPES = (("anthropic-organization-id", "openai-organization"), ("anthropic-workspace-id", "openai-project"))
+"""Headers that name whose limits these are: an organisation, and a part of it."""
 _STRIPE_REASON = "stripe-rate-limited-reason"
 _LOCKED = (409, 423)
 FLEX = "flex"
@@ -193,7 +196,9 @@ def _classify(
         dialect = by_pace(dialect, limits)
     if details is not None:
         return _error_signal(status, outcome, headers, details, limits, dialect, arrival)
-    return Signal(outcome=outcome, limits=tuple(limits), dialect=dialect.name) if limits else SILENT[Outcome.OK]
+    if not limits:
+        return SILENT[Outcome.OK]
+    return Signal(outcome=outcome, limits=tuple(limits), dialect=dialect.name, account=_account(headers))
 
 
 def _error_signal(
@@ -226,9 +231,19 @@ def _error_signal(
         scope=_scope(headers, details, dialect, stripe_reason, spent) if outcome in _LIMITED else None,
         dialect=dialect.name,
         reason=reason if not reason or reason in OUTCOME_OF else redact(reason),
+        account=_account(headers),
         is_forbidden=status == 403 and outcome is Outcome.AUTH and details.outcome is None,
         is_unknown_model=details.is_unknown_model and outcome is Outcome.INVALID,
     )
+
+
+def _account(headers: RateLimitHeaders) -> tuple[str, ...]:
+    """The organisation, and the project or workspace in it, that the answer names."""
+    marks = headers.marks
+    if not marks:
+        return ()
+    names = [next((marks[mark] for mark in scope if mark in marks), "")[:LONGEST_ACCOUNT] for scope in _SCOPES]
+    return tuple(name for name in names if name and name.isprintable())
 
 
 def _corrected(

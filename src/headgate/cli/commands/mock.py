@@ -14,7 +14,7 @@ from dataclasses import replace
 import click
 
 from ...lab.scenario import REFILLING
-from ...mock.api import DEFAULT_AT_ONCE, DEFAULT_RATE, MockPlan
+from ...mock.api import DEFAULT_AT_ONCE, DEFAULT_RATE, SCOPES, MockPlan
 from ...mock.dialects import DIALECTS
 from ...mock.llm import LANGUAGE_APIS
 from ...mock.providers import PROVIDER_APIS
@@ -168,6 +168,15 @@ KEY = Notation("N/TIME[,...]", read_key)
     1,
     MOST_PER_WINDOW,
 )
+@click.option(
+    "--scope",
+    type=click.Choice(SCOPES),
+    default=SCOPES[0],
+    show_default=True,
+    help="Whose the limits of a language model's API are: each key's, or those of its project or organization. The key "
+    "acme.search.1 is of the organization acme and its project search.",
+)
+@click.option("--per-model", is_flag=True, help="Each model and service tier of a language model's API has its own.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @port_option(0, "The port to listen on.  [default: a free one]")
 @click.option("--seed", type=WHOLE, help="Make latencies, responses and ids repeatable.")
@@ -190,6 +199,8 @@ def command(
     input_tokens: Rate | None,
     output_tokens: Rate | None,
     per_day: int | None,
+    scope: str,
+    per_model: bool,
     host: str,
     port: int,
     seed: int | None,
@@ -246,6 +257,8 @@ def command(
             tokens=tokens,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
+            scope=scope,
+            per_model=per_model,
             keys=tuple(replace(key, burst=key.burst or burst) for key in keys),
         )
     except ValueError as error:

@@ -33,6 +33,7 @@ from ..ui.options import (
     allow_host_option,
     complete_from,
     count_option,
+    groups_option,
     host_option,
     json_option,
     limits_option,
@@ -97,6 +98,7 @@ SCREEN_EVERY = 0.5
     help="Keys that the proxy adds: env:NAME, file:PATH or cmd:WORDS, or none if programs send their own. Repeatable.  "
     "[default: the vendor's usual variable, if it is set]",
 )
+@groups_option
 @limits_option
 @click.option(
     "--max-wait",
@@ -147,7 +149,7 @@ def command(targets: tuple[str, ...], sources: tuple[str, ...], as_json: bool, q
     try:
         mounts = mounts_of(targets)
         options, shared = ObserveOptions.of(given), SharedState.open(given["store"])
-        keys = coordinators(mounts, sources, shared)
+        keys = coordinators(mounts, sources, shared, given["groups"])
         gate = gate_of(mounts, keys, shared, given)
         proxy = Proxy(
             mounts,
@@ -205,7 +207,7 @@ def gate_of(
 
 
 def coordinators(
-    mounts: Sequence[Mount], sources: Sequence[str], shared: SharedState
+    mounts: Sequence[Mount], sources: Sequence[str], shared: SharedState, groups: str = "headers"
 ) -> dict[str, CredentialCoordinator]:
     """By the names of the targets; for a target without one, each program sends its own key."""
     sources_of: dict[str, list[str]] = {}
@@ -233,7 +235,7 @@ def coordinators(
             continue
         if where or is_key_set(mount.address.key_variable):
             address = mount.address
-            found_keys = vendor_coordinator(address.name, address.key_variable, tuple(where), shared)
+            found_keys = vendor_coordinator(address.name, address.key_variable, tuple(where), shared, groups)
             if found_keys is not None:
                 found[mount.name] = found_keys
     return found

@@ -37,6 +37,7 @@ from ..ui.options import (
     complete_from,
     count_option,
     deadline_option,
+    groups_option,
     json_lines_option,
     limits_option,
     quiet_option,
@@ -126,6 +127,7 @@ def read_workers(text: str) -> int | str:
     metavar="SOURCE",
     help="API keys: env:NAME, file:PATH or cmd:WORDS. Repeatable.  [default: the vendor's environment variable]",
 )
+@groups_option
 @click.option(
     "--format",
     "form",
@@ -241,10 +243,10 @@ def ledger_path(output: str, ledger: str | None) -> str | None:
 
 
 def credentials_of(
-    to: TargetConfig, sources: tuple[str, ...], shared: SharedState | None = None
+    to: TargetConfig, given: dict[str, Any], shared: SharedState | None = None
 ) -> CredentialCoordinator | None:
     endpoint = endpoint_of(to.to, to.dialect)
-    return vendor_coordinator(endpoint.name, endpoint.key_variable, sources, shared)
+    return vendor_coordinator(endpoint.name, endpoint.key_variable, given["sources"], shared, given["groups"])
 
 
 def prices_of(given: Iterable[str]) -> Prices:
@@ -262,7 +264,7 @@ def show_plan(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], 
 
     prices, limits = prices_of(given["prices"]), given["limits"] or {}
     try:
-        credentials = credentials_of(to, given["sources"])
+        credentials = credentials_of(to, given)
     except click.UsageError:
         if given["sources"]:
             raise
@@ -282,7 +284,7 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
         raise click.UsageError("--report and --output are the same file; each needs its own.")
     ledger = ledger_path(output, given["ledger"])
     shared = SharedState.open(given["store"])
-    credentials = credentials_of(to, given["sources"], shared)
+    credentials = credentials_of(to, given, shared)
     settings = settings_of(given, shared, credentials)
     recorder = trace_recorder(given, rows, credentials)
     folder = "" if ledger is not None else tempfile.mkdtemp(prefix="headgate-")

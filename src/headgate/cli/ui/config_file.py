@@ -47,6 +47,7 @@ PROJECT_OPTIONS = frozenset(
         "depth",
         "exclude",
         "format",
+        "groups",
         "include",
         "json",
         "keep-going",

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...config import read_limits
+from ...core.shared_budget import GROUPINGS
 from ...units import read_duration, read_whole_number
 
 HIGHEST_PORT = 65_535
@@ -194,6 +195,18 @@ def port_option(default: int, help: str) -> Callable[[F], F]:  # noqa: A002  # a
         metavar="PORT",
         help=help,
     )
+
+
+def groups_option(command: F) -> F:
+    """Whether keys that turn out to share a limit are used as one group."""
+    return click.option(
+        "--groups",
+        type=click.Choice(GROUPINGS),
+        default=GROUPINGS[0],
+        show_default=True,
+        help="Keys that share one limit: headers joins those whose rate-limit headers show it, auto also those that "
+        "are refused together, off none. Groups in a key file stay.",
+    )(command)
 
 
 def shared_store_options(command: F) -> F:

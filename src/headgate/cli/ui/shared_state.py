@@ -138,13 +138,13 @@ def read_credentials(sources: Iterable[str], option: str = "--keys") -> list[Cre
 
 
 def coordinator_of(
-    credentials: Iterable[Credential], provider: str, shared: SharedState | None
+    credentials: Iterable[Credential], provider: str, shared: SharedState | None, groups: str = "headers"
 ) -> CredentialCoordinator:
     from ...credentials import CredentialCoordinator, StoreError
 
     store = None if shared is None else shared.credentials()
     try:
-        return CredentialCoordinator(credentials, provider=provider, store=store)
+        return CredentialCoordinator(credentials, provider=provider, store=store, groups=groups)
     except ConfigError as error:
         raise click.UsageError(f"--keys: {error}.") from None
     except StoreError as error:
@@ -152,7 +152,11 @@ def coordinator_of(
 
 
 def vendor_coordinator(
-    provider: str, key_variable: str, sources: tuple[str, ...], shared: SharedState | None = None
+    provider: str,
+    key_variable: str,
+    sources: tuple[str, ...],
+    shared: SharedState | None = None,
+    groups: str = "headers",
 ) -> CredentialCoordinator | None:
     """The keys of ``--keys``, else those of the vendor's usual variable; a URL without either needs none."""
     if not sources and key_variable:
@@ -161,4 +165,4 @@ def vendor_coordinator(
                 f"{provider} needs a key: set the environment variable {key_variable}, or pass --keys file:PATH."
             )
         sources = (f"env:{key_variable}",)
-    return coordinator_of(read_credentials(sources), provider, shared) if sources else None
+    return coordinator_of(read_credentials(sources), provider, shared, groups) if sources else None

@@ -153,6 +153,7 @@ def _messages(fields: Mapping[str, Any]) -> list[Any]:
 
 class Anthropic(LanguageApi):
     name = site = "anthropic"
+    counts_produced = True
     dialect = DIALECTS["anthropic"]
     endpoints: ClassVar = {"/v1/messages": Message}
 
@@ -176,5 +177,6 @@ class Anthropic(LanguageApi):
         request_id = f"req_{stamp.token}"
         failed = isinstance(reply.body, dict) and reply.body.get("type") == "error"
         body = reply.body | {"request_id": request_id} if failed else reply.body
-        headers = {"request-id": request_id, "anthropic-organization-id": "org-mock"}
+        headers = {"request-id": request_id, "anthropic-organization-id": stamp.organization}
+        headers["anthropic-workspace-id"] = stamp.project
         return Reply(reply.status, body, headers | reply.headers, reply.content_type)

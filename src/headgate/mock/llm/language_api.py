@@ -43,6 +43,9 @@ class Stamp:
     token: str
     created: int
     """Unix seconds."""
+    organization: str = "org-mock"
+    project: str = "proj-mock"
+    """Whose key asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,12 @@ class Refusal:
         return cls(trouble, "calls", LimitStatus(60.0, window, 60.0, 0.0, wait, wait, 60.0, wait), 1)
 
 
+def owners_of(key: str) -> tuple[str, str]:
+    """The organisation and the project of a key: of ``acme.search.1`` acme and search, else the usual ones."""
+    organization, _, rest = key.rpartition(".")[0].partition(".")
+    return organization or "org-mock", rest or "proj-mock"
+
+
 class LanguageApi(ABC):
     name: str
     site: str
@@ -114,6 +123,11 @@ class LanguageApi(ABC):
     def key_of(self, asked: MockRequest) -> str:
         """The key the request carries, or nothing."""
 
+    def model_of(self, asked: MockRequest) -> str:
+        """The model, with its service tier, that the request asks for: limits may be theirs."""
+        fields = asked.body if isinstance(asked.body, dict) else {}
+        return f"{str(fields.get('model'))[:LONGEST_MODEL]}/{str(fields.get('service_tier') or '')[:LONGEST_MODEL]}"
+
     def check(self, asked: MockRequest) -> None:
         """Whether the request is one at all; raises ``RejectedError``."""
         if not isinstance(asked.body, dict):
@@ -121,6 +135,9 @@ class LanguageApi(ABC):
 
     def reject(self, trouble: str, why: str) -> NoReturn:
         raise RejectedError(self.refuse(trouble, why))
+
+    counts_produced = False
+    """Whether output is counted when it has been written, and not by what the request allows."""
 
     def counted(self, parsed: Answer) -> int:
         """What it takes of a limit on tokens. Limits on input and output tokens take what ``usage`` will say."""

@@ -299,7 +299,8 @@ class OpenAI(LanguageApi):
     def sign(self, reply: Reply, stamp: Stamp) -> Reply:
         headers = {
             "x-request-id": f"req_{stamp.token}",
-            "openai-organization": "org-mock",
+            "openai-organization": stamp.organization,
+            "openai-project": stamp.project,
             "openai-version": "2020-10-01",
         }
         return Reply(reply.status, reply.body, headers | reply.headers, reply.content_type)

@@ -5,9 +5,11 @@
     a key without credit       its 429, 402   over the key's day       its 429, until midnight UTC
     the request is bad         its 400, 404, 413
 
-Every key has budgets of its own. If ``keys`` names some, only those are taken; if none, all are, except those that
+Every key has budgets of its own, or its project or its organisation has (``MockPlan.scope``, ``owners_of``), for each
+model if ``per_model`` says so. If ``keys`` names some, only those are taken; if none, all are, except those that
 begin with ``revoked`` or ``unpaid``. What a call costs is taken when it arrives: by ``LanguageApi.counted``, and of
-limits on input and output tokens what its ``usage`` will say.
+limits on input and output tokens what its ``usage`` will say. Where output counts as it is produced, the call is let
+in while some of that limit is left, and what it has written is taken off it when it has.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from ..dialects.dialect import DAY, RETRY_WHEN_UNKNOWN
 from ..providers.provider_api import Fault, FaultScript, MockRequest
 from ..providers.service import MOST_KEYS, REVOKED, answer
 from ..quota import LimitStatus, Quota, make_quota
-from .language_api import Answer, Event, LanguageApi, Refusal, RejectedError, Stamp
+from .language_api import Answer, Event, LanguageApi, Refusal, RejectedError, Stamp, owners_of
 
 UNPAID = "unpaid"
 TOKENS = ("tokens", "input_tokens", "output_tokens")
@@ -79,6 +81,11 @@ class KeyBudget:
         for unit, quota in self._quotas.items():
             (quota.take if refusal is None else quota.refuse)(elapsed, amounts[unit])
         return refusal
+
+    def produce(self, elapsed: float, tokens: int) -> None:
+        """Take what was written, whatever is left."""
+        if "output_tokens" in self._quotas:
+            self._quotas["output_tokens"].yield_to(elapsed, tokens)
 
     def end(self, elapsed: float) -> None:
         self._quotas["calls"].end(elapsed)
@@ -189,21 +196,23 @@ class LanguageService:
             return self._tell("refused", self.api.refuse("unauthorized"), stamp)
         if key.startswith(UNPAID):
             return self._tell("out_of_quota", self.api.refuse("quota"), stamp)
-        budget, elapsed = self._budget(key), self._elapsed()
+        owners = owners_of(key)
+        stamp = replace(stamp, organization=owners[0], project=owners[1])
+        budget, elapsed = self._budget(key, asked), self._elapsed()
         if self._plan.is_down_at(elapsed):
             return self._tell("failed", self.api.refuse("overloaded"), stamp, budget)
         try:
             parsed = self._parse(asked)
         except RejectedError as rejected:
             return self._tell("refused", rejected.reply, stamp, budget)
-        counted = self.api.counted(parsed)
-        refusal = budget.take(elapsed, self._wall(), counted, parsed.tokens_in, parsed.tokens_out)
+        written = min(1, parsed.tokens_out) if self.api.counts_produced else parsed.tokens_out
+        refusal = budget.take(elapsed, self._wall(), self.api.counted(parsed), parsed.tokens_in, written)
         if refusal is not None:
             what = "out_of_quota" if refusal.trouble == "daily" else "rate_limited"
             return self._tell(what, self.api.refuse_limit(refusal, parsed.model), stamp, budget)
         try:
             takes = self._plan.latency * (1 + LATENCY_SPREAD * (2 * self._random.random() - 1))
-            response = await self._send(request, parsed, stamp, self._announced(budget), takes)
+            response = await self._send(request, parsed, stamp, budget, takes)
         finally:
             budget.end(self._elapsed())
         self._count_done(asked, parsed)
@@ -237,12 +246,20 @@ class LanguageService:
             self.times_done[item_id] += 1
 
     async def _send(
-        self, request: web.Request, parsed: Answer, stamp: Stamp, headers: dict[str, str], takes: float
+        self, request: web.Request, parsed: Answer, stamp: Stamp, budget: KeyBudget, takes: float
     ) -> web.StreamResponse:
         if not parsed.streamed:
             await asyncio.sleep(takes)
-            return answer(self.api.sign(Reply(200, parsed.body(stamp)), stamp), headers)
-        return await self._stream(request, list(parsed.events(stamp)), stamp, headers, takes)
+            self._take_produced(parsed, budget)
+            return answer(self.api.sign(Reply(200, parsed.body(stamp)), stamp), self._announced(budget))
+        headers = self._announced(budget)
+        response = await self._stream(request, list(parsed.events(stamp)), stamp, headers, takes)
+        self._take_produced(parsed, budget)
+        return response
+
+    def _take_produced(self, parsed: Answer, budget: KeyBudget) -> None:
+        if self.api.counts_produced and parsed.tokens_out > 1:
+            budget.produce(self._elapsed(), parsed.tokens_out - 1)
 
     async def _stream(
         self, request: web.Request, events: list[Event], stamp: Stamp, headers: dict[str, str], takes: float
@@ -286,14 +303,17 @@ class LanguageService:
             request.transport.close()
         return response
 
-    def _budget(self, key: str) -> KeyBudget:
-        budget = self._budgets.get(key)
+    def _budget(self, key: str, asked: MockRequest | None = None) -> KeyBudget:
+        plan = self._plans.get(key, self._plan)
+        name = {"key": key, "project": "/".join(owners_of(key)), "organization": owners_of(key)[0]}[plan.scope]
+        if plan.per_model and asked is not None:
+            name = f"{name}/{self.api.model_of(asked)}"
+        budget = self._budgets.get(name)
         if budget is None:
-            plan = self._plans.get(key, self._plan)
-            budget = self._budgets[key] = KeyBudget(plan, self._per_day if plan.per_day is None else plan.per_day)
+            budget = self._budgets[name] = KeyBudget(plan, self._per_day if plan.per_day is None else plan.per_day)
             if len(self._budgets) > MOST_KEYS:
                 self._budgets.popitem(last=False)
-        self._budgets.move_to_end(key)
+        self._budgets.move_to_end(name)
         return budget
 
     def _elapsed(self) -> float:

@@ -171,6 +171,7 @@ _chat_dialect = partial(Dialect, read_error=read_error, hides_errors=True)
 
 OPENAI = _chat_dialect(
     name="openai",
+    reads={"openai-organization": False, "openai-project": False},
     title="OpenAI",
     hosts=("api.openai.com",),
     owns_budget=lambda budget: budget.meaning.family == "x-" and budget.meaning.budget in ("requests", "tokens"),
@@ -188,6 +189,7 @@ AZURE_OPENAI = _chat_dialect(
 )
 ANTHROPIC = _chat_dialect(
     name="anthropic",
+    reads={"anthropic-organization-id": False, "anthropic-workspace-id": False},
     title="Anthropic",
     hosts=("api.anthropic.com",),
     owns_budget=lambda budget: budget.meaning.family == "anthropic-",

@@ -73,6 +73,21 @@ def test_anthropic_counts_input_and_output_apart(streams):
     assert (read, written) == (usage.input_tokens, usage.output_tokens), "as produced, whatever max_tokens was"
 
 
+def test_a_stream_that_does_not_say_what_it_took_is_counted_by_its_text():
+    async def main():
+        plan = MockPlan(rate=Rate(1000), latency=0.0)
+        passing = Passing(limits={"output_tokens": PLENTY})
+        async with MockServer(plan, providers=("openai",), seed=1) as server:
+            client = headgate.async_openai_client(api_key="any", base_url=server.base_url("openai"), passing=passing)
+            stream = await client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=4000, stream=True)
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
+            await client.close()
+        return text, spent(passing, "output_tokens")
+
+    text, written = asyncio.run(main())
+    assert written == pytest.approx(len(text) / 4, abs=2), "and not by max_tokens"
+
+
 def test_anthropic_tells_and_refuses_each_kind_of_tokens():
     async def main():
         plan = MockPlan(rate=Rate(1000), latency=0.0, input_tokens=Rate(10, 60.0), output_tokens=Rate(1e6, 60.0))

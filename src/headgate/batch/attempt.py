@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from ..clock import Clock
 from ..core.cooldown import above
 from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
+from ..core.fallback import MoveReason
 from ..core.retry import delay
 from ..core.row_state import FailureReason
 from ..core.signal import SILENT, Signal
@@ -92,6 +93,15 @@ class ItemContext(CallContext):
         if self._call.reported is not None:
             self._call.reported = change(self._call.reported)
 
+    @property
+    def target(self) -> int:
+        """Which of the batch's targets the row goes to: 0 is the primary, others are fallbacks."""
+        return self._call.item.target
+
+    def note_refusal(self, why: MoveReason) -> None:
+        """A good answer that refuses all the same: another target may be asked."""
+        self._call.refusal = why
+
     def charge(self, *, tokens: float = 0, cost: float = 0.0) -> None:
         """Say what this call has used up, where ``report(cost=...)`` and the prices do not tell."""
         self._call.charged = (tokens, cost)
@@ -125,6 +135,7 @@ class Attempt:
         "lease",
         "permit",
         "real_cost",
+        "refusal",
         "reported",
         "response",
         "sent_at",
@@ -148,6 +159,7 @@ class Attempt:
         self.response: object = None
         self.real_cost: Cost | None = None
         self.charged: tuple[float, float] | None = None
+        self.refusal: MoveReason | None = None
         self.value: Any = None
         self.error: BaseException | None = None
         self.verdict = _CANCELLED
@@ -160,7 +172,7 @@ class Attempt:
 
     @property
     def attempt(self) -> int:
-        return self.item.attempts + 1
+        return self.item.attempts - self.item.attempts_elsewhere + 1
 
     @property
     def max_attempts(self) -> int:
@@ -250,10 +262,12 @@ class Attempt:
                 item.spared += 1
                 return RowState.FAILED
             item.attempts += 1
-            again = self.verdict.retryable and item.attempts < config.max_attempts
+            attempts = item.attempts - item.attempts_elsewhere
+            again = self.verdict.retryable and attempts < config.max_attempts
             return RowState.FAILED if again else RowState.DEAD
         if not self.is_probe and not outcome.needs_other_credential:
             item.rate_limited += 1
+            item.capacity_refusals += outcome is Outcome.CAPACITY
         elsewhere = outcome in (Outcome.AUTH, Outcome.KEY_DEAD)
         again = self.verdict.retryable and item.rate_limited <= config.max_rate_limit_retries
         if elsewhere and (self.lease is None or (self.verdict.signal.is_forbidden and not self.lease.is_void)):

@@ -62,8 +62,8 @@ class Cooldowns:
         """Whether there is something new to remember."""
         self._started: set[Cooldown] = set()
         """Cooldowns after which no row has left yet."""
-        self.spend_until = NEVER
-        """Without credentials: until when the account is not asked again, once it could not spend. NEVER if it can."""
+        self._spend_until: dict[str, float] = {}
+        """Without credentials: until when an account is not asked again that could not spend."""
 
     def join(self, key: str, gate_key: str) -> Cooldown:
         """The cooldown that holds for a lane, from now until ``leave``."""
@@ -110,15 +110,19 @@ class Cooldowns:
         cooldown.until = max(before, now + until_reset)
         self._apply(gate_key, cooldown, before, "cooldown_started", True, now)
 
-    def spend_stopped(self, gate_key: str) -> None:
-        """The account behind all lanes may not spend. When its rest is over, one row leaves to find out."""
-        if self.spend_until == NEVER:
-            self._events.dispatch("cooldown_started", gate_key, seconds=SPEND_REST, counters=self._report.rate_limits())
-        self.spend_until = self._clock.now() + SPEND_REST
+    def spend_until(self, account: str) -> float:
+        """NEVER if the account can spend, as far as is known."""
+        return self._spend_until.get(account, NEVER)
 
-    def can_spend(self) -> None:
+    def spend_stopped(self, gate_key: str, account: str = "") -> None:
+        """The account behind these lanes may not spend. When its rest is over, one row leaves to find out."""
+        if account not in self._spend_until:
+            self._events.dispatch("cooldown_started", gate_key, seconds=SPEND_REST, counters=self._report.rate_limits())
+        self._spend_until[account] = self._clock.now() + SPEND_REST
+
+    def can_spend(self, account: str = "") -> None:
         """A call has succeeded that was sent after the account could not spend."""
-        self.spend_until = NEVER
+        self._spend_until.pop(account, None)
 
     def _apply(self, gate_key: str, cooldown: Cooldown, before: float, kind: str, is_new: bool, now: float) -> None:
         is_longer = cooldown.until > max(before, now)
@@ -133,10 +137,10 @@ class Cooldowns:
             seconds = max(0.0, cooldown.until - now)
             self._events.dispatch(kind, gate_key, seconds=seconds, counters=self._report.rate_limits())
 
-    def on_send(self, gate_key: str, cooldown: Cooldown, now: float) -> None:
+    def on_send(self, gate_key: str, cooldown: Cooldown, now: float, account: str = "") -> None:
         """A row leaves. If it is the first after a cooldown, the rows that this held are on their way."""
-        if self.spend_until != NEVER:  # a probe: no other leaves before its answer, or before the next one is due
-            self.spend_until = now + SPEND_REST
+        if account in self._spend_until:  # a probe: no other leaves before its answer, or before the next one is due
+            self._spend_until[account] = now + SPEND_REST
         if cooldown in self._started and not cooldown.holds(now):
             self._started.discard(cooldown)
             report = self._report

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.answer_length import TokenCost
 from ..core.decision import NEVER, UNKNOWN, Outcome
+from ..core.fallback import LONG_QUOTA
 from ..engine.lane import LaneWait, Obstacle
 from ..engine.supervisor import PauseSwitch, StopReason
 from ..engine.worker_pool import WorkerPool
@@ -31,10 +32,11 @@ from .item import Item
 from .lanes import AFTER_AN_ANSWER, LaneSet, Route, RowLane
 from .outcomes import Outcomes
 from .pricing import Budget, worth
+from .row_mover import RowMover
 from .stalls import StandstillDetector
 
 if TYPE_CHECKING:
-    from ..credentials import CredentialCoordinator, Lease
+    from ..credentials import Lease
 
 LOOK_AGAIN = 5.0
 """Seconds after which a lane looks whether another process or caller has freed its credential."""
@@ -60,7 +62,6 @@ class RowDispatcher:
         *,
         function: Callable[[Attempt], Awaitable[Any]],
         limiter: AdaptiveRateLimiter,
-        credentials: CredentialCoordinator | None,
         pool: WorkerPool[Attempt],
         lanes: LaneSet,
         outcomes: Outcomes,
@@ -69,13 +70,14 @@ class RowDispatcher:
         terms: AttemptTerms,
         pause: PauseSwitch,
         standstill: StandstillDetector,
+        mover: RowMover | None = None,
     ) -> None:
         self._clock, self._report, self._events = context.clock, context.report, context.events
         self._backlog, self._supervisor = context.backlog, context.supervisor
-        self._function, self._limiter, self._credentials = function, limiter, credentials
+        self._function, self._limiter, self._mover = function, limiter, mover
         self._pool, self._lanes, self._cooldowns, self._budget = pool, lanes, cooldowns, budget
         self._outcomes, self._terms, self._pause, self._standstill = outcomes, terms, pause, standstill
-        self._regrouped = 0
+        self._regrouped: dict[str, int] = {}
         self.least_size = UNKNOWN
         """The smallest row seen; only above it there may be something smaller."""
 
@@ -87,7 +89,7 @@ class RowDispatcher:
         if self._pause.is_on:
             return _PAUSED
         queue = route.group.queue
-        first = queue.first(now)
+        first = self._first(route, now)
         if first is None:
             if len(queue):
                 self._report.retries_held += 1
@@ -99,15 +101,15 @@ class RowDispatcher:
             return _NO_WORKER
         if route.cooldown.until > now:
             return Obstacle(LaneWait.COOLDOWN, route.cooldown.until - now)
-        if self._cooldowns.spend_until > now:
-            return Obstacle(LaneWait.SPEND, self._cooldowns.spend_until - now)
-        if route.label is not None and self._credentials is not None:
-            if self._credentials.regrouped != self._regrouped:
-                self._regrouped = self._credentials.regrouped
+        if (spend_until := self._cooldowns.spend_until(route.account)) > now:
+            return Obstacle(LaneWait.SPEND, spend_until - now)
+        if route.label is not None and route.credentials is not None:
+            if route.credentials.regrouped != self._regrouped.get(route.account, 0):
+                self._regrouped[route.account] = route.credentials.regrouped
                 self._lanes.regroup()
-            back_in = self._credentials.back_in(route.label)
+            back_in = route.credentials.back_in(route.label)
             if back_in is None or back_in > 0.0:
-                is_spend = self._credentials.rests_because(route.label) == Outcome.SPEND.value
+                is_spend = route.credentials.rests_because(route.label) == Outcome.SPEND.value
                 what = LaneWait.SPEND if is_spend else LaneWait.CREDENTIAL
                 return Obstacle(what, UNKNOWN if back_in is None else back_in)
         if not self._is_affordable(first):
@@ -125,6 +127,8 @@ class RowDispatcher:
     def on_wait(self, lane: RowLane, obstacle: Obstacle) -> float:
         wait, seconds = obstacle
         lane.opens_at = NEVER
+        if self._mover is not None and wait is not LaneWait.ROWS:
+            self._mover.on_wait(lane)
         if wait is LaneWait.WORKERS:
             return seconds
         lane.has_turn = False
@@ -149,12 +153,13 @@ class RowDispatcher:
             route.was_refused = route.group.queue.is_probing = True
             return Obstacle(LaneWait.CIRCUIT, REFUSED_FOR if refusal.retry_after is None else refusal.retry_after)
         except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
+            route.refused_until = now + (refusal.retry_after or 0.0)
             return Obstacle(LaneWait.LIMITER, REFUSED_FOR if refusal.retry_after is None else refusal.retry_after)
         now = self._clock.now()
         if not self._pool.is_free or self._is_held(route, now):
             permit.abandon()
             return None
-        lease = self._lease(route.label)
+        lease = self._lease(route)
         if lease is None and route.label is not None:
             permit.abandon()
             return Obstacle(LaneWait.CREDENTIAL_HELD, LOOK_AGAIN)  # or until a call of this run gives it back
@@ -168,7 +173,7 @@ class RowDispatcher:
         """The next row of a lane for a worker that is free again, if nothing prevents it. Never waits."""
         route = lane.route
         now = self._clock.now()
-        first = route.group.queue.first(now)
+        first = self._first(route, now)
         if first is None or first.size > self.least_size or self._is_held(route, now):
             return None
         if self._cooldowns.ramp is not None or not self._is_affordable(first):
@@ -179,11 +184,19 @@ class RowDispatcher:
             return None
         if permit is None:
             return None
-        lease = self._lease(route.label)
+        lease = self._lease(route)
         if lease is None and route.label is not None:
             permit.abandon()
             return None
         return self._attempt(lane, permit, lease, now)
+
+    def _first(self, route: Route, now: float) -> Item | None:
+        """The row whose turn it is; where a key has none, one of a key whose target cannot take it."""
+        queue = route.group.queue
+        first = queue.first(now)
+        if first is None and self._mover is not None and not len(queue) and self._mover.refill(route.group, now):
+            return queue.first(now)
+        return first
 
     def _is_affordable(self, row: Item) -> bool:
         budget = self._budget
@@ -191,14 +204,14 @@ class RowDispatcher:
 
     def _is_held(self, route: Route, now: float) -> bool:
         """Whether something has come in between since the lane was let through."""
-        pauses = route.cooldown.until > now or self._cooldowns.spend_until > now
+        pauses = route.cooldown.until > now or self._cooldowns.spend_until(route.account) > now
         return pauses or route.group.is_stopped or self._pause.is_on
 
-    def _lease(self, label: str | None) -> Lease | None:
+    def _lease(self, route: Route) -> Lease | None:
         """A lane's credential, if it has one and it is not in use."""
-        if label is None or self._credentials is None:
+        if route.label is None or route.credentials is None:
             return None
-        return self._credentials.try_acquire(label, only=True)
+        return route.credentials.try_acquire(route.label, only=True)
 
     async def _permit_for(self, lane: RowLane, first: Item, now: float) -> Permit:
         """A permit for the first row, or for a smaller one where the first would have to wait.
@@ -215,7 +228,10 @@ class RowDispatcher:
             first = smaller
         self._pool.dispatch()
         lane.waits_for, lane.waits_since = LaneWait.PACE, now
-        return await self._limiter.acquire_async(gate_key, first.asks, max_wait=self._terms.config.standstill)
+        max_wait = self._terms.config.standstill
+        if self._mover is not None and self._mover.moves_for_quota:
+            max_wait = LONG_QUOTA if max_wait is None else min(max_wait, LONG_QUOTA)
+        return await self._limiter.acquire_async(gate_key, first.asks, max_wait=max_wait)
 
     def _attempt(self, lane: RowLane, permit: Permit, lease: Lease | None, now: float) -> Attempt | None:
         """Take a row for this permit, and make a call of it; None if there is none any more."""
@@ -227,13 +243,15 @@ class RowDispatcher:
             if lease is not None:
                 lease.release()
             return None
-        self._cooldowns.on_send(route.gate_key, route.cooldown, now)
+        self._cooldowns.on_send(route.gate_key, route.cooldown, now, route.account)
         item.leave_queue(permit.waited, now)
         if item.is_parked:
             item.is_parked = False
             self._report.rate_limited_items_redistributed += 1
         attempt = Attempt(item, lane, permit, lease, self._terms)
-        route.last_sent_at, lane.opens_at = now, NEVER
+        route.last_sent_at = now
+        lane.opens_at = route.refused_until = NEVER
+        route.group.feeds = ""
         lane.in_flight += 1
         self._report.calls += 1
         self._standstill.last_start_at = now

@@ -8,7 +8,6 @@ Rows that an earlier run has finished are passed over in larger blocks, without 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,19 +15,20 @@ from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 from ..core.decision import Outcome
+from ..core.fallback import MoveReason
 from ..core.row_state import FailureReason
 from ..engine.lane import LaneWait, Notifier
 from ..engine.scheduler import Scheduler
 from ..engine.worker_pool import WorkerPool
 from ..errors import CostTooLargeError, Failed
 from ..formatting import for_display
-from ..limiter import AdaptiveRateLimiter
-from ..limiter.arguments import Cost, check_cost
+from ..limiter.arguments import Cost
 from .config import RunContext
 from .item import Delivery, Item, RowOf, row_of
 from .lanes import LaneSet
 from .ledger import Claim, Ledger, Row
 from .outcomes import Outcomes
+from .row_mover import RowMover
 
 BLOCK = 512
 """Rows that are claimed at once, at most; ..."""
@@ -85,18 +85,18 @@ class Intake:
         context: RunContext,
         *,
         ledger: Ledger,
-        limiter: AdaptiveRateLimiter,
         pool: WorkerPool[Any],
         scheduler: Scheduler[Item],
         lanes: LaneSet,
         requeue: Callable[[Item, float], None],
         outcomes: Outcomes,
         delivery: Delivery | None,
+        mover: RowMover | None = None,
     ) -> None:
         self._items, self._functions = items, functions
         self._config, self._clock = context.config, context.clock
         self._backlog, self._report = context.backlog, context.report
-        self._ledger, self._limiter, self._pool, self._scheduler = ledger, limiter, pool, scheduler
+        self._ledger, self._pool, self._scheduler, self._mover = ledger, pool, scheduler, mover
         self._lanes, self._requeue, self._outcomes = lanes, requeue, outcomes
         self._delivery = delivery
         self._rows_known = 0
@@ -178,6 +178,8 @@ class Intake:
         try:
             self._describe(item)
         except CostTooLargeError as error:
+            if self._mover is not None and self._mover.move(item, MoveReason.TOO_LONG):
+                return self._requeue(item, now)
             return self._outcomes.mark_dead(item, FailureReason("too_large", error.reason), error)
         except Failed as error:  # it knows what it counts as, and says why
             category = (error.outcome or Outcome.INVALID).value
@@ -185,6 +187,8 @@ class Intake:
         except Exception as error:
             what = f"the key, cost or priority function raised {type(error).__name__}"
             return self._outcomes.mark_dead(item, FailureReason(Outcome.INVALID.value, what), error)
+        if self._mover is not None and claim.path:
+            self._mover.take_up(item, claim.path)
         if claim.ready_at:
             item.ready_at = now + max(0.0, claim.ready_at - self._clock.wall())
         return self._requeue(item, now)
@@ -195,18 +199,7 @@ class Intake:
         item.key, item.cost = functions.key(value), functions.cost(value)
         if functions.priority is not None:
             item.priority = functions.priority(value)
-        if item.cost == 1:
-            return None
-        check_cost(item.cost)
-        group = self._lanes.group(item.key)
-        item.ask(group.has_limits)
-        if not group.has_limits:
-            return None
-        *others, last = group.lanes
-        for lane in others:
-            with contextlib.suppress(CostTooLargeError):
-                return self._limiter.check(lane.route.gate_key, item.cost)
-        return self._limiter.check(last.route.gate_key, item.cost)
+        self._lanes.fit(item)
 
     # ------------------------------------------------------------------ room
 
@@ -242,7 +235,7 @@ class Intake:
     def _is_shut(self, key: str) -> bool:
         """Whether nothing of this key can start for a while."""
         group = self._lanes.groups.get(key)
-        return group is not None and group.is_shut(self._clock.now() + SHORT_PAUSE)
+        return group is not None and not group.feeds and group.is_shut(self._clock.now() + SHORT_PAUSE)
 
     def _is_far_ahead(self) -> bool:
         """Whether more rows wait than the workers, all of them busy, will need soon."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..core.decision import UNKNOWN
+from ..core.fallback import PRIMARY, MoveReason
 from ..core.row_state import FailureReason
 from ..engine.lane import Notifier
 from ..engine.scheduler import Place
@@ -40,6 +41,8 @@ class Item:
     __slots__ = (
         "asks",
         "attempts",
+        "attempts_elsewhere",
+        "capacity_refusals",
         "cost",
         "deadline_at",
         "fence",
@@ -50,20 +53,25 @@ class Item:
         "is_stored",
         "key",
         "money",
+        "moved",
         "name",
+        "path",
         "place",
         "priority",
         "rate_limited",
         "ready_at",
+        "refused",
         "size",
         "spared",
         "stored_totals",
+        "target",
         "times_passed",
         "tokens",
         "value",
         "waited",
         "waits_for",
         "waits_since",
+        "why",
     )
 
     def __init__(self, row: Row, claim: Claim, value: Any, now: float) -> None:
@@ -76,6 +84,17 @@ class Item:
         self.size = 1.0
         """One number to compare that by."""
         self.attempts, self.rate_limited = claim.attempts, claim.rate_limited
+        self.target, self.why = PRIMARY, ""
+        """Where it goes, and why not to an earlier target."""
+        self.refused: dict[int, MoveReason] = {}
+        """Targets that will not take this row, however often they are asked."""
+        self.path = ""
+        """The same for the ledger, by the targets' names."""
+        self.moved = ""
+        """Target and reason, where it is not the primary."""
+        self.attempts_elsewhere = 0
+        """Of its attempts, those at other targets."""
+        self.capacity_refusals = 0
         self.spared = 0
         """Failures that used up no attempt: its target was down."""
         self.is_retry = claim.attempts > 0
@@ -140,6 +159,8 @@ class Item:
             tokens=round(self.tokens),
             cost=self.money,
             waited=self.waited,
+            path=self.path,
+            moved=self.moved,
         )
 
     def mark_stored(self) -> None:
@@ -155,6 +176,13 @@ class Item:
         tokens, money, waited = self.stored_totals
         both = {why: waited.get(why, 0.0) + self.waited.get(why, 0.0) for why in {**waited, **self.waited}}
         return tokens + self.tokens, money + self.money, both
+
+    def move(self, target: int, why: str, key: str) -> None:
+        """It goes to another target, where it begins with all its attempts."""
+        self.target, self.why, self.key = target, why, key
+        self.attempts_elsewhere = self.attempts
+        self.capacity_refusals = self.spared = self.times_passed = 0
+        self.is_retry = self.is_parked = self.is_gone = False
 
     def event_fields(self) -> dict[str, Any]:
         """What an event about this row says of it."""
@@ -258,6 +286,9 @@ class Result:
     cost: float = 0.0
     waited: Mapping[str, float] = field(default_factory=dict)
     """Seconds by what was waited for."""
+    target: int = PRIMARY
+    """Which target it was sent to last, and why not to an earlier one; empty for the first."""
+    why: str = ""
 
     @property
     def ok(self) -> bool:
@@ -289,6 +320,8 @@ def result_of(
         tokens=round(tokens),
         cost=money,
         waited=waited,
+        target=item.target,
+        why=item.why,
     )
 
 

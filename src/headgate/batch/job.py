@@ -17,7 +17,7 @@ import asyncio
 import gc
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,17 +28,19 @@ from ..engine.supervisor import Stop, StopReason
 from ..errors import Failed, InputError, OutputError
 from ..formatting import format_seconds
 from ..limiter import AdaptiveRateLimiter
+from ..resilience.fallback import Fallbacks, read_fallbacks
 from .attempt import ItemContext
 from .config import BatchConfig
 from .input import InputRow, Rows
 from .intake import Items
-from .job_input import FileRows, JobLedger, RowValidator, pipe_rows
+from .job_input import FileRows, JobLedger, pipe_rows
 from .lanes import LaneStanding
 from .ledger.queries import Holder, read_status
 from .ledger.schema import SUFFIX
 from .output import OutputWriter
 from .pricing import Prices
 from .report import BatchReport, FailureGroup, FailureSummary, JobReport, added_up
+from .row_targets import RowTargets
 from .runner import BatchRunner
 from .stalls import NoResponseMonitor
 from .target import Target, TargetConfig
@@ -75,20 +77,28 @@ class Job:
         source: str = "",
         command: str = "",
         around: Callable[[Send], Send] | None = None,
+        fallback: Fallbacks | None = None,
+        fallback_credentials: Sequence[CredentialCoordinator | None] = (),
         on_step: Callable[[str], None] | None = None,
     ) -> None:
         """``output`` may be "-"; ``ledger`` is then needed. ``source`` names the input in the ledger, ``command`` what
-        was typed. ``around`` wraps what sends a row, for callers that want to see each call. ``on_step`` is called with
-        the name of each step before and after something is on disk. Raises ``ConfigError``."""
+        was typed. ``around`` wraps what sends a row, for callers that want to see each call. ``fallback``: targets for
+        rows that the first cannot take, and their credentials. ``on_step`` is called with the name of each step before
+        and after something is on disk. Raises ``ConfigError``."""
         if os.path.isdir(output):
             raise OutputError(f"cannot write {output} (it is a folder)")
         self.rows, self.output, self.command = rows, output, command
         self.config = BatchConfig() if config is None else config
         self.prices = prices or Prices()
-        self.target = Target(to, prices=self.prices)
-        validator = RowValidator(
-            self.target, has_cap=self.config.max_cost is not None, counts_tokens=self._counts_tokens
+        self.targets = RowTargets(
+            to,
+            read_fallbacks(fallback),
+            prices=self.prices,
+            has_cap=self.config.max_cost is not None,
+            counts_tokens=self._counts_tokens,
+            credentials=fallback_credentials,
         )
+        validator = self.targets.validator
         self.ledger = JobLedger(
             ledger or output + SUFFIX,
             rows,
@@ -109,7 +119,8 @@ class Job:
             key=validator.key,
             cost=validator.cost,
             row_of=Target.row,
-            encode=Target.line,
+            encode=self.targets.line,
+            targets=self.targets,
             identity=self.identity,
         )
         self.responses = NoResponseMonitor(self.config, to.timeout, self.runner.clock)
@@ -125,7 +136,7 @@ class Job:
         self.holders: list[Holder] = []
         """The processes that have all rows that are left; empty while this one has work of its own."""
         self._around = around
-        self._sending: Send = self.target
+        self._sending: Send = self.targets
         self._writer = OutputWriter(self.ledger, output, on_step)
 
     # ------------------------------------------------------------------ running
@@ -145,17 +156,15 @@ class Job:
             if report.dead:
                 self._earlier_deaths = (await self.ledger.failures()).dead
             await self._writer.take_role()
-            config = self.target.config
-            run_id = await self.ledger.note_once(RUN_ID, secrets.token_hex(16))
-            self.target = Target(config, prices=self.prices, run_id=run_id)
+            self.targets.for_run(await self.ledger.note_once(RUN_ID, secrets.token_hex(16)))
             await self.ledger.note(COMMAND, self.command)
             self.has_begun = begun = True
             writing = asyncio.create_task(self._write())
             watching = asyncio.create_task(self._watch())
             try:
                 with infrequent_gc():
-                    async with self.target as target:
-                        self._sending = target if self._around is None else self._around(target)
+                    async with self.targets as targets:
+                        self._sending = targets if self._around is None else self._around(targets)
                         await self._work()
             finally:
                 watching.cancel()
@@ -181,6 +190,11 @@ class Job:
         if self.report.stop is None:
             self.report.stop = Stop(reason, detail)
         self.runner.stop(now=now)
+
+    @property
+    def target(self) -> Target:
+        """The primary one."""
+        return self.targets.primary
 
     def lanes(self) -> list[LaneStanding]:
         return self.runner.lanes()

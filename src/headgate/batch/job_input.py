@@ -30,8 +30,10 @@ CHUNK = 1 << 20
 class RowValidator:
     """Whether a row can be sent, under which key and for how much."""
 
-    def __init__(self, target: Target, *, has_cap: bool, counts_tokens: Callable[[str], bool]) -> None:
-        """``has_cap``: on money, which takes prices. ``counts_tokens``: whether a key's tokens must fit anything."""
+    def __init__(self, target: Target, *, has_cap: bool, counts_tokens: Callable[[str], bool], name: str = "") -> None:
+        """``has_cap``: on money, which takes prices. ``counts_tokens``: whether a key's tokens must fit anything.
+        ``name``: what keys of a fallback begin with, whose rows have no tier."""
+        self._name = name
         self._target, self._prices, self._has_cap, self._counts_tokens = target, target.prices, has_cap, counts_tokens
         self._keys: dict[str, tuple[str, bool]] = {}
         """By model and tier."""
@@ -53,13 +55,12 @@ class RowValidator:
     def key(self, row: InputRow) -> str:
         """Vendors count for each model by itself, and its flex tier may be full while the usual one is not. The key is
         shown to people: a name of control characters is none."""
-        request = row.request()
-        model = request.model[:80]
-        if request.tier:
-            model = f"{model}/{request.tier}"
+        model = self._target.model_of(row)[:80]
+        if not self._name and (tier := row.request().tier):
+            model = f"{model}/{tier}"
         known = self._keys.get(model)
         if known is None:
-            key = name = self._target.endpoint.name
+            key = name = self._name or self._target.endpoint.name
             if model and model.isprintable() and len(self._keys) < MOST_MODELS:
                 key = f"{name}/{model}"
             known = key, self._counts_tokens(key)

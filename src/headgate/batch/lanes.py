@@ -9,8 +9,10 @@ All lanes of a key take rows from the same queue: what one cannot send goes by a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..core.cooldown import Cooldown
@@ -18,10 +20,15 @@ from ..core.decision import NEVER, UNKNOWN, Explanation
 from ..engine.lane import Lane, LaneDriver, LaneWait
 from ..engine.scheduler import KeyQueue, Scheduler
 from ..engine.supervisor import Supervisor
+from ..errors import CostTooLargeError
 from ..limiter import AdaptiveRateLimiter
+from ..limiter.arguments import check_cost
 from ..reason_text import lane_text
 from .cooldowns import Cooldowns
 from .item import Item
+
+if TYPE_CHECKING:
+    from ..credentials import CredentialCoordinator
 
 IDLE_LANES = 1000
 """Lanes that may stand idle before some of them are closed."""
@@ -67,6 +74,8 @@ class KeyGroup:
     lanes: list[RowLane] = field(default_factory=list)
     failures_in_a_row: int = 0
     """Of all its lanes together: with several credentials each circuit sees only a part of an outage."""
+    feeds: str = ""
+    """The key of another target that takes this one's rows, while this one cannot."""
     unknown_model: int = 0
     """Rows since the last success to which the server said that it has no such model."""
 
@@ -99,6 +108,12 @@ class Route:
     """Whether its circuit has been open since its last success."""
     last_failure: str = ""
     """What the server said to its last call that failed, redacted; empty after a success."""
+    credentials: CredentialCoordinator | None = None
+    """Whose label that is."""
+    account: str = ""
+    """What is billed, where a run has several targets."""
+    refused_until: float = NEVER
+    """Until when the limiter has refused a permit, as far as it said."""
 
 
 RowLane = Lane[Route]
@@ -115,8 +130,12 @@ class LaneSet:
         gate_keys: Callable[[str], Mapping[str | None, str]],
         clock: Clock,
         supervisor: Supervisor,
+        *,
+        credentials_of: Callable[[str], CredentialCoordinator | None] = lambda _: None,
+        account_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         """``gate_keys(key)`` gives the limiter's keys by the label of their credential."""
+        self._credentials_of, self._account_of = credentials_of, account_of
         self._scheduler, self._cooldowns, self._limiter, self._clock = scheduler, cooldowns, limiter, clock
         self._gate_keys, self._supervisor = gate_keys, supervisor
         self.groups: dict[str, KeyGroup] = {}
@@ -136,6 +155,22 @@ class LaneSet:
                 self._close_idle()
             group = self.groups[key] = self._open(key)
         return group
+
+    def fit(self, item: Item) -> None:
+        """Settle what the limiter is asked for. Raises ``CostTooLargeError`` if a row fits no lane of its key."""
+        if item.cost == 1:
+            item.ask(False)
+            return None
+        check_cost(item.cost)
+        group = self.group(item.key)
+        item.ask(group.has_limits)
+        if not group.has_limits:
+            return None
+        *others, last = group.lanes
+        for lane in others:
+            with contextlib.suppress(CostTooLargeError):
+                return self._limiter.check(lane.route.gate_key, item.cost)
+        return self._limiter.check(last.route.gate_key, item.cost)
 
     def all(self) -> list[RowLane]:
         return list(self._tasks)
@@ -162,7 +197,16 @@ class LaneSet:
         has_limits = any(self._limiter.has_limits(gate_key) for gate_key in gate_keys.values())
         group = KeyGroup(key, self._scheduler.queue(key), has_limits)
         for label, gate_key in gate_keys.items():
-            lane = Lane(Route(group, label, gate_key, self._cooldowns.join(key, gate_key)), self._driver, self._clock)
+            cooldown = self._cooldowns.join(key, gate_key)
+            route = Route(
+                group,
+                label,
+                gate_key,
+                cooldown,
+                credentials=self._credentials_of(key),
+                account=self._account_of(key),
+            )
+            lane = Lane(route, self._driver, self._clock)
             group.lanes.append(lane)
             self._tasks[lane] = asyncio.create_task(self._supervisor.guarded(lane.run, self._is_over))
         return group

@@ -24,6 +24,7 @@ from .item import Delivery, Encode, Item, Result, result_of
 from .lanes import UNKNOWN_MODEL_ROWS
 from .ledger import Change, RowState
 from .pricing import Budget, worth
+from .row_mover import RowMover
 
 log = logging.getLogger("headgate.batch")
 
@@ -45,7 +46,7 @@ class Outcomes:
         budget: Budget,
         delivery: Delivery | None = None,
         encode: Encode | None = None,
-        has_credentials: bool = False,
+        mover: RowMover | None = None,
     ) -> None:
         """``requeue(item, now)`` lets a row wait again. ``encode`` makes a result one line for the ledger."""
         self._config, self._clock, self._rng = context.config, context.clock, context.rng
@@ -53,7 +54,7 @@ class Outcomes:
         self._backlog, self._supervisor = context.backlog, context.supervisor
         self._recorder, self._scheduler, self._requeue = recorder, scheduler, requeue
         self._cooldowns, self._budget = cooldowns, budget
-        self._delivery, self._encode, self._has_credentials = delivery, encode, has_credentials
+        self._delivery, self._encode, self._mover = delivery, encode, mover
 
     # ------------------------------------------------------------------ what is learned
 
@@ -96,7 +97,7 @@ class Outcomes:
         cooldowns, route, signal = self._cooldowns, attempt.lane.route, attempt.verdict.signal
         route.group.unknown_model += signal.is_unknown_model
         if outcome is Outcome.OK:
-            cooldowns.can_spend()
+            cooldowns.can_spend(route.account)
             route.group.failures_in_a_row = route.group.unknown_model = 0
             route.cooldown.cleared(attempt.sent_at)
             if cooldowns.ramp is not None:
@@ -106,10 +107,10 @@ class Outcomes:
                 cooldowns.on_circuit_closed()
         elif outcome is Outcome.RATE_LIMITED:
             cooldowns.rate_limited(route.gate_key, route.cooldown, attempt.sent_at, signal)
-        elif outcome is Outcome.QUOTA_EXHAUSTED and not self._has_credentials:
+        elif outcome is Outcome.QUOTA_EXHAUSTED and route.credentials is None:
             cooldowns.quota_exhausted(route.gate_key, route.cooldown, signal)
-        elif outcome is Outcome.SPEND and not self._has_credentials:
-            cooldowns.spend_stopped(route.gate_key)
+        elif outcome is Outcome.SPEND and route.credentials is None:
+            cooldowns.spend_stopped(route.gate_key, route.account)
         elif outcome.counts_against_target:
             route.group.failures_in_a_row += 1
             cooldowns.on_ended(False)
@@ -119,6 +120,8 @@ class Outcomes:
     def settle(self, attempt: Attempt, state: RowState) -> None:
         """Record where the row goes, and let it go there."""
         item, outcome = attempt.item, attempt.verdict.signal.outcome
+        if self._mover is not None and state is not RowState.PENDING and (moved := self._mover.after(attempt, state)):
+            return self._move(item, moved)
         if state is RowState.DONE:
             attempt.lane.route.last_failure = ""
             return self._finish(item, state, None, attempt)
@@ -159,6 +162,14 @@ class Outcomes:
         self._backlog.returning -= 1
         self._end(item)
         self._backlog.free()
+
+    def _move(self, item: Item, reason: FailureReason) -> None:
+        """It goes to another target, once the ledger knows what has happened to it."""
+        now = self._clock.now()
+        item.waits_for, item.waits_since, item.ready_at = "turn", now, now
+        self._events.dispatch("item_moved", item.key, reason.category, reason.detail, item.event_fields)
+        change = item.change(RowState.PARKED, reason, self._clock.wall())
+        self._recorder.put(change, partial(self._on_put_aside, item))
 
     # ------------------------------------------------------------------ failed and parked
 
@@ -247,6 +258,8 @@ class Outcomes:
         if not is_kept:
             return self._lose(item)
         self._report.note_final(reason, item.totals()[2], "" if reason is None else item.display_name, status)
+        if reason is None and item.moved:
+            self._report.moved[item.moved] += 1
         if reason is not None:
             if self._report.all_failed_alike(self._config.hopeless_after):
                 self._supervisor.stop(StopReason.HOPELESS, str(reason))

@@ -147,6 +147,8 @@ class BatchReport:
     """Rows that another process works on."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Dead rows by category."""
+    moved: Counter[str] = field(default_factory=Counter)
+    """Done rows that another target than the primary has answered, by target and reason."""
     deaths: FailureSummary = field(default_factory=FailureSummary)
     """... and by what exactly was wrong."""
 
@@ -267,6 +269,15 @@ class JobReport:
         return self.counts.states.get(RowState.DEAD, 0)
 
     @property
+    def moved(self) -> dict[str, dict[str, int]]:
+        """Done rows that a fallback has answered, by target and reason."""
+        found: dict[str, dict[str, int]] = {}
+        for told, rows in self.counts.moved.items():
+            target, _, why = told.rpartition(" ")
+            found.setdefault(target, {})[why] = rows
+        return found
+
+    @property
     def complete(self) -> bool:
         """Whether every row of the input is done or dead, and in the output."""
         return self.stop is None and not self.counts.open and self.written >= self.done + self.dead
@@ -281,6 +292,7 @@ def added_up(first: BatchReport, second: BatchReport) -> BatchReport:
     for name in ("done", "dead", *COUNTERS, "tokens", "cost", "elapsed"):
         setattr(both, name, getattr(first, name) + getattr(second, name))
     both.reasons = first.reasons + second.reasons
+    both.moved = first.moved + second.moved
     for report in (first, second):
         both.deaths.take(report.deaths.all())
         for why, seconds in report.waits.items():

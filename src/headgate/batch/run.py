@@ -38,6 +38,7 @@ from .ledger import Change, Ledger
 from .outcomes import Outcomes
 from .pricing import Budget, FixedBudget
 from .report import BatchReport
+from .row_mover import FallbackRows, RowMover
 from .stalls import StandstillDetector
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ class RunSettings:
     rng: random.Random
     workers: int
     limiter: AdaptiveRateLimiter
-    credentials: CredentialCoordinator | None
+    credentials_of: Callable[[str], CredentialCoordinator | None]
+    """By key."""
+    account_of: Callable[[str], str]
     gate_keys: Callable[[str], Mapping[str | None, str]]
     functions: RowFunctions
     encode: Encode | None
@@ -67,6 +70,7 @@ class RunSettings:
     pause: PauseSwitch
     budget: Budget | None = None
     """Shared with other runs; None is what ``config`` has."""
+    fallbacks: FallbackRows | None = None
 
 
 class Run:
@@ -121,7 +125,26 @@ class Run:
             on_change=lambda: self._alarm.wake_by(self._notes.due_at),
         )
         self._notes = CooldownNotes(ledger, cooldowns)
-        self._lanes = LaneSet(self._scheduler, cooldowns, limiter, settings.gate_keys, clock, self.supervisor)
+        self._lanes = LaneSet(
+            self._scheduler,
+            cooldowns,
+            limiter,
+            settings.gate_keys,
+            clock,
+            self.supervisor,
+            credentials_of=settings.credentials_of,
+            account_of=settings.account_of,
+        )
+        self._mover = None
+        if settings.fallbacks is not None:
+            self._mover = RowMover(
+                settings.fallbacks,
+                lanes=self._lanes,
+                cooldowns=cooldowns,
+                limiter=limiter,
+                clock=clock,
+                requeue=self._requeue,
+            )
         self._outcomes = Outcomes(
             context,
             recorder=self._recorder,
@@ -131,7 +154,7 @@ class Run:
             budget=budget,
             delivery=self.delivery,
             encode=settings.encode,
-            has_credentials=settings.credentials is not None,
+            mover=self._mover,
         )
         self._standstill = StandstillDetector(
             context, lanes=self._lanes, pool=self._pool, limiter=limiter, pause=settings.pause
@@ -140,7 +163,6 @@ class Run:
             context,
             function=worker,
             limiter=limiter,
-            credentials=settings.credentials,
             pool=self._pool,
             lanes=self._lanes,
             outcomes=self._outcomes,
@@ -149,6 +171,7 @@ class Run:
             terms=AttemptTerms(config, clock, settings.classify_error, self._ends_at),
             pause=settings.pause,
             standstill=self._standstill,
+            mover=self._mover,
         )
         self._lanes.start(self._dispatcher)
         self._intake = Intake(
@@ -156,13 +179,13 @@ class Run:
             settings.functions,
             context,
             ledger=ledger,
-            limiter=limiter,
             pool=self._pool,
             scheduler=self._scheduler,
             lanes=self._lanes,
             requeue=self._requeue,
             outcomes=self._outcomes,
             delivery=self.delivery,
+            mover=self._mover,
         )
         self._reading: asyncio.Task[None] | None = None
         self._timing: asyncio.Task[None] | None = None
@@ -235,6 +258,8 @@ class Run:
             self._dispatcher.least_size = item.size
         if self._scheduler.put(item, now):
             self._lanes.notify(self._lanes.group(item.key).lanes, FOR_ROWS)
+            if self._mover is not None:
+                self._mover.on_queued(item)
         else:
             self._alarm.wake_by(item.ready_at)
 

@@ -39,6 +39,7 @@ from .run import Run, RunSettings
 
 if TYPE_CHECKING:
     from ..credentials import Credential, CredentialCoordinator
+    from .row_targets import RowTargets
 
 AUTO_WORKERS = 1000
 """Calls at once without a bound of the caller's: the limiter finds out how many the other side takes."""
@@ -67,6 +68,7 @@ class BatchRunner:
         classify_error: ClassifyError | None = None,
         on_event: Callable[[BatchEvent], None] | None = None,
         budget: Budget | None = None,
+        targets: RowTargets | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -77,7 +79,7 @@ class BatchRunner:
         ``cost`` what a row takes of them, and a higher ``priority`` goes first. ``row_of`` names rows for the ledger,
         ``encode`` makes a result one line for it, ``identity`` says what the ledger's rows belong to.
         ``budget``: what rows may spend, in place of ``max_tokens`` and ``max_cost`` of the config; several runs may
-        share one.
+        share one. ``targets``: where rows go, with their fallbacks; the worker finds its target in ``ctx.target``.
         """
         self.config = BatchConfig() if config is None else config
         self.clock: Clock = clock or (limiter.clock if limiter is not None else SystemClock())
@@ -87,7 +89,7 @@ class BatchRunner:
         self.limiter.warn_unreported = False  # every permit is reported; a thousand at once are no leak
         self.credentials = None if credentials is None else _coordinator_of(credentials, self.clock)
         self.on_event = on_event
-        self._worker, self._given_ledger = worker, ledger
+        self._worker, self._given_ledger, self._targets = worker, ledger, targets
         self._pause = PauseSwitch()
         self._settings = RunSettings(
             config=self.config,
@@ -95,7 +97,8 @@ class BatchRunner:
             rng=self.rng,
             workers=self.workers,
             limiter=self.limiter,
-            credentials=self.credentials,
+            credentials_of=self.credentials_of,
+            account_of=(lambda _: "") if targets is None else targets.account_of,
             gate_keys=self.gate_keys,
             functions=RowFunctions(
                 row_of=row_of,
@@ -109,6 +112,7 @@ class BatchRunner:
             listener=lambda: self.on_event,
             pause=self._pause,
             budget=budget,
+            fallbacks=targets if targets is not None and targets.has_fallbacks else None,
         )
         self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -196,9 +200,19 @@ class BatchRunner:
 
     # ------------------------------------------------------------------ inside
 
+    @property
+    def coordinators(self) -> dict[str, CredentialCoordinator]:
+        """All credentials, by what they are for: empty for the primary target's, else a fallback's name."""
+        others = {} if self._targets is None else self._targets.own_credentials
+        return others if self.credentials is None else {"": self.credentials, **others}
+
+    def credentials_of(self, key: str) -> CredentialCoordinator | None:
+        """Those that rows of this key are sent with."""
+        return self.credentials if self._targets is None else self._targets.credentials_of(key, self.credentials)
+
     def gate_keys(self, key: str) -> dict[str | None, str]:
         """The limiter's keys for this key, by the label of their credential."""
-        keys = self.credentials
+        keys = self.credentials_of(key)
         return {None: key} if keys is None else {label: pair_key(key, keys.paced_by(label)) for label in keys.labels}
 
     @asynccontextmanager

@@ -58,7 +58,7 @@ class StandstillDetector:
         """A lane has to wait: if all have to, and for too long, waiting is no use."""
         if self._pool.working or self._supervisor.stopped is not None or self._pause.is_on:
             return
-        waiting = [lane for lane in self._lanes.all() if len(lane.route.group.queue)]
+        waiting = [lane for lane in self._lanes.all() if len(lane.route.group.queue) and not lane.route.group.feeds]
         lanes = [lane for lane in waiting if not lane.route.group.is_stopped]
         if not lanes:
             if waiting and (self._backlog.is_read or self._backlog.awaits_room):

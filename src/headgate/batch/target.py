@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
 from types import TracebackType
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
 from urllib.parse import urlencode
 
 from ..core.decision import Outcome
+from ..core.fallback import MoveReason
 from ..core.row_state import FailureReason
 from ..errors import AuthenticationError, ConfigError
 from ..exchange import (
@@ -32,7 +31,10 @@ from ..exchange import (
     why_no_answer,
 )
 from ..formatting import is_credential
+from ..resilience.fallback import Fallback
+from ..wire.adapt_body import adapt_bytes
 from ..wire.parse import vendor_of
+from ..wire.refusals import refusal_in
 from ..wire.token_usage import COUNTED_AT_ADMISSION, Usage, admitted, is_silent, settled, usage_of
 from ..wire.tokens_per_call import TokenCounts
 from .endpoints import InvalidPathError, endpoint_of
@@ -42,6 +44,8 @@ from .item import Result
 from .ledger import Row
 from .output import answer_line, dead_line, row_id
 from .pricing import Prices
+from .target_config import TargetConfig as TargetConfig
+from .target_config import is_header
 
 if TYPE_CHECKING:
     import aiohttp
@@ -52,19 +56,12 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-LARGEST_ANSWER = 64 << 20
-"""Bytes, unpacked."""
-LONGEST_TIMEOUT = 86_400.0
-MOST_CONNECTIONS = 10_000
 MOST_URLS = 1_000
 LONGEST_REQUEST_ID = 200
 MOST_LOOKS = 20
 """Answers of an unknown address that are looked at for the vendor's headers."""
 _COUNTS_AS = {"anthropic": "anthropic", "azure": "azure-openai"}
 """Whose way of counting tokens a dialect has."""
-_OURS = frozenset(("content-length", "content-type", "cookie", "host", "idempotency-key", "transfer-encoding"))
-"""Headers that are not for a configuration to set."""
-_QUERY = re.compile(r"(?a)[\w.~-]{1,200}")
 _WITH_EFFECT = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -80,51 +77,7 @@ class RowContext(Protocol):
     def report(self, answer: object = None, *, cost: float | Mapping[str, float] | None = None) -> Outcome: ...
     def convert(self, change: Callable[[Signal], Signal]) -> None: ...
     def charge(self, *, tokens: float = 0, cost: float = 0.0) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetConfig:
-    """How rows are sent."""
-
-    to: str
-    """A known name, such as ``openai``, or a base URL."""
-    path: str = ""
-    """Where rows go that do not say; empty is the target's usual one."""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with every row, such as OpenAI-Organization. The key that rows are sent with belongs to the credentials."""
-    query: Mapping[str, str] = field(default_factory=dict)
-    """Added to every URL, such as ``api-version`` for Azure. Never a credential: URLs are shown."""
-    hidden: tuple[str, ...] = field(default=(), repr=False)
-    """Values of headers that must not be seen where a server sends them back."""
-    dialect: str = ""
-    """Whose requests a base URL takes (``endpoints.DIALECTS``); empty is OpenAI's, or the named vendor's own."""
-    timeout: float = 600.0
-    """Seconds for one attempt."""
-    largest_answer: int = LARGEST_ANSWER
-    connections: int = 1_000
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "headers", dict(self.headers))
-        for name, value in self.headers.items():
-            if not _is_header(name, value) or name.lower() in _OURS:
-                raise ConfigError(f"target headers: {name[:80]!r} cannot be set")
-        object.__setattr__(self, "query", dict(self.query))
-        for name, value in self.query.items():
-            if not _QUERY.fullmatch(name) or not _QUERY.fullmatch(value):
-                raise ConfigError(f"target query: {name[:80]!r} is not a name and a value of letters, digits and - _ .")
-            if is_credential(name):
-                raise ConfigError(
-                    f"target query: {name[:80]!r} may be a credential, and URLs are shown; send it as a header, or "
-                    "with the keys"
-                )
-        for name, least, most in (
-            ("timeout", 0.001, LONGEST_TIMEOUT),
-            ("largest_answer", 1, 1 << 40),
-            ("connections", 1, MOST_CONNECTIONS),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-                raise ConfigError(f"target {name}={value!r} must be from {least:,} to {most:,}")
+    def note_refusal(self, why: MoveReason) -> None: ...
 
 
 class RowAnswer(NamedTuple):
@@ -141,13 +94,25 @@ class RowAnswer(NamedTuple):
 class Target:
     """``async with Target(config) as target:`` keeps its connections open; ``await target(row, ctx)`` sends a row."""
 
-    def __init__(self, config: TargetConfig, *, prices: Prices | None = None, run_id: str = "") -> None:
+    def __init__(
+        self,
+        config: TargetConfig,
+        *,
+        prices: Prices | None = None,
+        run_id: str = "",
+        fallback: Fallback | None = None,
+    ) -> None:
         """``run_id`` is the same whenever this batch goes on: with a row's place and content it makes the key by
-        which a server can tell that it has done this row before."""
+        which a server can tell that it has done this row before. ``fallback``: rows were made for another target,
+        and are adapted."""
         self.config = config
+        self._fallback = fallback
+        self._adapted: tuple[InputRow, Request] | None = None
+        """The row that was adapted last: it is needed a few times."""
         self.endpoint = endpoint_of(config.to, config.dialect)
         self.prices = (prices or Prices()).at("azure" if self.endpoint.dialect == "azure" else self.endpoint.name)
-        self._salt = blake2b(run_id.encode()).digest()
+        label = "" if fallback is None else f"\n{self.endpoint.name}/{fallback.model}"
+        self._salt = blake2b(f"{run_id}{label}".encode()).digest()
         if self.endpoint.key_header.lower() in map(str.lower, config.headers):
             raise ConfigError(
                 f"target headers: {self.endpoint.key_header!r} is set from the credentials; pass its value as a key"
@@ -194,10 +159,26 @@ class Target:
         row: InputRow = result.item
         return dead_line(row_id(row.index, row.digest), result.name, FailureReason.parse(result.reason))
 
+    def model_of(self, row: InputRow) -> str:
+        """The model that a row asks for here. Raises ``BrokenRowError``."""
+        return (self._fallback is not None and self._fallback.model) or row.request().model
+
+    def request(self, row: InputRow) -> Request:
+        """What a row asks for here. Raises ``BrokenRowError``."""
+        asked = row.request()
+        if self._fallback is None or asked.body is None:
+            return asked
+        if self._adapted is None or self._adapted[0] is not row:
+            name, path = self.endpoint.name, asked.path or self.config.path or self.endpoint.path
+            body = adapt_bytes(asked.body, model=self._fallback.model, vendor=name, path=path)
+            model = self._fallback.model or asked.model
+            self._adapted = row, asked._replace(body=body or asked.body, model=model, tier="")
+        return self._adapted[1]
+
     def cost(self, row: InputRow) -> dict[str, float]:
         """What the row is likely to take: requests, tokens and money. Of a broken one, nothing is known."""
         try:
-            request = row.request()
+            request = self.request(row)
         except BrokenRowError:
             return {"requests": 1}
         likely = self._likely(request)
@@ -222,7 +203,7 @@ class Target:
         """Send the row and report what the answer means. Raises what is no answer, every one a ``Failed``."""
         if self._session is None:
             raise RuntimeError("this target is not open: use it as 'async with Target(...) as target'")
-        request, name = row.request(), self.endpoint.name
+        request, name = self.request(row), self.endpoint.name
         try:
             url = self._urls.get(request.path) or self._url(request.path)
         except InvalidPathError as error:
@@ -230,7 +211,7 @@ class Target:
         secret, remaining = ctx.credential or "", ctx.remaining
         headers = self._fixed.copy() if request.body is None else self._with_body.copy()
         if secret:
-            if not _is_header("x", secret):
+            if not is_header("x", secret):
                 raise AuthenticationError(name, "the key contains characters that are not allowed in a header")
             headers[self.endpoint.key_header] = self.endpoint.key_prefix + secret
         if request.method in _WITH_EFFECT:
@@ -257,7 +238,9 @@ class Target:
         answer.requested_tier = request.tier
         body, read = _json_of(answer, name)
         usage = usage_of(read)
-        self._report(ctx, answer, read, usage, row)
+        self._report(ctx, answer, read, usage, request, counts_tokens=row.counts_tokens)
+        if answer.status_code < 300 and (why := refusal_in(read)) is not None:
+            ctx.note_refusal(why)
         return RowAnswer(answer.status_code, _request_id(answer), body, usage)
 
     def idempotency_key(self, row: InputRow) -> str:
@@ -272,7 +255,9 @@ class Target:
         found = self._urls[path] = URL(self.url(path), encoded=True)
         return found
 
-    def _report(self, ctx: RowContext, answer: Answer, read: Any, usage: Usage | None, row: InputRow) -> None:
+    def _report(
+        self, ctx: RowContext, answer: Answer, read: Any, usage: Usage | None, request: Request, *, counts_tokens: bool
+    ) -> None:
         """What the answer means and what it took; where it does not say, that is what was expected."""
         if 300 <= answer.status_code < 400:
             raise UnfitAnswerError(
@@ -281,14 +266,14 @@ class Target:
             )
         if usage is None:
             if ctx.report(answer) is Outcome.OK:
-                likely = self._likely(row.request())
-                ctx.charge(tokens=likely.tokens, cost=self.prices.cost(row.request().model, likely) or 0.0)
+                likely = self._likely(request)
+                ctx.charge(tokens=likely.tokens, cost=self.prices.cost(request.model, likely) or 0.0)
             return
         tokens = usage.tokens
         if not self._vendor and self._looks_left:
             self._looks_left -= 1
             self._vendor = vendor_of(self.endpoint.base_url, answer.headers)
-        allowed = row.request().output_limit if row.counts_tokens and self._vendor in COUNTED_AT_ADMISSION else None
+        allowed = request.output_limit if counts_tokens and self._vendor in COUNTED_AT_ADMISSION else None
         counted = settled(self._vendor, usage, allowed)
         if ctx.report(answer, cost={"requests": 1, **counted}) is Outcome.OK and ctx.permit is not None:
             per_call = self._tokens.of(ctx.permit.key)
@@ -296,7 +281,7 @@ class Target:
             per_call.note(counted)
         money = None
         if self.prices:
-            money = self.prices.cost(row.request().model, usage)
+            money = self.prices.cost(request.model, usage)
             if money is None and isinstance(said := read.get("model"), str):
                 money = self.prices.cost(said, usage)
         ctx.charge(tokens=tokens, cost=money or 0.0)
@@ -386,9 +371,3 @@ def _json_of(answer: Answer, name: str) -> tuple[bytes, Any]:
 def _request_id(answer: Answer) -> str:
     headers = answer.headers
     return (headers.get("x-request-id") or headers.get("request-id") or "")[:LONGEST_REQUEST_ID]
-
-
-def _is_header(name: str, value: str) -> bool:
-    return (
-        name.replace("-", "").replace("_", "").isalnum() and name.isascii() and value.isprintable() and value.isascii()
-    )

@@ -79,6 +79,8 @@ class Entry:
     tokens: int = 0
     cost: float = 0.0
     waited: Mapping[str, float] = field(default_factory=dict)
+    path: str = ""
+    """Which targets have refused it; a ledger in a file keeps it beside the row."""
 
     def free_for(self, process: int) -> bool:
         """Whether this process may claim it: no process has it, or this one has put it aside."""

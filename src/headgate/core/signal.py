@@ -52,6 +52,8 @@ class Signal:
     """Whose limits these are, where headers say so: an organisation, and a project or a workspace in it."""
     is_unknown_model: bool = False
     """The server has no such model (any more): every call that names it fails in the same way."""
+    is_refused_content: bool = False
+    """The model, or a filter before it, will not answer this; another model may."""
 
 
 SILENT = {outcome: Signal(outcome=outcome) for outcome in Outcome}

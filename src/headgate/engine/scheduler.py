@@ -158,6 +158,22 @@ class KeyQueue(Generic[I]):
         queue.sweep()
         return taken
 
+    def any(self) -> I | None:
+        """One of its items; None if it has none."""
+        for queue in (self.fresh, self.retries):
+            if queue.front:
+                return queue.front[0][2]
+        return None
+
+    def pull(self, most: int) -> list[I]:
+        """Take out the first items, at most so many: they go elsewhere."""
+        taken: list[I] = []
+        for queue in (self.fresh, self.retries):
+            while queue.front and len(taken) < most:
+                taken.append(item := queue.take(0))
+                item.place = Place.NOWHERE
+        return taken
+
     def first(self, now: float) -> I | None:
         """The item whose turn it is; None if there is none, or only retries that their budget does not allow."""
         queue = self._next_queue(now)

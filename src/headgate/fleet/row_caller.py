@@ -27,10 +27,9 @@ from typing import Any, TypeVar
 from ..batch.input.rows import InputRow
 from ..batch.item import Result
 from ..batch.job import infrequent_gc
-from ..batch.job_input import RowValidator
 from ..batch.ledger import Row
+from ..batch.row_targets import RowTargets
 from ..batch.runner import BatchRunner
-from ..batch.target import Target
 from ..distributed.store import StoreDown
 from ..engine.supervisor import Stop, StopReason
 from .answers import AnswerMemory, Answers, Taken, open_answers
@@ -62,15 +61,19 @@ class RowCaller:
     def __init__(self, settings: RowSettings, *, answers: Answers | None = None) -> None:
         """Raises ``ConfigError``, also for keys that are not on this machine; nothing is sent yet."""
         self.settings = settings
-        self._target = Target(settings.target_config(), prices=settings.prices(), run_id=settings.run)
-        self._reader = RowReader(settings, self._target)
-        self._prices = settings.prices()
-        self.limiter, credentials = open_shared(settings, self._target.endpoint.name)
-        validator = RowValidator(
-            self._target,
+        shared = open_shared(settings, lambda *asked: self._targets.credentials_of(*asked))
+        self.limiter = shared.limiter
+        self._targets = RowTargets(
+            settings.target_config(),
+            settings.fallbacks,
+            prices=settings.prices(),
             has_cap=settings.max_cost is not None,
             counts_tokens=self._counts_tokens,
+            credentials=shared.of_fallbacks,
+            run_id=settings.run,
         )
+        validator, self._reader = self._targets.validator, RowReader(settings, self._targets.primary)
+        self._prices = settings.prices()
         self._reporter = LimiterReporter(self.limiter)
         self._state = open_run_state(settings.store) if is_fleet_store(settings.store) else None
         self.member: FleetMember | None = None
@@ -84,11 +87,12 @@ class RowCaller:
                 on_orders=self._on_orders,
             )
         self.runner = BatchRunner(
-            self._target.fetch,
+            self._targets.fetch,
+            targets=self._targets,
             budget=None if self.member is None else self.member.budget,
             workers=settings.workers,
             limiter=self.limiter,
-            credentials=credentials,
+            credentials=shared.credentials,
             config=settings.batch_config(),
             key=lambda row: checked_key(validator, row),
             cost=validator.cost,
@@ -170,8 +174,8 @@ class RowCaller:
             self._loop.close()
 
     async def _serve(self) -> None:
-        await self._memory.open(self._target.identity["target"])
-        async with self._target:
+        await self._memory.open(self._targets.primary.identity["target"])
+        async with self._targets:
             self._begun.set_result(None)
             with infrequent_gc():
                 try:

@@ -10,12 +10,12 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..batch.config import BatchConfig
-from ..batch.endpoints import endpoint_of
+from ..batch.endpoints import Endpoint, endpoint_of
 from ..batch.input.template import Template
 from ..batch.pricing import Prices
 from ..batch.target import TargetConfig
@@ -25,6 +25,7 @@ from ..credentials.redis_store import RedisCredentialStore
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.credential_scope import PairedStore
+from ..resilience.fallback import Fallback, Fallbacks, read_fallbacks
 from ..stores import open_store
 from ..units import read_duration
 
@@ -70,6 +71,8 @@ class RowSettings:
     max_attempts: int = 5
     wait: bool = False
     keep_going: bool = False
+    fallback: Fallbacks = ()
+    """Other targets for rows that this one cannot take, as ``headgate run --fallback`` has them."""
     prefix: str = ""
     """Before the name of each column that is added."""
 
@@ -82,6 +85,9 @@ class RowSettings:
                     "keys must be env:NAME or file:PATH, which each worker reads by itself; a key itself is not "
                     "accepted here: it would travel through the cluster with the job"
                 )
+        put(self, "fallback", read_fallbacks(self.fallback))
+        if any(not isinstance(one.keys, tuple) or "cmd:" in "".join(one.keys) for one in self.fallbacks):
+            raise ConfigError("fallback keys must be env:NAME or file:PATH, which each worker reads by itself")
         put(self, "template", _template_text(self.template))
         put(self, "limits", read_limits(self.limits) if isinstance(self.limits, str) else dict(self.limits))
         put(self, "price", _price_table(self.price))
@@ -108,8 +114,14 @@ class RowSettings:
             raise ConfigError("prefix and id_column must be texts")
         self.batch_config(), self.limit_config(), self.prices(), self.target_config(), self.parsed_template()
         endpoint_of(self.to)
+        for one in self.fallbacks:
+            self.target_config().for_fallback(one)
 
     # ------------------------------------------------------------------ what a worker makes of them
+
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        return read_fallbacks(self.fallback)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -157,8 +169,10 @@ class RowSettings:
 
     def credentials(self) -> list[Credential]:
         """The keys, read on this machine; those of the vendor's usual variable where none are named."""
-        endpoint = endpoint_of(self.to)
-        sources = tuple(self.keys) or ((f"env:{endpoint.key_variable}",) if endpoint.key_variable else ())
+        return self.read_keys(tuple(self.keys), endpoint_of(self.to))
+
+    def read_keys(self, given: tuple[str, ...], endpoint: Endpoint) -> list[Credential]:
+        sources = given or ((f"env:{endpoint.key_variable}",) if endpoint.key_variable else ())
         try:
             return [one for source in sources for one in credentials_from(source)]
         except ConfigError as error:
@@ -215,17 +229,36 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:12])) or "none"
 
 
-def open_shared(settings: RowSettings, provider: str) -> tuple[AdaptiveRateLimiter, CredentialCoordinator | None]:
+CredentialsOf = Callable[[str, CredentialCoordinator | None], CredentialCoordinator | None]
+
+
+class SharedParts(NamedTuple):
     """The limiter and the keys, shared with all workers that use the same store."""
-    keys, store = settings.credentials(), settings.store
+
+    limiter: AdaptiveRateLimiter
+    credentials: CredentialCoordinator | None
+    of_fallbacks: list[CredentialCoordinator | None]
+
+
+def open_shared(settings: RowSettings, credentials_of: CredentialsOf) -> SharedParts:
+    """``credentials_of(key, primary)`` says whose credential a key of the limiter is for."""
+    keys, store, to = settings.credentials(), settings.store, settings.target_config()
     quotas: Any = None
     records: Any = None
     if is_redis(store):
         quotas = records = RedisCredentialStore(store)
     elif store != NO_STORE:
         quotas = open_store(store)
-    if not keys:
-        return AdaptiveRateLimiter(settings.limit_config(), store=quotas), None
-    credentials = CredentialCoordinator(keys, provider=provider, store=records or FileStore())
-    paired = None if quotas is None else PairedStore(quotas, lambda _: credentials)
-    return AdaptiveRateLimiter(settings.limit_config(), store=paired), credentials
+
+    def coordinator(found: list[Credential], provider: str) -> CredentialCoordinator | None:
+        return CredentialCoordinator(found, provider=provider, store=records or FileStore()) if found else None
+
+    credentials = coordinator(keys, to.endpoint.name)
+    others: list[CredentialCoordinator | None] = []
+    for one in settings.fallbacks:
+        endpoint = to.for_fallback(one).endpoint
+        is_ours = not one.keys and endpoint.base_url == to.endpoint.base_url
+        others.append(None if is_ours else coordinator(settings.read_keys(one.sources, endpoint), endpoint.name))
+    if quotas is not None and (credentials is not None or any(others)):
+        quotas = PairedStore(quotas, lambda key: credentials_of(key, credentials))
+    return SharedParts(AdaptiveRateLimiter(settings.limit_config(), store=quotas), credentials, others)

@@ -18,6 +18,8 @@ from .client_gate import Passing
 from .model_clients import client_options
 
 USUAL_BASE_URL = "https://api.anthropic.com"
+ANTHROPIC = "anthropic"
+"""The dialect of its requests."""
 
 
 def anthropic_client(
@@ -27,10 +29,13 @@ def anthropic_client(
 
     ``keys``: several keys in turn, a ``CredentialCoordinator``. ``passing``: a gate that other clients go through too.
     Else the settings of ``Passing`` may stand among the options: ``limits={"requests": "500/min", "tokens":
-    "30000/min"}``, ``store="machine"``, ``max_wait=30``, ... Everything else is the vendor's.
+    "30000/min"}``, ``store="machine"``, ``max_wait=30``, ... ``fallback``: other models or targets for requests that
+    this one cannot take, ``[Fallback(to="groq", model=...)]``. Everything else is the vendor's.
     """
     return anthropic.Anthropic(
-        **client_options(_base_url(options), keys, passing, options, httpx2.Client, anthropic.DefaultHttpxClient)
+        **client_options(
+            _base_url(options), keys, passing, options, httpx2.Client, anthropic.DefaultHttpxClient, "anthropic"
+        )
     )
 
 
@@ -40,7 +45,13 @@ def async_anthropic_client(
     """The same for ``anthropic.AsyncAnthropic``."""
     return anthropic.AsyncAnthropic(
         **client_options(
-            _base_url(options), keys, passing, options, httpx2.AsyncClient, anthropic.DefaultAsyncHttpxClient
+            _base_url(options),
+            keys,
+            passing,
+            options,
+            httpx2.AsyncClient,
+            anthropic.DefaultAsyncHttpxClient,
+            "anthropic",
         )
     )
 

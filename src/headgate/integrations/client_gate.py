@@ -51,6 +51,7 @@ from .request import (
 
 if TYPE_CHECKING:
     from ..distributed.store import Store
+    from .fallback import ClientFallbacks, RequestRoute
 
 __all__ = ["LONGEST_WAIT", "ClientGate", "GatedRequest", "OutgoingRequest", "Passing"]
 
@@ -69,6 +70,8 @@ class ClientGate:
 
     repeats_conflicts = False
     """Whether a 409 goes again, as it does in the clients of language models."""
+    fallbacks: ClientFallbacks | None = None
+    """Other targets for requests that theirs cannot take."""
     _is_shared = True
     """False: it was made for one client, and is closed with it."""
     _token = ""
@@ -175,11 +178,24 @@ class ClientGate:
         """The limiter of this gate: for its snapshot, or to share it with other code."""
         return self.hosts.limiter
 
-    def begin(self, request: OutgoingRequest, *, unsent: Errors = (), client_errors: Errors = ()) -> GatedRequest:
+    def credentials_at(self, url: str) -> OriginCredentials | None:
+        """Those that requests to this origin are sent with."""
+        return self._bound.get(origin_of(url))
+
+    def begin(
+        self,
+        request: OutgoingRequest,
+        *,
+        unsent: Errors = (),
+        client_errors: Errors = (),
+        route: RequestRoute | None = None,
+        credentials: OriginCredentials | None = None,
+    ) -> GatedRequest:
         """Begin the way of one request.
 
         ``unsent`` are the client's errors after which nothing has been sent (no connection); ``client_errors`` say
-        nothing about the server (no free connection in the client's own pool).
+        nothing about the server (no free connection in the client's own pool). ``route``: it may go to other targets
+        (``fallbacks``); ``credentials`` are those of the one that it goes to now.
         """
         release_leaked()
         if request.for_model:
@@ -190,6 +206,9 @@ class ClientGate:
         origin = origin_of(request.url) if self._bound else ""
         bound = self._bound.get(origin)
         options = self._options_of.get(origin, self._options)
+        if credentials is not None and credentials is not bound:
+            bound = credentials
+            options = options.replace(credentials=credentials.credentials)
         if cost != 1 or request.is_repeated:
             options = options.replace(
                 cost=cost,
@@ -201,9 +220,12 @@ class ClientGate:
             conflicts=self.repeats_conflicts,
             unsent=unsent,
         )
-        return GatedRequest(
+        gated = GatedRequest(
             request, key, options, self.hosts, rule=rule, credentials=bound, client_errors=client_errors
         )
+        if route is not None:
+            route.begun(gated)
+        return gated
 
     def close(self) -> None:
         """Give back what is held of a shared quota, and close the store; it happens by itself when the program ends.

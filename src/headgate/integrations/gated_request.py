@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from .. import wire
 from ..core.decision import Outcome
+from ..core.fallback import CAPACITY_REFUSALS
 from ..core.signal import SILENT, Signal
 from ..errors import Refused
 from ..resilience.attempt import OPEN
@@ -86,10 +87,24 @@ class GatedRequest:
         client_errors: Errors = (),
     ) -> None:
         self.request = request
+        self._most_capacity_refusals: int | None = None
+        self._capacity_refusals = 0
         self._hosts, self._rule, self._credentials = hosts, rule, credentials
         self._call = Call(
             key, options, holds_answer=True, retry_rule=self._apply_repeat_rule, client_errors=client_errors
         )
+
+    @property
+    def call(self) -> Call:
+        return self._call
+
+    def bound_waits(self, *, refuses_open: bool, max_wait: float | None, stops_at_capacity: bool) -> None:
+        """Before it is sent: what need not be waited for, because another target can take it."""
+        if refuses_open:
+            self._call.when_open = "refuse"
+        if max_wait is not None:
+            self._call.max_wait = min(self._call.max_wait, max_wait)
+        self._most_capacity_refusals = CAPACITY_REFUSALS if stops_at_capacity else None
 
     # ------------------------------------------------------------------ sending
 
@@ -223,6 +238,9 @@ class GatedRequest:
             retryable |= self._should_retry is True or (self._rule.conflicts and self._status == CONFLICT)
             says_away = self._status in AWAY_STATUSES
         retryable = retryable and self._may_repeat(verdict.signal, error)
+        if verdict.signal.outcome is Outcome.CAPACITY:
+            self._capacity_refusals += 1
+            retryable = retryable and self._capacity_refusals != self._most_capacity_refusals
         return verdict._replace(retryable=retryable, says_away=says_away)
 
     def _may_repeat(self, signal: Signal, error: Exception | None) -> bool:

@@ -17,8 +17,10 @@ from math import inf
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
+from ..core.fallback import MoveReason
 from ..errors import ConfigError, Refused
 from .client_gate import ClientGate, Refusals, as_client_error
+from .fallback import RequestRoute, refusal_in_bytes
 from .gated_request import GatedRequest, leaked_requests
 from .origins import first_hop, strip
 from .request import OutgoingRequest
@@ -40,49 +42,71 @@ class TransportAdapter:
 
     def send(self, gate: ClientGate, inside: Any, request: Any) -> Any:
         """Send a request through the gate by the transport ``inside``."""
-        gated = self._begin(gate, request)
+        outgoing, route = self._outgoing(gate, request)
+        while True:
+            sent, gated = self._begin(gate, request, outgoing, route)
+            refusal: MoveReason | None = None
 
-        def receive(response: Any) -> Any:
-            start = None
-            if not response.is_closed:
-                response.stream = body = self.body(response.stream, gated)
-                if has_readable_error(response.status_code, response.headers):
-                    start = body.begin()
-            return _received(gated, response, start)
+            def receive(response: Any, gated: GatedRequest = gated) -> Any:
+                start = None
+                if not response.is_closed:
+                    response.stream = body = self.body(response.stream, gated)
+                    if has_readable_error(response.status_code, response.headers):
+                        start = body.begin()
+                    elif _may_refuse(gate, route, response):
+                        nonlocal refusal
+                        refusal = refusal_in_bytes(body.begin(), response.headers.get("content-encoding", ""))
+                return _received(gated, response, start)
 
-        return _completed(
-            gated,
-            gated.send_sync(
-                lambda: inside.handle_request(self._request(request, gated)),
-                receive,
-                lambda response: response.close(),
-                lambda error: self._refusal(error, request),
-            ),
-        )
+            def send(sent: Any = sent, gated: GatedRequest = gated) -> Any:
+                return inside.handle_request(self._request(sent, gated))
+
+            try:
+                response = gated.send_sync(
+                    send, receive, lambda response: response.close(), lambda error: self._refusal(error, request)
+                )
+            except BaseException as error:
+                if route is None or not route.ended(error):
+                    raise
+                continue
+            if route is None or not route.ended(None, refusal):
+                return _completed(gated, response)
+            response.close()
 
     async def send_async(self, gate: ClientGate, inside: Any, request: Any) -> Any:
         """The same with ``await``."""
-        gated = self._begin(gate, request)
+        outgoing, route = self._outgoing(gate, request)
+        while True:
+            sent, gated = self._begin(gate, request, outgoing, route)
+            refusal: MoveReason | None = None
 
-        async def receive(response: Any) -> Any:
-            start = None
-            if not response.is_closed:
-                response.stream = body = self.async_body(response.stream, gated)
-                if has_readable_error(response.status_code, response.headers):
-                    start = await body.begin()
-            return _received(gated, response, start)
+            async def receive(response: Any, gated: GatedRequest = gated) -> Any:
+                start = None
+                if not response.is_closed:
+                    response.stream = body = self.async_body(response.stream, gated)
+                    if has_readable_error(response.status_code, response.headers):
+                        start = await body.begin()
+                    elif _may_refuse(gate, route, response):
+                        nonlocal refusal
+                        refusal = refusal_in_bytes(await body.begin(), response.headers.get("content-encoding", ""))
+                return _received(gated, response, start)
 
-        return _completed(
-            gated,
-            await gated.send_async(
-                lambda: inside.handle_async_request(self._request(request, gated)),
-                receive,
-                lambda response: response.aclose(),
-                lambda error: self._refusal(error, request),
-            ),
-        )
+            def send(sent: Any = sent, gated: GatedRequest = gated) -> Any:
+                return inside.handle_async_request(self._request(sent, gated))
 
-    def _begin(self, gate: ClientGate, request: Any) -> GatedRequest:
+            try:
+                response = await gated.send_async(
+                    send, receive, lambda response: response.aclose(), lambda error: self._refusal(error, request)
+                )
+            except BaseException as error:
+                if route is None or not route.ended(error):
+                    raise
+                continue
+            if route is None or not route.ended(None, refusal):
+                return _completed(gated, response)
+            await response.aclose()
+
+    def _outgoing(self, gate: ClientGate, request: Any) -> tuple[OutgoingRequest, RequestRoute | None]:
         url = str(request.url)
         known = request.extensions.get(FIRST_HOP)
         hop = first_hop(url, request.headers) if known is None else strip(known, url, request.headers)
@@ -91,11 +115,29 @@ class TransportAdapter:
         with suppress(self.library.RequestNotRead):
             body = request.content
         headers = {name.lower(): value for name, value in request.headers.items()}
-        library = self.library
-        return gate.begin(
-            OutgoingRequest(request.method, url, headers, body, can_repeat_body=body is not None),
+        outgoing = OutgoingRequest(request.method, url, headers, body, can_repeat_body=body is not None)
+        if gate.fallbacks is None or known is not None:  # a redirect leads where its server says
+            return outgoing, None
+        return outgoing, gate.fallbacks.begin(outgoing, gate.limiter.clock.now())
+
+    def _begin(
+        self, gate: ClientGate, request: Any, outgoing: OutgoingRequest, route: RequestRoute | None
+    ) -> tuple[Any, GatedRequest]:
+        """The request as it is sent to its target, and its way through the gate."""
+        moved = None if route is None else route.moved
+        library, credentials = self.library, None
+        if moved is not None:
+            request = library.Request(
+                request.method, moved.url, headers=moved.headers, content=moved.body, extensions=request.extensions
+            )
+            outgoing = OutgoingRequest(request.method, moved.url, moved.headers, moved.body)
+            credentials = moved.credentials
+        return request, gate.begin(
+            outgoing,
             unsent=(library.ConnectError, library.ConnectTimeout),
             client_errors=(library.PoolTimeout, library.UnsupportedProtocol, library.LocalProtocolError),
+            route=route,
+            credentials=credentials,
         )
 
     def _request(self, request: Any, gated: GatedRequest) -> Any:
@@ -117,6 +159,13 @@ class TransportAdapter:
         converted = as_client_error(error, self.refusals)
         converted.request = request  # type: ignore[attr-defined]  # which errors of these libraries know
         return converted
+
+
+def _may_refuse(gate: ClientGate, route: RequestRoute | None, response: Any) -> bool:
+    """Whether a good answer is looked into before it is handed on: not a stream, and only where that was chosen."""
+    if route is None or gate.fallbacks is None or not gate.fallbacks.moves_content:
+        return False
+    return response.status_code == 200 and "json" in response.headers.get("content-type", "")
 
 
 def _received(gated: GatedRequest, response: Any, start: bytes | None) -> Any:
@@ -220,7 +269,9 @@ class Body(_OpenBody):
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            yield from self._start
+            for piece in self._start:
+                self._gated.on_chunk(piece)
+                yield piece
             for piece in iter(self._stream) if self._pieces is None else self._pieces:
                 self._gated.on_chunk(piece)
                 yield piece
@@ -251,6 +302,7 @@ class AsyncBody(_OpenBody):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             for piece in self._start:
+                self._gated.on_chunk(piece)
                 yield piece
             async for piece in aiter(self._stream) if self._pieces is None else self._pieces:
                 self._gated.on_chunk(piece)

@@ -12,7 +12,9 @@ from typing import Any
 from ..config import RateLimitConfig
 from ..errors import ConfigError
 from ..resilience.context import Credentials
+from ..resilience.fallback import read_fallbacks
 from .client_gate import Passing
+from .fallback import ClientFallbacks
 from .httpx2 import gate
 
 STAND_IN = "leased-for-each-request"
@@ -28,12 +30,17 @@ def client_options(
     options: dict[str, Any],
     kind: type[Any],
     make: Callable[[], Any],
+    dialect: str = "openai",
 ) -> dict[str, Any]:
     """The options of a vendor's client: its HTTP client behind the gate, its own retries off unless they are given.
 
     ``kind`` is what the client is built on, ``make`` makes the one that it has by default.
     """
+    fallbacks = read_fallbacks(options.pop("fallback", None))
     passing = _model_gate(base_url, passing, keys, options)
+    if fallbacks:
+        primary = passing.credentials_at(base_url)
+        passing.fallbacks = ClientFallbacks(base_url, fallbacks, dialect=dialect, primary=primary)
     inside = options.pop("http_client", None)
     if inside is None:
         inside = make()

@@ -25,7 +25,8 @@ def openai_client(*, keys: Credentials | None = None, passing: Passing | None = 
 
     ``keys``: several keys in turn, a ``CredentialCoordinator``. ``passing``: a gate that other clients go through too.
     Else the settings of ``Passing`` may stand among the options: ``limits={"requests": "500/min", "tokens":
-    "30000/min"}``, ``store="machine"``, ``max_wait=30``, ... Everything else is the vendor's.
+    "30000/min"}``, ``store="machine"``, ``max_wait=30``, ... ``fallback``: other models or targets for requests that
+    this one cannot take, ``[Fallback(to="groq", model=...)]``. Everything else is the vendor's.
     """
     return openai.OpenAI(
         **client_options(_base_url(options), keys, passing, options, httpx2.Client, openai.DefaultHttpxClient)

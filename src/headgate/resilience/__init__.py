@@ -6,6 +6,7 @@ execute    the waiting, with await and without          streaming       the same
 call       what must happen next to one call            retry           whether and when to try again
 classify   what an error means                          decorator       ``@guarded``
 config     the settings of a provider and of one call   attempt         what an attempt holds: lease, permit, probe
+fallback   another target, and why                      fallback_call   the calls to several targets
 manager    all providers of a process, kill switches    events          what a call emits to listeners
 
 The names here are what programs use; each is loaded when it is first taken.
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .context import CallContext
     from .decorator import guarded
     from .execute import execute_with_resilience, execute_with_resilience_sync
+    from .fallback import Fallback
     from .manager import (
         ProviderResilienceManager,
         ProviderStatus,
@@ -40,6 +42,7 @@ __all__ = [
     "CallContext",
     "CircuitBreaker",
     "ErrorClassification",
+    "Fallback",
     "ProviderResilienceConfig",
     "ProviderResilienceManager",
     "ProviderStatus",
@@ -66,6 +69,7 @@ __getattr__ = lazy_names(
         "context": ("CallContext",),
         "decorator": ("guarded",),
         "execute": ("execute_with_resilience", "execute_with_resilience_sync"),
+        "fallback": ("Fallback",),
         "manager": (
             "ProviderResilienceManager",
             "ProviderStatus",

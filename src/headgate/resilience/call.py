@@ -36,8 +36,7 @@ from .retry import RetryState
 
 MOST_SPARED = 20
 """Failures of one call that may be its target's outage."""
-OK, CLOSED = Outcome.OK, CircuitState.CLOSED
-_OK = SILENT[OK]
+OK, CLOSED, _OK = Outcome.OK, CircuitState.CLOSED, SILENT[Outcome.OK]
 RetryRule = Callable[[Verdict, Exception | None], Verdict]
 """Has the last word on a failure: an HTTP client knows what may be sent twice."""
 
@@ -45,8 +44,7 @@ RetryRule = Callable[[Verdict, Exception | None], Verdict]
 class Call:
     """The state machine of one call. Most calls go well at once and never change most of these."""
 
-    state = WAITING
-    attempt = 1
+    state, attempt = WAITING, 1
     credential_label: str | None = None
     """Of the credential that was used last."""
     reported: Signal | None = None
@@ -56,6 +54,7 @@ class Call:
     verdict: Verdict | None = None
     """On the last attempt, if it failed."""
     last_error: Exception | None = None
+    has_failed, model = False, ""  # it has ended with an answer that is an error; what a fallback is asked for
     _retry: RetryState | None = None
     """What has happened since the first failure, if there was one."""
     observers: AbstractContextManager[object] | None = None
@@ -98,9 +97,8 @@ class Call:
         self.max_attempts = settings.max_attempts if options.max_attempts is None else options.max_attempts
         wait = options.max_wait_seconds
         self.max_wait = settings.rate_limiter.max_wait_seconds if wait is None else wait
-        self._correlation_id = options.correlation_id
         self._holds_answer, self._retry_rule, self._client_errors = holds_answer, retry_rule, client_errors
-        self.started_at = manager.clock.now()
+        self._correlation_id, self.started_at = options.correlation_id, manager.clock.now()
 
     @property
     def clock(self) -> Clock:
@@ -190,7 +188,8 @@ class Call:
         elif signal is None:
             signal, self.response = signal_in_result(result, self.manager.clock)
         if signal.outcome is not OK:
-            if not self._may_retry(self._classify(signal, None), None):
+            self.has_failed = not self._may_retry(self._classify(signal, None), None)
+            if self.has_failed:
                 emit_failure(self)
         elif self._holds_answer:
             self._began_after = self.manager.clock.now() - (self.held.sent_at or self.started_at)
@@ -379,6 +378,7 @@ class Call:
             if self.last_error is not None:
                 raise self.last_error
             self.close()
+            self.has_failed = True
             emit_failure(self)
             return False
         error.__cause__ = self.last_error

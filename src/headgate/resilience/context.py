@@ -103,6 +103,11 @@ class CallContext:
         return cast("Call", self._call).provider.name
 
     @property
+    def model(self) -> str:
+        """The model to ask for, where the call has moved to a fallback with another one; empty: the usual."""
+        return getattr(self._call, "model", "")
+
+    @property
     def attempt(self) -> int:
         """From 1. Sending again because of a rate limit is the same attempt."""
         return self._call.attempt

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
 from types import CoroutineType, GeneratorType
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ..core.decision import UNKNOWN
 from ..errors import ConfigError
@@ -18,6 +18,10 @@ from .attempt import CIRCUIT, CREDENTIAL, PERMIT, SEND, WAITING
 from .call import Call
 from .config import CallKeywords, CallOptions
 from .context import CallContext
+
+if TYPE_CHECKING:
+    from .fallback import Fallbacks
+    from .fallback_call import FallbackCalls
 
 R = TypeVar("R")
 NEEDS_CONTEXT = (
@@ -33,6 +37,8 @@ _AWAITABLES = re.compile(r"\b(?:Awaitable|Coroutine|Future|Task)\b")
 async def execute_with_resilience(
     func: Callable[[], Awaitable[R]] | Callable[[CallContext], Awaitable[R]],
     provider: str,
+    *,
+    fallback: Fallbacks | None = None,
     **options: Unpack[CallKeywords],
 ) -> R:
     """Call ``func()`` or ``func(ctx)`` once the provider's rate allows it, and retry while that can help.
@@ -47,24 +53,68 @@ async def execute_with_resilience(
     exception and, after the last attempt, returned as it is. ``math.inf`` is no bound. ``when_open="wait"`` waits for
     the next probe of an open circuit, up to an hour and without a time budget unless they are given, and goes again
     after an outage.
+
+    ``fallback``: other targets (``Fallback``) for a call that this one cannot take, within the same time budget. The
+    function then takes ``ctx`` and asks ``ctx.provider`` and ``ctx.model`` which target it is called for.
     """
     check_awaitable(func)
+    result: R
+    if fallback is not None and (calls := fallback_calls(func, provider, CallOptions(**options), fallback)):
+        while True:
+            try:
+                result = await drive(calls.call, with_context(func, calls.call))
+            except BaseException as error:
+                if not calls.ended(error):
+                    raise
+            else:
+                if not calls.ended(None):
+                    return result
     call = Call(provider, CallOptions(**options))
-    result: R = await drive(call, with_context(func, call))
+    result = await drive(call, with_context(func, call))
     return result
 
 
 def execute_with_resilience_sync(
-    func: Callable[[], R] | Callable[[CallContext], R], provider: str, **options: Unpack[CallKeywords]
+    func: Callable[[], R] | Callable[[CallContext], R],
+    provider: str,
+    *,
+    fallback: Fallbacks | None = None,
+    **options: Unpack[CallKeywords],
 ) -> R:
     """The same for a thread. No wait and no attempt starts past the budget.
 
     An attempt under way cannot be stopped from outside: pass ``ctx.remaining`` on as the request's timeout. A function
     that does not take the context cannot keep an ``attempt_timeout``, and is refused with one.
     """
+    result: R
+    if fallback is not None and (calls := fallback_calls(func, provider, CallOptions(**options), fallback)):
+        while True:
+            try:
+                result = drive_sync(calls.call, attempt_in_thread(func, calls.call))
+            except BaseException as error:
+                if not calls.ended(error):
+                    raise
+            else:
+                if not calls.ended(None):
+                    return result
     call = Call(provider, CallOptions(**options))
-    result: R = drive_sync(call, attempt_in_thread(func, call))
+    result = drive_sync(call, attempt_in_thread(func, call))
     return result
+
+
+def fallback_calls(
+    func: Callable[..., Any], provider: str, options: CallOptions, fallback: Fallbacks
+) -> FallbackCalls | None:
+    """The calls to several targets; None if there is only one."""
+    from .fallback import read_fallbacks  # here, because few calls have fallbacks
+    from .fallback_call import FallbackCalls
+
+    found = read_fallbacks(fallback)
+    if found and not wants_context(func):
+        raise ConfigError(
+            "fallback: the function must take ctx, and ask ctx.provider and ctx.model which target it is called for"
+        )
+    return FallbackCalls(provider, options, found) if found else None
 
 
 def attempt_in_thread(func: Callable[..., Any], call: Call) -> Callable[[], Any]:

@@ -27,6 +27,7 @@ from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..config import RateLimitConfig
 from ..core.decision import CircuitState
+from ..core.fallback import TargetStates
 from ..core.retry import RetryBudget
 from ..errors import ConfigError
 from ..events import Event, EventDispatcher, ResilienceEvent
@@ -246,6 +247,7 @@ class ProviderResilienceManager:
 
     def _begin(self) -> None:
         """Begin without providers: nothing is learned, no circuit is open, nothing was retried."""
+        self._fallbacks: dict[tuple[str, ...], TargetStates] = {}
         self._providers: dict[str, ProviderState] = {}
         self._by_key: dict[str, ProviderState] = {}
         self.limiter = self._new_limiter()
@@ -305,6 +307,13 @@ class ProviderResilienceManager:
                 self.limiter.split_pace(state.key, state.anonymous_key, state.circuit_config)
                 state.per_credential = True
         return state
+
+    def fallback_states(self, names: tuple[str, ...]) -> TargetStates:
+        """What is known of the targets of calls with fallbacks, by the targets' names."""
+        with self._lock:
+            if len(self._fallbacks) >= MOST_PROVIDERS:
+                self._fallbacks.clear()
+            return self._fallbacks.setdefault(names, TargetStates())
 
     def new_id(self) -> str:
         """For a call that was given none."""

@@ -201,6 +201,11 @@ _CODES = {
 UNKNOWN_MODEL = ("model_not_found", "DeploymentNotFound")
 """Codes of errors that hold for every call to the same model."""
 
+REFUSED_CONTENT = frozenset(
+    ("content_filter", "content_policy_violation", "invalid_prompt", "bio_policy", "flagged_input")
+)
+"""Codes of errors about what was asked, which another model may answer."""
+
 OUTCOME_OF = {code: outcome for outcome, codes in _CODES.items() for code in codes.split()}
 """Every known code. Where a body has several, the one that weighs most decides."""
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.decision import LONGEST_WAIT, Outcome
 from ..core.signal import SILENT, SUBSCRIPTION, Limit, Signal
 from ..formatting import redact
-from .error_body import OUTCOME_OF, ErrorDetails, code_text, may_hold_error, open_body
+from .error_body import OUTCOME_OF, REFUSED_CONTENT, ErrorDetails, code_text, may_hold_error, open_body
 from .headers import RateLimitHeaders, scan_headers
 from .limits import MOST_LIMITS, limits_of
 from .responses import body_behind, facts_of, outcome_of_class, response_behind
@@ -234,6 +234,7 @@ def _error_signal(
         account=_account(headers),
         is_forbidden=status == 403 and outcome is Outcome.AUTH and details.outcome is None,
         is_unknown_model=details.is_unknown_model and outcome is Outcome.INVALID,
+        is_refused_content=details.reason in REFUSED_CONTENT and outcome is Outcome.INVALID,
     )
 
 

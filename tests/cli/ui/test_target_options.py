@@ -54,7 +54,7 @@ def test_a_header_may_hold_the_credential_of_an_environment_variable(headgate, m
     ("options", "says"),
     [
         (("--header", "Authorization: Bearer abc"), "name the environment variable that holds it"),
-        (("--header", "x-api-key: env:NOT_SET"), "the environment variable NOT_SET is not set"),
+        (("--header", "x-api-key: env:NOT_SET"), "the environment variable NOT_SET for header x-api-key is not set"),
         (("--header", "nonsense"), "expected 'NAME: VALUE'"),
         (("--header", "Authorization: env:MOCK_KEY"), "pass its value as a key"),
         (("--query", "api-version"), "expected NAME=VALUE"),

@@ -46,6 +46,8 @@ class Claim:
     rate_limited: int = 0
     ready_at: float = 0.0
     """Unix time before which it should not be tried; 0 for at once."""
+    path: str = ""
+    """Which targets have refused it, and why, as it was recorded; empty if none has."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +69,10 @@ class Change:
     cost: float = 0.0
     waited: Mapping[str, float] = field(default_factory=dict)
     """Seconds by what was waited for: pace, floor, credential, ..."""
+    path: str = ""
+    """Which targets have refused the row, for the process that claims it next."""
+    moved: str = ""
+    """The target that has answered a done row, and why that one; empty for the primary."""
 
 
 @dataclass(slots=True)
@@ -92,6 +98,8 @@ class Counts:
     cost: float = 0.0
     waited: Mapping[str, float] = field(default_factory=dict)
     """Seconds by what was waited for, of all rows."""
+    moved: Mapping[str, int] = field(default_factory=dict)
+    """Done rows by ``Change.moved``."""
 
     @property
     def open(self) -> int:

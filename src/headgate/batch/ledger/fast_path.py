@@ -145,6 +145,8 @@ def _totals(changes: Sequence[Change]) -> dict[str, float]:
         cost += one.cost
         for why, seconds in one.waited.items():
             waited[f"waited.{why}"] += seconds
+        if one.moved:
+            waited[f"moved.{one.moved}"] += 1
     ended = len(changes)
     return {"state.leased": -ended, "state.done": ended, "attempts": attempts, "tokens": tokens, "cost": cost, **waited}
 

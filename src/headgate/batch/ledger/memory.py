@@ -37,6 +37,7 @@ class MemoryLedger:
         """What all rows together have used up."""
         self._numbers = 0
         self._lines: deque[Written] | None = None
+        self._moved: Counter[str] = Counter()
         self._checkpoint = (0, 0)
         self._notes: dict[str, str] = {}
 
@@ -62,7 +63,8 @@ class MemoryLedger:
         elif not entry.free_for(THIS_PROCESS):
             return entry.state
         entry.claim(THIS_PROCESS)
-        return Claim(row.index, entry.fence, entry.attempts, entry.rate_limited, entry.ready_from(self._wall()))
+        ready_at = entry.ready_from(self._wall())
+        return Claim(row.index, entry.fence, entry.attempts, entry.rate_limited, ready_at, entry.path)
 
     async def unfinished(self, first: int, digests: Sequence[bytes]) -> list[int]:
         for index, digest in enumerate(digests, first):
@@ -84,6 +86,7 @@ class MemoryLedger:
         entry.move(change.state)
         entry.attempts, entry.rate_limited = change.attempts, change.rate_limited
         entry.put_off(change.ready_at, self._wall())
+        entry.path = change.path or entry.path
         if change.state.final:
             self._finish(change)
         return True
@@ -91,6 +94,8 @@ class MemoryLedger:
     def _finish(self, change: Change) -> None:
         del self._open[change.index]
         self._final[change.index] = STATES.index(change.state)
+        if change.moved and change.state is RowState.DONE:
+            self._moved[change.moved] += 1
         if change.state is RowState.DEAD:
             self._reasons[FailureReason.parse(change.reason).category] += 1
         self._numbers += 1
@@ -135,6 +140,7 @@ class MemoryLedger:
             tokens=self._spent.tokens,
             cost=self._spent.cost,
             waited=dict(self._spent.waited),
+            moved=dict(self._moved),
         )
 
     async def close(self) -> None:

@@ -99,6 +99,7 @@ def read_counts(connection: sqlite3.Connection) -> Counts:
         tokens=int(totals.get("tokens", 0)),
         cost=totals.get("cost", 0.0),
         waited=named("waited."),
+        moved={target: int(rows) for target, rows in named("moved.").items()},
     )
 
 

@@ -10,6 +10,7 @@
 | output    | how far the output is written, and by which process                      |
 | identity  | what the rows belong to: input, template, target                         |
 | notes     | small texts that a run leaves for the next                               |
+| paths     | which targets have refused an open row; made with the first such row     |
 
 The row's payload is not in it: the input is read again at every start.
 """

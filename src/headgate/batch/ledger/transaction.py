@@ -50,6 +50,11 @@ ADD_UP = (
     "ON CONFLICT (name) DO UPDATE SET amount = amount + excluded.amount"
 )
 
+CREATE_PATHS = "CREATE TABLE IF NOT EXISTS paths (idx INTEGER PRIMARY KEY, path TEXT NOT NULL)"
+"""Made with the first row that another target is to take: no other ledger has it."""
+HAS_PATHS = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'paths')"
+SELECT_PATHS = "SELECT idx, path FROM paths WHERE idx IN (SELECT value FROM json_each(?))"
+
 
 class LedgerTransaction:
     """What the writing thread works on. Nothing is written before ``flush``; ``forget`` discards it all."""
@@ -74,6 +79,9 @@ class LedgerTransaction:
         """Rows to load before the first of them is looked at."""
         self.lines: dict[int, tuple[RowState, bytes]] = {}
         self.totals: defaultdict[str, float] = defaultdict(float)
+        self.paths: dict[int, str] = {}
+        """Which targets have refused a row, of those that are at hand."""
+        self._has_moved = False
         self._living: dict[int, bool] = {}
 
     @property
@@ -96,6 +104,7 @@ class LedgerTransaction:
         for row in rows:
             self._check(row)
         self.free_dead({entry.holder for row in rows if (entry := self._entries.get(row.index))})
+        self._load_paths([row.index for row in rows if row.index in self._entries])
         return [self._claim(row) for row in rows]
 
     def _check(self, row: Row) -> None:
@@ -118,7 +127,10 @@ class LedgerTransaction:
         entry.claim(self.process)
         self._count(entry, 1)
         self._changed.add(row.index)
-        return Claim(row.index, entry.fence, entry.attempts, entry.rate_limited, entry.ready_from(self.wall()))
+        ready_at = entry.ready_from(self.wall())
+        return Claim(
+            row.index, entry.fence, entry.attempts, entry.rate_limited, ready_at, self.paths.get(row.index, "")
+        )
 
     def record(self, changes: Sequence[Change]) -> list[bool]:
         self._load_wanted()
@@ -135,6 +147,11 @@ class LedgerTransaction:
         if change.reason or entry.state.final:  # one that is given back keeps what it failed of last
             entry.reason = storable(change.reason[:LONGEST_REASON])
         entry.spend(change.tokens, change.cost, change.waited)
+        if change.path and not entry.state.final:
+            self.paths[change.index] = change.path
+            self._has_moved = True
+        if change.moved and entry.state is RowState.DONE:
+            self.totals[f"moved.{change.moved}"] += 1
         self._count(entry, 1)
         self._changed.add(change.index)
         if entry.state.final:
@@ -143,6 +160,7 @@ class LedgerTransaction:
 
     def reopen(self, indexes: Iterable[int]) -> None:
         """Dead rows shall be tried again as if for the first time, corrected or not; what they have cost stays."""
+        indexes = list(indexes)
         self._load_wanted()
         for index in indexes:
             entry = self._entries[index]
@@ -153,6 +171,19 @@ class LedgerTransaction:
             self._count(entry, 1)
             self._changed.add(index)
             self._named.add(index)
+        if self._has_paths():
+            self.paths.update(dict.fromkeys(indexes, ""))
+            self._has_moved = True
+
+    def _has_paths(self) -> bool:
+        (found,) = self.connection.execute(HAS_PATHS).fetchone()
+        return bool(found)
+
+    def _load_paths(self, indexes: Sequence[int]) -> None:
+        """Of rows that were claimed before; in most ledgers none has a path."""
+        if indexes and self._has_paths():
+            known = self.connection.execute(SELECT_PATHS, (json.dumps(indexes),)).fetchall()
+            self.paths = {**dict(known), **self.paths}
 
     def return_claims(self, claims: Iterable[Claim]) -> None:
         """The caller that claimed these is gone; nothing was done."""
@@ -203,12 +234,17 @@ class LedgerTransaction:
         self.put(RESULT, [(index, NUMBER_OF[state], line) for index, (state, line) in self.lines.items()])
         self.put(NUMBER, [(index,) for index in self.lines])
         self.put(ADD_UP, [(name, amount) for name, amount in self.totals.items() if amount])
+        if self._has_moved:
+            self.connection.execute(CREATE_PATHS)
+            self.connection.executemany("INSERT OR REPLACE INTO paths VALUES (?, ?)", list(self.paths.items()))
         self.forget()
 
     def forget(self) -> None:
         caches = (self._entries, self._wanted, self._changed, self._named, self.lines, self.totals, self._living)
         for kept in caches:
             kept.clear()
+        self.paths.clear()
+        self._has_moved = False
 
     def _count(self, entry: Entry, sign: int) -> None:
         """Take a row out of the totals (-1) before it changes, and into them (1) afterwards."""

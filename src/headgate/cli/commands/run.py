@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...batch.config import BatchConfig
-from ...batch.endpoints import KNOWN_ENDPOINTS, endpoint_of
+from ...batch.endpoints import endpoint_of
 from ...batch.input import Rows, Template
 from ...batch.input.rows import FORMATS
 from ...batch.job import Job
@@ -26,6 +26,7 @@ from ...engine.output_file import STDOUT
 from ...errors import ConfigError, InputError, LedgerError, OutputError
 from ...formatting import redact
 from ...observe.monitor import RunMonitor
+from ...resilience.fallback import read_fallbacks
 from ..ui.config_file import config_option
 from ..ui.display import Summary, open_display
 from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
@@ -34,7 +35,6 @@ from ..ui.options import (
     STANDSTILL,
     Notation,
     Number,
-    complete_from,
     count_option,
     deadline_option,
     groups_option,
@@ -46,7 +46,7 @@ from ..ui.options import (
 )
 from ..ui.session import run_async, run_to_end
 from ..ui.shared_state import MACHINE, SharedState, hide_login, store_option, vendor_coordinator
-from ..ui.target_options import target_of, target_options
+from ..ui.target_options import fallback_credentials, target_of, target_options, unlimited_elsewhere
 from ..ui.terminal import DONE, CannotStart, say
 from .run_display import ProgressSampler, RunProgress, summarize, summarize_failure
 
@@ -112,21 +112,7 @@ def read_workers(text: str) -> int | str:
     metavar="OUT",
     help='Where results go, one line per row as it finishes; "-" is stdout. Names in .gz and .zst are compressed.',
 )
-@click.option(
-    "--to",
-    required=True,
-    metavar="URL|NAME",
-    shell_complete=complete_from(KNOWN_ENDPOINTS),
-    help=f"A base URL such as http://localhost:8000/v1, or one of {', '.join(KNOWN_ENDPOINTS)}.",
-)
 @target_options
-@click.option(
-    "--keys",
-    "sources",
-    multiple=True,
-    metavar="SOURCE",
-    help="API keys: env:NAME, file:PATH or cmd:WORDS. Repeatable.  [default: the vendor's environment variable]",
-)
 @groups_option
 @click.option(
     "--format",
@@ -212,6 +198,8 @@ def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: boo
     try:
         with open_rows(source, given) as rows:
             to = target_of(given)
+            for one in read_fallbacks(given["fallback"]):
+                to.for_fallback(one)
             if only_plan:
                 return show_plan(rows, to, output, given, as_json=as_json)
             return start(rows, to, output, given, as_json=as_json, quiet=quiet)
@@ -285,7 +273,16 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
     ledger = ledger_path(output, given["ledger"])
     shared = SharedState.open(given["store"])
     credentials = credentials_of(to, given, shared)
-    settings = settings_of(given, shared, credentials)
+    settings, fallbacks = settings_of(given), read_fallbacks(given["fallback"])
+    others = fallback_credentials(to, fallbacks, shared)
+    limits = RateLimitConfig(limits=given["limits"] or {}, open_state_duration=RETRY_CIRCUIT_AFTER)
+    shared.warn_if_uncounted(limits)
+    jobs: list[Job] = []  # the limiter is made first, and asks it whose credential a key is for
+    with_keys = credentials is not None or any(others)
+    limiter = shared.limiter(
+        unlimited_elsewhere(to, fallbacks, limits),
+        (lambda key: jobs[0].runner.credentials_of(key)) if with_keys else None,
+    )
     recorder = trace_recorder(given, rows, credentials)
     folder = "" if ledger is not None else tempfile.mkdtemp(prefix="headgate-")
     path = ledger or os.path.join(folder, f"run{SUFFIX}")
@@ -299,8 +296,12 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
         credentials=credentials,
         command=resume,
         around=None if recorder is None else recorder.record_sends,
+        limiter=limiter,
+        fallback=fallbacks,
+        fallback_credentials=others,
         **settings,
     )
+    jobs.append(job)
     if given["recover"]:
         recover(job, rows, quiet=quiet)
     sampler = ProgressSampler(job)
@@ -311,22 +312,17 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
             )
             run.end(summary.code, summary.headline)
     finally:
-        settings["limiter"].close()  # returns its share of the quota to the other processes at once
+        limiter.close()  # returns its share of the quota to the other processes at once
     if folder and summary.code == DONE:
         shutil.rmtree(folder, ignore_errors=True)  # a temporary ledger whose rows are all done
     return run.exit_code(summary.code)
 
 
-def settings_of(
-    given: dict[str, Any], shared: SharedState, credentials: CredentialCoordinator | None
-) -> dict[str, Any]:
+def settings_of(given: dict[str, Any]) -> dict[str, Any]:
     prices = prices_of(given["prices"])
     if given["max_cost"] is not None and not prices:
         raise click.UsageError("--max-cost needs prices; pass --price MODEL=IN/OUT, or --price auto.")
-    config = RateLimitConfig(limits=given["limits"] or {}, open_state_duration=RETRY_CIRCUIT_AFTER)
-    shared.warn_if_uncounted(config)
     return {
-        "limiter": shared.limiter(config, None if credentials is None else lambda _: credentials),
         "workers": given["workers"],
         "prices": prices,
         "config": BatchConfig(

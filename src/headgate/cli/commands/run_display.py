@@ -268,12 +268,15 @@ def summarize(job: Job, resume: str) -> Summary:
         next_ = "All rows are done." + ("" if resume else f" Check with: headgate verify {name_of(job)}")
     sharing = job.runner.limiter.look_at_sharing()
     details = [failure_text(group) for group in others[: MOST_GROUPS - len(cause)]]
+    for target, reasons in report.moved.items():
+        rows = plural(sum(reasons.values()), "row")
+        details.append(f"{rows} answered by {printable(target)} ({top_counts(reasons)})")
     if sharing is not None and sharing.is_lost:
         details.append(f"{sharing_text(sharing)}; check --store")
     fields = fields_of(job, code, next_)
     fields |= {"failures": failure_fields(failures), "sharing": sharing_fields(sharing)}
     summary = Summary(code=code, headline=counts_text(report), next=next_, fields=fields, details=details)
-    return with_retired_keys(summary, () if job.runner.credentials is None else (job.runner.credentials,))
+    return with_retired_keys(summary, job.runner.coordinators.values())
 
 
 def summarize_failure(job: Job, error: Exception, resume: str) -> Summary:
@@ -282,7 +285,7 @@ def summarize_failure(job: Job, error: Exception, resume: str) -> Summary:
     next_ = f"{sentence(message)} {resume_text(resume)}"
     job.report.stop = job.report.stop or Stop(StopReason.FAILED, message)
     summary = Summary(code=STOPPED, headline=counts_text(job.report), next=next_, fields=fields_of(job, STOPPED, next_))
-    return with_retired_keys(summary, () if job.runner.credentials is None else (job.runner.credentials,))
+    return with_retired_keys(summary, job.runner.coordinators.values())
 
 
 def name_of(job: Job) -> str:
@@ -382,6 +385,7 @@ def fields_of(job: Job, code: int, next_: str) -> dict[str, Any]:
         "before": report.before,
         "written": report.written,
         "reasons": dict(report.counts.reasons),
+        "moved": report.moved,
         "calls": report.run.calls,
         **report.run.rate_limits(),
         "tokens": report.counts.tokens,

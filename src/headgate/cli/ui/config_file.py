@@ -82,6 +82,9 @@ outside until it is listed here."""
 TABLES: Mapping[str, str | None] = {"limits": ",", "price": None, "to": None, "keys": None, "query": None}
 """Options that a file may write as a table, and what joins its entries on the command line (None: each is a value)."""
 
+FALLBACK = "fallback"
+"""The option that a file may write as tables, one for each target."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -319,6 +322,17 @@ def _as_typed(given: str, option: str, value: Any, parameter: click.Parameter) -
     if isinstance(value, bool) or not isinstance(value, dict | list):
         text = value if isinstance(value, bool) else str(value)
         return [text] if several else text
+    if option == FALLBACK and isinstance(value, list):
+        return [one if isinstance(one, str) else _fallback_text(one) for one in value]
     if isinstance(value, list) and parameter.multiple:
         return [str(one) for one in value]
     raise click.UsageError(f"--config: {given} is not a single value; write it as on the command line.")
+
+
+def _fallback_text(table: Mapping[str, Any]) -> str:
+    """``{to = "groq", on = ["spend", "too_long"]}`` as ``--fallback`` takes it."""
+    parts = []
+    for name, value in table.items():
+        values = value if isinstance(value, list) else [value]
+        parts += [f"{name}={'+'.join(map(str, values))}"] if name == "on" else [f"{name}={one}" for one in values]
+    return ",".join(parts)

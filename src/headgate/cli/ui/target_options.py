@@ -1,4 +1,5 @@
-"""Options that say where requests go and what they carry: ``--path``, ``--header``, ``--query`` and ``--dialect``.
+"""Options that say where requests go and what they carry: ``--to``, ``--keys``, ``--path``, ``--header``, ``--query``,
+``--dialect`` and ``--fallback``.
 
 A credential is never written on the command line, where other users can see it: ``--header 'X-Key: env:NAME'`` names
 the environment variable that holds it.
@@ -6,24 +7,45 @@ the environment variable that holds it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...batch.endpoints import DIALECTS
-from ...batch.target import TargetConfig
-from ...formatting import is_credential
+from ...batch.endpoints import DIALECTS, KNOWN_ENDPOINTS
+from ...batch.target_config import TargetConfig, read_headers, read_query
+from ...config import RateLimitConfig
+from ...core.fallback import MoveReason
+from ...resilience.fallback import Fallback
+from .options import complete_from
+from .shared_state import SharedState, coordinator_of, is_key_set, read_credentials
+
+if TYPE_CHECKING:
+    from ...credentials import CredentialCoordinator
 
 F = TypeVar("F", bound=Callable[..., Any])
-ENVIRONMENT = "env:"
 
 
 def target_options(command: F) -> F:
     options = (
         click.option(
+            "--to",
+            required=True,
+            metavar="URL|NAME",
+            shell_complete=complete_from(KNOWN_ENDPOINTS),
+            help=f"A base URL such as http://localhost:8000/v1, or one of {', '.join(KNOWN_ENDPOINTS)}.",
+        ),
+        click.option(
             "--path", "path", default="", metavar="PATH", help="For rows without a url, such as /v1/embeddings."
+        ),
+        click.option(
+            "--keys",
+            "sources",
+            multiple=True,
+            metavar="SOURCE",
+            help="API keys: env:NAME, file:PATH or cmd:WORDS. Repeatable.  "
+            "[default: the vendor's environment variable]",
         ),
         click.option(
             "--header",
@@ -48,7 +70,48 @@ def target_options(command: F) -> F:
     )
     for option in reversed(options):
         command = option(command)
-    return command
+    return fallback_option(command)
+
+
+fallback_option = click.option(
+    "--fallback",
+    "fallback",
+    multiple=True,
+    metavar="MODEL|NAME=VALUE,...",
+    help="Where requests go that --to cannot take: another model (gpt-4o-mini), or "
+    "to=groq,model=llama-3.3-70b-versatile, with keys=env:NAME and on=REASON+REASON. Tried in the order given; --to is "
+    "used again as soon as it can. "
+    f"Reasons: {', '.join(MoveReason)}; refused_content only where it is named. Repeatable.",
+)
+
+
+def fallback_credentials(
+    to: TargetConfig, fallbacks: Sequence[Fallback], shared: SharedState | None
+) -> list[CredentialCoordinator | None]:
+    """The keys of each fallback; None for one that uses those of ``--keys``, or needs none."""
+    return [_credentials_of(to, one, shared) for one in fallbacks]
+
+
+def _credentials_of(to: TargetConfig, fallback: Fallback, shared: SharedState | None) -> CredentialCoordinator | None:
+    endpoint = to.for_fallback(fallback).endpoint
+    sources = fallback.sources
+    if not sources:
+        if endpoint.base_url == to.endpoint.base_url or not endpoint.key_variable:
+            return None
+        if not is_key_set(endpoint.key_variable):
+            raise click.UsageError(
+                f"--fallback: {endpoint.name} needs a key: set the environment variable {endpoint.key_variable}, or "
+                "add keys=env:NAME."
+            )
+        sources = (f"env:{endpoint.key_variable}",)
+    return coordinator_of(read_credentials(sources, "--fallback"), endpoint.name, shared)
+
+
+def unlimited_elsewhere(to: TargetConfig, fallbacks: Sequence[Fallback], config: RateLimitConfig) -> RateLimitConfig:
+    """``--limits`` are those of ``--to``: what other vendors allow is learned."""
+    names = {to.for_fallback(one).endpoint.name for one in fallbacks} - {to.endpoint.name}
+    learned = replace(config, limits={})
+    return replace(config, overrides={key: learned for name in names for key in (name, f"{name}/*")})
 
 
 def target_of(given: dict[str, Any]) -> TargetConfig:
@@ -63,36 +126,3 @@ def target_of(given: dict[str, Any]) -> TargetConfig:
         query=read_query(given["query"]),
         dialect=given["dialect"] or "",
     )
-
-
-def read_headers(texts: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Headers by name, and the values that were read from the environment."""
-    headers: dict[str, str] = {}
-    hidden = []
-    for text in texts:
-        name, colon, value = (part.strip() for part in text.partition(":"))
-        if not colon or not name or not value:
-            raise click.UsageError("--header: expected 'NAME: VALUE', such as 'OpenAI-Organization: org-1'.")
-        if value.startswith(ENVIRONMENT):
-            variable = value.removeprefix(ENVIRONMENT)
-            value = os.environ.get(variable, "").strip()
-            if not value:
-                raise click.UsageError(f"--header {name}: the environment variable {variable} is not set.")
-            hidden.append(value)
-        elif is_credential(name):
-            raise click.UsageError(
-                f"--header {name}: a credential is not written on the command line; name the environment variable that "
-                f"holds it: '{name}: env:NAME'."
-            )
-        headers[name] = value
-    return headers, tuple(hidden)
-
-
-def read_query(texts: Iterable[str]) -> dict[str, str]:
-    query: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError("--query: expected NAME=VALUE, such as api-version=2024-10-21.")
-        query[name] = value
-    return query

@@ -32,7 +32,9 @@ from .openai_errors import error, limit_reached, reject
 # output_text.done, content_part.done, output_item.done, response.completed or .incomplete
 
 CONTEXT = 128_000
-"""Tokens that fit into a question."""
+"""Tokens that fit into a question ..."""
+LONG, LONG_CONTEXT = "long", 1_000_000
+"""... and into one to a model whose name begins so."""
 LEAST_OF_RESPONSE = 16
 
 
@@ -69,9 +71,10 @@ class _TextAnswer(Answer):
         self.model = model_of(fields)
         self.streamed = fields.get("stream") is True
         self.tokens_in = tokens_of(prompt)
-        if self.tokens_in > CONTEXT:
+        context = LONG_CONTEXT if self.model.startswith(LONG) else CONTEXT
+        if self.tokens_in > context:
             raise reject(
-                f"This model's maximum context length is {CONTEXT} tokens. However, your messages resulted in "
+                f"This model's maximum context length is {context} tokens. However, your messages resulted in "
                 f"{self.tokens_in} tokens. Please reduce the length of the messages.",
                 about,
                 "too_long",

@@ -50,8 +50,7 @@ class JobSource:
         self.title = "" if self._job is None else _title(self._job)
         self.clock = self._runner.clock
         self.limiter: AdaptiveRateLimiter | None = self._runner.limiter
-        keys = self._runner.credentials
-        self.coordinators: Mapping[str, CredentialCoordinator] = {} if keys is None else {"": keys}
+        self.coordinators: Mapping[str, CredentialCoordinator] = self._runner.coordinators
         self.emitters: Sequence[EventEmitter] = (self._runner,)
 
     # ------------------------------------------------------------------ how far

@@ -13,8 +13,9 @@ The message of a rate limit has one fixed form, and only its numbers are read:
 ``... on tokens per min (TPM): Limit 30000, Used 15532, Requested 14655. Please try again in 374ms.``
 More requested than the limit can never pass. A limit whose sign ends in D is counted by the day.
 
-Two of Anthropic's errors have no code of their own. Their messages, too, have one fixed beginning: ``model: NAME`` of a
-404, and ``You have reached your specified ... API usage limits`` of a 400, which is a limit on spending.
+Three of Anthropic's errors have no code of their own. Their messages, too, have one fixed beginning: ``model: NAME``
+of a 404; of a 400 ``You have reached your specified ... API usage limits``, which is a limit on spending, and
+``prompt is too long: 219898 tokens > 200000 maximum``.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ _COUNTED = {"T": "tokens", "R": "requests", "I": "input_tokens", "O": "output_to
 _WINDOWS = {"S": 1.0, "M": 60.0, "H": 3600.0, "D": 86400.0}
 _LIMIT_CODES = ("rate_limit_exceeded", "tokens", "requests", "429")
 _USAGE_LIMIT = r"You have reached your specified (?:\w{1,20} ){0,2}API usage limits"
+_TOO_LONG = r"prompt is too long: \d"
 _OPENROUTER_LIMIT = "Rate limit exceeded: "
 
 
@@ -69,6 +71,8 @@ def read_error(body: Json, arrival: Arrival) -> ErrorDetails | None:
         details.is_unknown_model = kind == "not_found_error" and message.startswith("model: ")
         if kind == "invalid_request_error" and re.match(_USAGE_LIMIT, message):
             details.outcome = Outcome.SPEND
+        elif kind == "invalid_request_error" and re.match(_TOO_LONG, message):
+            details.outcome = Outcome.TOO_LARGE
     if isinstance(message, str) and (code in _LIMIT_CODES or kind in _LIMIT_CODES):
         _read_message(message[:LONGEST_MESSAGE], details)
     if isinstance(code, int) and isinstance(metadata := error.get("metadata"), Mapping):

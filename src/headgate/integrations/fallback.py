@@ -1,0 +1,217 @@
+"""The fallbacks of a client's gate: how one request looks at another target, and when it goes there.
+
+    request ─> gate of its target ─> response or error ── why? ──> core.fallback ─> the same request, adapted:
+                                                                    its URL, its model, the target's own keys
+
+Only what language models are asked moves, and only before anything of a response was handed to the client. What
+belongs to one origin (its keys, its headers) goes to no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..batch.endpoints import Endpoint, InvalidPathError
+from ..batch.target_config import TargetConfig
+from ..core.fallback import LONG_QUOTA, CallRoute, MoveReason, TargetStates
+from ..credentials.sources import credentials_from
+from ..errors import ConfigError
+from ..resilience.context import KEY_GAP, Credentials
+from ..resilience.fallback import Fallback, accepted_reasons
+from ..resilience.fallback_call import why_moved
+from ..wire.adapt_body import adapt_bytes
+from ..wire.refusals import refusal_in
+from .origins import OriginCredentials, is_secret, origin_of
+from .request import OutgoingRequest
+from .response_reader import unpacked
+
+if TYPE_CHECKING:
+    from .gated_request import GatedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackTarget:
+    """One target, and what is sent there."""
+
+    fallback: Fallback
+    endpoint: Endpoint
+    headers: Mapping[str, str] = field(repr=False)
+    query: str
+    credentials: OriginCredentials | None
+    is_same_origin: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.endpoint.name}/{self.fallback.model}" if self.fallback.model else self.endpoint.name
+
+
+@dataclass(frozen=True, slots=True)
+class MovedRequest:
+    """What is sent to a fallback."""
+
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    """All of them, but for the length."""
+    body: bytes = field(repr=False)
+    credentials: OriginCredentials | None
+
+
+class ClientFallbacks:
+    """The targets of all requests of one client."""
+
+    def __init__(
+        self,
+        base_url: str,
+        fallbacks: Sequence[Fallback],
+        *,
+        dialect: str = "openai",
+        primary: OriginCredentials | None = None,
+        coordinator: Callable[[Fallback, Endpoint], Credentials | None] | None = None,
+    ) -> None:
+        """``base_url`` is the client's own; ``primary`` its keys. ``coordinator`` makes those of a fallback, where the
+        caller does not want them read here. Raises ``ConfigError``."""
+        self._base_url = base_url.rstrip("/")
+        config = TargetConfig(to=self._base_url, dialect=dialect if dialect != "openai" else "")
+        make = coordinator or credentials_for
+        self._targets = [self._target(config, one, primary, make) for one in fallbacks]
+        self._accepts = accepted_reasons(fallbacks)
+        self._states = TargetStates()
+        self.moves_content = any(MoveReason.REFUSED_CONTENT in one for one in self._accepts)
+
+    def _target(
+        self,
+        config: TargetConfig,
+        fallback: Fallback,
+        primary: OriginCredentials | None,
+        make: Callable[[Fallback, Endpoint], Credentials | None],
+    ) -> FallbackTarget:
+        other = config.for_fallback(fallback)
+        endpoint = other.endpoint
+        is_same = origin_of(endpoint.base_url) == origin_of(self._base_url)
+        bound = primary if is_same else None
+        keys = None if is_same and not fallback.keys else make(fallback, endpoint)
+        if keys is not None:
+            origin = origin_of(endpoint.base_url)
+            bound = OriginCredentials(origin, keys, endpoint.key_header, endpoint.key_prefix + KEY_GAP)
+        query = "&".join(f"{name}={value}" for name, value in other.query.items())
+        return FallbackTarget(fallback, endpoint, other.headers, query, bound, is_same)
+
+    def begin(self, request: OutgoingRequest, now: float) -> RequestRoute | None:
+        """The way of one request; None for one that never moves."""
+        if not request.for_model or request.body is None or not request.can_repeat_body:
+            return None
+        if not request.url.startswith(self._base_url + "/"):
+            return None
+        body = request.parsed()
+        model = body.get("model") if isinstance(body, dict) else None
+        model = model if isinstance(model, str) else ""
+        parts = (model, *(one.fallback.model or model for one in self._targets))
+        return RequestRoute(self, request, CallRoute(self._accepts, self._states, parts, now))
+
+    def adapted(self, request: OutgoingRequest, target: int) -> MovedRequest | None:
+        """The request for a fallback; None if it cannot be made."""
+        one = self._targets[target - 1]
+        path = request.url.removeprefix(self._base_url)
+        path = path if path.startswith("/v1/") else f"/v1{path}"
+        assert request.body is not None
+        body = adapt_bytes(request.body, model=one.fallback.model, vendor=one.endpoint.name, path=path)
+        try:
+            url = one.endpoint.url(path)
+        except InvalidPathError:
+            return None
+        if body is None:
+            return None
+        if one.query:
+            url = f"{url}{'&' if '?' in url else '?'}{one.query}"
+        kept = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() not in ("host", "content-length", "cookie") and (one.is_same_origin or not is_secret(name))
+        }
+        if not one.is_same_origin:
+            kept |= {name.lower(): value for name, value in (*one.endpoint.headers, *one.headers.items())}
+        return MovedRequest(url, kept, body, one.credentials)
+
+    def label_of(self, target: int) -> str:
+        return self._targets[target - 1].label
+
+
+class RequestRoute:
+    """One request on its way over several targets."""
+
+    def __init__(self, fallbacks: ClientFallbacks, request: OutgoingRequest, route: CallRoute) -> None:
+        self._fallbacks, self._request, self._route = fallbacks, request, route
+        self._gated: GatedRequest | None = None
+
+    @property
+    def moved(self) -> MovedRequest | None:
+        """What is sent now, where that is not the request itself."""
+        target = self._route.choice.target
+        return None if not target else self._fallbacks.adapted(self._request, target)
+
+    @property
+    def label(self) -> str:
+        """The fallback that it goes to; empty for the primary."""
+        target = self._route.choice.target
+        return self._fallbacks.label_of(target) if target else ""
+
+    @property
+    def why(self) -> str:
+        return "" if self._route.choice.why is None else self._route.choice.why.value
+
+    def begun(self, gated: GatedRequest) -> None:
+        """It is sent through this gate, and need not wait there for what another target can do now."""
+        self._gated = gated
+        route = self._route
+        gated.bound_waits(
+            refuses_open=route.may_move(MoveReason.CIRCUIT_OPEN),
+            max_wait=LONG_QUOTA if route.may_move(MoveReason.QUOTA_UNTIL) else None,
+            stops_at_capacity=route.may_move(MoveReason.CAPACITY),
+        )
+
+    def ended(self, error: BaseException | None, refusal: MoveReason | None = None) -> bool:
+        """A target has answered, or not: whether another one is asked. ``refusal``: of a good answer."""
+        assert self._gated is not None
+        call = self._gated.call
+        if error is not None and not isinstance(error, Exception):
+            return False
+        if error is None and not call.has_failed and refusal is None:
+            self._route.worked()
+            return False
+        why, seconds = (refusal, None) if refusal is not None else why_moved(call, error)
+        now = call.clock.now()
+        if why is None or call.time_left() <= 0.0:
+            return False
+        while self._route.move(why, now, seconds):
+            if self._route.choice.target == 0 or self.moved is not None:
+                return True
+            why, seconds = MoveReason.FAILING, None  # a request that cannot be made for this target
+        return False
+
+
+def refusal_in_bytes(body: bytes, encoding: str) -> MoveReason | None:
+    """What a good answer refuses, by how its body begins; a long one is an answer."""
+    read = unpacked(body, encoding)
+    try:
+        return None if read is None else refusal_in(json.loads(read))
+    except (ValueError, RecursionError):
+        return None
+
+
+def credentials_for(fallback: Fallback, endpoint: Endpoint) -> Credentials | None:
+    """Those of a fallback: given, named, or the vendor's usual ones. None: it needs none."""
+    if not isinstance(fallback.keys, tuple):
+        return fallback.keys
+    sources = fallback.sources or ((f"env:{endpoint.key_variable}",) if endpoint.key_variable else ())
+    if not sources:
+        return None
+    from ..credentials import CredentialCoordinator
+
+    try:
+        found = [one for source in sources for one in credentials_from(source)]
+    except ConfigError as error:
+        raise ConfigError(f"fallback {endpoint.name}: {error}") from None
+    return CredentialCoordinator(found, provider=endpoint.name)

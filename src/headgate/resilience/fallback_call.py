@@ -1,0 +1,110 @@
+"""``execute_with_resilience(..., fallback=[...])``: one function, several targets, one time budget.
+
+    provider ──call──> ended? ──why──> core.fallback: another target ──> its own gate, circuit and credentials
+                          └ no reason, or nothing left: the last result or error
+
+The function finds its target in ``ctx.provider`` and ``ctx.model``. What each target was told is remembered by the
+manager, so that the next call does not ask an account without credit again before its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.decision import UNKNOWN, CircuitState, Outcome
+from ..core.fallback import LONG_QUOTA, CallRoute, MoveReason, reason_of
+from ..errors import (
+    CircuitOpenError,
+    ConfigError,
+    CostTooLargeError,
+    NoCredentialError,
+    Refused,
+    TimeBudgetExceededError,
+)
+from .call import Call
+from .config import CallOptions
+from .context import Credentials
+from .fallback import Fallback, accepted_reasons
+from .manager import get_resilience_manager
+
+
+class FallbackCalls:
+    """The calls of one ``execute_with_resilience``, one for each target that is asked."""
+
+    def __init__(self, provider: str, options: CallOptions, fallbacks: Sequence[Fallback]) -> None:
+        self._options, self._fallbacks = options, fallbacks
+        self._names = [provider, *(name_of(provider, one) for one in fallbacks)]
+        self._credentials = [options.credentials, *(credentials_of(options.credentials, one) for one in fallbacks)]
+        self._manager = get_resilience_manager() if options.manager is None else options.manager
+        states = self._manager.fallback_states(tuple(self._names))
+        self._route = CallRoute(accepted_reasons(fallbacks), states, self._names, self._manager.clock.now())
+        self._ends_at = UNKNOWN
+        self.call = self._next_call()
+
+    def ended(self, error: BaseException | None) -> bool:
+        """A call has ended, with this error if there was one: whether ``call`` is now one to another target."""
+        if error is None and not self.call.has_failed:
+            self._route.worked()
+            return False
+        if error is not None and not isinstance(error, Exception):
+            return False
+        why, seconds = why_moved(self.call, error)
+        now = self._manager.clock.now()
+        if why is None or now >= self._ends_at or not self._route.move(why, now, seconds):
+            if isinstance(error, Exception) and self._route.refused:
+                told = ", ".join(f"{self._names[n]} ({reason.value})" for n, reason in self._route.refused.items())
+                error.add_note(f"headgate: not taken by {told}")
+            return False
+        self.call = self._next_call()
+        return True
+
+    def _next_call(self) -> Call:
+        target = self._route.choice.target
+        options = self._options.replace(credentials=self._credentials[target])
+        if self._route.may_move(MoveReason.CIRCUIT_OPEN):
+            options = options.replace(when_open="refuse")
+        if self._ends_at != UNKNOWN:
+            options = options.replace(time_budget=max(0.001, self._ends_at - self._manager.clock.now()))
+        call = Call(self._names[target], options)
+        call.model = self._fallbacks[target - 1].model if target else ""
+        if self._ends_at == UNKNOWN and call.time_budget != UNKNOWN:
+            self._ends_at = call.started_at + call.time_budget
+        return call
+
+
+def why_moved(call: Call, error: BaseException | None) -> tuple[MoveReason | None, float | None]:
+    """Why a call that has ended may go to another target, and for how long its own cannot, where that is known."""
+    if isinstance(error, CostTooLargeError):
+        return MoveReason.TOO_LONG, None
+    if isinstance(error, CircuitOpenError) and call.verdict is None:
+        return MoveReason.CIRCUIT_OPEN, error.retry_after
+    if isinstance(error, Refused):
+        if isinstance(error, NoCredentialError) and _all_without_credit(call.credentials):
+            return MoveReason.SPEND, error.retry_after
+        is_long = (error.retry_after or 0.0) > LONG_QUOTA
+        if is_long or isinstance(error, TimeBudgetExceededError):
+            return (MoveReason.QUOTA_UNTIL if is_long else None), error.retry_after
+    if call.verdict is None:
+        return None, None
+    signal, limiter = call.verdict.signal, call.limiter
+    is_open = limiter is not None and limiter.circuit_state(call.provider.key) is not CircuitState.CLOSED
+    return reason_of(signal, is_last=True, is_open=is_open), signal.retry_after
+
+
+def _all_without_credit(credentials: Credentials | None) -> bool:
+    labels, why = getattr(credentials, "labels", ()), getattr(credentials, "rests_because", None)
+    return bool(labels) and why is not None and all(why(label) == Outcome.SPEND.value for label in labels)
+
+
+def name_of(provider: str, fallback: Fallback) -> str:
+    """What the gate of a fallback goes by."""
+    return "/".join(part for part in (fallback.to or provider, fallback.model) if part)
+
+
+def credentials_of(primary: Credentials | None, fallback: Fallback) -> Credentials | None:
+    """Those of a fallback: its own, else for the same provider the primary's."""
+    if fallback.sources:
+        raise ConfigError("fallback keys must be a CredentialCoordinator here, made once for all calls")
+    if not isinstance(fallback.keys, tuple):
+        return fallback.keys
+    return None if fallback.to else primary

@@ -1,0 +1,52 @@
+"""A request's body for another model or vendor, where they differ in names only.
+
+    model                   the other model
+    max_tokens              ``max_completion_tokens`` at OpenAI, whose newer models take nothing else; the other way
+                            round at vendors that know only ``max_tokens``
+    service_tier            left out: tiers are a vendor's own, and the usual one is meant
+
+Everything else goes along as it is. Requests of another shape (Anthropic's messages for OpenAI's chat) are not made
+here, nor anywhere: ``can_translate`` says so before anything is sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+_CHAT = "/chat/completions"
+_NEW, _OLD = "max_completion_tokens", "max_tokens"
+_OUTPUT_LIMIT = {"openai": _NEW, "deepseek": _OLD, "fireworks": _OLD, "mistral": _OLD, "together": _OLD}
+"""What vendors of chat completions call it, of those that do not take both."""
+_SHAPE_OF = {"azure": "openai"}
+
+
+def can_translate(dialect: str, other: str) -> bool:
+    """Whether requests in one dialect can be sent to another."""
+    return _SHAPE_OF.get(dialect, dialect) == _SHAPE_OF.get(other, other)
+
+
+def adapt_body(body: Mapping[str, Any], *, model: str, vendor: str, path: str) -> dict[str, Any]:
+    """The same request for ``model`` (empty: the same one) at ``vendor``."""
+    adapted = {name: value for name, value in body.items() if name != "service_tier"}
+    if model:
+        adapted["model"] = model
+    wanted = _OUTPUT_LIMIT.get(vendor) if path.partition("?")[0].endswith(_CHAT) else None
+    if wanted is not None:
+        other = _OLD if wanted == _NEW else _NEW
+        if other in adapted:
+            limit = adapted.pop(other)
+            adapted.setdefault(wanted, limit)
+    return adapted
+
+
+def adapt_bytes(body: bytes, *, model: str, vendor: str, path: str) -> bytes | None:
+    """The same of a body as it is sent; None if it is no JSON object."""
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(parsed, dict):
+        return None
+    return json.dumps(adapt_body(parsed, model=model, vendor=vendor, path=path), ensure_ascii=False).encode()

@@ -1,0 +1,179 @@
+"""``execute_with_resilience(..., fallback=[...])``, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate import CredentialCoordinator, Fallback, execute_with_resilience, execute_with_resilience_sync
+from headgate.core.fallback import AWAY_FOR
+from headgate.errors import ConfigError, TimeBudgetExceededError
+from headgate.exchange import Answer
+from headgate.lab.virtual_time import run
+from headgate.resilience import ProviderResilienceManager
+
+UNPAID = Answer(429, {}, b'{"error": {"type": "insufficient_quota", "code": "insufficient_quota"}}')
+TOO_LONG = Answer(400, {}, b'{"error": {"type": "invalid_request_error", "code": "context_length_exceeded"}}')
+GONE = Answer(404, {}, b'{"error": {"type": "invalid_request_error", "code": "model_not_found"}}')
+DOWN = Answer(503, {}, b"")
+BAD = Answer(400, {}, b'{"error": {"type": "invalid_request_error", "code": null}}')
+FULL_DAY = Answer(429, {"Retry-After": "3600"}, b'{"error": {"code": "rate_limit_exceeded"}}')
+OTHER = Fallback(to="other", model="small")
+
+
+class Api:
+    """Answers by target, and remembers who was asked."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked = answers, []
+
+    def __call__(self, ctx):
+        self.asked.append((ctx.provider, ctx.model, ctx.credential))
+        return self.answers.get(ctx.provider.partition("/")[0], "fine")
+
+    async def call(self, ctx):
+        return self(ctx)
+
+    @property
+    def order(self):
+        return [provider for provider, _, _ in self.asked]
+
+
+@pytest.fixture
+def world():
+    """``world(main)`` runs a coroutine on a loop whose clock jumps; ``main(manager, clock)``."""
+
+    def in_virtual_time(main):
+        return run(lambda clock: main(ProviderResilienceManager(clock=clock), clock))
+
+    return in_virtual_time
+
+
+@pytest.mark.parametrize(
+    "answer", [UNPAID, TOO_LONG, GONE, DOWN, FULL_DAY], ids=["spend", "long", "gone", "down", "day"]
+)
+def test_another_target_takes_what_the_first_cannot(world, answer):
+    api = Api(api=answer)
+
+    async def main(manager, clock):
+        return await execute_with_resilience(api.call, "api", fallback=[OTHER], manager=manager)
+
+    assert world(main) == "fine"
+    assert api.asked[-1] == ("other/small", "small", None)
+    assert set(api.order[:-1]) == {"api"}
+
+
+@pytest.mark.parametrize(("answer", "on"), [(BAD, None), (UNPAID, "too_long")])
+def test_what_is_no_reason_stays(world, answer, on):
+    api = Api(api=answer)
+    other = OTHER if on is None else Fallback(to="other", on=on)
+
+    async def main(manager, clock):
+        return await execute_with_resilience(api.call, "api", fallback=[other], manager=manager)
+
+    assert world(main) is answer
+    assert set(api.order) == {"api"}
+
+
+def test_the_primary_is_asked_again_when_it_may_be_back(world):
+    api = Api(api=UNPAID)
+
+    async def main(manager, clock):
+        async def once():
+            return await execute_with_resilience(api.call, "api", fallback=[OTHER], manager=manager)
+
+        await once()
+        await once()
+        assert api.order == ["api", "other/small", "other/small"], "it is known to have no credit"
+        await clock.sleep_async(AWAY_FOR)
+        api.answers.clear()
+        await once()
+        await once()
+        assert api.order[3:] == ["api", "api"]
+
+    world(main)
+
+
+def test_an_open_circuit_moves_calls_until_it_closes(world):
+    api = Api(api=DOWN)
+
+    async def main(manager, clock):
+        async def once():
+            return await execute_with_resilience(
+                api.call, "api", fallback=[OTHER], manager=manager, max_attempts=1, when_open="wait"
+            )
+
+        for _ in range(5):
+            assert await once() == "fine"
+        del api.asked[:]
+        assert await once() == "fine"
+        assert api.order == ["other/small"], "nothing waits for the circuit"
+        await clock.sleep_async(31.0)
+        api.answers.clear()
+        await once()
+        assert api.order[1:] == ["api"]
+
+    world(main)
+
+
+def test_the_last_error_says_who_was_asked(world):
+    def ask(ctx):
+        raise ConnectionError("no route")
+
+    async def main(manager, clock):
+        async def call(ctx):
+            ask(ctx)
+
+        with pytest.raises(ConnectionError) as caught:
+            await execute_with_resilience(call, "api", fallback=[OTHER], manager=manager, max_attempts=1)
+        assert caught.value.__notes__ == ["headgate: not taken by api (failing), other/small (failing)"]
+
+    world(main)
+
+
+def test_one_time_budget_is_for_all_targets(world):
+    async def main(manager, clock):
+        async def slow(ctx):
+            await clock.sleep_async(4.0)
+            return DOWN
+
+        began = clock.now()
+        with pytest.raises(TimeBudgetExceededError):
+            await execute_with_resilience(
+                slow, "api", fallback=[OTHER, Fallback(to="third")], manager=manager, max_attempts=1, time_budget=6.0
+            )
+        assert clock.now() - began == pytest.approx(6.0)
+
+    world(main)
+
+
+def test_each_target_has_its_own_keys(world):
+    api = Api(api=TOO_LONG)
+    ours, theirs = CredentialCoordinator(["ours-0123456789"]), CredentialCoordinator(["theirs-0123456789"])
+    targets = [Fallback(to="free", on="spend"), Fallback(to="other", keys=theirs)]
+
+    async def main(manager, clock):
+        return await execute_with_resilience(api.call, "api", fallback=targets, manager=manager, credentials=ours)
+
+    assert world(main) == "fine"
+    assert [(who, key) for who, _, key in api.asked] == [("api", "ours-0123456789"), ("other", "theirs-0123456789")]
+
+
+def test_a_model_of_the_same_provider_uses_its_keys_and_the_sync_form_does_the_same():
+    api = Api()
+    api.answers = {"api": GONE}
+    keys = CredentialCoordinator(["ours-0123456789"])
+
+    def ask(ctx):
+        api.asked.append((ctx.provider, ctx.model, ctx.credential))
+        return "fine" if ctx.model else GONE
+
+    manager = ProviderResilienceManager()
+    assert execute_with_resilience_sync(ask, "api", fallback=["new"], credentials=keys, manager=manager) == "fine"
+    assert api.asked == [("api", "", "ours-0123456789"), ("api/new", "new", "ours-0123456789")]
+
+
+def test_a_function_that_cannot_know_its_target_is_refused():
+    with pytest.raises(ConfigError, match="must take ctx"):
+        execute_with_resilience_sync(lambda: 1, "api", fallback=["new"])
+    with pytest.raises(ConfigError, match="must be a CredentialCoordinator"):
+        execute_with_resilience_sync(lambda ctx: 1, "api", fallback=["model=m,keys=env:X"])

@@ -135,6 +135,19 @@ class ClientFallbacks:
             kept |= {name.lower(): value for name, value in (*one.endpoint.headers, *one.headers.items())}
         return MovedRequest(url, kept, body, one.credentials)
 
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        return [one.endpoint for one in self._targets]
+
+    @property
+    def coordinators(self) -> dict[str, Credentials]:
+        """The keys of fallbacks, by the names of their endpoints."""
+        found = {one.endpoint.name: one.credentials for one in self._targets}
+        return {name: bound.credentials for name, bound in found.items() if bound is not None}
+
+    def endpoint_of(self, target: int) -> Endpoint:
+        return self._targets[target - 1].endpoint
+
     def label_of(self, target: int) -> str:
         return self._targets[target - 1].label
 
@@ -151,6 +164,11 @@ class RequestRoute:
         """What is sent now, where that is not the request itself."""
         target = self._route.choice.target
         return None if not target else self._fallbacks.adapted(self._request, target)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Of the fallback that it goes to."""
+        return self._fallbacks.endpoint_of(self._route.choice.target)
 
     @property
     def label(self) -> str:

@@ -10,8 +10,8 @@
 Nothing is sent to another origin than those it was started for, and no credential is in anything that it returns.
 """
 
+from .bounds import Bounds
 from .mounts import Mount, lines_of, mounts_of
-from .proxied_request import Bounds
 from .server import Proxy
 
 __all__ = ["Bounds", "Mount", "Proxy", "lines_of", "mounts_of"]

@@ -117,16 +117,18 @@ def mounts_of(given: Sequence[str]) -> list[Mount]:
     return mounts
 
 
-def lines_of(mounts: Sequence[Mount]) -> Callable[[OutgoingRequest], str]:
+def lines_of(mounts: Sequence[Mount], *, learn_others: bool = False) -> Callable[[OutgoingRequest], str]:
     """The ``key`` of a client gate: one for each API and model, since vendors limit each model on its own.
 
-    Named as ``headgate run`` names them, so that both share one quota through a store.
+    Named as ``headgate run`` names them, so that both share one quota through a store. ``learn_others``: requests may
+    go to fallbacks, which are named by their hosts.
     """
     names = {mount.origin: mount.address.name for mount in mounts}
 
     def key(request: OutgoingRequest) -> str:
         scheme, _, rest = request.url.partition("://")
-        name = names[f"{scheme}://{rest.partition('/')[0]}"]
+        host = rest.partition("/")[0]
+        name = names.get(f"{scheme}://{host}", host) if learn_others else names[f"{scheme}://{host}"]
         if not request.for_model:
             return name
         body = request.parsed()

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, cast
 import aiohttp
 from aiohttp import StreamReader, web
 
-from ..checks import check
 from ..errors import Refused
 from ..exchange import SHORTEST_SECRET
 from ..integrations.request import OutgoingRequest
 from ..integrations.response_reader import LARGEST_ERROR, unpacked
+from .bounds import Bounds, Counts, MemoryBudget
 from .connection import ClientDisconnectedError, TruncatedResponseError, abort, continue_expected
 from .error_response import RejectedRequestError, error_response, gate_refusal, upstream_failure
+from .fallback import ProxiedRoute
 from .mounts import Mount, request_headers, response_headers
 
 if TYPE_CHECKING:
@@ -54,39 +55,6 @@ UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 CLIENT_ERRORS = (ClientDisconnectedError, ClientStalledError, RejectedRequestError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    kept: int = 1 << 20
-    """Bytes of a body that is kept, so that it can be sent again."""
-    kept_in_all: int = 128 << 20
-    """Beside them are ``UNREAD`` bytes of each body that is streamed: 125 MiB with all connections."""
-    connections: int = 2_000
-    """Of clients, at once."""
-    stalled: float = 60.0
-    """Seconds for which a client may neither send nor read what it should."""
-    idle: float = 75.0
-    """Seconds until a connection without a whole request is closed."""
-
-    def __post_init__(self) -> None:
-        check("kept", self.kept, 0 <= self.kept <= 1 << 20, "0 to 1,048,576 bytes")
-        for name in ("kept_in_all", "connections", "stalled", "idle"):
-            check(name, getattr(self, name), getattr(self, name) > 0, "more than 0")
-
-
-@dataclass(slots=True)
-class Counts:
-    answered: int = 0
-    """The API's response was passed on."""
-    refused: int = 0
-    """By the gate: 429, 503."""
-    failed: int = 0
-    """No response, or not all of it."""
-    turned_away: int = 0
-    """Rejected by admission."""
-    left: int = 0
-    """The client disconnected."""
-
-
 @dataclass(slots=True, kw_only=True)
 class ProxyContext:
     """What all requests of a proxy share."""
@@ -102,23 +70,6 @@ class ProxyContext:
     memory: MemoryBudget
     counts: Counts = field(default_factory=Counts)
     is_stopping: bool = False
-
-
-class MemoryBudget:
-    """Bytes that all kept bodies together may take."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.taken = 0
-
-    def take(self, size: int) -> bool:
-        if self.taken + size > self.most:
-            return False
-        self.taken += size
-        return True
-
-    def give_back(self, size: int) -> None:
-        self.taken -= size
 
 
 class Upload:
@@ -137,8 +88,8 @@ class Upload:
 
     async def receive(self, request: web.BaseRequest, largest: int) -> None:
         """Read a small body. Raises ``RejectedRequestError`` if it does not arrive."""
-        if not request.body_exists:
-            return
+        if not request.body_exists or self._rest is not None:
+            return  # there is none, or it was received before
         self.length = request.content_length
         size = largest if self.length is None else self.length
         self._rest = request.content
@@ -169,6 +120,10 @@ class Upload:
         if len(self.kept) > CHUNK:
             return _chunks_of(self.kept)
         return self.kept if self._rest is not None else None
+
+    def replace(self, body: bytes) -> None:
+        """The same request for another target."""
+        self.kept, self.length = body, len(body)
 
     def close(self) -> None:
         self._memory.give_back(self._held)
@@ -201,11 +156,16 @@ async def _chunks_of(data: bytes) -> AsyncIterator[bytes]:
 
 
 class ProxiedRequest:
-    __slots__ = ("_context", "_is_rejected", "_mount", "_request", "_secret", "_target", "_upload", "is_sent", "task")
+    __slots__ = (
+        *("_context", "_is_rejected", "_mount", "_request", "_route", "_secret", "_target", "_upload"),
+        *("is_sent", "task"),
+    )
 
     def __init__(self, context: ProxyContext, request: web.BaseRequest, mount: Mount, target: str) -> None:
         self._context, self._request, self._mount, self._target = context, request, mount, target
         self._upload = Upload(context.memory, context.bounds.stalled)
+        self._route: ProxiedRoute | None = None
+        """Its way over several targets, where it has fallbacks."""
         self._secret = ""
         self.is_sent = False
         """Whether it was sent and its response is awaited or on its way back."""
@@ -241,7 +201,8 @@ class ProxiedRequest:
         if upload.kept is None:
             connection.watch_unread()
         upstream = context.upstreams[mount.origin]
-        headers = request_headers(request.headers, mount, upstream.host, adds_keys=mount.name in context.keyed)
+        adds_keys = mount.name in context.keyed or (self._route is not None and self._route.is_elsewhere)
+        headers = request_headers(request.headers, mount, upstream.host, adds_keys=adds_keys)
         if upload.length is not None:
             headers["Content-Length"] = str(upload.length)
         outgoing = OutgoingRequest(
@@ -251,7 +212,18 @@ class ProxiedRequest:
             upload.kept,
             can_repeat_body=upload.kept is not None,
         )
-        gated = context.gate.begin(outgoing, unsent=UNSENT, client_errors=CLIENT_ERRORS)
+        if self._route is None and context.gate.fallbacks is not None:
+            self._route = ProxiedRoute.begin(context.gate, outgoing, mount, self._target)
+            if self._route is not None and self._route.is_moved:
+                return await self._move(self._route)
+        route = self._route
+        gated = context.gate.begin(
+            outgoing,
+            unsent=UNSENT,
+            client_errors=CLIENT_ERRORS,
+            route=None if route is None else route.request,
+            credentials=None if route is None else route.credentials,
+        )
         start = b""
 
         async def send() -> UpstreamResponse:
@@ -294,7 +266,12 @@ class ProxiedRequest:
         try:
             response = await gated.send_async(send, receive, _close)
         except BaseException as error:
+            if route is not None and route.request.ended(error):
+                return await self._move(route)
             return self._no_response(error)
+        if route is not None and route.request.ended(None):
+            await _close(response)
+            return await self._move(route)
         self.is_sent = True
         try:
             return await self._pass_on(gated, response, start)
@@ -304,6 +281,12 @@ class ProxiedRequest:
             context.counts.failed += isinstance(error, TruncatedResponseError)
             context.counts.left += isinstance(error, ConnectionError) and not isinstance(error, TruncatedResponseError)
             raise
+
+    async def _move(self, route: ProxiedRoute) -> web.StreamResponse:
+        """Nothing was handed to the client yet: send it to the target whose turn it is."""
+        self._mount, self._target, body = route.place()
+        self._upload.replace(body)
+        return await self._forward()
 
     # ------------------------------------------------------------------ the response
 
@@ -324,6 +307,8 @@ class ProxiedRequest:
     async def _pass_on(self, gated: GatedRequest, response: UpstreamResponse, start: bytes) -> web.StreamResponse:
         request, content = self._request, response.content
         headers = response_headers(response.headers, self._mount, f"http://{request.headers['Host']}", self._secret)
+        if self._route is not None:
+            headers.update(self._route.told())
         reason = self._masked(response.reason.encode(errors="replace")).decode()
         try:
             chunk = content.read_nowait()

@@ -23,10 +23,11 @@ from ..integrations.client_gate import ClientGate
 from ..observe.snapshot import ProgressLine
 from ..observe.sources import RecentRate
 from .admission import Admission
+from .bounds import Bounds, Counts, MemoryBudget
 from .connection import LARGEST_FIELD, MOST_FIELDS, Connection, Listener
 from .error_response import TYPE, RejectedRequestError, error_response, rejection
 from .mounts import Mount
-from .proxied_request import Bounds, Counts, MemoryBudget, ProxiedRequest, ProxyContext
+from .proxied_request import ProxiedRequest, ProxyContext
 from .upstream import Upstream
 
 BACKLOG = 1024
@@ -107,7 +108,7 @@ class Proxy:
         self._connector = aiohttp.TCPConnector(limit=0)  # the gate bounds the calls in flight
         self._context = ProxyContext(
             gate=self.passing,
-            upstreams={one.origin: Upstream(self._connector, one.origin, self.timeout) for one in self.mounts},
+            upstreams={one: Upstream(self._connector, one, self.timeout) for one in self._origins()},
             keyed=self.keyed,
             bounds=self.bounds,
             timeout=self.timeout,
@@ -115,6 +116,11 @@ class Proxy:
             counts=self.counts,
         )
         return self
+
+    def _origins(self) -> set[str]:
+        """Of the APIs, and of their fallbacks."""
+        others = [] if self.passing.fallbacks is None else self.passing.fallbacks.endpoints
+        return {mount.origin for mount in self.mounts} | {"/".join(one.base_url.split("/")[:3]) for one in others}
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()

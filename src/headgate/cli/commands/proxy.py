@@ -13,17 +13,21 @@ import click
 from rich.console import Console, RenderableType
 
 from ...batch.endpoints import KNOWN_ENDPOINTS
+from ...batch.target_config import TargetConfig
 from ...config import RateLimitConfig
 from ...credentials import CredentialCoordinator
 from ...errors import ConfigError
 from ...formatting import redact
 from ...integrations.client_gate import ClientGate
+from ...integrations.fallback import ClientFallbacks
+from ...integrations.origins import OriginCredentials, origin_of
 from ...observe.event_buffer import is_routine
 from ...observe.monitor import RunMonitor
 from ...observe.snapshot import plain
 from ...proxy import Mount, Proxy, lines_of, mounts_of
-from ...proxy.proxied_request import Counts
+from ...proxy.bounds import Counts
 from ...resilience.config import REMEMBERED
+from ...resilience.fallback import read_fallbacks
 from ...wire.urls import host_key
 from ..ui.config_file import config_option
 from ..ui.display import Display, Mode, Summary
@@ -42,6 +46,7 @@ from ..ui.options import (
 from ..ui.run_page import MOST_EVENTS, RunView, page_of, run_line
 from ..ui.session import access_token, cannot_listen, run_async, run_to_end
 from ..ui.shared_state import MACHINE, SharedState, is_key_set, store_option, vendor_coordinator
+from ..ui.target_options import fallback_credentials, fallback_option
 from ..ui.terminal import DONE, STOPPED, CannotStart
 
 TOKEN_VARIABLE = "HEADGATE_PROXY_TOKEN"  # noqa: S105  # its name, not a token
@@ -100,6 +105,7 @@ SCREEN_EVERY = 0.5
 )
 @groups_option
 @limits_option
+@fallback_option
 @click.option(
     "--max-wait",
     type=DURATION,
@@ -151,6 +157,7 @@ def command(targets: tuple[str, ...], sources: tuple[str, ...], as_json: bool, q
         options, shared = ObserveOptions.of(given), SharedState.open(given["store"])
         keys = coordinators(mounts, sources, shared, given["groups"])
         gate = gate_of(mounts, keys, shared, given)
+        gate.fallbacks = fallbacks_of(mounts, keys, shared, given["fallback"])
         proxy = Proxy(
             mounts,
             gate,
@@ -198,11 +205,35 @@ def gate_of(
         config=config,
         store=shared.quotas_of(coordinator_of if keys else None),
         credentials={mount.origin: bound(mount) for mount in mounts if mount.name in keys},
-        key=lines_of(mounts),
+        key=lines_of(mounts, learn_others=bool(given["fallback"])),
         max_wait=given["max_wait"],
         when_open=given["when_open"],
         time_budget=given["time_budget"],
         retries=given["retries"],
+    )
+
+
+def fallbacks_of(
+    mounts: Sequence[Mount], keys: dict[str, CredentialCoordinator], shared: SharedState, given: Sequence[str]
+) -> ClientFallbacks | None:
+    """Raises ``ConfigError`` and ``UsageError``."""
+    fallbacks = read_fallbacks(given)
+    if not fallbacks:
+        return None
+    if len(mounts) > 1:
+        raise click.UsageError("--fallback is for a proxy with one --to; start another proxy for the other targets.")
+    address = mounts[0].address
+    to = TargetConfig(to=address.base_url, dialect="" if address.name in KNOWN_ENDPOINTS else address.dialect)
+    primary = None
+    if mounts[0].name in keys:
+        form = f"{address.key_prefix}{{secret}}"
+        primary = OriginCredentials(origin_of(mounts[0].origin), keys[mounts[0].name], address.key_header, form)
+    return ClientFallbacks(
+        address.base_url,
+        fallbacks,
+        dialect=to.dialect or "openai",
+        primary=primary,
+        coordinator=lambda fallback, _: fallback_credentials(to, (fallback,), shared)[0],
     )
 
 

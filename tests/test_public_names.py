@@ -16,6 +16,7 @@ PAUSING = {"FixedCooldown", "ExponentialCooldown"}
 CALLING = {
     "CallContext",
     "ErrorClassification",
+    "Fallback",
     "ProviderResilienceConfig",
     "ProviderResilienceManager",
     "ProviderStatus",

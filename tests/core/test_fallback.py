@@ -75,9 +75,9 @@ def test_why_a_call_may_move(signal, facts, expected) -> None:
 
 def test_reasons_are_read_by_their_names() -> None:
     assert read_reasons(["spend", "too_long"]) == {SPEND, LONG}
-    with pytest.raises(ValueError, match="'money' is no reason to move; the reasons are capacity, too_long"):
+    with pytest.raises(ValueError, match="'money' is not a reason to move; the reasons are capacity, too_long"):
         read_reasons(["spend", "money"])
-    with pytest.raises(ValueError, match="no reason"):
+    with pytest.raises(ValueError, match="name a reason"):
         read_reasons([])
 
 

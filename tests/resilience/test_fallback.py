@@ -27,7 +27,7 @@ def test_a_model_a_text_a_mapping_and_the_class_say_the_same() -> None:
         ("to=groq,modell=x", "'modell' is not one of model=..."),
         ("to=groq,model=", "a part is not one of"),
         ("to=a,to=b", "to is given twice"),
-        ("model=m,on=money", "'money' is no reason to move"),
+        ("model=m,on=money", "'money' is not a reason to move"),
         ("model=m,keys=sk-secret-123", "a key itself is not taken here"),
         ({"model": "m", "reason": "spend"}, "unknown field 'reason'"),
         ({"model": 5}, "model must be a text"),

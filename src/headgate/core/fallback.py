@@ -123,7 +123,7 @@ def read_reasons(given: Iterable[str]) -> frozenset[MoveReason]:
     names = list(given)
     unknown = next((name for name in names if name not in set(MoveReason)), None)
     if unknown is not None or not names:
-        what = f"{str(unknown)[:40]!r} is no reason to move" if names else "there is no reason to move"
+        what = f"{str(unknown)[:40]!r} is not a reason to move" if names else "name a reason to move"
         raise ValueError(f"{what}; the reasons are {', '.join(MoveReason)}")
     return frozenset(map(MoveReason, names))
 

@@ -200,7 +200,7 @@ class TestRefusedBeforeAnythingIsSent:
             ("to=anthropic,model=claude-haiku-4-5,keys=env:GOOD_KEY", "cannot be translated for anthropic"),
             ("to=groq,model=llama-3.3-70b-versatile", "groq needs a key: set the environment variable GROQ_API_KEY"),
             ("to=nonsense", "unknown target"),
-            ("model=m,on=money", "is no reason to move"),
+            ("model=m,on=money", "is not a reason to move"),
             ("model=m,keys=sk-secret-0123456789", "a key itself is not taken here"),
             ("model=m,query=a=b", "add to=..."),
             ("to=http://127.0.0.1:1,header=api-key: abc", "name the environment variable"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -86,21 +86,15 @@ def count_rows(rows: Rows) -> int:
 
 
 class _ObservedContext:
-    """A row's context that notes the answer; it has what sending a row needs."""
+    """A row's context that notes the answer."""
 
     def __init__(self, ctx: ItemContext) -> None:
         self._ctx = ctx
         self.status = 0
         self.retry_after: float | None = None
-        self.charge = ctx.charge
 
-    @property
-    def credential(self) -> str | None:
-        return self._ctx.credential
-
-    @property
-    def remaining(self) -> float | None:
-        return self._ctx.remaining
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
 
     def report(self, answer: Answer, *, cost: float | Mapping[str, float] | None = None) -> Outcome:
         self.status = answer.status_code

@@ -137,7 +137,7 @@ def test_what_was_learned_is_packed():
     quotas.settle(Ticket(cost()), {"input_tokens": 90, "output_tokens": 200})
     copy.load_state(quotas.to_state())
     assert copy.reserved(cost()) == quotas.reserved(cost())
-    assert copy.all[0].quota == quotas.all[0].quota
+    assert (copy.all[0].quota, copy.all[0].is_learned) == (quotas.all[0].quota, True)
     assert TokenCost.__reduce__(cost()) == (dict, (dict(cost()),))
 
 

@@ -322,7 +322,8 @@ class QuotaPolicy:
         )
         if self.lengths is None:
             return levels
-        return (*levels, (tuple(bucket.quota.burst for bucket in self.all), self.lengths.to_state()))
+        bursts = tuple((bucket.quota.burst, bucket.is_learned) for bucket in self.all)
+        return (*levels, (bursts, self.lengths.to_state()))
 
     def load_state(self, state: tuple[Any, ...]) -> None:
         """Go on from ``to_state()`` under the same limits."""
@@ -330,8 +331,9 @@ class QuotaPolicy:
             (bursts, learned), state = state[-1], state[:-1]
             self.lengths = AnswerLengths()
             self.lengths.load_state(learned)
-            for bucket, burst in zip(self.all, bursts, strict=True):
+            for bucket, (burst, is_learned) in zip(self.all, bursts, strict=True):
                 bucket.resize(burst)
+                bucket.is_learned = is_learned
         for bucket, (level, filled_at, spent) in zip(self.all, state, strict=True):
             bucket.level, bucket.filled_at = level, filled_at
             bucket.spent.extend(list(slice_) for slice_ in spent)

@@ -13,7 +13,7 @@ from headgate.distributed.protocol import QuotaTerms, SyncReply, SyncRequest
 from headgate.distributed.store import StoreDown
 
 TERMS = QuotaTerms(rate=1000.0, burst=10.0, most=1e6)
-FREEZE = 2.0
+FREEZE = 1.0
 RATE = 100.0
 ASKED = 2
 
@@ -104,7 +104,7 @@ def test_calls_go_on_at_full_pace_when_a_frozen_store_is_back(server: RedisServe
         for _ in range(count):
             await asyncio.sleep(0.01)
 
-    async def main() -> tuple[bool, int]:
+    async def main() -> int:
         limiters = [
             AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=RATE), store=server.url) for _ in range(4)
         ]
@@ -122,8 +122,10 @@ def test_calls_go_on_at_full_pace_when_a_frozen_store_is_back(server: RedisServe
         tasks = [asyncio.create_task(call(limiter)) for limiter in limiters for _ in range(4)]
         await asyncio.sleep(0.5)
         server.stall()
+        async with asyncio.timeout(20.0):  # an exchange has up to 2 s where the machine is busy
+            while not all(lost()):
+                await asyncio.sleep(0.01)
         await asyncio.sleep(FREEZE)
-        was_lost = lost()
         server.go_on()
         async with asyncio.timeout(20.0):
             while any(lost()):
@@ -136,8 +138,7 @@ def test_calls_go_on_at_full_pace_when_a_frozen_store_is_back(server: RedisServe
             task.cancel()
         for limiter in limiters:
             limiter.close()
-        return all(was_lost), started
+        return started
 
-    was_lost, started = asyncio.run(main())
-    assert was_lost
+    started = asyncio.run(main())
     assert started > 0.3 * RATE * 0.8  # they were silent for as long as the freeze had lasted

@@ -108,7 +108,7 @@ def test_a_spend_stop(headgate, pair, rows, out):
 def test_a_retired_model(headgate, pair, rows, out):
     primary, other = pair()
     given = rows(all={"model": "missing-model"})
-    done = headgate("run", given, "-o", out, *options(primary, other))
+    done = headgate("run", given, "-o", out, *options(primary, other, "--workers", "2"))
     check_all(done, given, out, headgate, primary, other)
     assert targets(out) == {(label(other), "unknown_model"): 30}
     assert counted(primary)[0]["asked"] < 10, "not row by row to the end"

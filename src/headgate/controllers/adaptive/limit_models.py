@@ -29,6 +29,9 @@ TURNS = 2.0
 DOUBTED = 1000
 """Refused by a budget that is full, it says: so many more answers must say so before that is news again."""
 
+HELD_BACK = 0.5
+"""Below this share of the headers' own pace, what got through recently shows how long they held calls back."""
+
 SHORTEST_REST = 0.1
 """Seconds of rest after a refusal that the headers had not foreseen."""
 
@@ -163,10 +166,15 @@ class LimitModels(Storable):
         return (ticket.depth + 0.5) / self.search.pace
 
     def _give_up(self, why: Step, latest: int, now: float) -> None:
-        """A model that led has proved wrong: go on from what got through recently."""
-        if self.search.phase is not Phase.BLOCK:
-            self.search.go_on_from(self.search.history.lately(self.search.pace, now), latest)
-        self.search.trace.note(now, why, pace=self.search.pace)
+        """A model that led is left: go on from what got through recently, or search where nothing was measured yet."""
+        search = self.search
+        if search.phase is not Phase.BLOCK:
+            lately = search.history.lately(search.pace, now)
+            if search.phase is Phase.START and lately < HELD_BACK * search.pace:
+                search.pace, search.cut_seq = max(lately, min(search.pace, search.initial)), latest
+            else:
+                search.go_on_from(lately, latest)
+        search.trace.note(now, why, pace=search.pace)
 
     def why_cap(self) -> ControllerNote:
         """What keeps calls from being in flight."""

@@ -60,7 +60,8 @@ def test_a_chat_completion_has_text_usage_a_request_id_and_limits_in_its_headers
     assert raw.headers["x-ratelimit-limit-requests"] == "1000"
     assert raw.headers["x-ratelimit-remaining-requests"] == "999"
     assert raw.headers["x-ratelimit-limit-tokens"] == "100000"
-    assert raw.headers["x-ratelimit-remaining-tokens"] == str(100_000 - answer.usage.total_tokens)
+    left = 100_000 - answer.usage.total_tokens
+    assert left <= int(raw.headers["x-ratelimit-remaining-tokens"]) <= 100_000  # it refills by 1,667 a second
     assert raw.headers["x-ratelimit-reset-requests"] == "60ms"
 
 

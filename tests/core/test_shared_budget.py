@@ -22,7 +22,7 @@ def findings(answers):
 
 
 def test_a_counter_that_falls_by_the_calls_of_both_is_shared():
-    answers = [(f"key-{at % 2}", left(1000 - at)) for at in range(24)]
+    answers = [(f"key-{at % 2}", left(1000 - at)) for at in range(32)]
     assert findings(answers) == [Finding(("key-0", "key-1"), "org")], "once"
 
 
@@ -30,8 +30,15 @@ def test_counters_that_fall_by_their_own_calls_are_not():
     assert findings([(f"key-{at % 2}", left(1000 - at // 2)) for at in range(40)]) == []
 
 
+@pytest.mark.parametrize("in_flight", [4, 8, 12, 16, 30])
+def test_answers_out_of_order_look_like_calls_of_the_others_only_once(in_flight):
+    """The first answer that is heard is the one to the first call, the next one is to the last of those in flight."""
+    answers = [(f"key-{at % 2}", left(1000 - at // 2 - (in_flight if at > 1 else 0))) for at in range(100)]
+    assert findings(answers) == []
+
+
 def test_neither_are_limits_that_differ():
-    answers = [(f"key-{at % 2}", left(1000 - at, limit=1000.0 + at % 2)) for at in range(20)]
+    answers = [(f"key-{at % 2}", left(1000 - at, limit=1000.0 + at % 2)) for at in range(40)]
     assert findings(answers) == []
 
 
@@ -46,7 +53,7 @@ def test_the_scope_is_the_one_whose_counters_are_shared():
 
 
 def test_an_organisation_is_the_scope_where_its_projects_share_a_counter():
-    answers = [(f"key-{at % 2}", left(1000 - at, ("org", "ab"[at % 2]))) for at in range(24)]
+    answers = [(f"key-{at % 2}", left(1000 - at, ("org", "ab"[at % 2]))) for at in range(32)]
     assert findings(answers) == [Finding(("key-0", "key-1"), "org")]
 
 
@@ -83,7 +90,7 @@ def test_refusals_that_do_not_propose_none():
 def test_members_of_a_found_group_rest_together(mode, joined):
     pool = Pool([PoolEntry("key-0"), PoolEntry("key-1"), PoolEntry("other")])
     groups = Groups(pool, mode)
-    for at in range(24):
+    for at in range(32):
         groups.hear(pool.slots[at % 2], left(1000 - at), at * 0.1, at * 0.1)
     assert groups.changes == joined
     rested = pool.hear(pool.slots[0], Signal(outcome=Outcome.RATE_LIMITED, retry_after=5.0), 3.0, 3.0)
@@ -105,6 +112,6 @@ def test_what_refusals_show_is_used_only_where_that_was_chosen(mode, is_used):
 def test_groups_that_were_given_stand():
     pool = Pool([PoolEntry("key-0", "mine"), PoolEntry("key-1")])
     groups = Groups(pool, "auto")
-    for at in range(24):
+    for at in range(32):
         groups.hear(pool.slots[at % 2], left(1000 - at), at * 0.1, at * 0.1)
     assert (groups.changes, pool.slots[0].group, pool.slots[1].group) == (0, "mine", None)

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from .credential_pool import Pool, PoolEntry
     from .signal import Limit, Signal
 
-ENOUGH = 8
-"""Calls of the others before counters are judged."""
+ENOUGH = 12
+"""Calls of the others before counters are judged, and again after as many more."""
 UNSURE = 0.25
 """How far what counters fell may be from those calls."""
-REMEMBERED = 64.0
-"""Calls of the others after which what is older counts half."""
 SURE = 3
 """Refusals that went together, for each that did not."""
 REFUSALS_ENOUGH = 8
@@ -66,23 +64,26 @@ class Evidence:
 class ScopeEvidence:
     """How far counters of a scope fell beyond the calls of their own credentials, and how many calls the others made.
 
-    Answers come out of order, so single ones say little; in the sums that evens out.
+    Answers come out of order, so single ones say little. In the sums they are off by the calls in flight at most: that
+    may look like the calls of the others once, but does not grow with them. So it is judged twice.
     """
 
     fell: float = 0.0
-    calls: float = 0.0
+    calls: int = 0
+    is_likely: bool = False
     is_told: bool = False
 
     def add(self, fell: float, calls: int) -> bool:
         """True once, when enough is known to say that the scope shares its counter."""
         self.fell += fell
         self.calls += calls
-        if self.is_told or self.calls < ENOUGH or abs(self.fell - self.calls) > UNSURE * self.calls:
-            if self.calls >= REMEMBERED:
-                self.fell, self.calls = self.fell / 2.0, self.calls / 2.0
+        if self.is_told or self.calls < (2 * ENOUGH if self.is_likely else ENOUGH):
             return False
-        self.is_told = True
-        return True
+        agrees = abs(self.fell - self.calls) <= UNSURE * self.calls
+        self.is_told, self.is_likely = agrees and self.is_likely, agrees
+        if not agrees:
+            self.fell, self.calls = 0.0, 0
+        return self.is_told
 
 
 @dataclass(slots=True)

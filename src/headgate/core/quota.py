@@ -344,5 +344,5 @@ def _has_usual_burst(quota: Quota) -> bool:
 
 
 def _share(reserved: Mapping[str, float], asked: Mapping[str, float], dimension: str) -> float:
-    """What is reserved of what was asked for; callers ahead are taken to be alike in that."""
+    """What is reserved of what was asked for; the same share is assumed for callers ahead."""
     return reserved[dimension] / asked[dimension] if asked.get(dimension) else 1.0

@@ -1,6 +1,6 @@
 """What an answer that is no error still refuses: a filter ended it, or it ran out of context.
 
-{"choices": [{"finish_reason": "content_filter"}]}                      OpenAI and those alike, Azure
+{"choices": [{"finish_reason": "content_filter"}]}                      OpenAI and compatible, Azure
 {"status": "incomplete", "incomplete_details": {"reason": ...}}         OpenAI's Responses
 {"type": "message", "stop_reason": "refusal"}                           Anthropic
 {"type": "message", "stop_reason": "model_context_window_exceeded"}     Anthropic: too long

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
-import anthropic
-import openai
 import pytest
+from tests.sdks import anthropic, openai
 
 import headgate
 from headgate import Fallback

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 
-import anthropic
 import httpx2
-import openai
 import pytest
 from tests.quota_spent import quota_spent
+from tests.sdks import LazyModule, anthropic, openai
 
 import headgate
-from bench import sdks
 from headgate.errors import ConfigError, WaitTooLongError
 from headgate.integrations.client_gate import Passing
 from headgate.mock.api import MockPlan
@@ -24,16 +22,15 @@ from headgate.units import Rate, Step
 
 pytestmark = pytest.mark.no_cover
 
+sdks = LazyModule("bench.sdks")
 NAMES = ("openai", "anthropic")
 PLENTY = MockPlan(rate=Rate(10_000), tokens=Rate(1e6), latency=0.0)
 FAST = headgate.RateLimitConfig(initial_rps=10_000, strategy="fixed", token_bucket_capacity=1000)
-MAKE = {
-    ("openai", True): headgate.async_openai_client,
-    ("openai", False): headgate.openai_client,
-    ("anthropic", True): headgate.async_anthropic_client,
-    ("anthropic", False): headgate.anthropic_client,
-}
 MESSAGES = [{"role": "user", "content": "How high is the water?"}]
+
+
+def make_client(name, **settings):
+    return getattr(headgate, f"{name}_client")(**settings)
 
 
 def create(name, client, **more):
@@ -68,7 +65,7 @@ def serve(name):
 def test_tokens_are_reserved_and_settled_from_usage(name, serve, streams):
     async def work(server):
         limits = {"requests": "1000/s", "tokens": "100000/min"}
-        async with MAKE[name, True](api_key="k", base_url=server.base_url(name), limits=limits) as client:
+        async with make_client(f"async_{name}", api_key="k", base_url=server.base_url(name), limits=limits) as client:
             answer = await create(name, client, stream=streams, max_tokens=400)
             if streams:
                 reserved = _spent(client)
@@ -108,7 +105,7 @@ def test_responses_and_embeddings_are_counted_too():
 
 def test_own_retries_are_off_and_the_gate_repeats_instead(name, serve):
     async def work(server):
-        async with MAKE[name, True](api_key="k", base_url=server.base_url(name)) as client:
+        async with make_client(f"async_{name}", api_key="k", base_url=server.base_url(name)) as client:
             await _script(server, name, trouble="server_error", times=2)
             await create(name, client)
             return client.max_retries, server.services[name].counts
@@ -123,8 +120,8 @@ def test_retries_of_the_clients_own_are_told_apart(name, serve):
 
     async def work(server):
         passing = Passing(config=FAST, retries=2, repeatable=lambda request: True)
-        async with MAKE[name, True](
-            api_key="k", base_url=server.base_url(name), passing=passing, max_retries=2
+        async with make_client(
+            f"async_{name}", api_key="k", base_url=server.base_url(name), passing=passing, max_retries=2
         ) as client:
             await _script(server, name, trouble="server_error", times=50)
             with pytest.raises((openai.InternalServerError, anthropic.InternalServerError)):
@@ -136,7 +133,7 @@ def test_retries_of_the_clients_own_are_told_apart(name, serve):
 
 def test_refusals_are_waited_out(name, serve):
     async def work(server):
-        async with MAKE[name, True](api_key="k", base_url=server.base_url(name)) as client:
+        async with make_client(f"async_{name}", api_key="k", base_url=server.base_url(name)) as client:
             await _script(server, name, trouble="rate_limited", times=1)
             await create(name, client)
             return server.services[name].counts["asked"]
@@ -147,7 +144,7 @@ def test_refusals_are_waited_out(name, serve):
 def test_too_long_a_wait_is_the_clients_own_timeout(name, serve):
     async def work(server):
         passing = Passing(limits={"requests": "1/min"}, max_wait=1)
-        async with MAKE[name, True](api_key="k", base_url=server.base_url(name), passing=passing) as client:
+        async with make_client(f"async_{name}", api_key="k", base_url=server.base_url(name), passing=passing) as client:
             await create(name, client)
             with pytest.raises((openai.APITimeoutError, anthropic.APITimeoutError)) as caught:
                 await create(name, client)
@@ -163,7 +160,7 @@ def test_several_keys_in_turn(name):
         plan = MockPlan(latency=0.0, keys=(MockPlan(rate=Rate(1, 60.0)), MockPlan(rate=Rate(1, 60.0))))
         async with MockServer(plan, providers=(name,), seed=1) as server:
             keys = headgate.CredentialCoordinator(["mock-key-1", "mock-key-2"])
-            async with MAKE[name, True](base_url=server.base_url(name), keys=keys) as client:
+            async with make_client(f"async_{name}", base_url=server.base_url(name), keys=keys) as client:
                 await create(name, client)
                 await create(name, client)
                 return server.services[name].counts
@@ -183,7 +180,7 @@ def test_keys_do_not_follow_a_redirect(name):
         return httpx2.Response(200, json={})
 
     http_client = httpx2.Client(transport=httpx2.MockTransport(answer), follow_redirects=True)
-    client = MAKE[name, False](api_key="secret-0001", base_url="https://home.example", http_client=http_client)
+    client = make_client(name, api_key="secret-0001", base_url="https://home.example", http_client=http_client)
     create(name, client)
     assert "secret-0001" in str(sent[0].headers.raw)
     assert len(sent) == 2
@@ -195,14 +192,14 @@ def test_sync_client_works_alike(name):
         return httpx2.Response(200, json={"usage": {"prompt_tokens": 3, "completion_tokens": 4}})
 
     http_client = httpx2.Client(transport=httpx2.MockTransport(answer))
-    client = MAKE[name, False](api_key="k", http_client=http_client, limits={"tokens": "1000/s"})
+    client = make_client(name, api_key="k", http_client=http_client, limits={"tokens": "1000/s"})
     create(name, client)
     assert _spent(client) == (40 if name == "openai" else 7), "OpenAI counts what may come back"
 
 
 def test_each_model_has_a_line_of_its_own(name):
     http_client = httpx2.Client(transport=httpx2.MockTransport(lambda _: httpx2.Response(200, json={})))
-    client = MAKE[name, False](api_key="k", base_url="https://home.example", http_client=http_client)
+    client = make_client(name, api_key="k", base_url="https://home.example", http_client=http_client)
     create(name, client, model="small")
     create(name, client, model="large")
     assert set(passing_of(client).limiter._registry.entries) == {"home.example/small", "home.example/large"}
@@ -211,7 +208,7 @@ def test_each_model_has_a_line_of_its_own(name):
 @pytest.mark.parametrize("beside", ["limits", "store", "keys"])
 def test_gate_of_ones_own_takes_no_settings_beside_it(name, beside):
     with pytest.raises(ConfigError, match="passing"):
-        MAKE[name, False](api_key="k", passing=Passing(), **{beside: object()})
+        make_client(name, api_key="k", passing=Passing(), **{beside: object()})
 
 
 def test_vendors_packages_are_loaded_when_asked_for():

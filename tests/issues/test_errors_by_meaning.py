@@ -4,9 +4,8 @@ import asyncio
 import json
 from itertools import pairwise
 
-import anthropic
-import openai
 import pytest
+from tests.sdks import anthropic, openai
 
 import headgate
 from headgate import AdaptiveRateLimiter, BatchConfig, BatchRunner, CredentialCoordinator, RateLimitConfig

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import openai
 import pytest
+from tests.sdks import openai
 
 from headgate.cli.commands.proxy import fallbacks_of, gate_of
 from headgate.cli.ui.shared_state import SharedState

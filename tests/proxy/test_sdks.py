@@ -2,9 +2,8 @@
 
 import asyncio
 
-import anthropic
-import openai
 import pytest
+from tests.sdks import anthropic, openai
 
 from headgate.mock.api import MockPlan
 from headgate.mock.server import MockServer

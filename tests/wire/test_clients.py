@@ -6,9 +6,8 @@ import asyncio
 from typing import Any
 
 import aiohttp
-import anthropic
-import openai
 import pytest
+from tests.sdks import anthropic, openai
 
 from headgate import Outcome
 from headgate.mock.api import MockPlan

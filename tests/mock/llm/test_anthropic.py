@@ -3,8 +3,8 @@
 import asyncio
 
 import aiohttp
-import anthropic
 import pytest
+from tests.sdks import anthropic
 
 from headgate.mock.api import MockPlan
 from headgate.mock.llm.language_api import tokens_of
@@ -32,9 +32,9 @@ def talk(conversation, plan=PLENTY, *, key="key-a", max_retries=0, **settings):
     return asyncio.run(main())
 
 
-def refused(conversation, error=anthropic.APIStatusError, **settings):
+def refused(conversation, error=None, **settings):
     async def expecting(client, server):
-        with pytest.raises(error) as caught:
+        with pytest.raises(error or anthropic.APIStatusError) as caught:
             await conversation(client, server)
         return caught.value
 

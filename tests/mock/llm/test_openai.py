@@ -4,8 +4,8 @@ import asyncio
 import json
 
 import aiohttp
-import openai
 import pytest
+from tests.sdks import openai
 
 from headgate.mock.api import MockPlan
 from headgate.mock.llm.language_api import tokens_of
@@ -29,9 +29,9 @@ def talk(conversation, plan=PLENTY, *, key="key-a", max_retries=0, **settings):
     return asyncio.run(main())
 
 
-def refused(conversation, error=openai.APIStatusError, **settings):
+def refused(conversation, error=None, **settings):
     async def expecting(client, server):
-        with pytest.raises(error) as caught:
+        with pytest.raises(error or openai.APIStatusError) as caught:
             await conversation(client, server)
         return caught.value
 

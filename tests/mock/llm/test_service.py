@@ -3,9 +3,8 @@
 import asyncio
 
 import aiohttp
-import anthropic
-import openai
 import pytest
+from tests.sdks import anthropic, openai
 
 from headgate.core.decision import Outcome
 from headgate.mock.api import MockPlan

@@ -30,8 +30,8 @@ import openai
 
 import headgate
 from headgate.mock.api import MockPlan
+from headgate.mock.llm.key_budget import KeyBudget
 from headgate.mock.llm.language_api import tokens_of, write
-from headgate.mock.llm.service import KeyBudget
 from headgate.units import Rate, Step
 
 RESULTS = Path(__file__).with_name("SDKS.md")

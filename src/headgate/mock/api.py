@@ -19,7 +19,8 @@ from itertools import pairwise
 from typing import Any
 
 from ..units import LONGEST_DURATION, MOST_PER_WINDOW, Outage, Rate, Step
-from .quota import LimitStatus, Quota, make_quota
+from .limit_status import LimitStatus
+from .quota import Quota, make_quota
 
 MOST_IDS = 1_000_000
 """How many ``Idempotency-Key`` values are remembered; later ones are answered but not counted."""
@@ -32,7 +33,7 @@ LATENCY_SPREAD = 0.25
 
 DEFAULT_RATE = Rate(50.0)
 DEFAULT_AT_ONCE = 16
-SCOPES = ("key", "project", "organization")
+SCOPES = ("key", "project", "organization", "vendor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,8 @@ class MockPlan:
     per_day: int | None = None
     """What they allow in a day."""
     scope: str = "key"
-    """Whose budgets those of language models are: each key's, its project's or its organisation's."""
+    """Whose budgets those of language models are: each key's, its project's, its organisation's, or as the vendor has
+    them, by model and tier where it does so."""
     per_model: bool = False
     """... and whether each model has its own."""
     keys: tuple[MockPlan, ...] = ()

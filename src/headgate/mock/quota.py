@@ -22,29 +22,12 @@ from math import ceil
 from typing import Protocol
 
 from ..units import MOST_PER_WINDOW, Rate
+from .limit_status import LimitStatus
 
 # -- what every way of counting can be asked, and what it says of itself
 
 ROUNDING = 1e-6
 """What is missing by this much is missing by rounding only: of an amount, and of an interval."""
-
-
-@dataclass(frozen=True, slots=True)
-class LimitStatus:
-    """The state of a quota at one instant. Times are seconds from then; ``None`` is for what cannot be known."""
-
-    limit: float
-    window: float | None
-    used: float
-    remaining: float
-    reset: float | None
-    """Until nothing of it is used."""
-    retry: float | None
-    """Until the next call would be let through; 0 when it would be now."""
-    burst: float
-    """What it lets through at once when nothing of it is used."""
-    relief: float | None
-    """As ``reset``, but of a log only until its oldest call leaves."""
 
 
 class Quota(Protocol):
@@ -59,6 +42,9 @@ class Quota(Protocol):
 
     def yield_to(self, now: float, amount: float = 1.0) -> None:
         """A client with priority takes from the quota too, whatever is left."""
+
+    def give_back(self, now: float, amount: float) -> None:
+        """A call that was let through has taken so much less."""
 
     def end(self, now: float) -> None:
         """The answer to a call that was let through has gone out."""
@@ -78,6 +64,9 @@ class QuotaDefaults:
         pass
 
     def yield_to(self, now: float, amount: float = 1.0) -> None:
+        pass
+
+    def give_back(self, now: float, amount: float) -> None:
         pass
 
     def end(self, now: float) -> None:
@@ -122,6 +111,10 @@ class TokenBucket(QuotaDefaults):
     def yield_to(self, now: float, amount: float = 1.0) -> None:
         self._refill(now)
         self.tokens = max(self.tokens - amount, -self.capacity)
+
+    def give_back(self, now: float, amount: float) -> None:
+        self._refill(now)
+        self.tokens = min(self.tokens + amount, self.capacity)
 
     def scale(self, factor: float, now: float) -> None:
         self._refill(now)
@@ -182,6 +175,9 @@ class Gcra(QuotaDefaults):
         interval = self.interval
         self.over_at = min(max(now, self.over_at) + amount * interval, now + 2 * self.burst * interval)
 
+    def give_back(self, now: float, amount: float) -> None:
+        self.over_at -= amount * self.interval
+
     def scale(self, factor: float, now: float) -> None:
         self.factor = factor
 
@@ -241,6 +237,10 @@ class FixedWindow(QuotaDefaults):
     def yield_to(self, now: float, amount: float = 1.0) -> None:
         self._turn(now)
         self.used += amount
+
+    def give_back(self, now: float, amount: float) -> None:
+        self._turn(now)
+        self.used = max(0.0, self.used - amount)
 
     def scale(self, factor: float, now: float) -> None:
         self.limit = scaled_count(self.rate.amount, factor)
@@ -303,6 +303,15 @@ class SlidingLog(QuotaDefaults):
         self._forget(now)
         if self.used < self.limit:
             self._add(now, amount)
+
+    def give_back(self, now: float, amount: float) -> None:
+        self._forget(now)
+        while amount > 0 and self.entries:
+            at, spent = self.entries.pop()
+            self.used -= min(spent, amount)
+            if spent > amount:
+                self.entries.append((at, spent - amount))
+            amount -= spent
 
     def scale(self, factor: float, now: float) -> None:
         self.limit = min(scaled_count(self.rate.amount, factor), MOST_PER_WINDOW)

@@ -163,8 +163,8 @@ KEY = Notation("N/TIME[,...]", read_key)
 @click.option("--output-tokens", type=RATE, help="Only those of the answer, per key: 8000/min.  [default: no limit]")
 @count_option(
     "--per-day",
-    "Calls per day and key of a --provider; the day ends at midnight Pacific time, for language models UTC.  "
-    "[default: no limit]",
+    "Calls per day and key of a --provider; the day ends at midnight Pacific time, for language models other than "
+    "Gemini UTC.  [default: no limit]",
     1,
     MOST_PER_WINDOW,
 )
@@ -173,8 +173,9 @@ KEY = Notation("N/TIME[,...]", read_key)
     type=click.Choice(SCOPES),
     default=SCOPES[0],
     show_default=True,
-    help="Whose the limits of a language model's API are: each key's, or those of its project or organization. The key "
-    "acme.search.1 is of the organization acme and its project search.",
+    help="Whose the limits of a language model's API are: each key's, those of its project or organization, or as the "
+    "vendor has them, by model and service tier where it does so. The key acme.search.1 is of the organization acme "
+    "and its project search.",
 )
 @click.option("--per-model", is_flag=True, help="Each model and service tier of a language model's API has its own.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")

@@ -16,9 +16,10 @@ import math
 from datetime import UTC, datetime
 
 from ..api import Reply
-from ..quota import LimitStatus
+from ..limit_status import LimitStatus
 from .dialect import (
     DAY,
+    HOUR,
     MINUTE,
     OUT_OF_SERVICE,
     TICK,
@@ -73,7 +74,7 @@ def azure_fields(statuses: LimitStatuses, wall: float) -> dict[str, str]:
 
 
 def refuse_as_azure(unit: str, status: LimitStatus, wall: float) -> Reply:
-    wait, what = whole_seconds(status.retry), "token" if unit == "tokens" else "request"
+    wait, what = whole_seconds(status.retry), "request" if unit == "calls" else "token"
     message = (
         f"Requests to the ChatCompletions_Create Operation under Azure OpenAI API have exceeded {what} rate limit of "
         f"your current OpenAI S0 pricing tier. Please retry after {wait} second{'s' if wait > 1 else ''}."
@@ -123,11 +124,36 @@ def refuse_as_anthropic(unit: str, status: LimitStatus, wall: float) -> Reply:
     return Reply(429, body, {"retry-after": str(whole_seconds(status.retry))})
 
 
+PLAN_WINDOWS = {5 * HOUR: ("5h", "five_hour"), 7 * DAY: ("7d", "seven_day")}
+WARNS_FROM = 0.8
+"""The share of a plan's window from which on its status is a warning."""
+
+
+def unified_fields(statuses: LimitStatuses, wall: float) -> dict[str, str]:
+    """What Anthropic tells subscriptions: what is used of the windows of their plan, by the limit on calls."""
+    _, status = statuses[0]
+    name, claim = PLAN_WINDOWS.get(status.window or 0.0, PLAN_WINDOWS[5 * HOUR])
+    used = min(1.0, status.used / status.limit)
+    state = "rejected" if status.retry != 0 else "allowed_warning" if used >= WARNS_FROM else "allowed"
+    reset, unified = str(math.ceil(wall + (status.reset or 0.0) - TICK)), "anthropic-ratelimit-unified"
+    return {
+        f"{unified}-status": state,
+        f"{unified}-reset": reset,
+        f"{unified}-representative-claim": claim,
+        f"{unified}-{name}-status": state,
+        f"{unified}-{name}-reset": reset,
+        f"{unified}-{name}-utilization": f"{used:.4f}",
+    }
+
+
 ANTHROPIC = Dialect(
     anthropic_fields,
     refuse_as_anthropic,
     Reply(529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
 )
+
+
+ANTHROPIC_SUBSCRIPTION = Dialect(unified_fields, refuse_as_anthropic, ANTHROPIC.overloaded)
 
 
 # -- Mistral --------------------------------------------------------------------------------------

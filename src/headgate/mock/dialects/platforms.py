@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from ..api import Reply
+from ..limit_status import LimitStatus
 from ..providers.papers import SemanticScholar
 from ..providers.provider_api import ProviderApi
 from ..providers.search_engines import Google, Perplexity, Tavily
-from ..quota import LimitStatus
 from .dialect import (
     DAY,
     HOUR,
@@ -192,13 +192,13 @@ _RPC = "type.googleapis.com/google.rpc"
 _SEARCH = Google()
 
 
-def refuse_as_gemini(unit: str, status: LimitStatus, wall: float) -> Reply:
+def refuse_as_gemini(unit: str, status: LimitStatus, wall: float, model: str = "mock-model") -> Reply:
     per, period = ("Day", DAY) if (status.window or 0.0) >= DAY else ("Minute", MINUTE)
-    metric, quota = ("input_token_count", "InputTokens") if unit == "tokens" else ("requests", "Requests")
+    metric, quota = ("requests", "Requests") if unit == "calls" else ("input_token_count", "InputTokens")
     violation = {
         "quotaMetric": f"generativelanguage.googleapis.com/generate_content_free_tier_{metric}",
-        "quotaId": f"Generate{'Content' if unit == 'tokens' else ''}{quota}PerModelPer{per}-FreeTier",
-        "quotaDimensions": {"location": "global", "model": "mock-model"},
+        "quotaId": f"Generate{'' if unit == 'calls' else 'Content'}{quota}PerModelPer{per}-FreeTier",
+        "quotaDimensions": {"location": "global", "model": model},
         "quotaValue": str(told_per(period, status)[0]),
     }
     details: list[dict[str, Any]] = [

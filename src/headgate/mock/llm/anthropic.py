@@ -2,25 +2,34 @@
 
 The events of a stream: message_start, content_block_start, ping, content_block_delta ..., content_block_stop,
 message_delta, message_stop; and ``error`` wherever it may strike.
+
+Input counts without what the cache held (blocks with ``cache_control``), output when it is written; limits are the
+organisation's, for each model. Credentials of subscriptions are told the windows of their plan instead: with
+``--rate 200/5h`` what is used of the five hours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from ..api import Reply
 from ..dialects import DIALECTS
+from ..dialects.chat import ANTHROPIC_SUBSCRIPTION
 from ..dialects.dialect import DAY, MINUTE, ROUNDING, whole_seconds
 from ..providers.provider_api import MockRequest
 from .language_api import (
+    CACHED_FROM,
     LONGEST_MODEL,
     MISSING,
     Answer,
+    ApiError,
+    Counting,
     Event,
     LanguageApi,
     Refusal,
     RejectedError,
+    Scope,
     Stamp,
     texts_in,
     tokens_of,
@@ -31,35 +40,40 @@ CONTEXT = 200_000
 """Tokens that fit into a question."""
 ROLES = ("user", "assistant")
 
+_SPEND = "enforced_spend_limit_reached"
 _ERRORS = {
-    "unauthorized": (401, "authentication_error", "invalid x-api-key"),
-    "forbidden": (403, "permission_error", "Your API key does not have permission to use the specified resource."),
-    "invalid": (400, "invalid_request_error", "The request is not valid."),
-    "not_found": (404, "not_found_error", "model: mock"),
-    "too_large": (413, "request_too_large", "Request exceeds the maximum size"),
-    "quota": (402, "billing_error", "Your credit balance is too low to access the Anthropic API."),
-    "spend": (429, "rate_limit_error", "Your organization has reached its enforced spend limit."),
-    "usage_limit": (
-        400,
-        "invalid_request_error",
-        "You have reached your specified workspace API usage limits. You will regain access on 2026-12-01.",
+    "unauthorized": ApiError(401, "invalid x-api-key", "authentication_error"),
+    "forbidden": ApiError(
+        403, "Your API key does not have permission to use the specified resource.", "permission_error"
     ),
-    "server_error": (500, "api_error", "Internal server error"),
-    "unavailable": (503, "api_error", "Service unavailable"),
-    "overloaded": (529, "overloaded_error", "Overloaded"),
+    "invalid": ApiError(400, "The request is not valid.", "invalid_request_error"),
+    "not_found": ApiError(404, "model: mock", "not_found_error"),
+    "too_large": ApiError(413, "Request exceeds the maximum size", "request_too_large"),
+    "quota": ApiError(402, "Your credit balance is too low to access the Anthropic API.", "billing_error"),
+    "spend": ApiError(429, "Your organization has reached its enforced spend limit.", "rate_limit_error", _SPEND),
+    "usage_limit": ApiError(
+        400,
+        "You have reached your specified workspace API usage limits. You will regain access on 2026-12-01.",
+        "invalid_request_error",
+    ),
+    "server_error": ApiError(500, "Internal server error", "api_error"),
+    "unavailable": ApiError(503, "Service unavailable", "api_error"),
+    "overloaded": ApiError(529, "Overloaded", "overloaded_error"),
 }
 
 
-def error(trouble: str, why: str = "") -> Reply:
-    status, kind, words = _ERRORS[trouble]
-    headers = {"x-should-retry": "true" if status >= 500 else "false"}
-    told: dict[str, Any] = {"type": kind, "message": why or words}
-    if trouble == "spend":
-        told["details"] = {"error_code": "enforced_spend_limit_reached"}
-    return Reply(status, {"type": "error", "error": told}, headers)
+def _error_body(error: ApiError, param: str | None) -> dict[str, Any]:
+    told: dict[str, Any] = {"type": error.kind, "message": error.message}
+    if error.code:
+        told["details"] = {"error_code": error.code}
+    return {"type": "error", "error": told}
 
 
-def limit_reached(refusal: Refusal) -> Reply:
+def _error_headers(error: ApiError) -> dict[str, str]:
+    return {"x-should-retry": "true" if error.status >= 500 else "false"}
+
+
+def _limit_reached(refusal: Refusal, model: str, organization: str) -> Reply:
     """Also where the call can never fit: the real one has no other word for it."""
     status, per = refusal.status, DAY if refusal.trouble == "daily" else MINUTE
     limit = int(status.limit * (per / status.window if status.window else 1.0) + ROUNDING)
@@ -76,13 +90,18 @@ class Message(Answer):
     def __init__(self, fields: Mapping[str, Any], seed: str) -> None:
         self.model = _text(fields, "model")[:LONGEST_MODEL]
         if self.model.startswith(MISSING):
-            raise RejectedError(error("not_found", f"model: {self.model}"))
+            raise RejectedError("not_found", f"model: {self.model}")
         most = fields.get("max_tokens")
         if most is None:
             raise _invalid("max_tokens: Field required")
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             raise _invalid("max_tokens: Input should be greater than or equal to 1")
-        prompt = "\n".join(texts_in([fields.get("system"), _messages(fields)]))
+        blocks = list(_blocks([fields.get("system"), _messages(fields)]))
+        prompt = "\n".join(text for text, _ in blocks)
+        marked = max((at for at, (_, is_marked) in enumerate(blocks, 1) if is_marked), default=0)
+        prefix = "\n".join(text for text, _ in blocks[:marked])
+        if tokens_of(prefix) >= CACHED_FROM:
+            self.prefix, self.is_prefix_marked = prefix, True
         self.streamed = fields.get("stream") is True
         self.tokens_in = tokens_of(prompt)
         if self.tokens_in > CONTEXT:
@@ -120,8 +139,9 @@ class Message(Answer):
 
     @property
     def _usage(self) -> dict[str, Any]:
-        cached = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-        return {"input_tokens": self.tokens_in, **cached, "output_tokens": 1, "service_tier": "standard"}
+        fresh = self.tokens_in - self.cached - self.cache_written
+        cache = {"cache_creation_input_tokens": self.cache_written, "cache_read_input_tokens": self.cached}
+        return {"input_tokens": fresh, **cache, "output_tokens": 1, "service_tier": "standard"}
 
     def _head(self, stamp: Stamp) -> dict[str, Any]:
         head = {"id": f"msg_{stamp.token}", "type": "message", "role": "assistant", "model": self.model}
@@ -129,7 +149,7 @@ class Message(Answer):
 
 
 def _invalid(why: str) -> RejectedError:
-    return RejectedError(error("invalid", why))
+    return RejectedError("invalid", why)
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
@@ -151,32 +171,47 @@ def _messages(fields: Mapping[str, Any]) -> list[Any]:
     return messages
 
 
-class Anthropic(LanguageApi):
-    name = site = "anthropic"
-    counts_produced = True
-    dialect = DIALECTS["anthropic"]
-    endpoints: ClassVar = {"/v1/messages": Message}
+def _blocks(value: Any) -> Iterator[tuple[str, bool]]:
+    """Every text, and whether the prompt may be cached up to its end."""
+    for entry in value if isinstance(value, list) else [value]:
+        content = entry.get("content") if isinstance(entry, dict) else None
+        if isinstance(entry, list) or isinstance(content, list):
+            yield from _blocks(content or entry)
+        else:
+            is_marked = isinstance(entry, dict) and bool(entry.get("cache_control"))
+            yield from ((text, is_marked) for text in texts_in(entry))
 
-    def key_of(self, asked: MockRequest) -> str:
-        return asked.headers.get("x-api-key", "") or asked.bearer
 
-    def check(self, asked: MockRequest) -> None:
-        if not asked.headers.get("anthropic-version"):
-            self.reject("invalid", "anthropic-version: header is required")
-        super().check(asked)
+def _key_of(asked: MockRequest) -> str:
+    return asked.headers.get("x-api-key", "") or asked.bearer
 
-    def refuse(self, trouble: str, why: str = "", retry_after: int = 1) -> Reply:
-        if trouble not in ("rate_limited", "daily"):
-            return error(trouble, why)
-        return limit_reached(Refusal.scripted(trouble, retry_after))
 
-    def refuse_limit(self, refusal: Refusal, model: str) -> Reply:
-        return limit_reached(refusal)
+def _has_version(asked: MockRequest) -> None:
+    if not asked.headers.get("anthropic-version"):
+        raise RejectedError("invalid", "anthropic-version: header is required")
 
-    def sign(self, reply: Reply, stamp: Stamp) -> Reply:
-        request_id = f"req_{stamp.token}"
-        failed = isinstance(reply.body, dict) and reply.body.get("type") == "error"
-        body = reply.body | {"request_id": request_id} if failed else reply.body
-        headers = {"request-id": request_id, "anthropic-organization-id": stamp.organization}
-        headers["anthropic-workspace-id"] = stamp.project
-        return Reply(reply.status, body, headers | reply.headers, reply.content_type)
+
+def _sign(reply: Reply, stamp: Stamp, model: str) -> Reply:
+    request_id = f"req_{stamp.token}"
+    failed = isinstance(reply.body, dict) and reply.body.get("type") == "error"
+    body = reply.body | {"request_id": request_id} if failed else reply.body
+    headers = {"request-id": request_id, "anthropic-organization-id": stamp.organization}
+    headers["anthropic-workspace-id"] = stamp.project
+    return Reply(reply.status, body, headers | reply.headers, reply.content_type)
+
+
+ANTHROPIC = LanguageApi(
+    name="anthropic",
+    endpoints={"/v1/messages": Message},
+    dialect=DIALECTS["anthropic"],
+    subscription=ANTHROPIC_SUBSCRIPTION,
+    key_of=_key_of,
+    check=_has_version,
+    sign=_sign,
+    counting=Counting(produced=("output_tokens",), cached_is_free=True),
+    scope=Scope(),
+    limit_reached=_limit_reached,
+    error_body=_error_body,
+    error_headers=_error_headers,
+    errors=_ERRORS,
+)

@@ -1,10 +1,11 @@
-"""What the mock must know of an API of language models, and what the mocked models say.
+"""What the mock must know of an API of language models, as data, and what the mocked models say.
 
-    request ─> key_of ─> check ─> endpoints[path] ─> Answer: body, or events      200
-                 │         └───────────┴──> RejectedError: its 400, 404
-                 └─ unknown, unpaid ──────> refuse("unauthorized"), refuse("quota")
+    request ─> key_of ─> endpoints[path] ─> Answer: body, or events               200
+                 │              └──> RejectedError: errors[trouble]               400, 404
+                 └─ unknown, unpaid ──────> errors["unauthorized"], errors["quota"]
 
-Everything here is pure; budgets and sockets are in ``service.py``.
+A vendor is one ``LanguageApi``: its paths, its errors as a table, its way of counting. Everything here is pure; budgets
+and sockets are in ``service.py``.
 """
 
 from __future__ import annotations
@@ -15,25 +16,29 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any
 
 from ..api import Reply
 from ..dialects import Dialect
 from ..dialects.dialect import DAY, HOUR, MINUTE
+from ..limit_status import LimitStatus
 from ..providers.provider_api import MockRequest
-from ..quota import LimitStatus
 
 MISSING = "missing"
 """Models whose name begins like this do not exist; all others do."""
+BUSY = "busy"
+"""The cheaper tier (``service_tier: flex``) of models whose name begins like this has no capacity."""
 LONGEST_MODEL = 80
+CACHED_FROM = 1024
+"""Tokens from which on the beginning of a prompt is cached, as vendors document it."""
 
 
 class RejectedError(Exception):
-    """The API does not take this request, and says so with this reply."""
+    """The API does not take this request: which of its errors, with which message."""
 
-    def __init__(self, reply: Reply) -> None:
-        super().__init__(reply.status)
-        self.reply = reply
+    def __init__(self, trouble: str, why: str, param: str | None = None) -> None:
+        super().__init__(trouble, why)
+        self.trouble, self.why, self.param = trouble, why, param
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,15 @@ class Answer(ABC):
     tokens_out: int
     most_out: int | None = None
     """The caller's maximum, if there is one."""
+    best_of: int = 1
+    """Answers that are written, of which one is sent."""
+    prefix: str = ""
+    """How the prompt begins, as far as the API may keep it in a cache ..."""
+    is_prefix_marked: bool = False
+    """... because the request asks for it, and pays for what is written there."""
+    cached: int = 0
+    cache_written: int = 0
+    """Tokens of the prompt that the cache had, and that it has from now on."""
 
     @property
     def tokens(self) -> int:
@@ -110,50 +124,117 @@ def owners_of(key: str) -> tuple[str, str]:
     return organization or "org-mock", rest or "proj-mock"
 
 
-class LanguageApi(ABC):
+# ---------------------------------------------------------------------- a vendor, as data
+
+
+@dataclass(frozen=True, slots=True)
+class ApiError:
+    status: int
+    message: str
+    kind: str = ""
+    """Its ``type``, or its ``status`` in Google's words."""
+    code: str | None = None
+
+
+def larger(parsed: Answer) -> int:
+    """OpenAI: the larger of what the caller allows and the prompt, whatever is then written."""
+    return parsed.tokens if parsed.most_out is None else max(parsed.most_out, parsed.tokens_in)
+
+
+def allowed(parsed: Answer) -> int:
+    """Azure, Groq: the prompt and all that the caller allows to be written."""
+    most = parsed.tokens_out if parsed.most_out is None else parsed.most_out
+    return parsed.tokens_in + most * parsed.best_of
+
+
+def prompt(parsed: Answer) -> int:
+    return parsed.tokens_in
+
+
+def everything(parsed: Answer) -> int:
+    return parsed.tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counting:
+    """What a call takes of limits on tokens, and when."""
+
+    admission: Callable[[Answer], int] = everything
+    """Of a limit on ``tokens`` when it arrives; one on ``input_tokens`` takes the prompt."""
+    produced: tuple[str, ...] = ()
+    """Limits of which the answer is taken when it is written; the call is let in while some of them is left."""
+    cached_is_free: bool = False
+    """Whether what the cache held is given back when the call is answered."""
+    calls_within: float | None = None
+    """Seconds over which a limit on calls is judged, where that is shorter than its window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Whose limits they are."""
+
+    owner: str = "organization"
+    per_model: bool = True
+    per_tier: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageApi:
     name: str
-    site: str
-    root = ""
+    root: str = ""
     """What clients take for a part of the address."""
+    endpoints: Mapping[str, Endpoint]
+    """By the path below the root, in which ``{model}`` may be a part."""
     dialect: Dialect
-    endpoints: ClassVar[Mapping[str, Endpoint]]
-    """By the path below the root."""
+    """How limits are told in headers."""
+    subscription: Dialect | None = None
+    """The same for keys that begin with ``SUBSCRIBER``."""
+    errors: Mapping[str, ApiError]
+    error_body: Callable[[ApiError, str | None], dict[str, Any]]
+    """With the parameter that is wrong, if the API names one."""
+    error_headers: Callable[[ApiError], dict[str, str]] = lambda error: {}
+    limit_reached: Callable[[Refusal, str, str], Reply]
+    """What it says to a key that may not do this, with the numbers; the model and the organisation."""
+    key_of: Callable[[MockRequest], str]
+    """The key the request carries, or nothing."""
+    check: Callable[[MockRequest], None] = lambda asked: None
+    """What must be in a request beside its JSON; raises ``RejectedError``."""
+    sign: Callable[[Reply, Stamp, str], Reply]
+    """The reply with the request's id, the owner and the model, where this API puts them."""
+    counting: Counting = Counting()
+    scope: Scope = Scope()
+    tells_day: bool = False
+    """Whether headers tell the calls of the day, where those are limited."""
+    pacific_days: bool = False
+    """Whether days end at midnight Pacific, instead of UTC."""
 
-    @abstractmethod
-    def key_of(self, asked: MockRequest) -> str:
-        """The key the request carries, or nothing."""
+    @property
+    def site(self) -> str:
+        return self.name
 
-    def model_of(self, asked: MockRequest) -> str:
-        """The model, with its service tier, that the request asks for: limits may be theirs."""
-        fields = asked.body if isinstance(asked.body, dict) else {}
-        return f"{str(fields.get('model'))[:LONGEST_MODEL]}/{str(fields.get('service_tier') or '')[:LONGEST_MODEL]}"
-
-    def check(self, asked: MockRequest) -> None:
-        """Whether the request is one at all; raises ``RejectedError``."""
-        if not isinstance(asked.body, dict):
-            self.reject("invalid", "We could not parse the JSON body of your request.")
-
-    def reject(self, trouble: str, why: str) -> NoReturn:
-        raise RejectedError(self.refuse(trouble, why))
-
-    counts_produced = False
-    """Whether output is counted when it has been written, and not by what the request allows."""
-
-    def counted(self, parsed: Answer) -> int:
-        """What it takes of a limit on tokens. Limits on input and output tokens take what ``usage`` will say."""
-        return parsed.tokens
-
-    @abstractmethod
     def refuse(self, trouble: str, why: str = "", retry_after: int = 1) -> Reply:
-        """A trouble as this API tells it, when nothing is known but its name."""
+        """A trouble as this API tells it, when nothing is known but its name; ``KeyError`` for one it never has."""
+        if trouble in ("rate_limited", "daily"):
+            return self.limit_reached(Refusal.scripted(trouble, retry_after), "mock", "org-mock")
+        return self.rejection(RejectedError(trouble, why))
 
-    @abstractmethod
-    def refuse_limit(self, refusal: Refusal, model: str) -> Reply:
-        """What it says to a key that may not do this, with the numbers."""
+    def rejection(self, rejected: RejectedError) -> Reply:
+        error = self.errors[rejected.trouble]
+        told = ApiError(error.status, rejected.why or error.message, error.kind, error.code)
+        return Reply(error.status, self.error_body(told, rejected.param), self.error_headers(told))
 
-    @abstractmethod
-    def sign(self, reply: Reply, stamp: Stamp) -> Reply:
-        """The reply with the request's id, where this API puts it."""
+
+SUBSCRIBER = "sk-ant-oat"
+"""How credentials of Anthropic's subscriptions begin."""
+
+
+def model_and_tier(asked: MockRequest) -> tuple[str, str]:
+    fields = asked.body if isinstance(asked.body, dict) else {}
+    return str(fields.get("model"))[:LONGEST_MODEL], str(fields.get("service_tier") or "")[:LONGEST_MODEL]
+
+
+def bearer(asked: MockRequest) -> str:
+    return asked.bearer
 
 
 # ---------------------------------------------------------------------- what models read and say

@@ -1,41 +1,44 @@
-"""OpenAI: chat completions, responses and embeddings below /v1, a bearer key, limits by the minute."""
+"""OpenAI's chat completions, responses and embeddings: the fields they take, the answer, and its events.
+
+    chat/completions    a chunk with the role, one for each word, one with the reason it ended, [DONE]
+                        (and before that one with the usage, if ``stream_options.include_usage`` asks for it)
+    responses           response.created, in_progress, output_item.added, content_part.added, output_text.delta ...,
+                        output_text.done, content_part.done, output_item.done, response.completed or .incomplete
+
+Other vendors take the same requests: ``openai_vendors.py`` says which, and how they differ.
+"""
 
 from __future__ import annotations
 
 import base64
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from ..api import Reply
-from ..dialects import DIALECTS
-from ..providers.provider_api import MockRequest
 from .language_api import (
+    CACHED_FROM,
     LONGEST_MODEL,
     MISSING,
     Answer,
     Event,
-    LanguageApi,
-    Refusal,
+    RejectedError,
     Stamp,
     texts_in,
     tokens_of,
     vector,
     write,
 )
-from .openai_errors import error, limit_reached, reject
-
-# -- OpenAI's chat completions and responses: the fields they take, the answer, and its events
-# chat/completions    a chunk with the role, one for each word, one with the reason it ended, [DONE]
-# (and before that one with the usage, if ``stream_options.include_usage`` asks for it)
-# responses           response.created, in_progress, output_item.added, content_part.added, output_text.delta ...,
-# output_text.done, content_part.done, output_item.done, response.completed or .incomplete
 
 CONTEXT = 128_000
 """Tokens that fit into a question ..."""
 LONG, LONG_CONTEXT = "long", 1_000_000
 """... and into one to a model whose name begins so."""
 LEAST_OF_RESPONSE = 16
+MOST_BEST_OF = 20
+
+
+def reject(why: str, param: str | None = None, trouble: str = "invalid") -> RejectedError:
+    return RejectedError(trouble, why, param)
 
 
 def model_of(fields: Mapping[str, Any]) -> str:
@@ -66,7 +69,10 @@ def most_tokens(fields: Mapping[str, Any], names: tuple[str, ...], least: int) -
 class _TextAnswer(Answer):
     """What both endpoints have in common: a prompt, and what is written about it."""
 
-    def __init__(self, fields: Mapping[str, Any], seed: str, prompt: str, most: int | None, about: str) -> None:
+    def __init__(self, fields: Mapping[str, Any], seed: str, texts: list[Any], most: int | None, about: str) -> None:
+        """``texts``: the prompt; its first part is what a cache may hold."""
+        first, prompt = "\n".join(texts_in(texts[:1])), "\n".join(texts_in(texts))
+        self.prefix = first if tokens_of(first) >= CACHED_FROM else ""
         self.fields = fields
         self.model = model_of(fields)
         self.streamed = fields.get("stream") is True
@@ -80,6 +86,8 @@ class _TextAnswer(Answer):
                 "too_long",
             )
         self.most_out = most
+        best_of = fields.get("best_of", 1)
+        self.best_of = best_of if type(best_of) is int and 1 <= best_of <= MOST_BEST_OF else 1
         self.written = write(seed, self.model, prompt, most)
         self.tokens_out = self.written.tokens
 
@@ -95,7 +103,7 @@ class ChatCompletion(_TextAnswer):
         if fields.get("n", 1) not in (1, None):
             raise reject("This mock writes one choice; 'n' must be 1.", "n")
         most = most_tokens(fields, ("max_completion_tokens", "max_tokens"), 1)
-        super().__init__(fields, seed, "\n".join(texts_in(messages)), most, "messages")
+        super().__init__(fields, seed, messages, most, "messages")
 
     def body(self, stamp: Stamp) -> dict[str, Any]:
         message: dict[str, Any] = {
@@ -133,13 +141,14 @@ class ChatCompletion(_TextAnswer):
             "prompt_tokens": self.tokens_in,
             "completion_tokens": self.tokens_out,
             "total_tokens": self.tokens,
-            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": self.cached, "audio_tokens": 0},
             "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
         }
 
     def _head(self, stamp: Stamp, kind: str) -> dict[str, Any]:
         head = {"id": f"chatcmpl-{stamp.token}", "object": kind, "created": stamp.created, "model": self.model}
-        return head | {"service_tier": "default", "system_fingerprint": "fp_mock"}
+        tier = self.fields.get("service_tier")
+        return head | {"service_tier": tier if tier == "flex" else "default", "system_fingerprint": "fp_mock"}
 
 
 class Response(_TextAnswer):
@@ -148,14 +157,13 @@ class Response(_TextAnswer):
         if not isinstance(asked, str | list) or not asked:
             raise reject("Missing required parameter: 'input'.", "input")
         most = most_tokens(fields, ("max_output_tokens",), LEAST_OF_RESPONSE)
-        prompt = "\n".join(texts_in([fields.get("instructions"), asked]))
-        super().__init__(fields, seed, prompt, most, "input")
+        super().__init__(fields, seed, [fields.get("instructions"), asked], most, "input")
 
     def body(self, stamp: Stamp) -> dict[str, Any]:
         item = self._item(stamp, "incomplete" if self.written.cut else "completed", [self._part(self.written.text)])
         usage = {
             "input_tokens": self.tokens_in,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": self.cached, "cache_write_tokens": 0},
             "output_tokens": self.tokens_out,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": self.tokens,
@@ -276,34 +284,3 @@ def _inputs(given: Any) -> list[str | list[int]]:
 
 def _are_tokens(given: Any) -> bool:
     return isinstance(given, list) and bool(given) and all(isinstance(each, int) for each in given)
-
-
-class OpenAI(LanguageApi):
-    name = site = "openai"
-    root = "/v1"
-    dialect = DIALECTS["openai"]
-    endpoints: ClassVar = {"/chat/completions": ChatCompletion, "/responses": Response, "/embeddings": Embeddings}
-
-    def key_of(self, asked: MockRequest) -> str:
-        return asked.bearer
-
-    def counted(self, parsed: Answer) -> int:
-        """The larger of what the caller allows and the prompt, whatever is then written."""
-        return parsed.tokens if parsed.most_out is None else max(parsed.most_out, parsed.tokens_in)
-
-    def refuse(self, trouble: str, why: str = "", retry_after: int = 1) -> Reply:
-        if trouble not in ("rate_limited", "daily"):
-            return error(trouble, why)
-        return limit_reached(Refusal.scripted(trouble, retry_after), "mock")
-
-    def refuse_limit(self, refusal: Refusal, model: str) -> Reply:
-        return limit_reached(refusal, model)
-
-    def sign(self, reply: Reply, stamp: Stamp) -> Reply:
-        headers = {
-            "x-request-id": f"req_{stamp.token}",
-            "openai-organization": stamp.organization,
-            "openai-project": stamp.project,
-            "openai-version": "2020-10-01",
-        }
-        return Reply(reply.status, reply.body, headers | reply.headers, reply.content_type)

@@ -2,14 +2,14 @@
 
     a fault is scripted        that           an outage                its 503 or 529
     no key, or a revoked one   its 401        over calls or tokens     its 429, with the numbers
-    a key without credit       its 429, 402   over the key's day       its 429, until midnight UTC
-    the request is bad         its 400, 404, 413
+    a key without credit       its 429, 402   over the key's day       its 429, until midnight
+    the request is bad         its 400, 404   its tier is full         its 429, 498
 
 Every key has budgets of its own, or its project or its organisation has (``MockPlan.scope``, ``owners_of``), for each
-model if ``per_model`` says so. If ``keys`` names some, only those are taken; if none, all are, except those that
-begin with ``revoked`` or ``unpaid``. What a call costs is taken when it arrives: by ``LanguageApi.counted``, and of
-limits on input and output tokens what its ``usage`` will say. Where output counts as it is produced, the call is let
-in while some of that limit is left, and what it has written is taken off it when it has.
+model if ``per_model`` says so; with the scope ``vendor`` as the vendor does. If ``keys`` names some, only those are
+taken; if none, all are, except those that begin with ``revoked`` or ``unpaid``. What a call costs is taken when it
+arrives, as ``LanguageApi.counting`` says. Where output counts as it is produced, the call is let in while some of that
+limit is left, and what it has written is taken off it when it has; where cached tokens are free, they are given back.
 """
 
 from __future__ import annotations
@@ -20,25 +20,37 @@ import random
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from ...units import LONGEST_DURATION, Rate
+from ...units import LONGEST_DURATION
+from ...wire.retry_after import next_midnight_pacific
 from ..api import LATENCY_SPREAD, MOST_IDS, MockPlan, Reply
-from ..dialects import LimitStatuses
-from ..dialects.dialect import DAY, RETRY_WHEN_UNKNOWN
 from ..providers.provider_api import Fault, FaultScript, MockRequest
 from ..providers.service import MOST_KEYS, REVOKED, answer
-from ..quota import LimitStatus, Quota, make_quota
-from .language_api import Answer, Event, LanguageApi, Refusal, RejectedError, Stamp, owners_of
+from .key_budget import KeyBudget, midnight_utc
+from .language_api import (
+    BUSY,
+    SUBSCRIBER,
+    Answer,
+    Event,
+    LanguageApi,
+    RejectedError,
+    Scope,
+    Stamp,
+    model_and_tier,
+    owners_of,
+    tokens_of,
+)
 
 UNPAID = "unpaid"
-TOKENS = ("tokens", "input_tokens", "output_tokens")
-"""What plans may limit beside calls."""
 LARGEST_BODY = 32 * 1024 * 1024
 """Bytes of a request; more is a 413."""
+MOST_CACHED = 10_000
+"""Beginnings of prompts that are remembered."""
 LONGEST_ID = 200
 """Characters of an ``Idempotency-Key`` that count; the rest is cut."""
 
@@ -47,88 +59,6 @@ _STREAM = {
     "Cache-Control": "no-cache",
     "Server": "headgate-mock",
 }
-
-
-@dataclass(slots=True)
-class KeyBudget:
-    """What a key may still do: calls and tokens by the minute, input and output tokens apart, calls by the day.
-
-    A call fits into all of them, or spends nothing.
-    """
-
-    plan: MockPlan
-    per_day: int | None
-    today: int = 0
-    _day: float = -1.0
-    _steps_taken: int = 0
-    _quotas: dict[str, Quota] = field(init=False)
-    """By what they count; calls first."""
-
-    def __post_init__(self) -> None:
-        self._quotas = {"calls": self.plan.make_quota()}
-        algorithm = "bucket" if self.plan.algorithm == "concurrency" else self.plan.algorithm
-        for unit in TOKENS:
-            rate: Rate | None = getattr(self.plan, unit)
-            if rate is not None:
-                self._quotas[unit] = make_quota(algorithm, rate=rate, burst=max(1.0, rate.amount), at_once=1)
-
-    def take(self, elapsed: float, wall: float, tokens: int, tokens_in: int = 0, tokens_out: int = 0) -> Refusal | None:
-        """Let a call of so many tokens through, or say what keeps it out; ``end`` follows one that was let through."""
-        self._catch_up(elapsed, wall)
-        amounts = {"calls": 1, "tokens": tokens, "input_tokens": tokens_in, "output_tokens": tokens_out}
-        refusal = self._too_large(elapsed, amounts) or self._daily(wall) or self._rate_limited(elapsed, amounts)
-        self.today += refusal is None
-        for unit, quota in self._quotas.items():
-            (quota.take if refusal is None else quota.refuse)(elapsed, amounts[unit])
-        return refusal
-
-    def produce(self, elapsed: float, tokens: int) -> None:
-        """Take what was written, whatever is left."""
-        if "output_tokens" in self._quotas:
-            self._quotas["output_tokens"].yield_to(elapsed, tokens)
-
-    def end(self, elapsed: float) -> None:
-        self._quotas["calls"].end(elapsed)
-
-    def statuses(self, elapsed: float, wall: float) -> LimitStatuses:
-        self._catch_up(elapsed, wall)
-        return [(unit, quota.status(elapsed)) for unit, quota in self._quotas.items()]
-
-    def _too_large(self, elapsed: float, amounts: Mapping[str, int]) -> Refusal | None:
-        for unit in TOKENS:
-            status = self._quotas[unit].status(elapsed) if unit in self._quotas else None
-            if status is not None and amounts[unit] > status.burst:
-                return Refusal("too_large", unit, status, amounts[unit])
-        return None
-
-    def _daily(self, wall: float) -> Refusal | None:
-        if self.per_day is None or self.today < self.per_day:
-            return None
-        left = (self._day + 1) * DAY - wall
-        status = LimitStatus(self.per_day, DAY, self.today, 0.0, left, left, self.per_day, left)
-        return Refusal("daily", "calls", status, 1)
-
-    def _rate_limited(self, elapsed: float, amounts: Mapping[str, int]) -> Refusal | None:
-        """By the limit that keeps it out longest."""
-        longest, refusal = 0.0, None
-        for unit, quota in self._quotas.items():
-            wait = quota.wait(elapsed, amounts[unit])
-            told = RETRY_WHEN_UNKNOWN if wait is None else wait
-            if told > longest:
-                longest = told
-                refusal = Refusal("rate_limited", unit, replace(quota.status(elapsed), retry=wait), amounts[unit])
-        return refusal
-
-    def _catch_up(self, elapsed: float, wall: float) -> None:
-        """Take every step that fell due, at its own instant, and start a new day at midnight."""
-        for step in self.plan.steps[self._steps_taken :]:
-            if step.at > elapsed:
-                break
-            for quota in self._quotas.values():
-                quota.scale(step.factor, step.at)
-            self._steps_taken += 1
-        if wall // DAY > self._day:
-            self.today, self._day = 0, wall // DAY
 
 
 class LanguageService:
@@ -153,6 +83,7 @@ class LanguageService:
         self._plan, self._plans, self._per_day = plan, keys, per_day
         self._clock, self._wall, self._random, self._seed = clock, wall, rng, str(seed)
         self._budgets: OrderedDict[str, KeyBudget] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, str, int], None] = OrderedDict()
         self._started_at: float | None = None
 
     @property
@@ -180,6 +111,8 @@ class LanguageService:
                 body = await _json(request)
             except web.HTTPRequestEntityTooLarge:
                 return self._tell("refused", self.api.refuse("too_large"), stamp)
+            if isinstance(body, dict) and "model" in request.match_info:
+                body["model"] = request.match_info["model"]
             asked = MockRequest(request.method, request.path, request.query, request.headers, body)
             return await self._serve(request, asked, stamp)
         finally:
@@ -190,7 +123,7 @@ class LanguageService:
         fault = self.faults.take(key)
         if fault is not None:
             self.counts["failed"] += 1
-            announced = self._announced(self._budget(key)) if self._knows(key) else {}
+            announced = self._announced(self._budget(key), key) if self._knows(key) else {}
             return await self._inject(fault, request, asked, stamp, announced | fault.headers)
         if not self._knows(key):
             return self._tell("refused", self.api.refuse("unauthorized"), stamp)
@@ -199,20 +132,24 @@ class LanguageService:
         owners = owners_of(key)
         stamp = replace(stamp, organization=owners[0], project=owners[1])
         budget, elapsed = self._budget(key, asked), self._elapsed()
+        announce = partial(self._announced, budget, key)
         if self._plan.is_down_at(elapsed):
-            return self._tell("failed", self.api.refuse("overloaded"), stamp, budget)
+            return self._tell("failed", self.api.refuse("overloaded"), stamp, announce)
         try:
-            parsed = self._parse(asked)
+            parsed = self._parse(request, asked)
         except RejectedError as rejected:
-            return self._tell("refused", rejected.reply, stamp, budget)
-        written = min(1, parsed.tokens_out) if self.api.counts_produced else parsed.tokens_out
-        refusal = budget.take(elapsed, self._wall(), self.api.counted(parsed), parsed.tokens_in, written)
+            return self._tell("refused", self.api.rejection(rejected), stamp, announce)
+        if model_and_tier(asked)[1] == "flex" and parsed.model.startswith(BUSY) and "capacity" in self.api.errors:
+            return self._tell("refused", self.api.refuse("capacity"), stamp, announce)
+        self._look_up(parsed, owners[0])
+        refusal = budget.admit(elapsed, self._wall(), parsed)
         if refusal is not None:
             what = "out_of_quota" if refusal.trouble == "daily" else "rate_limited"
-            return self._tell(what, self.api.refuse_limit(refusal, parsed.model), stamp, budget)
+            reply = self.api.limit_reached(refusal, parsed.model, owners[0])
+            return self._tell(what, reply, stamp, announce, parsed.model)
         try:
             takes = self._plan.latency * (1 + LATENCY_SPREAD * (2 * self._random.random() - 1))
-            response = await self._send(request, parsed, stamp, budget, takes)
+            response = await self._send(request, parsed, stamp, budget, announce, takes)
         finally:
             budget.end(self._elapsed())
         self._count_done(asked, parsed)
@@ -221,21 +158,47 @@ class LanguageService:
     def _knows(self, key: str) -> bool:
         return key in self._plans if self._plans else bool(key) and not key.startswith(REVOKED)
 
-    def _parse(self, asked: MockRequest) -> Answer:
+    def _parse(self, request: web.Request, asked: MockRequest) -> Answer:
+        if not isinstance(asked.body, dict):
+            raise RejectedError("invalid", "We could not parse the JSON body of your request.")
         self.api.check(asked)
-        path = next(path for path in self.api.endpoints if asked.path.endswith(self.api.root + path))
+        resource = request.match_info.route.resource
+        path = "" if resource is None else resource.canonical
+        endpoint = next(made for below, made in self.api.endpoints.items() if path.endswith(self.api.root + below))
         try:
-            return self.api.endpoints[path](asked.body, self._seed)
+            return endpoint(asked.body, self._seed)
         except RecursionError:
-            self.api.reject("invalid", "The request is nested too deeply.")
+            raise RejectedError("invalid", "The request is nested too deeply.") from None
 
-    def _tell(self, what: str, reply: Reply, stamp: Stamp, budget: KeyBudget | None = None) -> web.Response:
+    def _look_up(self, parsed: Answer, owner: str) -> None:
+        """Whether the beginning of the prompt is in the owner's cache; it is from now on."""
+        if not parsed.prefix:
+            return
+        name, size = (owner, parsed.model, hash(parsed.prefix)), tokens_of(parsed.prefix)
+        if name in self._cached:
+            parsed.cached = size
+        elif parsed.is_prefix_marked:
+            parsed.cache_written = size
+        self._cached[name] = None
+        self._cached.move_to_end(name)
+        if len(self._cached) > MOST_CACHED:
+            self._cached.popitem(last=False)
+
+    def _tell(
+        self,
+        what: str,
+        reply: Reply,
+        stamp: Stamp,
+        announce: Callable[[], dict[str, str]] | None = None,
+        model: str = "",
+    ) -> web.Response:
         self.counts[what] += 1
-        return answer(self.api.sign(reply, stamp), self._announced(budget) if budget else None)
+        return answer(self.api.sign(reply, stamp, model), announce() if announce else None)
 
-    def _announced(self, budget: KeyBudget) -> dict[str, str]:
-        wall = self._wall()
-        return self.api.dialect.announce(budget.statuses(self._elapsed(), wall), wall)
+    def _announced(self, budget: KeyBudget, key: str) -> dict[str, str]:
+        api, wall = self.api, self._wall()
+        dialect = api.subscription if api.subscription and key.startswith(SUBSCRIBER) else api.dialect
+        return dialect.announce(budget.statuses(self._elapsed(), wall, api.tells_day), wall)
 
     def _count_done(self, asked: MockRequest, parsed: Answer) -> None:
         self.counts["answered"] += 1
@@ -246,25 +209,32 @@ class LanguageService:
             self.times_done[item_id] += 1
 
     async def _send(
-        self, request: web.Request, parsed: Answer, stamp: Stamp, budget: KeyBudget, takes: float
+        self,
+        request: web.Request,
+        parsed: Answer,
+        stamp: Stamp,
+        budget: KeyBudget,
+        announce: Callable[[], dict[str, str]],
+        takes: float,
     ) -> web.StreamResponse:
-        if not parsed.streamed:
-            await asyncio.sleep(takes)
-            self._take_produced(parsed, budget)
-            return answer(self.api.sign(Reply(200, parsed.body(stamp)), stamp), self._announced(budget))
-        headers = self._announced(budget)
-        response = await self._stream(request, list(parsed.events(stamp)), stamp, headers, takes)
-        self._take_produced(parsed, budget)
-        return response
-
-    def _take_produced(self, parsed: Answer, budget: KeyBudget) -> None:
-        if self.api.counts_produced and parsed.tokens_out > 1:
-            budget.produce(self._elapsed(), parsed.tokens_out - 1)
+        if parsed.streamed:
+            response = await self._stream(request, list(parsed.events(stamp)), stamp, announce(), takes, parsed.model)
+            budget.settle(self._elapsed(), parsed)
+            return response
+        await asyncio.sleep(takes)
+        budget.settle(self._elapsed(), parsed)
+        return answer(self.api.sign(Reply(200, parsed.body(stamp)), stamp, parsed.model), announce())
 
     async def _stream(
-        self, request: web.Request, events: list[Event], stamp: Stamp, headers: dict[str, str], takes: float
+        self,
+        request: web.Request,
+        events: list[Event],
+        stamp: Stamp,
+        headers: dict[str, str],
+        takes: float,
+        model: str,
     ) -> web.StreamResponse:
-        signed = self.api.sign(Reply(200, None, headers), stamp)
+        signed = self.api.sign(Reply(200, None, headers), stamp, model)
         response = web.StreamResponse(headers=signed.headers | _STREAM)
         await response.prepare(request)
         for event in events:
@@ -278,11 +248,11 @@ class LanguageService:
         await asyncio.sleep(fault.delay)
         parsed: Answer | None = None
         try:
-            parsed = self._parse(asked)
+            parsed = self._parse(request, asked)
             usual = Reply(200, parsed.body(stamp))
         except RejectedError as rejected:
-            usual = rejected.reply
-        told = self.api.sign(fault.reply(self.api, usual), stamp)
+            usual = self.api.rejection(rejected)
+        told = self.api.sign(fault.reply(self.api, usual), stamp, parsed.model if parsed else "")
         response: web.StreamResponse
         streams = told.body is usual.body if not fault.drop else fault.drop == "midway"
         if parsed is not None and parsed.streamed and streams:
@@ -290,7 +260,7 @@ class LanguageService:
             if fault.drop == "midway":
                 events = events[: len(events) // 2]
                 events += [parsed.failure(told.body, stamp)] if fault.trouble else []
-            response = await self._stream(request, events, stamp, headers, 0.0)
+            response = await self._stream(request, events, stamp, headers, 0.0, parsed.model)
             if fault.trouble:
                 return response
         elif fault.drop == "midway":
@@ -305,12 +275,18 @@ class LanguageService:
 
     def _budget(self, key: str, asked: MockRequest | None = None) -> KeyBudget:
         plan = self._plans.get(key, self._plan)
-        name = {"key": key, "project": "/".join(owners_of(key)), "organization": owners_of(key)[0]}[plan.scope]
-        if plan.per_model and asked is not None:
-            name = f"{name}/{self.api.model_of(asked)}"
+        scope = self.api.scope
+        if plan.scope != "vendor":
+            scope = Scope(owner=plan.scope, per_model=plan.per_model, per_tier=plan.per_model)
+        name = {"key": key, "project": "/".join(owners_of(key)), "organization": owners_of(key)[0]}[scope.owner]
+        if asked is not None:
+            model, tier = model_and_tier(asked)
+            name += f"/{model}" * scope.per_model + f"/{tier}" * scope.per_tier
         budget = self._budgets.get(name)
         if budget is None:
-            budget = self._budgets[name] = KeyBudget(plan, self._per_day if plan.per_day is None else plan.per_day)
+            per_day = self._per_day if plan.per_day is None else plan.per_day
+            day_end = next_midnight_pacific if self.api.pacific_days else midnight_utc
+            budget = self._budgets[name] = KeyBudget(plan, per_day, self.api.counting, day_end)
             if len(self._budgets) > MOST_KEYS:
                 self._budgets.popitem(last=False)
         self._budgets.move_to_end(name)

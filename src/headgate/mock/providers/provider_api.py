@@ -103,7 +103,8 @@ DROPS = ("", "before", "midway")
 class Speaker(Protocol):
     """An API that knows words for its troubles."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def refuse(self, trouble: str, why: str = "", retry_after: int = 1) -> Reply: ...
 

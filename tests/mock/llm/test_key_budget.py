@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.mock.api import MockPlan
-from headgate.mock.llm.service import KeyBudget
+from headgate.mock.llm.key_budget import KeyBudget
 from headgate.units import Rate, Step
 
 MINUTE, DAY = 60.0, 86_400.0

@@ -55,16 +55,16 @@ setup: .venv/.ready  ## make .venv with everything but the benchmark's peers
 demo: .venv/.ready  ## a mock API with hidden quotas for three keys, and the limiter that finds them
 	@$(BIN)/headgate demo
 
-# Four workers for each core: half of the time a test waits for a socket, a process or a browser. The types are checked
-# beside them and reported after them. Which lines no test reaches: `make test`, then `.venv/bin/coverage report`.
-test: lint .venv/.browser  ## everything that must hold: lint, types, layers, tests, coverage
+# Four workers for each core: half of the time a test waits for a socket, a process or a browser. `make check` runs
+# beside them and is reported after them. Which lines no test reaches: `make test`, then `.venv/bin/coverage report`.
+test: .venv/.ready .venv/.browser  ## everything that must hold: lint, types, layers, tests, coverage
 	@workers=$$($(BIN)/python -c 'import os; print(4 * (os.cpu_count() or 1))'); \
 	said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
-	nice $(BIN)/mypy >"$$said" 2>&1 & types=$$!; \
+	$(MAKE) --no-print-directory check >"$$said" 2>&1 & check=$$!; \
 	$(BIN)/python -m pytest -q --tb=short -n "$$workers" --dist worksteal --cov --cov-report=; tests=$$?; \
-	wait $$types; types=$$?; \
-	echo "mypy:"; cat "$$said"; \
-	exit $$((tests || types))
+	wait $$check; check=$$?; \
+	echo "make check:"; cat "$$said"; \
+	exit $$((tests || check))
 
 check: lint  ## ruff, import-linter, mypy --strict
 	@$(BIN)/mypy

@@ -48,6 +48,24 @@ def rlock() -> threading.RLock:
     return made
 
 
+def run_locked(lock: threading.Lock, timeout: float, act: Callable[[], object]) -> bool:
+    """Act under the lock; False if it cannot be had in so many seconds.
+
+    A signal handler may raise after any call: also after ``acquire(timeout=...)``, before the ``try`` that would free
+    the lock is reached. Here taking it and noting that are one call.
+    """
+    taken: list[bool] = []
+    try:
+        taken.extend(map(lock.acquire, (True,), (timeout,)))
+        if True in taken:
+            act()
+            return True
+        return False
+    finally:
+        if True in taken:
+            lock.release()
+
+
 def reset_in_child(method: Callable[[], None]) -> None:
     """Call this bound method, while its object lives, in every forked child; in the order of registration."""
     _resets[_register(_owners, method.__self__)] = method.__func__  # type: ignore[attr-defined]

@@ -11,14 +11,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 
 import pytest
 
 import headgate
 from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.fork_safety import run_locked
 
 STRUCK_AGAIN_AND_AGAIN = """
 import signal
@@ -69,16 +71,65 @@ def test_no_loop_repeats_outside_of_the_exception_table_of_a_lock() -> None:
     assert gaps == []
 
 
-def test_a_lock_that_is_not_waited_for_is_taken_by_with() -> None:
-    """A signal that raises between ``acquire(blocking=False)`` and ``try`` leaves the lock held."""
+def test_a_lock_that_is_not_waited_for_without_end_is_taken_by_run_locked() -> None:
+    """A signal that raises between ``acquire(timeout=...)`` and ``try`` leaves the lock held."""
     package = Path(headgate.__file__).parent
     calls = [
         f"{path.relative_to(package)}:{call.lineno}"
         for path in package.rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call) and re.search(r"lock\.acquire\((blocking=)?False\)$", ast.unparse(call))
+        if isinstance(call, ast.Call)
+        and re.search(r"(lock|store)\.acquire\(((blocking=)?False|timeout=.*)\)$", ast.unparse(call))
     ]
     assert calls == []
+
+
+class Struck(BaseException):
+    pass
+
+
+def strike_after(code: CodeType, offset: int) -> Callable[[FrameType, str, object], object]:
+    """A trace function that raises in place of the instruction at that offset."""
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        frame.f_trace_opcodes = frame.f_code is code
+        if event == "opcode" and frame.f_code is code and frame.f_lasti == offset:
+            raise Struck
+        return trace
+
+    return trace
+
+
+def interruptible(code: CodeType) -> list[int]:
+    """The offsets before which signal handlers run: at the beginning, and after each call."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    return [step.offset for before, step in pairwise(steps) if before.opname.startswith(("RESUME", "CALL"))]
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("is_free", [True, False])
+@pytest.mark.parametrize("act", [int, lambda: int("x")])
+def test_a_signal_after_any_call_in_run_locked_leaves_the_lock_as_it_was(
+    is_free: bool, act: Callable[[], object]
+) -> None:
+    code, lock, struck = run_locked.__code__, threading.Lock(), 0
+    for offset in interruptible(code):
+        if not is_free:
+            lock.acquire()
+        before = sys.gettrace()
+        sys.settrace(strike_after(code, offset))
+        try:
+            run_locked(lock, 0.0, act)
+        except Struck:
+            struck += 1
+        except ValueError:
+            pass
+        finally:
+            sys.settrace(before)
+        assert lock.locked() is not is_free
+        if not is_free:
+            lock.release()
+    assert struck >= 2
 
 
 def uncovered_jumps(path: Path) -> Iterator[int]:

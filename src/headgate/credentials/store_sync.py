@@ -283,20 +283,18 @@ class StoreSync:
 
         ``wait``: for how long, while another thread is at it.
         """
+        fork_safety.run_locked(self._at_store, wait, self._check)
+
+    def _check(self) -> None:
         records, queue = self._records, self._queue
-        if not self._at_store.acquire(timeout=wait):
-            return
-        try:
-            queue.store_check_at = self._clock.now() + CHECK_EVERY
-            news = records.fetch(self._clock.wall())
-            if news is not None:
-                self._note_due(queue.decide(lambda now: self._apply(news, now)))
-                if not self._unwritten or self._write():
-                    records.note_success()
-            if records.is_down:
-                self._schedule()
-        finally:
-            self._at_store.release()
+        queue.store_check_at = self._clock.now() + CHECK_EVERY
+        news = records.fetch(self._clock.wall())
+        if news is not None:
+            self._note_due(queue.decide(lambda now: self._apply(news, now)))
+            if not self._unwritten or self._write():
+                records.note_success()
+        if records.is_down:
+            self._schedule()
 
     def flush(self, wait: float) -> None:
         """The program ends: write what is not written yet, or wait until another thread has."""

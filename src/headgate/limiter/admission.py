@@ -21,6 +21,7 @@ from ..clock import Clock
 from ..core.decision import INSTANT, NEVER, UNKNOWN, Refuse, RefuseReason, Wait, WaitReason, explain
 from ..core.policy import GateStatus
 from ..errors import CircuitOpenError, Refused, WaitTooLongError
+from ..fork_safety import run_locked
 from ..reason_text import reason_text, refuse_text
 from .arguments import Cost
 from .events import LimiterEvents
@@ -133,14 +134,10 @@ class Admission:
         Garbage collection can end a permit's block at any moment, also in the middle of a decision of this very
         thread; waiting for the lock would then be for ever.
         """
-        if not self.lock.acquire(timeout=LONGEST_DECISION):
+        if run_locked(self.lock, LONGEST_DECISION, act):
+            self._events.flush()
+        else:
             self._deferred.append(act)
-            return
-        try:
-            act()
-        finally:
-            self.lock.release()
-        self._events.flush()
 
     def catch_up(self) -> None:
         """Do what ``when_free`` could not. Under the lock."""

@@ -34,6 +34,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ...clock import Clock, SystemClock
+from ...fork_safety import run_locked
 from ...identity import Identities
 from ...private_files import create_private, make_private_folder, restrict_to_owner, state_folder
 from ...sqlite_file import Schema, connect, create_tables, enable_wal, error_code, has_mark, is_locked, schema_version
@@ -112,20 +113,21 @@ class SqliteStore(FormerStoreNames):
         give_up_at = time.monotonic() + self._timeout
         if self._process != os.getpid():
             self._begin_anew()
-        if not self._lock.acquire(timeout=self._timeout):
+        replies: list[SyncReply] = []
+        if not run_locked(self._lock, self._timeout, lambda: replies.extend(self._exchange(requests, give_up_at))):
             raise StoreDown(f"{self.where}: another thread is still using it")
-        try:
-            if self._name_of is None:
-                self._name_of = lru_cache(NAMES_KEPT)(Identities.of_user().of)
-            for last_try in (False, True):
-                try:
-                    return self._try(requests, give_up_at)
-                except (sqlite3.Error, OSError) as error:
-                    self._drop()
-                    if last_try or not is_broken(error) or not self._replace():
-                        raise StoreDown(f"{self.where}: {in_words(error, self.path)}") from None
-        finally:
-            self._lock.release()
+        return replies
+
+    def _exchange(self, requests: Sequence[tuple[str, SyncRequest]], give_up_at: float) -> list[SyncReply]:
+        if self._name_of is None:
+            self._name_of = lru_cache(NAMES_KEPT)(Identities.of_user().of)
+        for last_try in (False, True):
+            try:
+                return self._try(requests, give_up_at)
+            except (sqlite3.Error, OSError) as error:
+                self._drop()
+                if last_try or not is_broken(error) or not self._replace():
+                    raise StoreDown(f"{self.where}: {in_words(error, self.path)}") from None
         raise AssertionError("the second try neither returned nor raised")
 
     def snapshot(self) -> list[QuotaView]:

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..clock import Clock
-from ..core.cooldown import UNTOLD_RESET, Cooldown, above
-from ..core.credential_pool import SPEND_REST
+from ..core.cooldown import SPEND_REST, UNTOLD_RESET, Cooldown, above
 from ..core.decision import NEVER, UNKNOWN
 from ..core.signal import Signal
 from ..events import EventDispatcher

@@ -32,11 +32,11 @@ from .item import Item
 from .lanes import AFTER_AN_ANSWER, LaneSet, Route, RowLane
 from .outcomes import Outcomes
 from .pricing import Budget, worth
-from .row_mover import RowMover
 from .stalls import StandstillDetector
 
 if TYPE_CHECKING:
     from ..credentials import Lease
+    from .row_mover import RowMover
 
 LOOK_AGAIN = 5.0
 """Seconds after which a lane looks whether another process or caller has freed its credential."""

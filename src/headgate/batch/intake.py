@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..core.decision import Outcome
 from ..core.fallback import MoveReason
@@ -28,7 +28,9 @@ from .item import Delivery, Item, RowOf, row_of
 from .lanes import LaneSet
 from .ledger import Claim, Ledger, Row
 from .outcomes import Outcomes
-from .row_mover import RowMover
+
+if TYPE_CHECKING:
+    from .row_mover import RowMover
 
 BLOCK = 512
 """Rows that are claimed at once, at most; ..."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..core.decision import CircuitState, Outcome
 from ..core.row_state import FailureReason
@@ -24,7 +25,9 @@ from .item import Delivery, Encode, Item, Result, result_of
 from .lanes import UNKNOWN_MODEL_ROWS
 from .ledger import Change, RowState
 from .pricing import Budget, worth
-from .row_mover import RowMover
+
+if TYPE_CHECKING:
+    from .row_mover import RowMover
 
 log = logging.getLogger("headgate.batch")
 

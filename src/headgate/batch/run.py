@@ -38,11 +38,11 @@ from .ledger import Change, Ledger
 from .outcomes import Outcomes
 from .pricing import Budget, FixedBudget
 from .report import BatchReport
-from .row_mover import FallbackRows, RowMover
 from .stalls import StandstillDetector
 
 if TYPE_CHECKING:
     from ..credentials import CredentialCoordinator
+    from .row_mover import FallbackRows
 
 GIVEN_BACK_AT_ONCE = 1000
 UNRECORDED_PER_WORKER = 4
@@ -137,6 +137,8 @@ class Run:
         )
         self._mover = None
         if settings.fallbacks is not None:
+            from .row_mover import RowMover  # here, because few runs have fallbacks
+
             self._mover = RowMover(
                 settings.fallbacks,
                 lanes=self._lanes,

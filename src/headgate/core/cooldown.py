@@ -159,6 +159,8 @@ class Cooldown:
 
 CAPACITY_REST = ExponentialCooldown(base=1.0, factor=2.0, max=60.0)
 """How long a key rests whose tier has no capacity, where the server does not say."""
+SPEND_REST = 900.0
+"""An account that may not spend is probed once in so many seconds."""
 RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.CAPACITY)
 """Outcomes whose Retry-After is for every call of a key; that of a failure in passing is for its own call alone."""
 

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from .cooldown import MOST_ESCALATIONS, UNTOLD_RESET, ExponentialCooldown, FixedCooldown
+from .cooldown import MOST_ESCALATIONS, SPEND_REST, UNTOLD_RESET, ExponentialCooldown, FixedCooldown
 from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Outcome
 from .signal import Limit, Signal
 
@@ -109,8 +109,6 @@ class PoolEntry:
         return "held" if self.holders else "free"
 
 
-SPEND_REST = 900.0
-"""An account that may not spend is probed once in so many seconds."""
 BRIEFEST_BUDGET = 1.0
 """A budget that is whole again within a second is not worth going by."""
 UNTOLD_BUDGET = 60.0

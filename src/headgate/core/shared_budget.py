@@ -95,6 +95,11 @@ class Counter:
     remaining: float = 0.0
     reset: float = 0.0
     heard_at: float = NEVER
+    not_a_window: float = 0.0
+    """Seconds by which its resets were off from those of a window, which count down."""
+    not_a_bucket: float = 0.0
+    """And from those of a bucket, which follow its level. One answer that was on its way for long tells them apart
+    badly; all of them together do."""
     answers: int = 0
     seen: dict[str, int] = field(default_factory=dict)
     """How many answers the others had by then."""
@@ -131,7 +136,7 @@ class SharedBudgets:
         counter.account, counter.limit, counter.remaining, counter.heard_at = account, limit, left, now
         others = {name: one for name, one in self._counters.items() if name != label}
         counter.seen = {name: one.answers for name, one in others.items()}
-        refilled, counter.reset = self._refilled(counter.reset, told, limit - was, passed), told.reset or 0.0
+        refilled, counter.reset = self._refilled(counter, told, limit - was, passed), told.reset or 0.0
         if not is_same or fell + refilled < 0.0:
             return None
         found = None
@@ -150,12 +155,13 @@ class SharedBudgets:
         return found
 
     @staticmethod
-    def _refilled(reset_before: float, told: Limit, used_before: float, passed: float) -> float:
-        """What has come back since: nothing in a window, whose reset counts down; a bucket's follows its level."""
+    def _refilled(counter: Counter, told: Limit, used_before: float, passed: float) -> float:
+        """What has come back since the answer before: nothing in a window, a bucket refills all the time."""
         used, reset = (told.limit or 0.0) - (told.remaining or 0.0), told.reset or 0.0
-        as_window = abs(reset - (reset_before - passed))
-        as_bucket = abs(reset - (reset_before * used / used_before if used_before > 0.0 else reset))
-        return used / reset * passed if reset > 0.0 and as_bucket < as_window else 0.0
+        if 0.0 < used_before <= used:  # else a window has ended, or it is the first answer
+            counter.not_a_window += abs(reset - (counter.reset - passed))
+            counter.not_a_bucket += abs(reset - counter.reset * used / used_before)
+        return used / reset * passed if reset > 0.0 and counter.not_a_bucket < counter.not_a_window else 0.0
 
     # ------------------------------------------------------------------ refusals
 

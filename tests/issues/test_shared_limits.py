@@ -62,7 +62,7 @@ def test_the_lanes_of_a_run_keep_one_pace_from_then_on():
     async def main():
         plan = MockPlan(rate=Rate(6000, 60.0), algorithm="window", latency=0.0, scope="organization")
         async with MockServer(plan, providers=("openai",), seed=1) as server:
-            # One call at a time with each: two workers use both, and do not leave all calls to one that is quick enough.
+            # One call at a time with each: two workers use both, and do not leave all calls to one of them.
             keys = CredentialCoordinator(keys_of("acme.a.1", "acme.b.2"), at_once=1)
             from headgate.batch.input.shapes import Request
 

@@ -55,7 +55,6 @@ class Gate:
         "last_sent_at",
         "latency",
         "on_change",
-        "opens_at",
         "pacer",
         "policies",
         "queue",
@@ -80,8 +79,6 @@ class Gate:
         """Calls a second that an operator allows at most."""
         self.on_change: Callable[[float], None] = _ignore
         """Called with ``now`` when the circuit has changed or a hold has ended."""
-        self.opens_at = NEVER
-        """Before this instant nothing starts, by any pause or hold, as of the last ``apply_limits``."""
         self.fast_path_from = NEVER
         """From this instant on nothing but the pace can object, and no caller waits: ``try_fast_admit`` is enough."""
         self.swapped_at_seq = 0
@@ -316,7 +313,6 @@ class Gate:
         """Bring the pace in line with what the controller, the hold and the ramp say now."""
         controller, pacer = self.controller, self.pacer
         was_held, opens_at = pacer.held, self.hold.opens_at
-        self.opens_at = opens_at
         pacer.apply(opens_at, now)
         if was_held and not pacer.held:
             self.on_change(now)
@@ -349,7 +345,7 @@ class Gate:
     # ------------------------------------------------------------------ for observers
 
     def status(self) -> GateStatus:
-        return GateStatus(self.pacer.learned_rate, self.breaker.state, self.opens_at)
+        return GateStatus(self.pacer.learned_rate, self.breaker.state, self.hold.opens_at)
 
     # ------------------------------------------------------------------ putting away
 

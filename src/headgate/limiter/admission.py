@@ -84,7 +84,7 @@ class Admission:
         assert isinstance(decision, Wait)
         assert queue is not None
         if is_first:  # it is the head, and what it waits for is known
-            queue.begin(call, decision, gate.pacer.rate, gate.opens_at)
+            queue.begin(call, decision, gate.pacer.rate, gate.hold.opens_at)
         elif queue.is_scheduled(gate.pacer.rate, now):
             gate.on_wait(queue.forecast, now)  # serving it would find what was found the last time
         else:
@@ -176,7 +176,7 @@ class Admission:
                 else:
                     decision = self._offer_turn(head, now, takes=head is runs)
                     if isinstance(decision, Wait):
-                        if queue.update_forecast(head, decision, gate.pacer.rate, gate.opens_at):
+                        if queue.update_forecast(head, decision, gate.pacer.rate, gate.hold.opens_at):
                             to_serve.extend(self._refuse_late(entry, queue, now))
                         if not head.waiter.settled:
                             until = decision.until

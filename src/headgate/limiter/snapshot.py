@@ -160,7 +160,7 @@ def key_snapshot(entry: KeyEntry, now: float, held: Explanation | None = None) -
         error_rate=error_rate,
         state=gate.breaker.state_at(now).value,
         consecutive_failures=failures,
-        not_before_ms=max(0.0, 1000.0 * (gate.opens_at - now)),
+        not_before_ms=max(0.0, 1000.0 * (gate.hold.opens_at - now)),
         waiters=0 if entry.queue is None else len(entry.queue),
         in_flight=len(gate.in_flight),
         shared_by=entry.members,
@@ -271,7 +271,7 @@ class SnapshotReader:
         if entry is None:
             return 0.0
         with self._lock:
-            return max(0.0, entry.gate.opens_at - self._now())
+            return max(0.0, entry.gate.hold.opens_at - self._now())
 
     def sharing(self) -> SharingSnapshot | None:
         with self._lock:

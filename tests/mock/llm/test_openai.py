@@ -62,7 +62,9 @@ def test_a_chat_completion_has_text_usage_a_request_id_and_limits_in_its_headers
     assert raw.headers["x-ratelimit-limit-tokens"] == "100000"
     left = 100_000 - answer.usage.total_tokens
     assert left <= int(raw.headers["x-ratelimit-remaining-tokens"]) <= 100_000  # it refills by 1,667 a second
-    assert raw.headers["x-ratelimit-reset-requests"] == "60ms"
+    reset = raw.headers["x-ratelimit-reset-requests"]
+    assert reset.endswith("ms")
+    assert 0 < int(reset.removesuffix("ms")) <= 60  # less, where the answer took a moment
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])

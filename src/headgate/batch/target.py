@@ -32,7 +32,7 @@ from ..exchange import (
 )
 from ..formatting import is_credential
 from ..resilience.fallback import Fallback
-from ..wire.parse import vendor_of
+from ..wire.parse import vendor_in, vendor_of
 from ..wire.refusals import refusal_in
 from ..wire.token_usage import COUNTED_AT_ADMISSION, Usage, admitted, is_silent, settled, usage_of
 from ..wire.tokens_per_call import TokenCounts
@@ -273,7 +273,7 @@ class Target:
         tokens = usage.tokens
         if not self._vendor and self._looks_left:
             self._looks_left -= 1
-            self._vendor = vendor_of(self.endpoint.base_url, answer.headers)
+            self._vendor = vendor_in(answer.headers)
         allowed = request.output_limit if counts_tokens and self._vendor in COUNTED_AT_ADMISSION else None
         counted = settled(self._vendor, usage, allowed)
         if ctx.report(answer, cost={"requests": 1, **counted}) is Outcome.OK and ctx.permit is not None:

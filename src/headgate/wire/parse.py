@@ -329,13 +329,18 @@ def _scope(
     return scope or stripe_reason.partition("-")[0] or None
 
 
-def vendor_of(url: str, headers: object = None) -> str:
-    """The dialect of an address or, where that is not known, of the limits in an answer's headers; else empty."""
-    from .dialects import by_host, recognise
+def vendor_of(url: str) -> str:
+    """The dialect of an address; empty where that is not known."""
+    from .dialects import by_host
 
     known = by_host(host_key(url))
-    if known is not None:
-        return known.name
+    return "" if known is None else known.name
+
+
+def vendor_in(headers: object) -> str:
+    """The dialect of the limits in an answer's headers; empty where it has none."""
+    from .dialects import recognise
+
     limits = scan_headers(headers, only_limits=True)
     return recognise(limits, None, 200, None).name if limits.has_limits else ""
 

@@ -10,7 +10,7 @@ import time
 
 
 async def main(path):
-    with open(path, "w", buffering=1 << 16) as log:
+    with open(path, "w", buffering=1) as log:
 
         class Counting(asyncio.Protocol):
             def connection_made(self, transport):

@@ -1,10 +1,12 @@
 """Several processes on one quota: each calls a server as fast as it may, until it is told to stop or is killed.
 
 ``shared_worker.py STORE URL LIMIT TASKS`` makes a process for each name that it reads, and prints its number. They
-are forked with everything loaded: to load it anew would take the processor from those whose calls are being timed.
+are forked with everything loaded: to load it again would take the processor from those whose calls are being timed.
+They begin together when it reads GO; one that is made later begins at once.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -12,6 +14,9 @@ import sys
 import aiohttp
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.stores import open_store
+
+GO = "go"
 
 
 async def main(store, url, name, limit, tasks):
@@ -37,13 +42,20 @@ async def main(store, url, name, limit, tasks):
 
 def nursery(store, url, limit, tasks):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who have ended are gone at once
-    for name in sys.stdin:
-        child = os.fork()
-        if child == 0:
+    open_store(store).close()  # what it needs is loaded here, once
+    closed, held = os.pipe()  # which all of them read to its end: they go on when this process closes it
+    for name in map(str.strip, sys.stdin):
+        if name == GO:
+            os.close(held)
+        elif (child := os.fork()) == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            asyncio.run(main(store, url, name.strip(), limit, tasks))
+            with contextlib.suppress(OSError):  # it is closed already
+                os.close(held)
+            os.read(closed, 1)
+            asyncio.run(main(store, url, name, limit, tasks))
             os._exit(0)
-        print(child, flush=True)
+        else:
+            print(child, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Several processes on one quota: what the server itself wrote down proves that they were one.
 
-The server logs every call. In every window of a second there may be the limit and 1 % more, whichever joined,
-left or was killed meanwhile; and those who were there all along got equal shares. It counts when calls were let
-through: a busy machine delays and bunches them on their way. When they came in is printed beside it.
+The server logs every call: when it came in, and when it was let through. Every window of a second that begins after
+all had joined is judged, whichever joined, left or was killed meanwhile; and the processes that were there all along
+got equal shares. A busy machine delays and bunches calls on their way, so eight processes that others join and leave
+are judged by when calls were let through, 64 that stay by when they came in.
 """
 
 import os
@@ -15,9 +16,11 @@ from bisect import bisect_left
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from bench.redis_server import RedisServer
+from tests.chaos.shared_worker import GO
 
 HERE = Path(__file__).parent
 LIMIT = 300
@@ -66,6 +69,10 @@ class Crowd:
         self.running[name] = int(self.nursery.stdout.readline())
         return name
 
+    def go(self):
+        """Those that have joined begin, all at the same time."""
+        self.nursery.stdin.write(f"{GO}\n")
+
     def end(self, name, how):
         number, give_up_at = self.running.pop(name), time.monotonic() + 20
         os.kill(number, how)
@@ -87,17 +94,42 @@ def is_there(number):
     return True
 
 
-def calls_in(folder, column):
+def calls_in(folder):
+    """All calls that the server has written down: when each came in, when it was let through, and whose it was."""
     lines = [line.split() for line in (folder / "log").read_text().splitlines()]
-    return sorted((float(line[column]), line[2]) for line in lines)
+    return [(float(came_in), float(let_through), name) for came_in, let_through, name in lines]
 
 
-def judge(calls, began, ended, limit):
-    """The fullest window as a share of the limit, and how much of it was used."""
-    instants = [at for at, _ in calls]
-    fullest = max(bisect_left(instants, at + WINDOW) - index for index, at in enumerate(instants))
-    used = (bisect_left(instants, ended) - bisect_left(instants, began)) / (limit * (ended - began))
-    return fullest / (limit * WINDOW), used
+def all_joined_at(folder, names):
+    """When the first call of the last of these came in; waits for it."""
+    give_up_at = time.monotonic() + 60
+    while True:
+        firsts = {name: came_in for came_in, _, name in reversed(calls_in(folder))}
+        if all(name in firsts for name in names):
+            return max(firsts[name] for name in names)
+        assert time.monotonic() < give_up_at, [name for name in names if name not in firsts]
+        time.sleep(0.2)
+
+
+class Judgement(NamedTuple):
+    fullest_let_through: float
+    fullest_came_in: float
+    """The fullest window, as a share of the limit."""
+    used: float
+    """Share of the limit that was used."""
+    fair: float
+    """The smallest share of the largest, of the processes that stayed."""
+
+
+def judge(calls, staying, began, ended, limit):
+    def fullest(column):
+        instants = sorted(call[column] for call in calls if call[column] >= began)
+        return max(bisect_left(instants, at + WINDOW) - index for index, at in enumerate(instants)) / (limit * WINDOW)
+
+    shares = Counter(name for came_in, _, name in calls if began <= came_in <= ended)
+    least, most = min(shares[name] for name in staying), max(shares[name] for name in staying)
+    used = shares.total() / (limit * (ended - began))
+    return Judgement(fullest(LET_THROUGH), fullest(CAME_IN), used, least / most)
 
 
 def run(kind, folder, processes, seconds, seed, limit=LIMIT, tasks=TASKS, guests=True):
@@ -107,8 +139,9 @@ def run(kind, folder, processes, seconds, seed, limit=LIMIT, tasks=TASKS, guests
         crowd = Crowd(where, url, folder, limit, tasks)
         try:
             staying = [crowd.join() for _ in range(processes)]
-            time.sleep(2.0)  # real processes need real time
-            began = time.monotonic()
+            time.sleep(1.0)  # until all of them wait for the word: real processes need real time
+            crowd.go()
+            began = all_joined_at(folder, staying)
             while time.monotonic() < began + seconds:
                 time.sleep(rng.uniform(0.3, 0.7) * seconds / 12)
                 if not guests:
@@ -121,30 +154,25 @@ def run(kind, folder, processes, seconds, seed, limit=LIMIT, tasks=TASKS, guests
             ended = time.monotonic()
         finally:
             crowd.end_all()
-    calls = calls_in(folder, LET_THROUGH)
-    fullest, used = judge(calls, began, ended, limit)
-    arrived, _ = judge(calls_in(folder, CAME_IN), began, ended, limit)
-    shares = Counter(name for at, name in calls if began <= at <= ended)
-    fair = min(shares[name] for name in staying) / max(shares[name] for name in staying)
-    print(f"{kind}: the fullest second held {fullest:.2%} of the limit ({arrived:.2%} as they came in), ", end="")
-    print(f"{used:.1%} of it was used, the smallest share was {fair:.3f} of the largest")
-    return fullest, used, fair
+    found = judge(calls_in(folder), staying, began, ended, limit)
+    print(f"{kind}: {found}; all within {began - calls_in(folder)[0][0]:.1f} s of the first")
+    return found
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["machine", "redis"])
-def test_eight_processes_are_one_for_a_minute(kind, tmp_path):
+def test_eight_processes_are_one(kind, tmp_path):
     """The limit holds in every try. Use and fairness get three: a busy machine holds processes up now and then."""
     figures = []
     for seed in range(TRIES):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        fullest, used, fair = run(kind, folder, processes=8, seconds=60.0, seed=seed)
-        assert fullest <= OVER, (fullest, used, fair)
-        if used >= 0.95 and fair >= 0.8:
+        found = run(kind, folder, processes=8, seconds=45.0, seed=seed)
+        assert found.fullest_let_through <= OVER, found
+        if found.used >= 0.95 and found.fair >= 0.8:
             return
-        figures.append((used, fair))
+        figures.append(found)
     pytest.fail(f"use and fairness of each try: {figures}")
 
 
@@ -152,13 +180,13 @@ def test_eight_processes_are_one_for_a_minute(kind, tmp_path):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["machine", "redis"])
 def test_64_processes_are_one(kind, tmp_path):
-    """From their start on: no answer of a busy store may make one of them take more than its share."""
+    """At the server, once all are there: the limit and 2 % more, shares within 10 %."""
     figures = []
     for seed in range(TRIES):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        fullest, used, fair = run(kind, folder, 64, 40.0, seed, limit=200, tasks=2, guests=False)
-        figures.append((fullest, used, fair))
-        if fullest <= 1.02 and used >= 0.95 and fair >= 0.9:
+        found = run(kind, folder, 64, 30.0, seed, limit=200, tasks=2, guests=False)
+        figures.append(found)
+        if found.fullest_came_in <= 1.02 and found.used >= 0.95 and found.fair >= 0.9:
             return
-    pytest.fail(f"the fullest second, use and fairness of each try: {figures}")
+    pytest.fail(f"each try: {figures}")

@@ -139,8 +139,9 @@ class StoreMember:
         more = {"era": self.era, "terms": self.terms, **more}
         return self.key, SyncRequest(member=self.name, number=self.number, elapsed=elapsed, asks=asks, **more)
 
-    def sync(self, calls=0, **more):
-        (reply,) = self.store.sync([self.says(calls, **more)])
+    def sync(self, calls=0, *, under=None, **more):
+        """``under``: a leader that lives, and comes in the same round trip: one that a machine holds up is replaced."""
+        *_, reply = self.store.sync([*([] if under is None else [under.says()]), self.says(calls, **more)])
         self.era = reply.era
         return reply
 

@@ -153,7 +153,7 @@ class TestLeaders:
         a, b = member_of("a"), member_of("b")
         fence = a.sync(1).fence
         assert fence
-        assert b.sync(1, note='"quotes", \n lines, ünïcödé and \x00').fence == 0
+        assert b.sync(1, under=a, note='"quotes", \n lines, ünïcödé and \x00').fence == 0
         heard = a.sync(note="own", publication=published(fence))
         assert [(note.member, note.text) for note in heard.notes] == [("b", '"quotes", \n lines, ünïcödé and \x00')]
         assert heard.notes[0].at <= heard.now
@@ -162,8 +162,8 @@ class TestLeaders:
     def test_notes_come_again_until_they_are_read(self, member_of):
         a, b = member_of("a"), member_of("b")
         fence = a.sync(1).fence
-        b.sync(note="one")
-        b.sync(note="two")
+        b.sync(under=a, note="one")
+        b.sync(under=a, note="two")
         first = a.sync(publication=published(fence))
         again = a.sync(publication=published(fence), again=True)
         assert [note.text for note in first.notes] == [note.text for note in again.notes] == ["one", "two"]
@@ -171,12 +171,12 @@ class TestLeaders:
     def test_the_next_one_goes_on_from_what_was_saved_and_the_notes_since(self, place, member_of):
         a, b, c = (member_of(name) for name in "abc")
         fence = a.sync(1).fence
-        b.sync(note="one")
+        b.sync(under=a, note="one")
         heard = a.sync(publication=published(fence))
         learned = "learned: \x00 ünïcödé " + "x" * 100_000
         a.sync(publication=published(fence, 500.0, read=heard.notes[-1].number, learned=learned, covers=1))
         a.sync(note="own", publication=published(fence, 500.0, read=1))
-        b.sync(note="two")
+        b.sync(under=a, note="two")
         place.pass_time(LEADER_SILENT + 0.1)
         new = c.sync(1, note="three")
         assert new.fence == fence + 1
@@ -192,8 +192,9 @@ class TestLeaders:
         a, b = member_of("a"), member_of("b")
         fence = a.sync(1).fence
         for first in range(0, MOST_NOTES + 5, 16):
-            b.store.sync([b.says(note=str(number)) for number in range(first, min(first + 16, MOST_NOTES + 5))])
-            assert a.sync().fence == fence  # so many notes take a while; it goes on leading
+            notes = [b.says(note=str(number)) for number in range(first, min(first + 16, MOST_NOTES + 5))]
+            said, *_ = b.store.sync([a.says(), *notes])
+            assert said.fence == fence  # so many notes take a while; it goes on leading
         heard = a.sync(publication=published(fence))
         assert [note.text for note in heard.notes] == [str(number) for number in range(5, MOST_NOTES + 5)]
 
@@ -224,8 +225,7 @@ class TestLooking:
         a, b = member_of("a", key=SECRET), member_of("b", key=SECRET)
         fence = a.sync(3).fence
         a.sync(flying=3, publication=published(fence, 250.0, cap=3.0, learned="x"))
-        b.sync(1)
-        b.sync(rest=9.0)
+        b.store.sync([a.says(flying=3), b.says(1), b.says(rest=9.0)])
         (coordinator,) = place.open().snapshot()
         assert (coordinator.rate, coordinator.cap, coordinator.circuit_open, coordinator.leader) == (
             250.0,

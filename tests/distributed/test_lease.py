@@ -4,7 +4,7 @@ import pytest
 
 from headgate.core.decision import NEVER
 from headgate.distributed.grants import PERIOD
-from headgate.distributed.lease import LEAST_RATE, MOST_OWED, Lease
+from headgate.distributed.lease import LEAST_RATE, MOST_OWED, QUICKEST_FOR, USABLE_FOR, Lease, QuickestReply
 from headgate.distributed.protocol import QuotaTerms, SyncReply
 
 NOW = 1000.0
@@ -156,3 +156,39 @@ class TestOwed:
         lease.debt, lease.lent = 3, 2.0
         lease.forget()
         assert (lease.debt, lease.lent, lease.synced_at) == (0, 0.0, NEVER)
+
+
+class TestHeldUp:
+    """Replies that take longer than others, and the numbers that they bring."""
+
+    def test_a_reply_was_held_up_by_what_the_quickest_was_not(self):
+        quickest = QuickestReply()
+        for there, sent_at, now in ((5.0, NOW, NOW + 0.3), (6.0, NOW + 1.1, NOW + 1.12), (7.0, NOW + 2.1, NOW + 2.3)):
+            quickest.note(there, sent_at, now)
+        assert (quickest.delayed, quickest.trip) == pytest.approx((0.18, 0.02))
+
+    def test_what_was_quick_long_ago_counts_no_more(self):
+        quickest, at = QuickestReply(), NOW
+        quickest.note(5.0, at, at + 0.01)
+        while at < NOW + 3 * QUICKEST_FOR:
+            at += 0.5
+            quickest.note(5.0 + at - NOW, at, at + 0.4)
+        assert (quickest.delayed, quickest.trip) == pytest.approx((0.0, 0.4))
+
+    def test_a_clock_that_is_set_back_is_followed_at_once(self):
+        quickest = QuickestReply()
+        quickest.note(500.0, NOW, NOW + 0.01)
+        quickest.note(5.0, NOW + 1.0, NOW + 1.01)
+        assert (quickest.shift, quickest.delayed) == pytest.approx((5.0 - NOW - 1.01, 0.0))
+
+    @pytest.mark.parametrize(("members", "usable"), [(8, False), (1, True)])
+    def test_a_number_of_a_late_reply_is_used_only_where_no_other_could_come_in_time(self, members, usable):
+        lease = lease_of()
+        lease.members = members
+        for there, sent_at, now in ((5.0, NOW, NOW + 0.01), (5.2, NOW + 0.15, NOW + 0.45)):
+            lease.quickest.note(there, sent_at, now)
+        lease.trip = 0.3
+        lease.take_grant(SyncReply(now=5.2, rate=10.0, granted=1, first=2.0, line=3.0), NOW + 0.45)
+        late = 0.24 - USABLE_FOR
+        assert (lease.due_at(1, 1, NOW + 0.45) is not None) is usable
+        assert (lease.ahead(NOW + 0.45) > 10.0 * late) is not usable

@@ -7,6 +7,9 @@ from headgate import RateLimitConfig
 pytestmark = pytest.mark.no_cover
 
 
+BEGIN = 1000.0
+
+
 def fixed(rate):
     return RateLimitConfig(strategy="fixed", initial_rps=rate)
 
@@ -29,6 +32,26 @@ class TestWithinTheLimit:
         assert most_over(starts, rate) <= SLACK
         assert len(starts) >= 0.98 * 4 * rate
         assert fairness >= 0.8
+
+    def test_a_start_of_many_on_a_busy_machine_does_not_come_due_at_once(self, shared, most_over):
+        """Replies are held up while all start, then less and less: what was counted from their arrival comes sooner."""
+        rate = 200.0
+
+        async def main(population):
+            def held_up(rng):
+                since = population.clock.now() - BEGIN
+                return max(0.002, 0.2 - 0.5 * max(0.0, since - 0.8)) * rng.uniform(0.7, 1.3)
+
+            population.store._delay = held_up
+            for _ in range(64):
+                population.work(population.join(), 2)
+            await population.until(4.0)
+            return population.starts()
+
+        starts = shared(main, fixed(rate))
+        assert most_over([at for at in starts if at >= BEGIN + 1.5], rate) <= SLACK + 0.04 * rate
+        assert most_over(starts, rate) <= 0.15 * rate
+        assert len(starts) >= 0.85 * 4 * rate
 
     @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in range(1, 20))])
     def test_it_does_so_while_they_join_leave_crash_and_idle(self, shared, most_over, seed):

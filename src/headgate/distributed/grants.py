@@ -9,6 +9,7 @@ however often each of them comes. What one does not ask for is the others'.
 from __future__ import annotations
 
 from math import ceil, floor
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.quota import LONG_WINDOW
@@ -79,14 +80,19 @@ class Member:
         """Since when it is short of something; 0 if it is not."""
 
     def to_state(self) -> list[Any]:
-        return [getattr(self, name) for name in self.__slots__]
+        return list(_FIELDS(self))
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Member:
-        member = cls(0.0)
-        for name, value in zip(cls.__slots__, state, strict=True):
-            setattr(member, name, value)
+        member = cls.__new__(cls)
+        (
+            member.asked_at, member.era, member.first, member.flying, member.gone, member.granted, member.granted_to,
+            member.hungry_at, member.number, member.probe, member.seen_at, member.solo, member.span,
+        ) = state  # fmt: skip
         return member
+
+
+_FIELDS = attrgetter(*Member.__slots__)
 
 
 class Shortage(NamedTuple):

@@ -41,11 +41,44 @@ FAR = 0.05
 OVERDUE_COUNTS = 0.4
 """A call by a number whose time is long over counts as so much of one on credit. More, and calls would wait where no
 other process wanted the slot; less, and what many had saved up would go on top of the rate. Found in the simulator."""
+QUICKEST_FOR = 2.0
+"""Seconds for which the quickest reply counts, and as long again until a quicker one follows."""
 FREE_OVER = 0.25
 """Seconds over which it is averaged how much of the rate no process asks for."""
 MOST_OWED = 0.5
 """Seconds of this member's share that it owes at most: what left on credit long ago must not silence it now."""
 ROUNDING = 1e-9
+
+
+class QuickestReply:
+    """How long an exchange takes if nothing holds it up, and by how much the last reply was held up.
+
+    A reply says what time it is at the coordinator, and cannot arrive before that. So of all replies the one with the
+    least of our own time beside it was on its way for the shortest time, and shows for how long the others were: while
+    64 processes start on a small machine that is half a second, and a moment later nothing. Numbers that all of them
+    count from when a reply arrived would then come due twice as fast.
+    """
+
+    __slots__ = ("_next", "_since", "delayed", "shift", "trip")
+
+    def __init__(self) -> None:
+        self.delayed = 0.0
+        """Seconds for which the last reply was on its way longer than the quickest."""
+        self.shift = NEVER
+        """The coordinator's time minus ours, at least."""
+        self.trip = UNKNOWN
+        self._since, self._next = NEVER, (NEVER, UNKNOWN)
+
+    def note(self, there: float, sent_at: float, now: float) -> None:
+        """A request that left at ``sent_at`` was answered at ``there``, by the coordinator's clock."""
+        shift, trip = there - now, now - sent_at
+        if now > self._since + QUICKEST_FOR:
+            (self.shift, self.trip), self._since, self._next = self._next, now, (shift, trip)
+        if self.shift > shift + trip:  # its clock was set back
+            self.shift, self._next = shift, (shift, trip)
+        self.shift, self.trip = max(self.shift, shift), min(self.trip, trip)
+        self._next = max(self._next[0], shift), min(self._next[1], trip)
+        self.delayed = self.shift - shift
 
 
 class Lease(TokenBucket):
@@ -75,6 +108,7 @@ class Lease(TokenBucket):
         "pool",
         "queue",
         "quick",
+        "quickest",
         "short_of",
         "short_until",
         "soon_is",
@@ -138,6 +172,7 @@ class Lease(TokenBucket):
         """When the last request that was answered set out."""
         self.trip = 0.0
         """How long recent exchanges took."""
+        self.quickest = QuickestReply()
         self.line_told = 0.0, UNKNOWN
         """How far the line was, by the last reply, and when, in the coordinator's time."""
 
@@ -215,12 +250,16 @@ class Lease(TokenBucket):
         if reply.granted:
             self._add(reply)
         self._pay_debt()
-        self.tokens, self.filled_at = reply.line - self.next_number, now + reply.hold
+        delayed, late = 0.0, self.trip
+        if NEAR < self.trip < self.members / self.rate:  # one more exchange brings a number before the next turn
+            delayed, late = self.quickest.delayed, min(self.trip, self.quickest.trip)
+        line = reply.line + max(0.0, delayed - reply.hold) * self.rate
+        self.tokens, self.filled_at = line - self.next_number, now + max(0.0, reply.hold - delayed)
         self.ask_from = NEVER
         if self.holds:
             first, count = self._ranges[-1] if self._ranges else (self.next_number, self.left)
-            last_at = self.filled_at + max(0.0, first + count - reply.line) / self.rate
-            self.expires_at = last_at + USABLE_FOR + self.trip
+            last_at = now - delayed + reply.hold + max(0.0, first + count - reply.line) / self.rate
+            self.expires_at = last_at + USABLE_FOR + late
             self.ask_from = last_at - 0.5 * PERIOD - 2 * self.trip
         self.short_until, self.short_of = NEVER, reply.short_of
         if reply.short_of:

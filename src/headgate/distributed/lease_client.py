@@ -44,9 +44,6 @@ LEAVE_AFTER = 10.0
 """Seconds without a call after which a member leaves the coordinator; its next call brings it back."""
 GATHERING = 0.25
 """Seconds for which a member goes by numbers at first: processes that share a quota are often started together."""
-COUNTING = 0.75
-"""Seconds after the store's first answer to a process in which no call leaves on credit: others may just be starting,
-and a share of what is known would be too much."""
 SLACK = 0.05
 """Seconds by which a hold may end later than what was learned says: the way to the coordinator."""
 
@@ -97,7 +94,7 @@ class LeaseClient:
             self.log,
             reporter,
             learns=reporter.learns,
-            credit_from=lambda: UNKNOWN if membership.refuses else membership.answered_at + COUNTING,
+            credit_from=lambda: UNKNOWN if membership.refuses else membership.settled_at,
             stated_rate=self.leadership.stated_rate,
             now=now,
         )
@@ -226,6 +223,7 @@ class LeaseClient:
         lease = self.lease
         lease.asked, lease.out_since = False, UNKNOWN
         lease.synced_at = sent_at
+        lease.quickest.note(reply.now, sent_at, now)
         lease.trip += 0.2 * (now - sent_at - lease.trip) if lease.trip else now - sent_at
         self._left = reply.left
         lease.members = max(1, reply.members)

@@ -50,8 +50,8 @@ class Membership(Protocol):
     refuses: bool
     """Whether nothing may start while the store is lost."""
     draw: Callable[[], float]
-    answered_at: float
-    """When the store first answered this process; never yet: in the future."""
+    settled_at: float
+    """From when on this process knows how many others there are; not yet: in the future."""
 
     @property
     def is_paused(self) -> bool:

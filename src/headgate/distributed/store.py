@@ -161,15 +161,16 @@ class AdaptiveTimeout:
     meanwhile, at this member's share.
     """
 
-    __slots__ = ("_most", "_usual", "seconds")
+    __slots__ = ("_least", "_most", "_usual", "seconds")
 
-    def __init__(self, chosen: float | None = None) -> None:
+    def __init__(self, chosen: float | None = None, *, least: float = 0.0) -> None:
+        self._least = least
         self._most, self.seconds = (PATIENCE, FIRST_PATIENCE) if chosen is None else (chosen, chosen)
         self._usual = 0.0
 
     def answered(self, took: float) -> None:
         self._usual += (took - self._usual) * (SMOOTHING if self._usual else 1.0)
-        self.seconds = min(self._most, max(SHORTEST_TIMEOUT, TIMES_USUAL * self._usual))
+        self.seconds = min(self._most, max(SHORTEST_TIMEOUT, self._least, TIMES_USUAL * self._usual))
 
     def failed(self) -> None:
         more = min(self._most, MORE_AFTER_FAILURE * self.seconds, MOST_AFTER_FAILURE)

@@ -34,6 +34,10 @@ TRY_AGAIN = 0.02
 TRY_AGAIN_AT_MOST = 0.1
 """Seconds between two attempts to reach a store that is down: twice as many each time. Few, for a process that is back
 gets all that the limit allows, while others still take their shares of it; and still fewer attempts than exchanges."""
+COUNTING, SLOW_COUNTING = 0.75, 3.0
+"""Seconds after the first reply of the store, and times the longest exchange so far, after which a process knows how
+many others there are. Before, no call leaves on credit: others may just be starting, and a share of what is known would
+be too much."""
 
 
 class LimiterPort(Protocol):
@@ -87,8 +91,8 @@ class SyncLoop:
         self.failures = 0
         """Exchanges that failed."""
         self.is_down = False
-        self.answered_at = UNKNOWN
-        """When the store first answered."""
+        self.settled_at = UNKNOWN
+        self._first_reply_at, self._longest_exchange = UNKNOWN, 0.0
         self.member = member_name()
         self._limiter = weakref.ref(limiter)
         self._clients: dict[str, LeaseClient] = {}
@@ -167,7 +171,8 @@ class SyncLoop:
 
     def start_over(self) -> None:
         """This is the child of a process that was forked: another member, which holds nothing of its parent's."""
-        self.member, self._wake, self._thread, self.answered_at = member_name(), None, None, UNKNOWN
+        self.member, self._wake, self._thread = member_name(), None, None
+        self.settled_at, self._first_reply_at, self._longest_exchange = UNKNOWN, UNKNOWN, 0.0
         self._clients.clear()
 
     # ------------------------------------------------------------------ one round
@@ -189,7 +194,10 @@ class SyncLoop:
         limiter = self.limiter
         if limiter is None:
             return
-        self.answered_at = min(self.answered_at, now)
+        if now < self.settled_at:
+            self._first_reply_at = min(self._first_reply_at, now)
+            self._longest_exchange = max(self._longest_exchange, now - sent_at)
+            self.settled_at = self._first_reply_at + max(COUNTING, SLOW_COUNTING * self._longest_exchange)
         if self.is_down:
             self.is_down, self._retry_in = False, TRY_AGAIN
             log.info("%s is back", self.where)

@@ -100,8 +100,8 @@ class TestLifetimes:
     def test_notes_that_nobody_needs_are_removed(self, client, store, member):
         leader, other = member(store, "leader"), member(store, "other")
         fence = leader.sync().fence
-        for _ in range(3):
-            other.sync(note="seen", asks=())
+        seen = [(other.key, other.says(note="seen", asks=())) for _ in range(3)]
+        store.sync([(leader.key, leader.says()), *seen])  # at once: a leader that a machine holds up is replaced
         read = leader.sync().notes[-1].number
         leader.sync(publication=Publication(fence=fence, rate=10.0, learned="much", covers=read - 1))
         coordinator, _ = all_keys(client)
@@ -122,8 +122,9 @@ class TestLooking:
     def test_what_is_there(self, client, store, member):
         leader, other = member(store, "leader"), member(store, "other")
         fence = leader.sync(flying=3).fence
-        leader.sync(publication=Publication(fence=fence, rate=70.0, hold=9.0, cap=6.0, learned="much"), flying=3)
-        other.sync(asks=((9, {}),))
+        news = Publication(fence=fence, rate=70.0, hold=9.0, cap=6.0, learned="much")
+        said = leader.says(publication=news, flying=3), other.says(asks=((9, {}),))
+        store.sync([(one.key, message) for one, message in zip((leader, other), said, strict=True)])
         (view,) = store.snapshot()
         assert view.name == all_keys(client)[0].rpartition(":")[2][:6]
         assert (view.rate, view.cap, view.circuit_open, view.leader) == (70.0, 6.0, False, "leader")

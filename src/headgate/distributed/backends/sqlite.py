@@ -1,7 +1,8 @@
 """The store of one machine: a file in the user's state folder, through which processes find each other by themselves.
 
-An exchange is one transaction. A process that finds the file locked tries again after part of a millisecond, a few
-times as long each time: the database's own way of waiting is too coarse for transactions that take a tenth of one.
+An exchange is one transaction. A process that finds the file locked tries again after part of a millisecond, and later
+after a part of the time that it has waited: the database's own way of waiting is too coarse for transactions that take
+less than one, and many processes that try all the time would take the processor from the one that holds the lock.
 
 All processes of a machine have the same monotonic clock, so it is the coordinators'. After a restart of the machine it
 starts over; they then go on from where they were, and the time of day says for how long the machine was off.
@@ -40,7 +41,7 @@ from ...private_files import create_private, make_private_folder, restrict_to_ow
 from ...sqlite_file import Schema, connect, create_tables, enable_wal, error_code, has_mark, is_locked, schema_version
 from ..coordinator import MOST_NOTES, QuotaCoordinator
 from ..protocol import Note, StoreActions, SyncReply, SyncRequest
-from ..store import FORGOTTEN_AFTER, TIMEOUT, FormerStoreNames, QuotaView, StoreDown, shown, view_of
+from ..store import FORGOTTEN_AFTER, PATIENCE, AdaptiveTimeout, FormerStoreNames, QuotaView, StoreDown, shown, view_of
 
 log = logging.getLogger("headgate")
 
@@ -59,8 +60,10 @@ CREATE TABLE notes (name TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NUL
 CREATE TABLE learned (name TEXT PRIMARY KEY, text TEXT NOT NULL)
 """,
 )
-FIRST_PAUSE, LONGEST_PAUSE = 0.0001, 0.0005
-"""Seconds between two tries at a locked file."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.0002, 0.01
+"""Seconds between two tries at a locked file ..."""
+PAUSE_SHARE = 0.3
+"""... and as a share of the time that was waited already."""
 SNAPSHOT_LOCK_TIMEOUT = 1.0
 """Seconds for which a reader, a person, may wait for a lock."""
 SWEEP_EVERY = 1_000
@@ -82,16 +85,17 @@ class SqliteStore(FormerStoreNames):
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        timeout: float = TIMEOUT,
+        timeout: float | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """``timeout``: seconds to wait for its lock. On a busy machine the process that holds it may not run for a
-        tenth of a second; members that took this for a lost store would start their share on top of the others'."""
+        """``timeout``: seconds to wait for its lock; by default ``PATIENCE``, and more at first. On a busy machine the
+        process that holds it may not run for a tenth of a second, and many may be in line; members that took this for
+        a lost store would start their share on top of the others'."""
         self._is_default = path is None
         chosen = os.path.join(state_folder(), "shared.db") if path is None else os.fspath(path)
         self.path = os.path.abspath(os.path.expanduser(chosen))
         self.where = f"machine ({self.path})"
-        self._timeout = timeout
+        self._timeout = AdaptiveTimeout(timeout, least=PATIENCE)
         self._clock = SystemClock() if clock is None else clock
         self._name_of: Callable[[str], str] | None = None
         self._process = os.getpid()
@@ -103,6 +107,8 @@ class SqliteStore(FormerStoreNames):
         """Which file is open, or was tried."""
         self._files: tuple[tuple[int, int] | None, ...] = ()
         """... with those beside it."""
+        self._is_swept = False
+        """Whether old keys were removed since it was opened."""
         self._made = 0
         """New keys so far."""
 
@@ -110,20 +116,21 @@ class SqliteStore(FormerStoreNames):
         """One transaction for all. Raises ``StoreDown`` if the file stays locked or cannot be used."""
         if not requests:
             return []
-        give_up_at = time.monotonic() + self._timeout
+        began, timeout = time.monotonic(), self._timeout
         if self._process != os.getpid():
             self._begin_anew()
         replies: list[SyncReply] = []
-        if not run_locked(self._lock, self._timeout, lambda: replies.extend(self._exchange(requests, give_up_at))):
+        if not run_locked(self._lock, timeout.seconds, lambda: replies.extend(self._exchange(requests, began))):
             raise StoreDown(f"{self.where}: another thread is still using it")
+        timeout.answered(time.monotonic() - began)
         return replies
 
-    def _exchange(self, requests: Sequence[tuple[str, SyncRequest]], give_up_at: float) -> list[SyncReply]:
+    def _exchange(self, requests: Sequence[tuple[str, SyncRequest]], began: float) -> list[SyncReply]:
         if self._name_of is None:
             self._name_of = lru_cache(NAMES_KEPT)(Identities.of_user().of)
         for last_try in (False, True):
             try:
-                return self._try(requests, give_up_at)
+                return self._try(requests, began)
             except (sqlite3.Error, OSError) as error:
                 self._drop()
                 if last_try or not is_broken(error) or not self._replace():
@@ -158,10 +165,9 @@ class SqliteStore(FormerStoreNames):
 
     # ------------------------------------------------------------------ the file
 
-    def _try(self, requests: Sequence[tuple[str, SyncRequest]], give_up_at: float) -> list[SyncReply]:
+    def _try(self, requests: Sequence[tuple[str, SyncRequest]], began: float) -> list[SyncReply]:
         if self._connection is not None and all_of(self.path) != self._files:  # removed or replaced
             self._drop()
-        pause = FIRST_PAUSE
         while True:
             try:
                 connection = self._opened()
@@ -170,32 +176,29 @@ class SqliteStore(FormerStoreNames):
             except sqlite3.Error as error:
                 if not is_locked(error):
                     raise
-            left = give_up_at - time.monotonic()
-            if left <= 0:
-                raise StoreDown(f"{self.where}: another process has held its lock for {1000 * self._timeout:.0f} ms")
-            time.sleep(min(left, pause * (0.5 + random.random())))
-            pause = min(2 * pause, LONGEST_PAUSE)
+            waited, patience = time.monotonic() - began, self._timeout.seconds
+            if waited >= patience:
+                self._timeout.failed()
+                raise StoreDown(f"{self.where}: other processes have held its lock for {1000 * patience:.0f} ms")
+            pause = min(max(FIRST_PAUSE, PAUSE_SHARE * waited), LONGEST_PAUSE)
+            time.sleep(min(patience - waited, pause * (0.5 + random.random())))
         try:
+            if not self._is_swept:
+                sweep(connection, self._clock.wall())
             replies = [self._sync(connection, key, request) for key, request in requests]
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        self._is_swept = True
         return replies
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             self._file = identity_of(self.path)
-            connection = open_file(self.path)
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                sweep(connection, self._clock.wall())
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.close()
-                raise
-            self._connection, self._file, self._files = connection, identity_of(self.path), all_of(self.path)
+            self._connection = connection = open_file(self.path)
+            self._file, self._files, self._is_swept = identity_of(self.path), all_of(self.path), False
             self._closing = weakref.finalize(self, _close_in_process, connection, os.getpid())
             self._closing.atexit = False
         return self._connection

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.web.lively import Lively, Runs
 
-from headgate.web import serve
+from headgate.web import serve, view_cache
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 ARTEFACTS = Path(__file__).parents[3] / ".artefacts"
@@ -47,6 +47,14 @@ def browser():
         running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield running
         running.close()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def patient_page():
+    """A page waits for a run as long as its test does: the 503 of a run that is late would be on the console."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_cache, "TIMEOUT", PATIENCE / 1000)
+        yield
 
 
 @contextmanager

@@ -113,6 +113,7 @@ def test_a_signal_after_any_call_in_run_locked_leaves_the_lock_as_it_was(
     is_free: bool, act: Callable[[], object]
 ) -> None:
     code, lock, struck = run_locked.__code__, threading.Lock(), 0
+    sys._getframe().f_trace_opcodes = True  # on 3.12 ``settrace`` looks whether any frame wants them
     for offset in interruptible(code):
         if not is_free:
             lock.acquire()

@@ -12,7 +12,6 @@ import sys
 import textwrap
 import threading
 import time
-from operator import sub
 
 import pytest
 
@@ -92,8 +91,6 @@ class TestThreads:
             thread.join(PATIENCE)
             assert not thread.is_alive()
         assert len(starts) <= 1.02 * 400 * (max(starts) - began_at) + 4 + 16
-        moving = sum(gap for gap in map(sub, starts[1:], starts) if gap < 0.05)  # the machine may stall
-        assert len(starts) >= 0.5 * 400 * moving
 
     def test_a_first_call_takes_milliseconds(self, limiter_of):
         took = []

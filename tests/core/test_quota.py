@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import marshal
+import random
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -255,6 +256,49 @@ def test_a_refund_gives_back_exactly_what_was_taken() -> None:
     bucket.take(4.0, 0.0)
     refund(bucket, 4.0, 0.0)
     assert bucket.fill(0.0, False) == 7.0
+
+
+def test_refunds_of_calls_that_were_in_flight_together_give_back_no_more_than_would_have_fitted() -> None:
+    bucket = QuotaBucket(Quota(dimension="tokens", amount=200.0, window=10.0, burst=100.0))
+    bucket.fill(0.0, False)
+    bucket.take(50.0, 0.0)
+    bucket.take(50.0, 0.0)
+    bucket.fill(5.1, False)  # half of it has come back
+    half = bucket.level
+    bucket.take(1.0, 5.1)
+    refund(bucket, 50.0, 0.0)
+    refund(bucket, 50.0, 0.0)
+    assert bucket.level == pytest.approx(99.0)  # it would have been full without both
+    bucket.take(50.0, 5.1)
+    refund(bucket, 50.0, 0.0)
+    assert bucket.level == pytest.approx(49.0)
+    assert half == pytest.approx(50.0, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", [263, 1040, 1876, 2471, 2926, *range(20)])
+def test_no_window_holds_more_than_its_limit_whatever_is_refunded_when(seed: int) -> None:
+    """The first five let more through while each refund was compared with the levels that others had left."""
+    rng = random.Random(seed)
+    amount, window, burst = 100.0, 10.0, rng.choice([10.0, 30.0, 50.0, 80.0])
+    bucket = QuotaBucket(Quota(dimension="tokens", amount=amount, window=window, burst=burst))
+    now, flying, landed = 0.0, [], []
+    for _ in range(80):
+        draw = rng.random()
+        if draw < 0.35:
+            now += rng.choice([0.01, 0.3, 1.0, 3.0, 9.0]) * rng.random()
+        elif draw < 0.75:
+            cost = min(rng.choice([1, burst / 4, burst / 2, burst, burst * 1.3]), amount)
+            if bucket.ready_at(cost, now, False) <= now + 1e-9:
+                bucket.take(cost, now)
+                flying.append((now, cost))
+        elif flying:
+            taken_at, cost = flying.pop(rng.randrange(len(flying)))
+            used = rng.choice([0, 0, cost * rng.random()])
+            refund(bucket, cost - used, taken_at)
+            landed.append((taken_at, used))
+        spent = flying + landed
+        for start, _ in spent:
+            assert sum(cost for at, cost in spent if start <= at < start + window) <= amount * (1 + 1e-6)
 
 
 def test_a_refund_never_overfills() -> None:

@@ -174,8 +174,15 @@ class QuotaBucket:
         elif self.is_learned:
             self.level = max(self.level, min(burst, self.level + amount))
         else:  # what would have run over since, had it never been taken, does not come back
-            fullest = max((level for at, level in self.peaks if at > taken_at), default=NEVER)
-            self.level = max(self.level, min(burst, self.level + max(0.0, min(amount, burst - fullest))))
+            peaks, fullest, since = self.peaks, NEVER, 0
+            for at, level in reversed(peaks):
+                if at <= taken_at:
+                    break
+                fullest, since = max(fullest, level), since + 1
+            back = max(0.0, min(amount, burst - fullest))
+            self.level = max(self.level, min(burst, self.level + back))
+            for place in range(-since, 0):  # it would have been that much fuller, when others are refunded
+                peaks[place] = (peaks[place][0], peaks[place][1] + back)
         for slice_ in reversed(self.spent):
             if slice_[0] <= taken_at:
                 if taken_at <= slice_[1]:

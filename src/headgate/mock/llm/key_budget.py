@@ -16,6 +16,8 @@ from .language_api import Answer, Counting, Refusal
 TOKENS = ("tokens", "input_tokens", "output_tokens")
 """What plans may limit beside calls."""
 AS_IT_COMES = Counting()
+WITHIN = "calls_within"
+"""Calls over the shorter time for which a vendor judges them too, and tells nothing of that."""
 
 
 def midnight_utc(wall: float) -> float:
@@ -41,19 +43,22 @@ class KeyBudget:
     """By what they count; calls first."""
 
     def __post_init__(self) -> None:
-        self._quotas = {"calls": self._of_calls().make_quota()}
+        self._quotas = {"calls": self.plan.make_quota()}
+        if (within := self._calls_within(self.counting.calls_within)) is not None:
+            self._quotas[WITHIN] = within
         algorithm = "bucket" if self.plan.algorithm == "concurrency" else self.plan.algorithm
         for unit in TOKENS:
             rate: Rate | None = getattr(self.plan, unit)
             if rate is not None:
                 self._quotas[unit] = make_quota(algorithm, rate=rate, burst=max(1.0, rate.amount), at_once=1)
 
-    def _of_calls(self) -> MockPlan:
-        """The plan, with its limit on calls as it is judged: over a shorter time, if the vendor does so."""
-        rate, within = self.plan.rate, self.counting.calls_within
-        if within is None or within >= rate.window or rate.amount * within / rate.window < 1.0:
-            return self.plan
-        return replace(self.plan, rate=Rate(rate.amount * within / rate.window, within), keys=())
+    def _calls_within(self, within: float | None) -> Quota | None:
+        """What of a limit on calls may come at once, if the vendor judges that too."""
+        rate = self.plan.rate
+        if within is None or within >= rate.window or self.plan.algorithm == "concurrency":
+            return None
+        part = max(1.0, rate.amount * within / rate.window)
+        return make_quota(self.plan.algorithm, rate=Rate(part, within), burst=part, at_once=1)
 
     def admit(self, elapsed: float, wall: float, parsed: Answer) -> Refusal | None:
         """Let a call through as its vendor counts it, or say what keeps it out."""
@@ -76,7 +81,7 @@ class KeyBudget:
     def take(self, elapsed: float, wall: float, tokens: int, tokens_in: int = 0, tokens_out: int = 0) -> Refusal | None:
         """Let a call of so many tokens through, or say what keeps it out; ``end`` follows one that was let through."""
         self._catch_up(elapsed, wall)
-        amounts = {"calls": 1, "tokens": tokens, "input_tokens": tokens_in, "output_tokens": tokens_out}
+        amounts = {"calls": 1, WITHIN: 1, "tokens": tokens, "input_tokens": tokens_in, "output_tokens": tokens_out}
         refusal = self._too_large(elapsed, amounts) or self._daily(wall) or self._rate_limited(elapsed, amounts)
         self.today += refusal is None
         for unit, quota in self._quotas.items():
@@ -89,7 +94,7 @@ class KeyBudget:
     def statuses(self, elapsed: float, wall: float, tells_day: bool = False) -> LimitStatuses:
         """``tells_day``: of calls the limit of the day, if there is one."""
         self._catch_up(elapsed, wall)
-        statuses = [(unit, quota.status(elapsed)) for unit, quota in self._quotas.items()]
+        statuses = [(unit, quota.status(elapsed)) for unit, quota in self._quotas.items() if unit != WITHIN]
         if tells_day and self.per_day is not None:
             statuses[0] = ("calls", self._status_of_day(self.per_day, wall))
         return statuses
@@ -118,7 +123,8 @@ class KeyBudget:
             told = RETRY_WHEN_UNKNOWN if wait is None else wait
             if told > longest:
                 longest = told
-                refusal = Refusal("rate_limited", unit, replace(quota.status(elapsed), retry=wait), amounts[unit])
+                of = "calls" if unit == WITHIN else unit
+                refusal = Refusal("rate_limited", of, replace(quota.status(elapsed), retry=wait), amounts[unit])
         return refusal
 
     def _catch_up(self, elapsed: float, wall: float) -> None:

@@ -166,7 +166,7 @@ class Counting:
     cached_is_free: bool = False
     """Whether what the cache held is given back when the call is answered."""
     calls_within: float | None = None
-    """Seconds over which a limit on calls is judged, where that is shorter than its window."""
+    """Seconds over which a limit on calls is judged too, where that is shorter than its window; no header tells it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,6 +129,10 @@ def _to_go(seconds: float) -> str:
 
 # ---------------------------------------------------------------------- lanes of a batch or a crawl
 
+ACCOUNT_RESTS = (
+    "the account has no credit or is at its spending limit; one call every 15 min checks whether it is freed"
+)
+
 _LANES = {
     "": "",
     "rows": "no rows",

@@ -21,6 +21,7 @@ from ..clock import Clock
 from ..core.cooldown import SPEND_REST, UNTOLD_RESET, Cooldown, above
 from ..core.decision import NEVER, UNKNOWN
 from ..core.signal import Signal
+from ..core.spend_rest import SpendRests
 from ..events import EventDispatcher
 from ..limiter import AdaptiveRateLimiter
 from .config import BatchConfig
@@ -61,8 +62,8 @@ class Cooldowns:
         """Whether there is something new to remember."""
         self._started: set[Cooldown] = set()
         """Cooldowns after which no row has left yet."""
-        self._spend_until: dict[str, float] = {}
-        """Without credentials: until when an account is not asked again that could not spend."""
+        self._spend = SpendRests()
+        """Accounts without credentials of ours."""
 
     def join(self, key: str, gate_key: str) -> Cooldown:
         """The cooldown that holds for a lane, from now until ``leave``."""
@@ -111,17 +112,16 @@ class Cooldowns:
 
     def spend_until(self, account: str) -> float:
         """NEVER if the account can spend, as far as is known."""
-        return self._spend_until.get(account, NEVER)
+        return self._spend.until(account)
 
     def spend_stopped(self, gate_key: str, account: str = "") -> None:
         """The account behind these lanes may not spend. When its rest is over, one row leaves to find out."""
-        if account not in self._spend_until:
+        if self._spend.stopped(account, self._clock.now()):
             self._events.dispatch("cooldown_started", gate_key, seconds=SPEND_REST, counters=self._report.rate_limits())
-        self._spend_until[account] = self._clock.now() + SPEND_REST
 
     def can_spend(self, account: str = "") -> None:
         """A call has succeeded that was sent after the account could not spend."""
-        self._spend_until.pop(account, None)
+        self._spend.worked(account)
 
     def _apply(self, gate_key: str, cooldown: Cooldown, before: float, kind: str, is_new: bool, now: float) -> None:
         is_longer = cooldown.until > max(before, now)
@@ -138,8 +138,7 @@ class Cooldowns:
 
     def on_send(self, gate_key: str, cooldown: Cooldown, now: float, account: str = "") -> None:
         """A row leaves. If it is the first after a cooldown, the rows that this held are on their way."""
-        if account in self._spend_until:  # a probe: no other leaves before its answer, or before the next one is due
-            self._spend_until[account] = now + SPEND_REST
+        self._spend.on_send(account, now)
         if cooldown in self._started and not cooldown.holds(now):
             self._started.discard(cooldown)
             report = self._report

@@ -23,7 +23,8 @@ from .. import wire
 from ..core.decision import Outcome
 from ..core.fallback import CAPACITY_REFUSALS
 from ..core.signal import SILENT, Signal
-from ..errors import Refused
+from ..errors import Refused, WaitTooLongError
+from ..reason_text import ACCOUNT_RESTS
 from ..resilience.attempt import OPEN
 from ..resilience.call import Call
 from ..resilience.classify import AWAY_STATUSES, Verdict
@@ -144,6 +145,7 @@ class GatedRequest:
             return last
 
         try:
+            self._check_account()
             response: R = drive_sync(self._call, attempt)
         except BaseException as error:
             if last is not None:
@@ -172,6 +174,7 @@ class GatedRequest:
             return last
 
         try:
+            self._check_account()
             response: R = await drive(self._call, attempt)
         except BaseException as error:
             if last is not None:
@@ -192,6 +195,7 @@ class GatedRequest:
         call.reported = self._hosts.tokens.of(self._pace_key).in_calls(signal)
         self._should_retry = _SHOULD_RETRY.get(_value(headers, "x-should-retry").lower())
         self._status = status
+        self._note_account(signal.outcome)
         self._reader = self._reader_for(headers) if signal.outcome is Outcome.OK else None
         return signal.outcome
 
@@ -226,6 +230,20 @@ class GatedRequest:
         self._call.abandon(error, self._call.reported if error is None else None)
 
     # ------------------------------------------------------------------ inside
+
+    def _check_account(self) -> None:
+        """Refuse at once what an account cannot pay for that has no credentials of ours."""
+        if self._hosts.spend and self._credentials is None:
+            wait = self._hosts.spend_wait(self.request.account)
+            if wait > 0.0:
+                raise WaitTooLongError(self._call.provider.key, ACCOUNT_RESTS, wait)
+
+    def _note_account(self, outcome: Outcome) -> None:
+        spend = self._hosts.spend
+        if outcome is Outcome.SPEND and self._credentials is None:
+            spend.stopped(self.request.account, self._call.clock.now())
+        elif spend and outcome is Outcome.OK:
+            spend.worked(self.request.account)
 
     @property
     def _pace_key(self) -> str:

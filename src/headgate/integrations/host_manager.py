@@ -9,12 +9,13 @@ As clients may call any number of hosts, the first to be called is forgotten whe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..config import RateLimitConfig
+from ..core.spend_rest import SpendRests
 from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.config import NEVER_TRIPS, ProviderResilienceConfig
@@ -44,6 +45,8 @@ class HostManager(ProviderResilienceManager):
         self._config, self._given, self._store = config, limiter, store
         self._pace_configs: dict[int, RateLimitConfig] = {}
         self.tokens = TokenCounts()
+        self.spend = SpendRests()
+        """Accounts without credentials of ours that cannot spend."""
         self._vendors: dict[str, str] = {}
         """Whose way of counting tokens each host has; empty as long as that is not known."""
         clock = limiter.clock if limiter is not None and clock is None else clock
@@ -77,6 +80,11 @@ class HostManager(ProviderResilienceManager):
         """An answer of an address that is not known gives its vendor away."""
         if dialect in VENDORS and not self.vendor_at(url):
             self._vendors[host_key(url)] = dialect
+
+    def spend_wait(self, account: Hashable) -> float:
+        """Seconds until a call of this account may leave; 0: it does now. One call at a time finds out."""
+        with self._lock:
+            return self.spend.begin(account, self.clock.now())
 
     def _add(self, provider: str, config: ProviderResilienceConfig | None, has_credentials: bool) -> ProviderState:
         with self._lock:

@@ -34,6 +34,7 @@ LARGEST_PARSED = 8 << 20
 """Bytes of a body that are parsed to count its tokens; a larger one is judged by its size."""
 LONGEST_MODEL = 100
 """Characters of a model's name that are part of a key."""
+_KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _GEMINI = (":generateContent", ":streamGenerateContent")
 _MODELS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings", *_GEMINI)
 """Ends of paths where language models answer, and say in ``usage`` what it took."""
@@ -73,6 +74,12 @@ class OutgoingRequest:
     def is_repeated(self) -> bool:
         """Whether the vendor's client sends it again by itself: openai's and anthropic's say so."""
         return self.headers.get("x-stainless-retry-count", "0") != "0"
+
+    @property
+    def account(self) -> tuple[str, int]:
+        """Who pays for it: the host, and the key that it carries, which is not kept."""
+        keys = [self.headers[name] for name in _KEY_HEADERS if name in self.headers]
+        return host_key(self.url), hash(tuple(keys))
 
     def parsed(self) -> Any:
         """The body as JSON; None if it is none, or too large to look at."""

@@ -1,0 +1,34 @@
+"""An account that cannot spend rests, and one call in 15 minutes finds out whether it can again."""
+
+from __future__ import annotations
+
+from headgate.core.credential_pool import SPEND_REST
+from headgate.core.decision import NEVER
+from headgate.core.spend_rest import MOST_ACCOUNTS, SpendRests
+
+
+def test_one_call_leaves_when_the_rest_is_over_and_others_wait_for_its_answer() -> None:
+    rests = SpendRests()
+    assert not rests
+    assert rests.stopped("a", 0.0)
+    assert not rests.stopped("a", 10.0)  # another that was in flight
+    assert rests.begin("a", 100.0) == SPEND_REST - 90.0
+    assert rests.begin("b", 100.0) == 0.0
+    due = 10.0 + SPEND_REST
+    assert [rests.begin("a", due), rests.begin("a", due + 1.0)] == [0.0, SPEND_REST - 1.0]
+    rests.stopped("a", due + 2.0)
+    assert rests.begin("a", due + SPEND_REST) == 2.0
+
+
+def test_a_success_frees_the_account() -> None:
+    rests = SpendRests()
+    rests.stopped("a", 0.0)
+    rests.worked("a")
+    assert (bool(rests), rests.until("a"), rests.begin("a", 1.0)) == (False, NEVER, 0.0)
+
+
+def test_the_accounts_that_are_known_have_a_bound() -> None:
+    rests = SpendRests()
+    for account in range(MOST_ACCOUNTS + 1):
+        rests.stopped(account, 0.0)
+    assert (rests.until(0), rests.until(1)) == (NEVER, SPEND_REST)

@@ -1,0 +1,63 @@
+"""One key, no Credentials: an account that cannot spend is asked once in 15 minutes, not with every call."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.sdks import anthropic, openai
+
+import headgate
+from headgate.core.credential_pool import SPEND_REST
+from headgate.errors import WaitTooLongError
+from headgate.mock.api import MockPlan
+from headgate.mock.server import MockServer
+from headgate.units import Rate
+
+pytestmark = pytest.mark.no_cover
+
+MESSAGES = [{"role": "user", "content": "How high is the water?"}]
+MADE = {"openai": headgate.async_openai_client, "anthropic": headgate.async_anthropic_client}
+UNPAID, GOOD = "unpaid-0123456789", "sk-good-0123456789"
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_calls_of_an_account_without_credit_are_refused_here(name):
+    told_by_server = (openai.APIStatusError, anthropic.APIStatusError)
+    refused_here = (openai.APITimeoutError, anthropic.APITimeoutError)
+
+    async def main():
+        passing = headgate.Passing()
+        async with AsyncExitStack() as stack:
+            plan = MockPlan(rate=Rate(10_000), latency=0.0)
+            server = await stack.enter_async_context(MockServer(plan, providers=(name,)))
+            clients = {}
+            for key in (UNPAID, GOOD):
+                made = MADE[name](base_url=server.base_url(name), api_key=key, passing=passing, max_retries=0)
+                clients[key] = await stack.enter_async_context(made)
+
+            async def call(key, model="m"):
+                client = clients[key]
+                asked = {"model": model, "max_tokens": 9, "messages": MESSAGES}
+                await (client.messages if name == "anthropic" else client.chat.completions).create(**asked)
+
+            with pytest.raises(told_by_server) as told:
+                await call(UNPAID)
+            with pytest.raises(refused_here) as refused:
+                await call(UNPAID, "another-model")
+            await call(GOOD)  # another account at the same host
+            [account] = passing.hosts.spend.accounts
+            passing.hosts.spend.stopped(account, passing.hosts.clock.now() - SPEND_REST)  # 15 minutes ago
+            with pytest.raises(told_by_server):
+                await call(UNPAID)
+            with pytest.raises(refused_here):
+                await call(UNPAID)
+            return told.value, refused.value.__cause__, server.truth()["providers"][name]
+
+    told, refused, truth = asyncio.run(main())
+    assert told.status_code in (402, 429)
+    assert isinstance(refused, WaitTooLongError)
+    assert "no credit" in str(refused)
+    assert refused.retry_after == pytest.approx(SPEND_REST, abs=60.0)
+    assert (truth["asked"], truth["out_of_quota"], truth["answered"]) == (3, 2, 1)

@@ -239,7 +239,7 @@ class Target:
         answer.requested_tier = request.tier
         body, read = _json_of(answer, name)
         usage = usage_of(read)
-        self._report(ctx, answer, read, usage, request, counts_tokens=row.counts_tokens)
+        self._report(ctx, answer, read, usage, request)
         if answer.status_code < 300 and (why := refusal_in(read)) is not None:
             ctx.note_refusal(why)
         return RowAnswer(answer.status_code, _request_id(answer), body, usage)
@@ -256,9 +256,7 @@ class Target:
         found = self._urls[path] = URL(self.url(path), encoded=True)
         return found
 
-    def _report(
-        self, ctx: RowContext, answer: Answer, read: Any, usage: Usage | None, request: Request, *, counts_tokens: bool
-    ) -> None:
+    def _report(self, ctx: RowContext, answer: Answer, read: Any, usage: Usage | None, request: Request) -> None:
         """What the answer means and what it took; where it does not say, that is what was expected."""
         if 300 <= answer.status_code < 400:
             raise UnfitAnswerError(
@@ -274,7 +272,7 @@ class Target:
         if not self._vendor and self._looks_left:
             self._looks_left -= 1
             self._vendor = vendor_in(answer.headers)
-        allowed = request.output_limit if counts_tokens and self._vendor in COUNTED_AT_ADMISSION else None
+        allowed = request.output_limit if self._vendor in COUNTED_AT_ADMISSION else None
         counted = settled(self._vendor, usage, allowed)
         if ctx.report(answer, cost={"requests": 1, **counted}) is Outcome.OK and ctx.permit is not None:
             per_call = self._tokens.of(ctx.permit.key)

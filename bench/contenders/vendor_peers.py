@@ -64,7 +64,7 @@ def of_async_batch_llm(vendor: str, url: str, asked: dict[str, Any], seconds: fl
             made: Any = openai.AsyncOpenAI(api_key=KEY, base_url=url, max_retries=0)
             if vendor == "azure-openai":
                 made = openai.AsyncAzureOpenAI(api_key=KEY, azure_endpoint=url, api_version=VERSION, max_retries=0)
-            model = OpenAIModel("m", made, api_surface="chat")
+            model = OpenAIModel("m", made, api_surface="chat_completions")
             strategy = OpenAIStrategy(model, generation_config={"max_tokens": asked["max_tokens"]})
         prompts = (messages(asked, number)[0]["content"] for number in range(100_000))
         await process_prompts(strategy, prompts, concurrency=AT_ONCE, progress=counted)

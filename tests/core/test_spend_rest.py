@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.core.credential_pool import SPEND_REST
+from headgate.core.cooldown import SPEND_REST
 from headgate.core.decision import NEVER
 from headgate.core.spend_rest import MOST_ACCOUNTS, SpendRests
 

@@ -22,7 +22,7 @@ from headgate.fleet import redis_answers, row_caller
 from headgate.fleet.row_caller import RowCaller
 from headgate.fleet.row_result import RowEnd
 
-from .counting_api import rows_of
+from .counting_api import CountingApi, rows_of
 
 DONE, FAILED, STOPPED = RowEnd.DONE, RowEnd.FAILED, RowEnd.STOPPED
 
@@ -62,6 +62,28 @@ def test_results_come_in_the_order_of_the_rows_with_what_each_took(api, caller_f
     assert (first.error, first.attempts, first.tokens_in, first.tokens_out) == (None, 1, 7, 3)
     assert first.cost == pytest.approx((7 * 1 + 3 * 2) / 1e6)
     assert set(states(results)) == {DONE}
+
+
+def test_a_row_that_its_target_cannot_take_goes_to_a_fallback_and_says_so(api, caller_for, memory, monkeypatch):
+    """As Ray and Spark have it: the third row is too long for the first target, and is answered by the second."""
+    monkeypatch.setenv("OTHER_KEY", "sk-other-0123456789")
+    with CountingApi() as other:
+        api.plan = lambda text, nth: 413 if text == "text 2" else 200
+        settings = {"fallback": [f"to={other.url},model=large,keys=env:OTHER_KEY"], **memory}
+        for _ in range(2):  # the second time from memory
+            caller = caller_for(**settings)
+            results = caller.call(rows_of(4))
+            assert states(results) == [DONE] * 4
+            labels = [one.target for one in results]
+            assert labels[0] == labels[1] == labels[3] != labels[2]
+            assert labels[2].endswith("/large")
+        assert (other.calls, set(api.calls.values())) == ({"text 2": 1}, {1})
+
+
+def test_without_fallbacks_no_result_names_a_target(caller_for, settings_for):
+    assert [one.target for one in caller_for().call(rows_of(2))] == [None, None]
+    assert "headgate_target" not in settings_for().columns
+    assert settings_for(fallback=["gpt-large"], prefix="a_").columns[-1] == "a_headgate_target"
 
 
 def test_an_empty_block_has_no_results(caller_for):

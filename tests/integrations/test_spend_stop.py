@@ -9,7 +9,7 @@ import pytest
 from tests.sdks import anthropic, openai
 
 import headgate
-from headgate.core.credential_pool import SPEND_REST
+from headgate.core.cooldown import SPEND_REST
 from headgate.errors import WaitTooLongError
 from headgate.mock.api import MockPlan
 from headgate.mock.server import MockServer

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from .credential_pool import SPEND_REST
+from .cooldown import SPEND_REST
 from .decision import NEVER
 
 MOST_ACCOUNTS = 10_000

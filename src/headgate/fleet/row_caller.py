@@ -290,7 +290,7 @@ class RowCaller:
     def _on_result(self, done: Result) -> None:
         row: InputRow = done.item
         future = self._sent.pop(id(row))
-        result = result_of(done, has_prices=bool(self._prices))
+        result = result_of(done, has_prices=bool(self._prices), targets=self._targets.labels)
         self._count(result)
         key = row.digest
         if key == NO_KEY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -41,9 +42,12 @@ class RowResult:
     tokens_out: int | None = None
     cost: float | None = None
     state: RowEnd = RowEnd.DONE
+    target: str | None = None
+    """Which of several targets it was sent to last."""
 
     def pack(self) -> bytes:
-        fields = self.response, self.error, self.attempts, self.tokens_in, self.tokens_out, self.cost, self.state.value
+        fields: list[object] = [self.response, self.error, self.attempts, self.tokens_in, self.tokens_out, self.cost]
+        fields += [self.state.value] if self.target is None else [self.state.value, self.target]
         text = json.dumps(fields, ensure_ascii=False)
         return PACKED + zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
 
@@ -56,7 +60,7 @@ class RowResult:
             text = zlib.decompress(packed[1:]).decode("utf-8", "surrogatepass")
         except zlib.error as damage:
             raise ValueError(str(damage)) from None
-        response, error, attempts, tokens_in, tokens_out, cost, state = json.loads(text)
+        response, error, attempts, tokens_in, tokens_out, cost, state, *target = json.loads(text)
         return cls(
             response=response,
             error=error,
@@ -65,6 +69,7 @@ class RowResult:
             tokens_out=tokens_out,
             cost=cost,
             state=RowEnd(state),
+            target=target[0] if target else None,
         )
 
 
@@ -73,7 +78,8 @@ def is_final(done: Result) -> bool:
     return done.state is RowState.DONE or (done.attempts > 0 and done.category in REPEATS_ALIKE)
 
 
-def result_of(done: Result, *, has_prices: bool) -> RowResult:
+def result_of(done: Result, *, has_prices: bool, targets: Sequence[str] = ()) -> RowResult:
+    """``targets``: what they are called; told where there are several."""
     answer = done.value if isinstance(done.value, RowAnswer) and done.error is None else None
     usage = None if answer is None else answer.usage
     error = None
@@ -89,6 +95,7 @@ def result_of(done: Result, *, has_prices: bool) -> RowResult:
         tokens_out=None if usage is None else usage.output,
         cost=done.cost if has_prices else None,
         state=RowEnd.DONE if done.state is RowState.DONE else RowEnd.FAILED,
+        target=targets[done.target] if len(targets) > 1 else None,
     )
 
 

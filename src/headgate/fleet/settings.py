@@ -30,6 +30,8 @@ from ..stores import open_store
 from ..units import read_duration
 
 COLUMNS = ("response", "error", "attempts", "tokens_in", "tokens_out", "cost", "headgate_state")
+TARGET = "headgate_target"
+"""The column beside them where there are fallbacks."""
 """What is added to each row."""
 FORMATS = ("auto", "batch", "columns")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -126,7 +128,7 @@ class RowSettings:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are added, by the names that they have in the output."""
-        return tuple(self.prefix + name for name in COLUMNS)
+        return tuple(self.prefix + name for name in (*COLUMNS, *((TARGET,) if self.fallbacks else ())))
 
     def check_columns(self, given: Sequence[str]) -> None:
         """Raises ``ConfigError`` where a column would be replaced, or one that every row needs is missing."""

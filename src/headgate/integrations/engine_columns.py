@@ -8,8 +8,8 @@ from typing import Any
 from ..fleet.row_result import RowResult
 from ..fleet.settings import RowSettings
 
-TYPES = ("string", "string", "int64", "int64", "int64", "float64", "string")
-"""Arrow's, of the columns that are added, in their order."""
+TYPES = ("string", "string", "int64", "int64", "int64", "float64", "string", "string")
+"""Arrow's, of the columns that are added, in their order; the last is there where there are fallbacks."""
 
 
 def rows_of(block: Any) -> list[dict[str, Any]]:
@@ -55,8 +55,8 @@ def arrow_columns(settings: RowSettings, results: Sequence[RowResult]) -> dict[s
         [one.tokens_out for one in results],
         [one.cost for one in results],
         [one.state.value for one in results],
+        [one.target for one in results],
     ]
     types = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64()}
-    return {
-        name: pa.array(values, types[kind]) for name, values, kind in zip(settings.columns, columns, TYPES, strict=True)
-    }
+    names = settings.columns
+    return {name: pa.array(values, types[kind]) for name, values, kind in zip(names, columns, TYPES, strict=False)}

@@ -7,7 +7,7 @@
     answers.write_parquet("answers")
 
 Each row gets the columns ``response``, ``error``, ``attempts``, ``tokens_in``, ``tokens_out``, ``cost`` and
-``headgate_state``. Options are those of ``headgate run``.
+``headgate_state``, with ``fallback=`` also ``headgate_target``. Options are those of ``headgate run``.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     answers.write.parquet("answers")
 
 Each row gets the columns ``response``, ``error``, ``attempts``, ``tokens_in``, ``tokens_out``, ``cost`` and
-``headgate_state``. Options are those of ``headgate run``. Spark computes a DataFrame each time it is read; its answers
-are remembered, so that it is paid for once.
+``headgate_state``, with ``fallback=`` also ``headgate_target``. Options are those of ``headgate run``. Spark computes a
+DataFrame each time it is read; its answers are remembered, so that it is paid for once.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _schema(df: DataFrame, settings: RowSettings) -> Any:
     )
 
     types = {"string": StringType(), "int64": LongType(), "float64": DoubleType()}
-    added = [StructField(name, types[kind], True) for name, kind in zip(settings.columns, TYPES, strict=True)]
+    added = [StructField(name, types[kind], True) for name, kind in zip(settings.columns, TYPES, strict=False)]
     return StructType([*df.schema.fields, *added])
 
 

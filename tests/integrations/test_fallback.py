@@ -83,6 +83,32 @@ def test_another_target_takes_what_the_first_cannot(why, monkeypatch):
     play(main)
 
 
+def test_a_quota_that_is_used_up_for_hours_is_not_waited_for():
+    """The day's: the second call goes to the other target, and so does the third, without asking the first."""
+    six_in_the_evening = 1_790_000_000.0 - 1_790_000_000.0 % 86_400.0 + 18 * 3600.0
+
+    async def main():
+        day = {"providers": ("openai",), "per_day": 1, "wall": lambda: six_in_the_evening}
+        async with MockServer(PLENTY, **day) as one, MockServer(PLENTY, providers=("openai",)) as two:
+            client = client_of(one, two, on=["quota_until"])
+            assert [(await create(client)).model for _ in range(3)] == ["m", "long-other", "long-other"]
+            assert (asked(one), asked(two)) == (2, 2)
+
+    play(main)
+
+
+@pytest.mark.chaos  # a full tier is asked three times, after 1 and 2 s
+def test_a_tier_that_stays_full_is_left_after_three_refusals():
+    async def main():
+        async with pair() as (one, two):
+            client = client_of(one, two, on=["capacity"])
+            answer = await create(client, model="busy-1", service_tier="flex")
+            assert (answer.model, asked(one), asked(two)) == ("long-other", 3, 1)
+            assert (await create(client, model="busy-1")).model == "busy-1"
+
+    play(main)
+
+
 def test_what_is_known_is_not_asked_again_and_other_models_go_on():
     async def main():
         async with pair() as (one, two):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.controllers.adaptive.concurrency import FIRST_SHARE, TO_JUDGE, ConcurrencyCap, Verdict
+from headgate.controllers.adaptive.concurrency import FIRST_SHARE, TO_JUDGE, TRIAL, TRIAL_CALLS, ConcurrencyCap, Verdict
 from headgate.controllers.adaptive.growth_probe import BUDGET
 from headgate.lab.experiment import decision_text
 
@@ -15,8 +15,9 @@ def capped(at=16):
     cap = ConcurrencyCap()
     for _ in range(4):
         if not cap.on:
-            cap.suspect(at, at - 1, 0, True, 100, 1.0)
+            cap.suspect(at, at - 1, 0, 100, 1.0)
     assert cap.cap == at
+    cap.trial = 0
     return cap
 
 
@@ -26,41 +27,52 @@ def misses(cap, times):
     return [cap.refused(seq, seq, 40.0, 1.5, 2.0) for seq in range(first, first + times)]
 
 
-def test_three_refusals_at_one_depth_are_a_cap():
+def test_two_refusals_at_one_depth_are_a_cap_on_trial():
     cap = ConcurrencyCap()
-    assert [cap.suspect(16, 15, 0, True, 100, 1.0) for _ in range(3)] == [
-        Verdict.NOT_MINE,
-        Verdict.NOT_MINE,
-        Verdict.MINE,
-    ]
-    assert (cap.on, cap.cap) == (True, 16)
+    assert [cap.suspect(16, 15, 0, 100, 1.0) for _ in range(2)] == [Verdict.NOT_MINE, Verdict.MINE]
+    assert (cap.on, cap.cap, cap.trial) == (True, 16, TRIAL)
+
+
+def test_a_cap_on_trial_may_be_one_less_and_is_none_when_refused_again():
+    cap = ConcurrencyCap()
+    cap.suspect(16, 15, 0, 100, 1.0)
+    cap.suspect(16, 15, 0, 100, 1.0)
+    assert cap.refused(101, 105, 40.0, 1.5, 2.0) is Verdict.MINE
+    assert cap.cap == 15
+    assert cap.refused(106, 110, 40.0, 1.5, 2.0) is Verdict.NOT_MINE
+    assert not cap.on
+
+
+def test_a_trial_takes_a_period_and_a_number_of_calls():
+    cap = ConcurrencyCap()
+    cap.suspect(16, 15, 0, 100, 1.0)
+    cap.suspect(16, 15, 0, 100, 1.0)
+    cap.grow(10.0, 16, 100 + TRIAL_CALLS - 1, 0.1)
+    assert (cap.cap, cap.trial) == (16, TRIAL)
+    cap.grow(0.1, 16, 100 + TRIAL_CALLS, 0.1)
+    assert (cap.cap, cap.trial) == (17, 0)
 
 
 def test_refusals_at_many_depths_are_a_quota():
     cap = ConcurrencyCap()
-    verdicts = [cap.suspect(depth, 40, 0, True, 100, 1.0) for depth in (16, 30, 9, 16, 22, 16)]
+    verdicts = [cap.suspect(depth, 40, 0, 100, 1.0) for depth in (16, 30, 9, 16, 22, 16)]
     assert set(verdicts) == {Verdict.NOT_MINE}
 
 
 def test_a_depth_beyond_which_calls_are_let_in_is_no_cap():
     cap = ConcurrencyCap()
-    assert {cap.suspect(16, 20, 0, True, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+    assert {cap.suspect(16, 21, 0, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
 
 
 def test_a_quota_measured_to_the_digit_rules_a_cap_out():
     cap = ConcurrencyCap()
-    assert {cap.suspect(16, 15, 1, True, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
-
-
-def test_in_a_search_every_refusal_is_at_the_greatest_depth_and_proves_nothing():
-    cap = ConcurrencyCap()
-    assert {cap.suspect(16, 15, 0, False, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+    assert {cap.suspect(16, 15, 1, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_equal_depths_that_happen_to_every_quota_are_no_cap(depth):
     cap = ConcurrencyCap()
-    assert {cap.suspect(depth, depth, 0, True, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+    assert {cap.suspect(depth, depth, 0, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
 
 
 # -- more -----------------------------------------------------------------------------------------
@@ -128,16 +140,17 @@ def test_a_cap_refused_five_times_where_it_was_fine_is_let_go_and_rested():
     cap = capped()
     assert misses(cap, 5) == [Verdict.MINE] * 4 + [Verdict.LET_GO]
     assert not cap.on
-    assert {cap.suspect(16, 15, 0, True, 200, 61.9) for _ in range(6)} == {Verdict.NOT_MINE}
-    assert [cap.suspect(16, 15, 0, True, 200, 62.1) for _ in range(3)][-1] is Verdict.MINE
+    assert {cap.suspect(16, 15, 0, 200, 61.9) for _ in range(6)} == {Verdict.NOT_MINE}
+    assert [cap.suspect(16, 15, 0, 200, 62.1) for _ in range(2)][-1] is Verdict.MINE
 
 
 def test_the_rest_doubles_with_each_mistake():
     cap = capped()
     misses(cap, 5)
     assert cap.rest_until == 2.0 + 60.0
-    for _ in range(3):
-        cap.suspect(16, 15, 0, True, cap.cut_seq, 100.0)
+    for _ in range(2):
+        cap.suspect(16, 15, 0, cap.cut_seq, 100.0)
+    cap.trial = 0
     misses(cap, 5)
     assert cap.rest_until == 2.0 + 120.0
 

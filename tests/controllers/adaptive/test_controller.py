@@ -227,8 +227,15 @@ def test_headers_that_turn_vague_are_left_for_the_pace_that_was_reached(lab):
     world.controller.listen(lambda now, event: told.append(decision_text(event)))
     world.run(21)
     assert told[0].startswith("the headers are no longer useful; continuing at ")
-    assert 35 < world.controller.rate < 60
+    assert 35 < float(told[0].removeprefix("the headers are no longer useful; continuing at ").removesuffix("/s")) < 60
     assert world.run(80).served >= 0.9 * 50 * 59
+
+
+def test_at_a_cap_what_gets_done_is_what_was_learned(lab):
+    world = lab.World(lab.AtOnce(16), service=0.4)
+    world.run(60)
+    assert world.controller.rate > 100
+    assert world.controller.learned == pytest.approx(16 / 0.44, rel=0.15)
 
 
 def test_a_cap_that_proves_wrong_hands_over_to_the_search_for_a_quota(lab):

@@ -9,8 +9,8 @@ from headgate.controllers.adaptive.estimator import FIRST_DEPTH, QuotaEstimator
 pytestmark = pytest.mark.no_cover
 
 
-def meter_from(at=10.0, *, silence=0.0):
-    estimator = QuotaEstimator()
+def meter_from(at=10.0, *, silence=0.0, excused=False):
+    estimator = QuotaEstimator(excused=excused)
     estimator.restart(100, at)
     estimator.silence = silence
     return estimator
@@ -46,6 +46,21 @@ def test_a_refusal_at_rest_moves_what_is_known_a_third_of_the_way_to_the_low_end
 
 def test_a_measurement_far_below_what_is_known_is_no_accident_of_a_silence():
     assert meter_from(silence=2.3).quota(399.5, 20.0, 100.0, False) == pytest.approx(50.0)
+
+
+def test_a_fall_that_a_lost_silence_explains_is_excused_once():
+    """40 calls in 2 s of which 1 was silent: 20/s to 40/s, and 40/s is known."""
+    estimator = meter_from(silence=1.0)
+    assert estimator.quota(39.5, 12.0, 40.0, False) == pytest.approx(40.0)
+    assert (estimator.depth, estimator.excused) == (0.0, True)
+    assert meter_from(silence=1.0, excused=True).quota(39.5, 12.0, 40.0, False) == pytest.approx(40.0 / 1.3)
+
+
+def test_what_nothing_has_shown_to_be_made_up_for_is_not_caught_up_with():
+    estimator = meter_from(silence=1.0)
+    assert (estimator.accrued(20.0), estimator.surely_accrued(20.0)) == (pytest.approx(9.3), pytest.approx(9.0))
+    estimator.depth = 1.0
+    assert estimator.surely_accrued(20.0) == pytest.approx(10.0)
 
 
 def test_a_silence_that_was_all_made_up_for_teaches_how_deep_the_server_is():

@@ -197,3 +197,15 @@ def test_one_slow_cohort_is_enough_in_a_search_but_not_at_a_pace_that_the_header
     searching, told = after_a_slow_cohort(steered=False), after_a_slow_cohort(steered=True)
     assert searching.cap < inf
     assert (told.cap, told.hot) == (inf, 1)
+
+
+@pytest.mark.parametrize(("rough", "quota"), [(False, 10.0), (True, 3.0)])
+def test_a_slowdown_replaces_a_guess_and_never_a_quota_that_was_measured(monkeypatch, rough, quota):
+    """A stall of the caller's own machine slows all answers down, and says nothing about what the server allows."""
+    monkeypatch.setattr(LatencyModel, "sample", lambda *_: 0.5)
+    monkeypatch.setattr(LatencyModel, "judge", lambda *_: 3.0)
+    models = LimitModels(search=RateSearch.start(10.0, 10.0))
+    models.search.curve.learn(10.0, rough=rough)
+    models.search.cruise_from(100)
+    assert models.served(Ticket(SimpleNamespace(seq=200), 200, 1.0, 3), 0.5, 200, 1.5)
+    assert models.search.curve.quota == quota

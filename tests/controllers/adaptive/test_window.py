@@ -157,6 +157,13 @@ def test_a_block_teaches_when_it_was_long_and_its_cause_is_plain(length, holds, 
     assert block.is_lesson(lambda since, until: calls) is lesson
 
 
+def test_calls_let_in_before_the_last_block_ended_are_not_the_cause_of_the_next():
+    block = blocked(500, 10.0, told=False)
+    block.holds, block.ended_at = 1, 9.5
+    block.probe(501, 12.0)
+    assert not block.is_lesson(lambda since, until: 40.0 if since < 9.5 else 3.0)
+
+
 def test_a_first_block_teaches_a_window_of_about_its_length_and_the_average_as_quota():
     curve = PaceCurve()
     block = taught(told=False, curve=curve)

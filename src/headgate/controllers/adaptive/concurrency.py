@@ -26,7 +26,7 @@ from enum import Enum
 from math import inf, log
 
 from ...core.decision import NEVER
-from .growth_probe import BUDGET
+from .growth_probe import BUDGET, PENALTY_BUDGET
 from .state import Storable, no_floats, no_singles
 
 SHALLOWEST, SHALLOW = 3, 8
@@ -48,6 +48,9 @@ SURPRISE, CERTAIN = 1.5, 4.0
 COMMON = 0.3
 """When this share of the calls let in were as crowded as the one refused, it is no cap that refuses."""
 
+NEARLY = 0.06
+"""The share of a depth within which another is equal."""
+
 ALIKE = 1e-4
 """Crowds that differ by less are the same."""
 
@@ -63,6 +66,9 @@ MOST_REFUSED, TO_JUDGE = 0.012, 10
 SHRINK, SOONER = 0.75, 0.7
 """What is left of a cap that refuses where it was fine, and of the period until more is tried: others may share it."""
 
+TRIAL, TRIAL_CALLS = 2, 32
+"""Refusals in the first period at a cap that end it (the first may mean that it is one less); its calls at least."""
+
 FIRST_REST = 60.0
 """Seconds before looking for a cap again after a mistake; doubles with each."""
 
@@ -77,7 +83,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ConcurrencyCap(Storable):
-    added = 1
+    added = 2
 
     age: float = 0.0
     """Seconds spent at the cap since it last moved."""
@@ -108,6 +114,8 @@ class ConcurrencyCap(Storable):
     """How much more the next try takes: it doubles while tries succeed."""
     told: int = 0
     """The cap as the server's headers state it; 0 where they do not."""
+    trial: int = 0
+    """Refusals that still speak for another cap, in the first period of one; 0 when it is over."""
 
     def hear(self, places: int, latest: int, now: float) -> None:
         """The server says how many places it has: no more is tried than that."""
@@ -117,7 +125,7 @@ class ConcurrencyCap(Storable):
         if not self.on:
             self._begin(places, latest)
         self.cap = self.fine = self.found = places
-        self.cut_seq = latest
+        self.cut_seq, self.trial = latest, 0
 
     def served(self, crowd: float) -> None:
         """A call that left at a steady pace was let in."""
@@ -152,57 +160,73 @@ class ConcurrencyCap(Storable):
             return
         self.age += dt
         trying = self.cap > self.fine
+        if self.trial and seq - self.refused_since < TRIAL_CALLS:
+            return
         if self.age > (max(0.5, 4.0 * trip) if trying and self.step > 1 else self.period):
-            self.step = 2 * self.step if trying else 1
+            self.trial, self.step = 0, 2 * self.step if trying else 1
             self.fine = self.cap
             self.cap += max(self.step, self.cap // 50)
             self.misses = 0 if trying else self.misses
             self.age, self.cut_seq = 0.0, seq
 
-    def refused(self, seq: int, latest: int, throughput: float, cost: float, now: float) -> Verdict:
-        """A refusal while the cap is on."""
+    def refused(self, seq: int, latest: int, throughput: float, cost: float, now: float, floor: float = 0.0) -> Verdict:
+        """A refusal while the cap is on, for ``floor`` seconds."""
         if seq <= self.cut_seq:
             return Verdict.MINE
+        if self.trial:
+            return self._refused_on_trial(latest, now)
         trying = self.cap > self.fine
         self.refusals += not trying
         too_many = self.refusals >= TO_JUDGE and self.refusals > MOST_REFUSED * (seq - self.refused_since)
         if trying and not too_many:
             self.misses = max(0, self.misses - 1)
             self.cap = self.fine
-            affordable = cost / (BUDGET * max(0.1, throughput))
+            affordable = max(cost / (BUDGET * max(0.1, throughput)), floor / PENALTY_BUDGET)
             self.period = max(min(self.period * 1.6, affordable), FIRST_PERIOD, FIRST_SHARE * affordable)
         else:
             self.misses += 1
             shrunk = max(1, min(self.cap - 1, int(SHRINK * self.cap)) if self.misses > 1 else self.cap - 1)
             if too_many or self.misses > MISSES or 4 * shrunk < self.found or self.cap == 1:
-                self.on, self.misses, self.depths = False, 0, ()
-                self.rest_until = now + FIRST_REST * 2.0 ** min(self.mistakes, MOST_REST_DOUBLINGS)
-                self.mistakes += 1
-                self.told = 0
-                return Verdict.LET_GO
+                return self._let_go(now)
             self.cap = self.fine = shrunk
             self.period = max(FIRST_PERIOD, SOONER * self.period)
         self.step, self.age, self.cut_seq = 1, 0.0, latest
         return Verdict.MINE
 
-    def suspect(self, depth: int, deepest: int, exact: int, steady: bool, latest: int, now: float) -> Verdict:
+    def _refused_on_trial(self, latest: int, now: float) -> Verdict:
+        """A quota refuses in the first period again, and not only at the cap."""
+        self.trial -= 1
+        if not self.trial:
+            self._let_go(now)
+            return Verdict.NOT_MINE
+        self.cap = self.fine = self.found = self.cap - 1
+        self.age, self.cut_seq = 0.0, latest
+        return Verdict.MINE
+
+    def _let_go(self, now: float) -> Verdict:
+        self.on, self.misses, self.depths, self.told = False, 0, (), 0
+        self.rest_until = now + FIRST_REST * 2.0 ** min(self.mistakes, MOST_REST_DOUBLINGS)
+        self.mistakes += 1
+        return Verdict.LET_GO
+
+    def suspect(self, depth: int, deepest: int, exact: int, latest: int, now: float) -> Verdict:
         """A refusal that is news while the cap is off: does it always happen at this depth?
 
         ``deepest`` is the greatest depth at which a call was let in recently; ``exact`` how often in a row the
-        quota was measured to be the same number, which speaks for a quota. In a search, which is not ``steady``,
-        every refusal comes at the greatest depth, whatever it is that refuses.
+        quota was measured to be the same number, which speaks for a quota. A quota may be refused at one depth twice,
+        too, so a cap begins on trial.
         """
         if now < self.rest_until:
             return Verdict.NOT_MINE
         self.depths = (*self.depths, depth)[-KEPT:]
         if self.evidence >= CERTAIN and depth < SHALLOW:
             return self._begin(max(1, min(self.depths)), latest)
-        if exact >= EXACT_ENOUGH or self.common or not steady:
+        if exact >= EXACT_ENOUGH or self.common:
             return Verdict.NOT_MINE
-        wanted, slack = (KEPT, 0) if depth < SHALLOW else (KEPT - 1, max(1, int(0.06 * depth)))
-        seen = self.depths[-wanted:]
+        seen = self.depths[-2:]
         low, high = min(seen), max(seen)
-        if len(seen) < wanted or low < SHALLOWEST or high - low > slack or deepest > high + (slack > 0):
+        equal = high - low <= (0 if depth < SHALLOW else max(1, int(NEARLY * depth)))
+        if len(seen) < 2 or low < SHALLOWEST or not equal or deepest > high + 2 + high // 8:
             return Verdict.NOT_MINE
         return self._begin(low, latest)
 
@@ -211,7 +235,7 @@ class ConcurrencyCap(Storable):
         self.cap = self.fine = self.found = cap
         self.period, self.age, self.misses, self.step, self.cut_seq = FIRST_PERIOD, 0.0, 0, 1, latest
         self.refusals, self.refused_since = 0, latest
-        self.evidence = 0.0
+        self.evidence, self.trial = 0.0, TRIAL if cap > SHALLOWEST else 1
         return Verdict.MINE
 
 

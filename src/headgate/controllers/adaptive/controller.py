@@ -52,8 +52,8 @@ MODELS_FROM = 16
 SEARCHING_UPDATE, CRUISING_UPDATE = 0.02, 0.1
 """Seconds between two updates of the pace: in between, a call that leaves costs next to nothing."""
 
-LONGEST_STEP = 0.5
-"""Seconds that one update may let the curves advance: longer gaps are idleness."""
+LONGEST_STEP, SLOTS = 0.5, 1.2
+"""Seconds, and slots of the pace, that one update may let the curves advance: longer gaps are idleness."""
 
 RECENTLY = 0.25
 """Seconds (or three slots) within which a call must have waited for the pace, or it does not grow."""
@@ -132,10 +132,14 @@ class Adaptive(Controller):
 
     @property
     def learned(self) -> float:
-        """Where the headers are followed, what they say: the pace itself is spread over what is left of a window."""
-        if self.models is None or not self.models.header_model.steered:
+        """Where the headers are followed, what they say: the pace itself is spread over what is left of a window.
+        At a cap on calls in flight, what gets done: the pace is left free."""
+        models = self.models
+        if models is None:
             return self.rate
-        return min(self.models.header_model.told_rate, self.policy.most)
+        if models.header_model.steered:
+            return min(models.header_model.told_rate, self.policy.most)
+        return min(self.rate, models.latency_model.throughput or self.rate) if models.concurrency.on else self.rate
 
     def on_send(self, ticket: Ticket, now: float) -> None:
         if self.updated_at <= now < self.update_at:
@@ -202,7 +206,7 @@ class Adaptive(Controller):
 
     def _advance(self, seq: int, depth: int, now: float) -> None:
         """Bring the pace up to now. ``seq`` is the last call sent, ``depth`` how many are in flight."""
-        dt = min(now - self.updated_at, LONGEST_STEP)
+        dt = min(now - self.updated_at, max(LONGEST_STEP, SLOTS / self.rate))
         self.updated_at, self.update_at = now, now + SEARCHING_UPDATE
         if self.opened_at == NEVER:
             self.opened_at = now

@@ -213,6 +213,8 @@ TOWARDS_LOW = 0.3
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QuotaEstimator(Storable):
+    added = 1
+
     depth: float = FIRST_DEPTH
     """Seconds of silence that the server makes up for."""
     silence: float = 0.0
@@ -220,6 +222,8 @@ class QuotaEstimator(Storable):
     since_at: float = 0.0
     since_seq: int = -1
     """The refused call the measurement starts at; -1 before the first."""
+    excused: bool = False
+    """Whether the last measurement seemed to have fallen, and only because nothing was made up for in a silence."""
 
     def restart(self, seq: int, sent_at: float) -> None:
         """Measure from the refused call ``seq`` on."""
@@ -245,6 +249,10 @@ class QuotaEstimator(Storable):
         """Seconds of quota that accrued since the measurement began."""
         return max(until - self.since_at - self.lost, SHORTEST)
 
+    def surely_accrued(self, until: float) -> float:
+        """The same, without what nothing has shown yet to be made up for."""
+        return self.accrued(until) - (min(self.silence, self.depth) if self.depth == FIRST_DEPTH else 0.0)
+
     def quota(self, accepted: float, sent_at: float, known: float | None, looked: bool) -> float | None:
         """Calls a second, if there is enough to go by.
 
@@ -259,12 +267,16 @@ class QuotaEstimator(Storable):
             return point
         silence = min(self.silence, span - SHORTEST)
         low, high = calls / span, calls / (span - silence)
-        if not looked and known > low:
-            if point < FALLEN * known:
-                return point
+        fell = not looked and point < FALLEN * known
+        if fell and (self.excused or high < FALLEN * known):
+            return point
+        self.excused = fell
+        if fell:
+            self.depth = 0.0
+        elif not looked and known > low:
             known -= TOWARDS_LOW * (known - low)
         quota = min(max(known, low), high)
-        if silence > 0.0:
+        if silence > 0.0 and not fell:
             self._learn_depth(silence, silence - span + calls / quota)
         return quota
 

@@ -81,6 +81,9 @@ FASTEST = 1e5
 DOUBLING = 0.25
 """Seconds in which the pace doubles while nothing is known ..."""
 
+LONGEST_SEARCH = 0.5
+"""Seconds, and slots, by which a search advances at once."""
+
 FAST = 80.0
 """... up to this pace; above it, in proportion slower: so many more are out when the first is refused."""
 
@@ -92,6 +95,9 @@ BUDGET = 0.0032
 
 SLOW = 30.0
 """Calls a second below which the budget shrinks, to half of it: there the search weighs more in the sum."""
+
+LOOK_COST = 1.5
+"""Refusals that a look costs, before the first."""
 
 RARELY, SLOW_BUDGET = 150.0, 0.01
 """Seconds between two looks at most, as long as that costs no more than this share: a raised quota that goes unnoticed
@@ -150,19 +156,23 @@ def search_doubling(pace: float) -> float:
 def doubled(pace: float, dt: float, doubling: float, sent_lately: float, at_least: float) -> float:
     """The pace ``dt`` seconds later on a search, never above twice what is really being sent.
 
-    ``sent_lately`` are the calls of the last second: a pace that is not used is not tested.
+    ``sent_lately`` are the calls of the last second: a pace that is not used is not tested. Below a call a second each
+    counts for half of its slot: so the one that is refused tells the quota to within half.
     """
+    dt = min(dt, max(LONGEST_SEARCH, LONGEST_SEARCH / pace))
     ceiling = min(FASTEST, max(2.0 * sent_lately, at_least))
     return max(pace, min(ceiling, pace * math.exp2(dt / doubling)))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PaceCurve(Storable):
+    added = 1
+
     age: float = 0.0
     """Seconds since the cut, counted only while calls wait for the pace."""
     agreed: int = 0
     """Measurements in a row that agreed."""
-    cost: float = 1.5
+    cost: float = LOOK_COST
     """Refusals that a look costs on average."""
     exact: int = 0
     """... and that were the same number."""
@@ -188,6 +198,8 @@ class PaceCurve(Storable):
     """The quota before the search that is going on, if one is."""
     window: float = 0.0
     """The length of the server's window, where a long block has shown one; else 0."""
+    upper: float = 0.0
+    """What the quota may be at most, where a few calls with silences between them left that open; else 0."""
 
     # -- what is known ----------------------------------------------------------------------------
 
@@ -195,7 +207,7 @@ class PaceCurve(Storable):
         """Take a new measurement and decide when to look again."""
         before = self.sought_from or self.quota
         self.slow_for = max(0, self.slow_for - 1)
-        self.quota, self.sought_from, self.rough = max(quota, self.least), None, rough
+        self.quota, self.sought_from, self.rough, self.upper = max(quota, self.least), None, rough, 0.0
         moved = abs(quota / before - 1.0)
         self.exact = self.exact + 1 if moved < EXACT else 0
         if moved > SAME:
@@ -207,9 +219,9 @@ class PaceCurve(Storable):
         period = max(min(period, self._affordable()), self.window, self.penalty / PENALTY_BUDGET)
         self.period = min(period * self._spread(), max(LONGEST_PERIOD, self.window))
 
-    def guess(self, quota: float) -> None:
+    def guess(self, quota: float, upper: float = 0.0) -> None:
         """Go on from a quota that was not measured between refusals; look again soon."""
-        self.quota, self.rough = max(quota, self.least), True
+        self.quota, self.rough, self.upper = max(quota, self.least), True, upper
         self.period = min(self.shortest(), max(SHORTEST_PERIOD, GUESSED / self.quota), LONGEST_PERIOD)
 
     def leaned(self, measured: float, refused_pace: float) -> float:
@@ -242,7 +254,7 @@ class PaceCurve(Storable):
 
     def _affordable(self) -> float:
         budget = BUDGET * min(1.0, 0.5 + 0.5 * self.quota / SLOW)
-        rarely = max(RARELY, self.cost / (SLOW_BUDGET * self.quota))
+        rarely = max(RARELY, max(self.cost, LOOK_COST) / (SLOW_BUDGET * self.quota))
         return max(self.shortest(), SETTLED_PERIOD, min(self.cost / (budget * self.quota), rarely))
 
     def _spread(self) -> float:
@@ -285,7 +297,7 @@ class PaceCurve(Storable):
 
     def excess(self, trip: float) -> float:
         """How far above the quota to look: far enough to be quick, not so far that many are refused at once."""
-        most = ROUGH_EXCESS if self.rough else MOST_EXCESS
+        most = max(ROUGH_EXCESS, math.sqrt(self.upper / self.quota) - 1.0) if self.rough else MOST_EXCESS
         return min(most, max(LEAST_EXCESS, AT_RISK / (self.quota * trip)))
 
     def seek_doubling(self, sought: float) -> float:
@@ -293,8 +305,7 @@ class PaceCurve(Storable):
         doubling = max(SEEK_DOUBLING, 12.0 / self.quota, min(3.0 * self.penalty, 10.0))
         if not self.window:
             return doubling
-        windows = 2.0 if sought < self.window else 1.0 if sought < 2.0 * self.window else 0.5
-        return max(doubling, windows * self.window)
+        return max(doubling, self.window if sought < self.window else 0.5 * self.window)
 
 
 PROOF = 3.0
@@ -305,6 +316,9 @@ ROUGH_PROOF = 0.15
 
 UNKNOWN_DEPTH = 1.0
 """... or so many where nothing was refused for long, and a bucket may have been full."""
+
+SINGLE_PROOF = 64
+"""Calls in a row at a pace above the quota that prove it has grown, where nothing accrues."""
 
 GRACE = 0.02
 """Seconds added to one and a half trips before a call that was not refused counts as let in."""
@@ -331,13 +345,24 @@ class GrowthProbe(Storable):
         return history.accepted_calls(self.since_seq, seq) - curve.quota * (sent_at - self.since_at)
 
     def has_proof(
-        self, curve: PaceCurve, estimator: QuotaEstimator, history: CallHistory, trip: float, now: float
+        self,
+        curve: PaceCurve,
+        estimator: QuotaEstimator,
+        history: CallHistory,
+        trip: float,
+        now: float,
+        single: bool = False,
     ) -> bool:
-        """Whether a quick look has shown that the quota has grown."""
+        """Whether a quick look has shown that the quota has grown.
+
+        Where ``single`` calls are let in, nothing accrues: above the quota the next call or two would be refused.
+        """
         known_at = now - 1.5 * trip - GRACE
         if known_at < self.since_at:
             return False
         known_seq = history.sends.seq_at(known_at)
+        if single:
+            return known_seq - self.since_seq > SINGLE_PROOF
         needed = PROOF + 0.5 * curve.quota * min(estimator.lost, 1.0)
         if estimator.started:
             calls = history.accepted_calls(estimator.since_seq, known_seq)

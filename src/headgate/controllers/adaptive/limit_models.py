@@ -16,7 +16,7 @@ from ...core.policy import Ticket
 from ...core.signal import Limit
 from .concurrency import ConcurrencyCap, LatencyModel, Verdict
 from .headers import PLACES, HeaderModel
-from .rate_search import STEADY, Phase, RateSearch
+from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, STEADY, Phase, RateSearch
 from .state import Storable
 from .trace import Step
 
@@ -28,9 +28,6 @@ TURNS = 2.0
 
 DOUBTED = 1000
 """Refused by a budget that is full, it says: so many more answers must say so before that is news again."""
-
-HELD_BACK = 0.5
-"""Below this share of the headers' own pace, what got through recently shows how long they held calls back."""
 
 SHORTEST_REST = 0.1
 """Seconds of rest after a refusal that the headers had not foreseen."""
@@ -120,7 +117,8 @@ class LimitModels(Storable):
         overload = slowdown.judge(median, ticket.depth + 1, done, free, searching, now)
         slowdown.begin(latest, done, now)
         if overload is not None:
-            search.go_on_from(overload, latest)
+            if search.curve.rough or search.phase not in STEADY:  # else the quota is known, whatever slows the answers
+                search.go_on_from(overload, latest)
             search.trace.note(now, Step.SLOWED, cap=slowdown.cap)
         return True
 
@@ -143,18 +141,24 @@ class LimitModels(Storable):
         verdict = Verdict.NOT_MINE
         if concurrency.on:
             throughput = search.history.lately(search.pace, now)
-            verdict = concurrency.refused(ticket.seq, latest, throughput, search.curve.cost, now)
+            verdict = concurrency.refused(ticket.seq, latest, throughput, search.curve.cost, now, floor)
             if verdict is Verdict.LET_GO:
                 self._give_up(Step.NOT_A_CAP, latest, now)
-        elif not search.curve.window and ticket.seq > search.cut_seq:
+            elif verdict is Verdict.NOT_MINE:  # it was on trial, at a pace that says nothing about the quota
+                search.estimator.restart(ticket.seq, ticket.sent_at)
+                search.cruise_from(latest)
+                if floor > 0.0:
+                    search.hold(now + floor, now)
+                return SKIP_AFTER_CUT
+        elif not search.curve.window and ticket.seq > search.cut_seq and (floor < LONG_FLOOR or search.phase in STEADY):
             if search.phase is Phase.CRUISE and self._turned_over(ticket):
                 concurrency.weigh(self._crowd(ticket), ticket.depth)
-            verdict = concurrency.suspect(
-                ticket.depth, deepest, search.curve.exact, search.phase in STEADY, latest, now
-            )
+            verdict = concurrency.suspect(ticket.depth, deepest, search.curve.exact, latest, now)
             if verdict is Verdict.MINE:
-                search.cruise_from(latest)
                 search.trace.note(now, Step.CAPPED, cap=concurrency.cap)
+                if search.phase not in STEADY:
+                    return search.refused(ticket, floor, now)
+                search.cruise_from(latest)
         return 0.0 if verdict is Verdict.MINE else search.refused(ticket, floor, now)
 
     def _turned_over(self, ticket: Ticket) -> bool:
@@ -170,7 +174,7 @@ class LimitModels(Storable):
         search = self.search
         if search.phase is not Phase.BLOCK:
             lately = search.history.lately(search.pace, now)
-            if search.phase is Phase.START and lately < HELD_BACK * search.pace:
+            if search.phase is Phase.START and why is not Step.HEADERS_WRONG:
                 search.pace, search.cut_seq = max(lately, min(search.pace, search.initial)), latest
             else:
                 search.go_on_from(lately, latest)

@@ -29,17 +29,12 @@ from .window import PROBE_GRACE, Block
 LONG_FLOOR = 2.0
 """A Retry-After from here on is a block; a shorter one is rounded up from almost nothing."""
 
-LEAST_RESTART = 0.25
-"""The share of the initial pace to start over with when a block has taught nothing."""
+LEAST_RESTART, HANDFUL, DOUBTS = 0.25, 8.0, 3
+"""The share of the initial pace to start over with when a block has taught nothing; calls from one block to the next
+that are too few for a quota as large as was measured, so often in a row."""
 
-HANDFUL, DOUBTS = 8.0, 3
-"""Calls from one block to the next that are too few for a quota as large as was measured, so often in a row."""
-
-IN_A_ROW = 3
-"""Refusals in a row, in the order of sending, that mean nothing gets in."""
-
-ECHOES = 3
-"""Refusals inside one window that are taken for the same news; then it is no echo."""
+IN_A_ROW, ECHOES = 3, 3
+"""Refusals in a row, in the order of sending, that mean nothing gets in; inside one window, that are the same news."""
 
 SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
 """More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
@@ -47,11 +42,12 @@ SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
 UNUSED = 0.93
 """Below this share of what the last window held, a measurement is mostly of windows that were not used up."""
 
-LATELY = 0.4
-"""Seconds that make "lately" in a search."""
+LATELY, FEW = 0.4, 12.0
+"""In a search: seconds that make "lately", and calls between two refusals below which only their average counts."""
 
-FEW = 12.0
-"""Calls let in between two refusals of a search below which only their average counts."""
+AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
+"""Calls to search on with in the time of a block: it let in one, perhaps a few. A first one shorter than so many
+seconds may be a bucket's as well as a window's, and does not end the search."""
 
 SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 """Slots to let pass, so that the pipe drains."""
@@ -139,7 +135,8 @@ class RateSearch(Storable):
         if self.phase is Phase.CRUISE:
             self._cruise(dt, now, seq)
         elif self.phase is Phase.PROBE:
-            if self.growth_probe.has_proof(self.curve, self.estimator, self.history, self.trip, now):
+            curve, single = self.curve, self.burst.single and not self.curve.window
+            if self.growth_probe.has_proof(curve, self.estimator, self.history, self.trip, now, single):
                 self._climb(now)
         elif self.phase is not Phase.BLOCK:
             if self.phase is Phase.START:
@@ -160,7 +157,7 @@ class RateSearch(Storable):
             return
         if estimator.started and not curve.rough:
             calls = self.history.accepted_calls(estimator.since_seq, self.history.sends.seq_at(now))
-            behind = curve.quota * estimator.accrued(now) - calls - SLACK
+            behind = curve.quota * estimator.surely_accrued(now) - calls - SLACK
             if behind > 0.0:
                 self.pace += min(CATCH_UP * curve.quota, behind / WITHIN)
         if curve.age >= curve.period:
@@ -219,9 +216,7 @@ class RateSearch(Storable):
         """Refused again right after a cut. Many of them: the quota fell far, cut by their share. Few: nothing."""
         latest, sent = ticket.gate.seq, ticket.seq - self.cut_seq
         refused = self.history.refusals.between(self.cut_seq, latest)
-        many = refused >= 4 and refused > 0.15 * sent
-        most = refused >= 2 and sent >= 3 and refused > 0.25 * sent
-        if not (many or most):
+        if refused < 2 or sent < 3 or refused <= (0.15 if refused >= 4 else 0.25) * sent:
             return 0.0
         cut = min(MOST_CUT if self.burst.single else 0.9, refused / sent)
         self.curve.guess(max(self.pace * (1.0 - cut) * 0.97, 0.02))
@@ -238,8 +233,7 @@ class RateSearch(Storable):
             self.echoes += 1  # the window that was full is still the same one
             self.cruise_from(latest)
             return SKIP_WHEN_FULL
-        self.echoes = 0
-        measured, calls, span = None, 0.0, 1.0
+        self.echoes, measured, calls, span = 0, None, 0.0, 1.0
         if estimator.started:
             calls, span = self.history.accepted_calls(estimator.since_seq, seq), estimator.span(sent_at)
             known = curve.quota if steady and not curve.rough and curve.agreed else None
@@ -258,8 +252,11 @@ class RateSearch(Storable):
         curve.learn(min(quota, pace), rough)
         if phase is Phase.START:
             curve.period = max(curve.shortest(), curve.window)
+            if calls < FEW and not curve.window and span > estimator.silence:
+                curve.guess(curve.quota, calls / (span - estimator.silence))
         curve.refused, silence = 0, estimator.silence
-        estimator.restart(seq, sent_at)
+        if measured is not None or not (steady and estimator.started):  # else what was let in counts for the next one
+            estimator.restart(seq, sent_at)
         self.cruise_from(latest)
         found = {"calls": calls, "span": span, "silence": silence, "measured": measured is not None}
         made = {"quota": curve.quota, "rough": curve.rough, "shared": curve.sharing.on, "new_pace": self.pace}
@@ -337,8 +334,7 @@ class RateSearch(Storable):
         rate = (calls + 0.5) / max(self.last_refused_at - block.began_at, 1e-3)
         self.doubts = self.doubts + 1 if calls < HANDFUL and rate < 0.5 * curve.quota else 0
         if self.doubts >= (1 if curve.rough else DOUBTS):
-            self.doubts = 0
-            curve.window = block.last_length = 0.0
+            self.doubts, curve.window, block.last_length = 0, 0.0, 0.0
             self.estimator.forget()
             self.phase, self.pace = Phase.START, max(rate, LEAST_RESTART * self.initial)
 
@@ -371,9 +367,11 @@ class RateSearch(Storable):
             self._learn_window(latest, now)
         elif self.resume_as is Phase.START:  # up again from well below, and from a refusal to measure from
             self.phase, self.cut_seq = Phase.START, latest
+            if block.holds:
+                self.pace = min(self.pace, AFTER_BLOCK / block.length)
         else:
             self.cruise_from(latest)
-        block.probe_seq = 0
+        block.probe_seq, block.ended_at = 0, now
         return SKIP_AFTER_BLOCK
 
     def _learn_window(self, latest: int, now: float) -> None:
@@ -396,5 +394,7 @@ class RateSearch(Storable):
         doubtful = curve.agreed >= 2 and quota < 0.5 * curve.quota  # never believe a collapse at once
         curve.learn(max(quota, 0.5 * curve.quota) if doubtful else quota, first or doubtful)
         self.cruise_from(latest)
+        if first and block.length < SHORT_BLOCK:
+            self.phase, self.pace = Phase.START, min(self.pace, AFTER_BLOCK / block.length)
         learned = {"window": curve.window, "penalty": curve.penalty, "quota": curve.quota}
         self.trace.note(now, Step.LEARNED_WINDOW, blocked_for=block.length, **learned)

@@ -104,6 +104,8 @@ EQUAL, TOLD_EQUAL = 0.15, 0.03
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Block(Storable):
+    added = 1
+
     began_at: float = 0.0
     """When the last call before the silence was sent, and refused."""
     began_seq: int = 0
@@ -127,6 +129,8 @@ class Block(Storable):
     told: bool = False
     """The server itself said how long (a Retry-After of seconds)."""
     window_phase: WindowPhase = field(default_factory=WindowPhase)
+    ended_at: float = 0.0
+    """When the last block ended, long or short."""
 
     def enter(self, seq: int, sent_at: float, told: bool, now: float, window: float) -> None:
         self.probe_seq = self.holds = 0
@@ -158,7 +162,8 @@ class Block(Storable):
         """Whether the block that just ended was long enough, and its cause plain enough, to teach."""
         length = self.length
         proven = (length > 1.0 and (self.holds >= 1 or self.told)) or (length > 0.4 and self.holds >= 2)
-        return proven and (length > VERY_LONG or accepted(self.began_at - 2.0 * length, self.began_at) >= PLAIN)
+        since = max(self.began_at - 2.0 * length, self.ended_at)
+        return proven and (length > VERY_LONG or accepted(since, self.began_at) >= PLAIN)
 
     def teach(
         self, curve: PaceCurve, calls: float, accepted: Callable[[float, float], float], sought: bool

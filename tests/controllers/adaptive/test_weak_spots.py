@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.lab.experiment import run
+from headgate.lab.measures import BIN
 from headgate.lab.scenario_file import named
 
 pytestmark = pytest.mark.no_cover
@@ -16,7 +17,8 @@ pytestmark = pytest.mark.no_cover
         ("hdr-log", 0.97, 0.0005),
         ("hdr-gcra-up", 0.95, 0.01),
         ("pen12", 0.88, 0.015),
-        ("tb-burst", 1.0, 0.013),
+        ("tb-burst", 1.0, 0.012),
+        ("conc12", 0.78, 0.0025),
     ],
 )
 def test_a_server_that_used_to_be_a_weak_spot_is_used_well(name, goodput, refused):
@@ -24,3 +26,11 @@ def test_a_server_that_used_to_be_a_weak_spot_is_used_well(name, goodput, refuse
     done = run(scenario, "adaptive", 0)
     assert done.ok >= goodput * scenario.allowed_between(0.0, scenario.horizon)
     assert done.refused_share <= refused
+
+
+def test_a_slow_quota_behind_a_big_bucket_costs_few_refusals_when_the_bucket_is_spent():
+    """The search empties it at a hundred calls a second; those on their way are refused, and a few that measure."""
+    done, minute = run(named("tb-burst"), "adaptive", 0), int(60 / BIN)
+    first, later = sum(done.refused_per_bin[:minute]), sum(done.refused_per_bin[minute:])
+    assert first <= 0.10 * (first + sum(done.admitted_per_bin[:minute]))
+    assert later <= 0.01 * (later + sum(done.admitted_per_bin[minute:]))

@@ -153,7 +153,8 @@ class LimitModels(Storable):
         elif not search.curve.window and ticket.seq > search.cut_seq and (floor < LONG_FLOOR or search.phase in STEADY):
             if search.phase is Phase.CRUISE and self._turned_over(ticket):
                 concurrency.weigh(self._crowd(ticket), ticket.depth)
-            verdict = concurrency.suspect(ticket.depth, deepest, search.curve.exact, latest, now)
+            curve = search.curve
+            verdict = concurrency.suspect(ticket.depth, deepest, curve.exact, latest, now, curve.sharing.on)
             if verdict is Verdict.MINE:
                 search.trace.note(now, Step.CAPPED, cap=concurrency.cap)
                 if search.phase not in STEADY:

@@ -251,7 +251,7 @@ def run_ray(api: Api, store: RedisServer, options: argparse.Namespace, folder: s
 
     from headgate.integrations.ray import map_rows, verify
 
-    os.environ["RAY_worker_niceness"] = "0"  # else its workers, at 15, hardly start on a machine with other work
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else its workers, at 15, hardly start beside other work
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=4) for _ in range(2)]
     ray.init(address=cluster.address, log_to_driver=False, runtime_env={"env_vars": environment()})

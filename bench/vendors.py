@@ -263,8 +263,8 @@ class VendorReport:
         notes = [
             f"Of the {SECONDS - WARM:g} s after the first {WARM:g}: the share of the limit that was used, and how many "
             "of the calls were refused. A bucket that begins full may give a little more than 100 %.",
-            f"`headgate run` is told nothing; litellm's router has {5} retries; async-batch-llm comes as it is. "
-            "Both have 20 calls at once; what they gave up in the whole run is after the stroke.",
+            "`headgate run` is told nothing. Peers have 20 calls at once and no limits configured, litellm's router 5 "
+            "retries; what a peer gave up in the whole run is after the stroke.",
         ]
         return [Section("Quota used, calls refused", head, rows, notes)]
 

@@ -1,5 +1,7 @@
 """A caller that pauses must find its quota where it left it."""
 
+from statistics import median
+
 import pytest
 
 from headgate.lab.experiment import run
@@ -43,5 +45,4 @@ def test_callers_limited_by_their_workers_are_not_taken_for_idle() -> None:
         service_time=1.9,
         workers=13,
     )
-    result = run(scenario, "adaptive", 0)
-    assert result.ok > 0.9 * 2.0 * 600.0
+    assert median(run(scenario, "adaptive", seed).ok for seed in range(5)) > 0.95 * 2.0 * 600.0

@@ -154,7 +154,9 @@ class LimitModels(Storable):
             if search.phase is Phase.CRUISE and self._turned_over(ticket):
                 concurrency.weigh(self._crowd(ticket), ticket.depth)
             curve = search.curve
-            verdict = concurrency.suspect(ticket.depth, deepest, curve.exact, latest, now, curve.sharing.on)
+            verdict = concurrency.suspect(
+                ticket.depth, deepest, curve.exact, latest, now, curve.sharing.on or floor > 0.0
+            )
             if verdict is Verdict.MINE:
                 search.trace.note(now, Step.CAPPED, cap=concurrency.cap)
                 if search.phase not in STEADY:

@@ -49,8 +49,8 @@ CASES = (
     Case("tb50", 120.0, ("--rate", "50/s", "--burst", "50", "--latency", "190ms")),
     Case("tb-burst", 300.0, ("--rate", "1/s", "--burst", "60", "--latency", "190ms")),
     Case("pen12", 300.0, ("--algorithm", "strict-log", "--rate", "12/10s", "--latency", "190ms")),
-    Case("hdr-log", 300.0, ("--algorithm", "log", "--rate", "500/min", "--latency", "3s", "--headers", "openai")),
-    Case("conc16", 120.0, ("--algorithm", "concurrency", "--at-once", "16", "--latency", "400ms")),
+    Case("hdr-log", 300.0, ("--algorithm", "log", "--rate", "500/min", "--latency", "3040ms", "--headers", "openai")),
+    Case("conc16", 120.0, ("--algorithm", "concurrency", "--at-once", "16", "--latency", "440ms")),
 )
 
 
@@ -135,18 +135,22 @@ def _words(shares: Shares) -> str:
     return f"{shares.goodput:.1%} / {shares.refused:.2%}"
 
 
-async def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.lab.real_time", description="The lab against real time.")
     parser.add_argument("--scale", type=float, default=1.0, help="times the length of each run; 1 writes the page")
     scale: float = parser.parse_args(arguments).scale
     lab = {case.scenario: in_the_lab(case, scale) for case in CASES}
-    runs = [in_real_time(case, lab[case.scenario][1], scale) for case in CASES]
-    real = dict(zip(lab, await asyncio.gather(*runs), strict=True))
+    real = asyncio.run(_all_in_real_time({name: oracle for name, (_, oracle) in lab.items()}, scale))
     told = table({name: shares for name, (shares, _) in lab.items()}, real)
     print("\n".join(told))
     if scale == 1.0:
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         PAGE.write_text(_page(told, when))
+
+
+async def _all_in_real_time(oracles: dict[str, int], scale: float) -> dict[str, Shares]:
+    runs = [in_real_time(case, oracles[case.scenario], scale) for case in CASES]
+    return dict(zip(oracles, await asyncio.gather(*runs), strict=True))
 
 
 def _page(told: list[str], when: str) -> str:
@@ -166,4 +170,4 @@ def _page(told: list[str], when: str) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    main(sys.argv[1:])

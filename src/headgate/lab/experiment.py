@@ -208,7 +208,7 @@ _GIVEN_UP = {
     Step.HEADERS_STOPPED: "the headers have stopped",
     Step.HEADERS_USELESS: "the headers are no longer useful",
     Step.HEADERS_WRONG: "the headers do not describe the limit that refused calls",
-    Step.NOT_A_CAP: "refused at a level that worked before: not a concurrency cap",
+    Step.NOT_A_CAP: "not a concurrency cap after all",
 }
 
 

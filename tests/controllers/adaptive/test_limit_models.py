@@ -209,3 +209,19 @@ def test_a_slowdown_replaces_a_guess_and_never_a_quota_that_was_measured(monkeyp
     models.search.cruise_from(100)
     assert models.served(Ticket(SimpleNamespace(seq=200), 200, 1.0, 3), 0.5, 200, 1.5)
     assert models.search.curve.quota == quota
+
+
+@pytest.mark.parametrize(("throughput", "held"), [(9.5, True), (6.0, False)])
+def test_a_cap_passes_its_trial_only_if_as_much_gets_done_as_the_quota_allows(throughput, held):
+    """Fewer in flight than the quota has room for are not refused either."""
+    models = LimitModels(search=RateSearch.start(10.0, 10.0))
+    models.search.curve.learn(10.0, rough=False)
+    models.search.cruise_from(100)
+    for _ in range(2):
+        models.concurrency.suspect(5, 5, 0, 100, 0.0)
+    models.latency_model.throughput = throughput
+    assert models.concurrency.trial
+    for seq in range(101, 200):
+        models.advance(0.5, seq, 5, wanted=True, now=0.5 * (seq - 100))
+    assert models.concurrency.on is held
+    assert models.search.curve.quota == 10.0

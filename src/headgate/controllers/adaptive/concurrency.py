@@ -154,20 +154,23 @@ class ConcurrencyCap(Storable):
         """Forget what was let in recently: it is old when calls come again."""
         self.let_in, self.let_in_at = array("f"), 0
 
-    def grow(self, dt: float, depth: int, seq: int, trip: float) -> None:
-        """A call leaves as number ``depth``; after a period at the cap, try a little more."""
+    def grow(self, dt: float, depth: int, seq: int, trip: float) -> bool:
+        """A call leaves as number ``depth``; after a period at the cap, try a little more. True where a trial ends."""
         if depth < self.cap - 1 or self.told:
-            return
+            return False
         self.age += dt
         trying = self.cap > self.fine
         if self.trial and seq - self.refused_since < TRIAL_CALLS:
-            return
-        if self.age > (max(0.5, 4.0 * trip) if trying and self.step > 1 else self.period):
-            self.trial, self.step = 0, 2 * self.step if trying else 1
-            self.fine = self.cap
-            self.cap += max(self.step, self.cap // 50)
-            self.misses = 0 if trying else self.misses
-            self.age, self.cut_seq = 0.0, seq
+            return False
+        if self.age <= (max(0.5, 4.0 * trip) if trying and self.step > 1 else self.period):
+            return False
+        was_on_trial, self.trial = bool(self.trial), 0
+        self.step = 2 * self.step if trying else 1
+        self.fine = self.cap
+        self.cap += max(self.step, self.cap // 50)
+        self.misses = 0 if trying else self.misses
+        self.age, self.cut_seq = 0.0, seq
+        return was_on_trial
 
     def refused(self, seq: int, latest: int, throughput: float, cost: float, now: float, floor: float = 0.0) -> Verdict:
         """A refusal while the cap is on, for ``floor`` seconds."""
@@ -187,7 +190,7 @@ class ConcurrencyCap(Storable):
             self.misses += 1
             shrunk = max(1, min(self.cap - 1, int(SHRINK * self.cap)) if self.misses > 1 else self.cap - 1)
             if too_many or self.misses > MISSES or 4 * shrunk < self.found or self.cap == 1:
-                return self._let_go(now)
+                return self.let_go(now)
             self.cap = self.fine = shrunk
             self.period = max(FIRST_PERIOD, SOONER * self.period)
         self.step, self.age, self.cut_seq = 1, 0.0, latest
@@ -197,13 +200,14 @@ class ConcurrencyCap(Storable):
         """A quota refuses in the first period again, and not only at the cap."""
         self.trial -= 1
         if not self.trial:
-            self._let_go(now)
+            self.let_go(now)
             return Verdict.NOT_MINE
         self.cap = self.fine = self.found = self.cap - 1
         self.age, self.cut_seq = 0.0, latest
         return Verdict.MINE
 
-    def _let_go(self, now: float) -> Verdict:
+    def let_go(self, now: float) -> Verdict:
+        """It was no cap; look for one again after a rest."""
         self.on, self.misses, self.depths, self.told = False, 0, (), 0
         self.rest_until = now + FIRST_REST * 2.0 ** min(self.mistakes, MOST_REST_DOUBLINGS)
         self.mistakes += 1

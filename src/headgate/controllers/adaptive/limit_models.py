@@ -29,6 +29,9 @@ TURNS = 2.0
 DOUBTED = 1000
 """Refused by a budget that is full, it says: so many more answers must say so before that is news again."""
 
+HELD = 0.85
+"""A cap that passed its trial at less than this share of the quota passed because it held calls back."""
+
 SHORTEST_REST = 0.1
 """Seconds of rest after a refusal that the headers had not foreseen."""
 
@@ -59,7 +62,11 @@ class LimitModels(Storable):
         """``dt`` seconds passed; ``wanted`` says that a call waited for the pace meanwhile."""
         self.search.history.sends.mark(now, seq)
         if self.concurrency.on:
-            self.concurrency.grow(dt, depth, seq, self.search.trip)
+            passed = self.concurrency.grow(dt, depth, seq, self.search.trip)
+            if passed and self.latency_model.throughput < HELD * self.search.curve.quota:
+                self.concurrency.let_go(now)
+                self.search.cruise_from(seq)
+                self.search.trace.note(now, Step.NOT_A_CAP, pace=self.search.pace)
         elif wanted:
             if self.header_model.is_full and self.search.phase is Phase.CRUISE:
                 self.search.look(now, seq)

@@ -1,7 +1,7 @@
 """What every test gets: folders for state and configuration of its own, never the user's. And a real Redis, if it asks.
 
 Tests that pass the same lines a million times carry pytest-cov's marker ``no_cover``: counting the lines would take
-three times as long as the tests, and other tests reach them too.
+three times as long as the tests, and other tests reach them too. So it is with every test of hypothesis.
 """
 
 import gc
@@ -15,7 +15,7 @@ from itertools import count
 
 import pytest
 from bench.redis_server import RedisServer
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from headgate.distributed import store as distributed_store
 
@@ -116,7 +116,8 @@ def pytest_fixture_setup():
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item):
-    with counted_lines.counting(item.get_closest_marker("no_cover") is None):
+    repeats = is_hypothesis_test(getattr(item, "obj", None)) or item.get_closest_marker("no_cover") is not None
+    with counted_lines.counting(not repeats):
         return (yield)
 
 

@@ -5,6 +5,8 @@ import re
 import pytest
 from tests.messages import CATALOGUE, catalogue
 
+pytestmark = pytest.mark.no_cover
+
 STOP_LIST = (
     r"whoever|somebody|nobody|anybody|anew|of late|heeds?|heeded|alike|lest|in vain|at odds|never was"
     r"|stands? in|(?<!there )(is|are) no (?!longer|more)[a-z]+|can(not)? be had|could( not)? be had|go on being"

@@ -14,6 +14,8 @@ from headgate.batch.ledger import RowState
 from headgate.batch.runner import BatchRunner
 from headgate.core.cooldown import FixedCooldown
 
+pytestmark = pytest.mark.no_cover
+
 RUNS = 8
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
 from headgate.batch.ledger import RowState
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.batch.runner import BatchRunner
+
+pytestmark = pytest.mark.no_cover
 
 UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from headgate.crawl.robots import LARGEST, Rules
 
+pytestmark = pytest.mark.no_cover
+
 SECONDS = 10.0
 """Of the processor, for the worst of them while coverage is measured; half a second without."""
 

@@ -66,6 +66,7 @@ def test_a_row_can_be_taken_out_wherever_it_stands(data):
     assert left == sorted(set(rows) - gone)
 
 
+@pytest.mark.no_cover
 def test_rows_taken_out_do_not_pile_up():
     queue = OrderedQueue()
     for index in range(100_000):

@@ -61,6 +61,7 @@ def test_a_signal_at_any_moment_leaves_no_lock_held_and_nobody_in_line() -> None
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.no_cover
 def test_no_loop_repeats_outside_of_the_exception_table_of_a_lock() -> None:
     """CPython 3.12 and 3.13 leave some jumps back out of it: a signal that raises there leaves the lock held.
 
@@ -71,6 +72,7 @@ def test_no_loop_repeats_outside_of_the_exception_table_of_a_lock() -> None:
     assert gaps == []
 
 
+@pytest.mark.no_cover
 def test_a_lock_that_is_not_waited_for_without_end_is_taken_by_run_locked() -> None:
     """A signal that raises between ``acquire(timeout=...)`` and ``try`` leaves the lock held."""
     package = Path(headgate.__file__).parent
@@ -79,6 +81,8 @@ def test_a_lock_that_is_not_waited_for_without_end_is_taken_by_run_locked() -> N
         for path in package.rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "acquire"
         and re.search(r"(lock|store)\.acquire\(((blocking=)?False|timeout=.*)\)$", ast.unparse(call))
     ]
     assert calls == []

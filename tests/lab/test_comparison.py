@@ -15,6 +15,8 @@ from headgate.lab.comparison import Comparison, Figures, Row, Task, compare, mea
 from headgate.lab.scenario import Budget, Limit, Mark, Scenario
 from headgate.units import Rate
 
+pytestmark = pytest.mark.no_cover
+
 SMALL = Scenario(
     name="small",
     horizon=15.0,

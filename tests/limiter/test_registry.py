@@ -190,6 +190,7 @@ def test_forgetting_is_told() -> None:
 
 
 @pytest.mark.no_cover
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("strategy", "most"), [("aimd", 4096), ("adaptive", 16384)])
 def test_the_memory_of_a_key_is_bounded(strategy: str, most: int) -> None:
     """Full statistics: refusals, latencies and windows of a busy minute; then packed after ten idle seconds."""

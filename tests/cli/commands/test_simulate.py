@@ -80,6 +80,7 @@ def test_the_widest_table_fits_the_window(headgate, monkeypatch, columns, tmp_pa
     assert all(line == line.rstrip() for line in result.out.splitlines())
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("columns", [30, 50, 70])
 def test_in_a_narrow_window_numbers_stay_whole(headgate, monkeypatch, small, columns):
     arguments = ("simulate", small, "--strategy", "adaptive,aimd-per-response", "--seeds", "1")
@@ -129,6 +130,7 @@ def test_machines_get_a_line_for_each_strategy_without_infinities(headgate, smal
     assert "Infinity" not in result.out
 
 
+@pytest.mark.no_cover
 def test_the_same_seed_says_the_same_and_jobs_change_nothing(headgate, small):
     arguments = ["simulate", small, "--seeds", "2", "--json"]
     once = headgate(*arguments).out
@@ -136,6 +138,7 @@ def test_the_same_seed_says_the_same_and_jobs_change_nothing(headgate, small):
     assert headgate(*arguments, "--jobs", "2").out == once
 
 
+@pytest.mark.no_cover
 def test_strategies_side_by_side_are_told_who_got_how_much(headgate, small):
     result = headgate("simulate", small, "--strategy", "adaptive+aimd", "--seeds", "1")
     assert "adaptive+aimd: of the finished calls, adaptive " in result.out
@@ -150,6 +153,7 @@ def test_all_is_every_strategy_once_and_a_name_twice_is_one(monkeypatch):
     assert simulate.read_strategies(" aimd + adaptive ") == ("aimd+adaptive",)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("suffix", "start"), [(".svg", b"<svg"), (".png", b"\x89PNG")])
 def test_the_run_can_be_drawn(headgate, small, tmp_path, suffix, start):
     if suffix == ".png":

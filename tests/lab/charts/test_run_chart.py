@@ -225,6 +225,7 @@ def test_the_legend_explains_only_what_is_there():
     assert {"true quota", "calls admitted", "calls waiting", "calls in flight"} <= set(bare)
 
 
+@pytest.mark.no_cover
 def test_many_points_stay_a_small_drawing():
     noise = random.Random(2)
     points = [(n / 2, noise.uniform(0, 100)) for n in range(1800)]
@@ -259,6 +260,7 @@ def test_too_few_or_too_many_panels_are_refused(number):
         picture(panels=[panel()] * number)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=25, deadline=None)
 @given(
     among=st.integers(1, MOST_PANELS),

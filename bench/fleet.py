@@ -14,9 +14,10 @@ import time
 from bench.redis_server import RedisServer
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.distributed.backends.redis import RedisStore, Request
-from headgate.fleet.member import FleetMember, KeyReport, MemberReport
+from headgate.fleet.member import FleetMember, MemberReport
 from headgate.fleet.protocol import Caps
 from headgate.fleet.redis_state import RUNS, RedisRunState
+from headgate.limiter.key_lines import KeyLine
 
 WORKERS = (1, 10, 100, 1000)
 SECONDS = 5.0
@@ -32,7 +33,7 @@ def commands(server: RedisStore) -> int:
 def reports(server: RedisStore, workers: int) -> tuple[float, float, int]:
     """Reports a second, commands inside the server for each, and the bytes of the run."""
     run, state = f"bench-{workers}", RedisRunState(server)
-    key = KeyReport(key="openai/gpt-4o-mini key-1", rate=222.0, said=230.0, sent=10**6, reason="paced at 222 calls/s")
+    key = KeyLine(key="openai/gpt-4o-mini key-1", rate=222.0, said=230.0, sent=10**6, reason="paced at 222 calls/s")
     members = [
         FleetMember(state, run, caps=Caps(max_cost=1e6), report=lambda: MemberReport(done=10**6, keys=(key,)))
         for _ in range(workers)

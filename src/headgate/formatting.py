@@ -159,6 +159,15 @@ def for_display(text: str) -> str:
     return printable(redact(text))
 
 
+LONGEST_REASON = 300
+
+
+def shortened(text: str) -> str:
+    """One line of at most ``LONGEST_REASON`` characters."""
+    text = printable(" ".join(text.split()))
+    return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 4] + " ..."
+
+
 def redact(text: str) -> str:
     """The text without credentials, at most ``LONGEST_TEXT`` characters of it."""
     shown = text[:LONGEST_TEXT]

@@ -10,10 +10,11 @@ import pytest
 from headgate import ConfigError
 from headgate.distributed.store import StoreDown
 from headgate.engine.supervisor import StopReason
-from headgate.fleet.member import LONGEST_DETAIL, FleetMember, KeyReport, MemberReport, Orders, WaitReport, detail_text
+from headgate.fleet.member import LONGEST_DETAIL, FleetMember, MemberReport, Orders, detail_text
 from headgate.fleet.protocol import Caps, Counts
 from headgate.fleet.redis_state import RedisRunState
 from headgate.fleet.state_store import MemoryRunState, open_run_state
+from headgate.limiter.key_lines import KeyLine, WaitLine
 
 
 def until(condition, seconds=20.0):
@@ -51,8 +52,8 @@ class TestReports:
                 fleet(run=name)
 
     def test_the_detail_is_bounded(self):
-        keys = tuple(KeyReport(key=f"key-{number}" + "k" * 190, rate=1.0, reason="w" * 200) for number in range(100))
-        waits = tuple(WaitReport(scope="s", sentence="x" * 2000) for _ in range(100))
+        keys = tuple(KeyLine(key=f"key-{number}" + "k" * 190, rate=1.0, reason="w" * 200) for number in range(100))
+        waits = tuple(WaitLine(scope="s", sentence="x" * 2000) for _ in range(100))
         text = detail_text(MemberReport(keys=keys, waits=waits))
         assert len(text) <= LONGEST_DETAIL
         assert json.loads(text)["keys"]
@@ -183,7 +184,7 @@ class TestRedis:
 
     def test_what_lies_there_expires(self, redis_server):
         state = RedisRunState(redis_server.url, timeout=5.0)
-        keys = (KeyReport(key="openai", rate=5.0),)
+        keys = (KeyLine(key="openai", rate=5.0),)
         FleetMember(state, "nightly", report=lambda: MemberReport(keys=keys)).step()
         for key in (b"headgate:fleet:1", b"headgate:fleet:1:nightly"):
             (left,) = redis_server.ask(b"TTL " + key).strip(b":\r\n").split()

@@ -10,6 +10,7 @@ from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.core.decision import Outcome
 from headgate.core.signal import Signal
 from headgate.lab.virtual_time import VirtualClock, run
+from headgate.limiter.key_lines import KeySource
 from headgate.observe.hub import Hub
 from headgate.observe.monitor import RunMonitor
 from headgate.observe.snapshot import (
@@ -19,7 +20,6 @@ from headgate.observe.snapshot import (
     RunSnapshot,
     plain,
 )
-from headgate.observe.sources.program import KeySource
 from headgate.resilience.recovery import ObservedRateCap
 
 
@@ -42,7 +42,7 @@ class TestProgram:
     def test_a_key_without_a_pace_has_none(self):
         limiter = AdaptiveRateLimiter(RateLimitConfig(strategy=lambda _: ObservedRateCap()))
         limiter.acquire(KEY).report(status_code=200)
-        assert [line.rate for line in refreshed(KeySource(limiter)).lines] == [0.0]
+        assert [line.rate for line in refreshed(KeySource(limiter, 10)).lines] == [0.0]
 
     def test_what_a_server_says_without_a_window_is_learned_from_its_longest_reset(self):
         clock = VirtualClock()

@@ -18,14 +18,15 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..distributed.store import StoreDown, member_name
 from ..engine.supervisor import StopReason
+from ..limiter.key_lines import KeyLine, WaitLine
 from .leased_budget import LeasedBudget
 from .protocol import COUNTED, Caps, Counts, MemberReply, MemberRequest, Past
 from .state_store import RunStateStore, check_run_name
@@ -53,41 +54,6 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyReport:
-    """One key of a member's limiter, as displays show it; no secret is in it."""
-
-    key: str
-    rate: float
-    """Calls a second as learned, of the whole fleet where the quota is shared."""
-    said: float | None = None
-    """Calls a second that the server states."""
-    sent: int = 0
-    done: int = 0
-    refused: int = 0
-    """429s."""
-    failed: int = 0
-    in_flight: int = 0
-    waiting: int = 0
-    latency: float = 0.0
-    circuit: str = "closed"
-    shared_by: int = 0
-    reason: str = ""
-    waits_for: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitReport:
-    """Why rows of a member wait."""
-
-    scope: str
-    sentence: str
-    behind: int = 0
-    seconds: float | None = None
-    code: str = ""
-    clause: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberReport:
     """What a member did so far, and how it is: counts only grow."""
 
@@ -102,8 +68,8 @@ class MemberReport:
     cost: float = 0.0
     rate_limited: int = 0
     in_flight: int = 0
-    waits: tuple[WaitReport, ...] = ()
-    keys: tuple[KeyReport, ...] = ()
+    waits: tuple[WaitLine, ...] = ()
+    keys: tuple[KeyLine, ...] = ()
 
     def counts(self) -> Counts:
         return Counts(**{name: getattr(self, name) for name in COUNTED})
@@ -274,11 +240,25 @@ def detail_text(report: MemberReport) -> str:
     waits = sorted(report.waits, key=lambda one: -one.behind)[:MOST_WAITS]
     about = {"pid": os.getpid()}
     while True:
-        told: dict[str, Any] = {**about, "keys": [asdict(one) for one in keys], "waits": [asdict(one) for one in waits]}
+        told: dict[str, Any] = {**about, "keys": [*map(_plain, keys)], "waits": [*map(_plain, waits)]}
         text = json.dumps(told, separators=(",", ":"))
         if len(text) <= LONGEST_DETAIL or not (keys or waits):
             return text
         keys, waits = keys[: len(keys) // 2], waits[: len(waits) // 2]
+
+
+def with_rows_behind(waits: Iterable[WaitLine], rows: int) -> tuple[WaitLine, ...]:
+    """The causes why callers wait, with all ``rows`` behind them that wait in this process."""
+    found = list(waits)
+    callers = max(1, sum(one.behind for one in found))
+    return tuple(replace(one, behind=max(one.behind, rows * one.behind // callers)) for one in found)
+
+
+def _plain(line: KeyLine | WaitLine) -> dict[str, Any]:
+    """Without what is as usual: a reader fills it in."""
+    told = {one.name: getattr(line, one.name) for one in fields(line)}
+    usual = {one.name: one.default for one in fields(line)}
+    return {name: value for name, value in told.items() if value != usual[name]}
 
 
 def _run(member: weakref.ref[FleetMember], wake: threading.Event) -> None:

@@ -32,9 +32,9 @@ from ..batch.row_targets import RowTargets
 from ..batch.runner import BatchRunner
 from ..distributed.store import StoreDown
 from ..engine.supervisor import Stop, StopReason
+from ..limiter.key_lines import KeySource
 from .answers import AnswerMemory, Answers, Taken, open_answers
-from .limiter_report import LimiterReporter
-from .member import FleetMember, MemberReport, Orders
+from .member import MOST_KEYS, FleetMember, MemberReport, Orders, with_rows_behind
 from .protocol import Caps
 from .row_reader import NO_KEY, RowReader, checked_key
 from .row_result import RowEnd, RowResult, is_final, result_of, stopped
@@ -74,7 +74,7 @@ class RowCaller:
         )
         validator, self._reader = self._targets.validator, RowReader(settings, self._targets.primary)
         self._prices = settings.prices()
-        self._reporter = LimiterReporter(self.limiter)
+        self._keys = KeySource(self.limiter, MOST_KEYS)
         self._state = open_run_state(settings.store) if is_fleet_store(settings.store) else None
         self.member: FleetMember | None = None
         if self._state is not None:
@@ -368,7 +368,7 @@ class RowCaller:
 
     def _report(self) -> MemberReport:
         """In the member's thread."""
-        report, status, keys = self.runner.report, self.runner.status(), self._reporter.keys()
+        report, status, keys = self.runner.report, self.runner.status(), self._keys.refresh()
         return MemberReport(
             done=self.done,
             failed=self.failed,
@@ -379,8 +379,8 @@ class RowCaller:
             cost=report.cost,
             rate_limited=sum(one.refused for one in keys),
             in_flight=status.in_flight,
-            waits=self._reporter.waits(max(0, len(self._sent) - status.in_flight)),
-            keys=keys,
+            waits=with_rows_behind(self._keys.waits, max(0, len(self._sent) - status.in_flight)),
+            keys=tuple(keys),
         )
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

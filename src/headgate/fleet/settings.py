@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from ..batch.config import BatchConfig
@@ -23,6 +23,7 @@ from ..config import RateLimitConfig, read_limits
 from ..credentials import Credential, CredentialCoordinator, FileStore, credentials_from
 from ..credentials.redis_store import RedisCredentialStore
 from ..errors import ConfigError
+from ..formatting import nearest_name
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.credential_scope import PairedStore
 from ..resilience.fallback import Fallback, Fallbacks, read_fallbacks
@@ -30,9 +31,9 @@ from ..stores import open_store
 from ..units import read_duration
 
 COLUMNS = ("response", "error", "attempts", "tokens_in", "tokens_out", "cost", "headgate_state")
+"""What is added to each row."""
 TARGET = "headgate_target"
 """The column beside them where there are fallbacks."""
-"""What is added to each row."""
 FORMATS = ("auto", "batch", "columns")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 STANDSTILL = 15 * 60.0
@@ -77,6 +78,18 @@ class RowSettings:
     """Other targets for rows that this one cannot take, as ``headgate run --fallback`` has them."""
     prefix: str = ""
     """Before the name of each column that is added."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> RowSettings:
+        """From the arguments of ``map_rows``. Raises ``ConfigError`` for one that there is not, or that is missing."""
+        known = [one.name for one in fields(cls)]
+        for name in options:
+            if name not in known:
+                near = nearest_name(name, known)
+                raise ConfigError(f"unknown option {name!r}; {f'did you mean {near!r}?' if near else _listed(known)}")
+        if "to" not in options:
+            raise ConfigError('to= is missing: a provider such as "openai", or the URL of an API')
+        return cls(**options)
 
     def __post_init__(self) -> None:
         put = object.__setattr__

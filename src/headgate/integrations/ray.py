@@ -12,27 +12,24 @@ Each row gets the columns ``response``, ``error``, ``attempts``, ``tokens_in``, 
 
 from __future__ import annotations
 
-import logging
-import sys
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..fleet.row_caller import RowCaller
 from ..fleet.settings import RowSettings
-from ..fleet.verify import Verification, repeated_calls, verify_rows
-from .engine_columns import names_of, rows_of, with_results
+from .engines import announce, names_of, rows_of, verify, with_results
 
 if TYPE_CHECKING:
     from ray.data import Dataset
 
 __all__ = ["Rows", "map_rows", "verify"]
 
-log = logging.getLogger("headgate.fleet")
-
 BATCH_SIZE = 256
 CONCURRENCY = (1, 8)
 CPUS = 0.25
 """Of an actor: it mostly waits."""
+REPEATED = "blocks that Ray repeats"
 
 
 class Rows:
@@ -42,7 +39,10 @@ class Rows:
     """
 
     def __init__(self, **options: Any) -> None:
-        self._settings = _settings(options)
+        job = _job()
+        self._settings = RowSettings.of({"store": "ray", "job": job, **options, "run": options.get("run") or job})
+        if "job" not in options:
+            announce(self._settings, options, REPEATED)
         self._caller = RowCaller(self._settings)
 
     async def __call__(self, batch: Any) -> Any:
@@ -63,55 +63,29 @@ def map_rows(
     ``concurrency``: how many actors, or from how many to how many. ``ray_remote_args``: for the actors, such as
     ``{"runtime_env": {"env_vars": {...}}}``. All others are options of ``headgate run``. Raises ``ConfigError``.
     """
-    given = _settings(options)
+    settings = RowSettings.of({"store": "ray", **options})
     if (schema := dataset.schema(fetch_if_missing=False)) is not None:
-        given.check_columns(list(schema.names))
-    if not options.get("run"):
-        print(f"headgate run {given.run}: pass run={given.run!r} to resume it", file=sys.stderr)
-    if given.answers == "none":
-        log.warning(
-            "answers are not saved, so blocks that Ray repeats are sent and paid for again; "
-            'use store="redis://...", or answers="a folder"'
-        )
-    passed = {**options, "template": given.template, "run": given.run, "job": given.job, "store": given.store}
-    actors = {"num_cpus": CPUS, **(ray_remote_args or {})}
+        settings.check_columns(list(schema.names))
+    announce(settings, options, REPEATED)
+    passed = {name: getattr(settings, name) for name in ("template", "run", "job", "store")}
     return dataset.map_batches(
         Rows,
-        fn_constructor_kwargs=passed,
+        fn_constructor_kwargs={**options, **passed},
         batch_size=batch_size,
         batch_format="pyarrow",
         concurrency=concurrency,
-        **actors,
+        **{"num_cpus": CPUS, **(ray_remote_args or {})},
     )
 
 
-def verify(
-    inputs: Dataset,
-    outputs: Dataset,
-    *,
-    id_column: str | None = None,
-    prefix: str = "",
-    store: str | None = None,
-    run: str | None = None,
-) -> Verification:
-    """Whether every row of the input is in the output once. With ``store`` and ``run``, also how many calls were
-    repeated."""
-    columns = None if id_column is not None else list(inputs.schema().names)
-    return verify_rows(
-        inputs.select_columns([id_column]).iter_rows() if id_column is not None else inputs.iter_rows(),
-        outputs.select_columns([*(columns or [id_column]), f"{prefix}headgate_state"]).iter_rows(),
-        id_column=id_column,
-        columns=columns,
-        prefix=prefix,
-        repeated_calls=repeated_calls(store, run),
-    )
-
-
-def _settings(options: dict[str, Any]) -> RowSettings:
-    """The options, with Ray's own store as the default; all actors of a job belong to the same run."""
+def _job() -> str:
+    """A name that all actors of a driver's program have in common, and no other program has."""
     try:
         import ray
     except ModuleNotFoundError:
         raise ConfigError('this needs Ray: pip install "headgate[ray]"') from None
-    job = f"ray-{ray.get_runtime_context().get_job_id()}" if ray.is_initialized() else ""
-    return RowSettings(**{"store": "ray", "job": job, **options, "run": options.get("run") or job})
+    if not ray.is_initialized():
+        return ""
+    about = ray.get_runtime_context()
+    session = about.get_session_name() if hasattr(about, "get_session_name") else about.gcs_address
+    return blake2b(f"{session} {about.get_job_id()}".encode(), digest_size=8).hexdigest()

@@ -12,26 +12,21 @@ DataFrame each time it is read; its answers are remembered, so that it is paid f
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..fleet.row_caller import RowCaller
 from ..fleet.settings import RowSettings
-from ..fleet.verify import Verification, repeated_calls, verify_rows
-from .engine_columns import TYPES, rows_of, with_results
+from .engines import TYPES, announce, rows_of, verify, with_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["map_rows", "verify"]
-
-log = logging.getLogger("headgate.fleet")
+__all__ = ["Rows", "map_rows", "verify"]
 
 AT_ONCE = 2
 """Arrow batches of a task that are under way together, so that the last rows of one do not hold up the next."""
@@ -43,61 +38,49 @@ def map_rows(df: DataFrame, **options: Any) -> DataFrame:
     All options are those of ``headgate run``; ``store`` must be given. How many rows a batch has is Spark's
     ``spark.sql.execution.arrow.maxRecordsPerBatch``. Raises ``ConfigError``.
     """
-    if not options.get("store"):
-        raise ConfigError('store= is missing: "redis://host:6379", or "machine" where Spark runs on one machine')
-    if options["store"] == "ray":
-        raise ConfigError('store="ray" is for Ray; on Spark use "redis://host:6379"')
-    settings = RowSettings(**options)
-    settings.check_columns(df.columns)
-    _check_speculation(df, settings)
-    if not options.get("run"):
-        print(f"headgate run {settings.run}: pass run={settings.run!r} to resume it", file=sys.stderr)
-    if settings.answers == "none":
-        log.warning(
-            "answers are not saved, so tasks that Spark repeats are sent and paid for again; "
-            'use store="redis://...", or answers="a folder"'
-        )
-    return df.mapInArrow(_each(settings), _schema(df, settings))
+    rows = Rows(**options)
+    return df.mapInArrow(rows, rows.schema(df))
 
 
-def verify(
-    inputs: DataFrame,
-    outputs: DataFrame,
-    *,
-    id_column: str | None = None,
-    prefix: str = "",
-    store: str | None = None,
-    run: str | None = None,
-) -> Verification:
-    """Whether every row of the input is in the output once. With ``store`` and ``run``, also how many calls were
-    repeated."""
-    columns = [id_column] if id_column is not None else list(inputs.columns)
-    state = f"{prefix}headgate_state"
-    return verify_rows(
-        (row.asDict() for row in inputs.select(*columns).toLocalIterator()),
-        (row.asDict() for row in outputs.select(*columns, state).toLocalIterator()),
-        id_column=id_column,
-        columns=columns,
-        prefix=prefix,
-        repeated_calls=repeated_calls(store, run),
-    )
+class Rows:
+    """For ``DataFrame.mapInPandas`` and ``mapInArrow``; ``map_rows`` is shorter, and checks the columns before.
 
+    ``rows = Rows(to="openai", ...)``, then ``df.mapInPandas(rows, rows.schema(df))``
+    """
 
-def _each(settings: RowSettings) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def call(batches: Iterator[Any]) -> Iterator[Any]:
+    def __init__(self, **options: Any) -> None:
+        if not options.get("store"):
+            raise ConfigError('store= is missing: "redis://host:6379", or "machine" where Spark runs on one machine')
+        if options["store"] == "ray":
+            raise ConfigError('store="ray" is for Ray; on Spark use "redis://host:6379"')
+        self.settings = RowSettings.of(options)
+        announce(self.settings, options, "tasks that Spark repeats")
+
+    def schema(self, df: DataFrame) -> Any:
+        """That of the output, for rows of ``df``. Raises ``ConfigError`` where its columns do not fit."""
+        from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+        self.settings.check_columns(df.columns)
+        _check_speculation(df, self.settings)
+        types = {"string": StringType(), "int64": LongType(), "float64": DoubleType()}
+        names = zip(self.settings.columns, TYPES, strict=False)
+        return StructType([*df.schema.fields, *(StructField(name, types[kind], True) for name, kind in names)])
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
-        caller, task = caller_of(settings), TaskContext.get()
+        caller, task = caller_of(self.settings), TaskContext.get()
         group = "" if task is None else f"partition-{task.partitionId()}"
         waiting: deque[tuple[Any, Any]] = deque()
         for batch in batches:
             waiting.append((batch, caller.submit(rows_of(batch), group)))
             if len(waiting) >= AT_ONCE:
-                yield _finished(settings, *waiting.popleft())
+                yield self._finished(*waiting.popleft())
         while waiting:
-            yield _finished(settings, *waiting.popleft())
+            yield self._finished(*waiting.popleft())
 
-    return call
+    def _finished(self, batch: Any, results: Any) -> Any:
+        return with_results(batch, self.settings, results.result())
 
 
 _callers: dict[tuple[int, str], RowCaller] = {}
@@ -117,24 +100,6 @@ def caller_of(settings: RowSettings) -> RowCaller:
 def _close_idle_callers() -> None:
     for other in [other for other, caller in _callers.items() if caller.is_idle]:
         _callers.pop(other).close()
-
-
-def _finished(settings: RowSettings, batch: Any, results: Any) -> Any:
-    return with_results(batch, settings, results.result())
-
-
-def _schema(df: DataFrame, settings: RowSettings) -> Any:
-    from pyspark.sql.types import (
-        DoubleType,
-        LongType,
-        StringType,
-        StructField,
-        StructType,
-    )
-
-    types = {"string": StringType(), "int64": LongType(), "float64": DoubleType()}
-    added = [StructField(name, types[kind], True) for name, kind in zip(settings.columns, TYPES, strict=False)]
-    return StructType([*df.schema.fields, *added])
 
 
 def _check_speculation(df: DataFrame, settings: RowSettings) -> None:

@@ -20,11 +20,10 @@ from .. import fork_safety
 from ..clock import Clock
 from ..core.decision import CircuitState
 from ..events import BatchEvent, CrawlEvent, Event, EventRecord, PublicEvent, ResilienceEvent, record_of
-from ..formatting import for_display, format_seconds, printable, redact
+from ..formatting import for_display, format_seconds, redact, shortened
 from .snapshot import EventLine
 from .sources import ORDINARY
 
-LONGEST_REASON = 300
 LONGEST_KEY = 200
 
 ROUTINE = frozenset(
@@ -86,11 +85,6 @@ def describe(record: EventRecord, number: int = 0) -> EventLine:
         reason=shortened(redact(", ".join(filter(None, _parts(record))))),
         code=record.reason,
     )
-
-
-def shortened(text: str) -> str:
-    text = printable(" ".join(text.split()))
-    return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 4] + " ..."
 
 
 def level_of(record: EventRecord) -> int:

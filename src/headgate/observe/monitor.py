@@ -26,6 +26,7 @@ from ..errors import ConfigError
 from ..events import EventRecord
 from ..formatting import for_display, format_seconds, redact
 from ..limiter import AdaptiveRateLimiter
+from ..limiter.key_lines import KeySource
 from ..reason_text import store_text
 from .event_buffer import EventBuffer
 from .history import History
@@ -43,7 +44,7 @@ from .snapshot import (
     Timeline,
 )
 from .sources import MOST_EXAMPLES, RunSource, Waits, in_order, pause_wait
-from .sources.program import CredentialSource, KeySource, ProgramSource
+from .sources.program import CredentialSource, ProgramSource
 
 if TYPE_CHECKING:
     from ..batch.job import Job
@@ -95,7 +96,7 @@ class RunMonitor:
         self.hub = Hub() if hub is None else hub
         self.buffer = EventBuffer(self.clock, self._keep_example)
         self.history = History()
-        self.keys = None if source.limiter is None else KeySource(source.limiter)
+        self.keys = None if source.limiter is None else KeySource(source.limiter, MOST_KEYS)
         self.credentials = CredentialSource(source.coordinators)
         self.ending = ""
         """How it ended, where the caller knows better than can be seen here."""

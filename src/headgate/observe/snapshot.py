@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
+from ..limiter.key_lines import KeyLine as KeyLine
+from ..limiter.key_lines import WaitLine as WaitLine
+
 try:
     from orjson import dumps as _orjson_dumps
 except ImportError:
@@ -51,43 +54,6 @@ class ProgressLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyLine:
-    key: str
-    rate: float
-    """Calls a second as learned; 0 where it has no pace, as a provider whose credentials have one each."""
-    said: float | None = None
-    """Calls a second that the server states."""
-    sent: int = 0
-    done: int = 0
-    """Answers that were a success."""
-    refused: int = 0
-    """Answers that were rate limited: 429 and the like."""
-    failed: int = 0
-    in_flight: int = 0
-    waiting: int = 0
-    latency: float = 0.0
-    p95: float = 0.0
-    circuit: str = "closed"
-    """closed, open or half_open."""
-    not_before: float = 0.0
-    """Nothing starts for so many seconds."""
-    returning: float = 1.0
-    """Which share of the pace the ramp after a pause allows."""
-    limit: float | None = None
-    """Calls a second that an operator has set as the most."""
-    known: float | None = None
-    """Calls a second by a limit that was known before; never exceeded, whatever is learned."""
-    known_limits: tuple[str, ...] = ()
-    """All limits that were known before, in words."""
-    shared_by: int = 0
-    """Processes that share this quota; 0 if it is not shared."""
-    reason: str = ""
-    """Why a call would wait now, in one sentence; empty if it would not."""
-    waits_for: str = ""
-    """... in a word: paused, floor, hold, depth, pace, ... as the limiter's snapshot has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialLine:
     label: str
     mark: str
@@ -99,32 +65,6 @@ class CredentialLine:
     rests: float = 0.0
     """Seconds until it is back."""
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitLine:
-    """One blocked scope."""
-
-    scope: str
-    """A key, a credential, or what else holds rows back."""
-    sentence: str
-    said: str = ""
-    """What the last call that failed was told, in the server's own words, redacted."""
-    behind: int = 0
-    """Rows, pages or callers that wait for it."""
-    seconds: float | None = None
-    """... for so long, where that is known."""
-    key: str = ""
-    """The key that it is about, as ``KeyLine`` has it; empty if it is about none, or about the scope itself."""
-    code: str = ""
-    """What it waits for, in a word: pace, share, ceiling, quota, depth, floor, hold, circuit_open, workers, ..."""
-    clause: str = ""
-    """What follows the scope, where the scope begins the sentence: for displays that show the scope beside it."""
-
-    @classmethod
-    def about(cls, scope: str, clause: str, **more: Any) -> WaitLine:
-        """``api.example.com: paced at 5 calls/s``, from its two parts."""
-        return cls(scope=scope, sentence=f"{scope}: {clause}", clause=clause, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from headgate.fleet.member import FleetMember, KeyReport, MemberReport
+from headgate.fleet.member import FleetMember, MemberReport
 from headgate.fleet.redis_state import RedisRunState
+from headgate.limiter.key_lines import KeyLine
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def join(redis_server):
     members = []
 
     def add(run="nightly", **report):
-        key = KeyReport(key="openai", rate=20.0, said=25.0, sent=50, refused=2, shared_by=2)
+        key = KeyLine(key="openai", rate=20.0, said=25.0, sent=50, refused=2, shared_by=2)
         member = FleetMember(state, run, report=lambda: MemberReport(keys=(key,), **report))
         member.start()
         member.step()

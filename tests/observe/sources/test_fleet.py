@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from headgate.fleet.member import FleetMember, KeyReport, MemberReport, WaitReport
+from headgate.fleet.member import FleetMember, MemberReport
 from headgate.fleet.protocol import Caps, MemberRequest
 from headgate.fleet.run_state import LOST_AFTER
 from headgate.fleet.state_store import MemoryRunState
 from headgate.lab.virtual_time import VirtualClock
+from headgate.limiter.key_lines import KeyLine, WaitLine
 from headgate.observe.snapshot import MOST_MEMBERS, Action, ActionRefusedError, to_json
 from headgate.observe.sources.fleet import ENDED_FOR, FleetRuns
 
@@ -41,7 +42,7 @@ def fleet():
 
 def key(**more):
     usual = {"key": "openai", "rate": 20.0, "said": 25.0, "sent": 10, "done": 9, "refused": 1, "latency": 0.1}
-    return KeyReport(**usual | more)
+    return KeyLine(**usual | more)
 
 
 def test_without_runs_there_is_nothing(fleet):
@@ -69,9 +70,9 @@ def test_rates_of_keys_that_are_not_shared_add_up(fleet):
 
 
 def test_why_it_waits_is_told_once_for_each_cause(fleet):
-    wait = WaitReport(scope="openai", sentence="openai: paced at 20 calls/s", behind=7, code="pace")
+    wait = WaitLine(scope="openai", sentence="openai: paced at 20 calls/s", behind=7, code="pace")
     fleet.member(waits=(wait,))
-    fleet.member(waits=(wait, WaitReport(scope="openai", sentence="openai: held for 9 s", behind=1, code="hold")))
+    fleet.member(waits=(wait, WaitLine(scope="openai", sentence="openai: held for 9 s", behind=1, code="hold")))
     assert [(line.code, line.behind) for line in fleet.snapshot().waits] == [("hold", 1), ("pace", 14)]
 
 

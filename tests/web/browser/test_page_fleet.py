@@ -5,14 +5,15 @@ import pytest
 from headgate.cli.commands.web import shown_runs
 from headgate.distributed.backends.redis import RedisStore
 from headgate.engine.supervisor import StopReason
-from headgate.fleet.member import FleetMember, KeyReport, MemberReport
+from headgate.fleet.member import FleetMember, MemberReport
 from headgate.fleet.protocol import Caps
 from headgate.fleet.redis_state import RedisRunState
+from headgate.limiter.key_lines import KeyLine
 from headgate.web import serve
 
 pytestmark = pytest.mark.chaos
 
-KEY = KeyReport(key="openai/gpt-4o-mini", rate=222.0, said=230.0, sent=900, done=890, refused=3, in_flight=7)
+KEY = KeyLine(key="openai/gpt-4o-mini", rate=222.0, said=230.0, sent=900, done=890, refused=3, in_flight=7)
 REPORT = MemberReport(done=450, failed=2, calls=455, rate_limited=3, in_flight=7, keys=(KEY,))
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from ...clock import Clock
-from ...core.decision import Explanation, WaitReason
+from ...core.decision import WaitReason
 from ...events import EventRecord
 from ...limiter import AdaptiveRateLimiter
-from ...reason_text import PAUSED, reason_text
+from ...limiter.key_lines import PACED, Cause, cause_of, paced
+from ...reason_text import PAUSED
 from ..hub import EventEmitter
 from ..snapshot import MOST_WAITS, DeadLine, ProgressLine, WaitLine
 
@@ -101,8 +101,6 @@ class RecentRate:
 
 # ---------------------------------------------------------------------- what blocks a run
 
-PACED = frozenset((WaitReason.PACE, WaitReason.SHARE, WaitReason.CEILING))
-"""A pace lets the next call go in some milliseconds and the last of a thousand much later: no time is shown."""
 ORDINARY = frozenset((*PACED, WaitReason.QUOTA, WaitReason.DEPTH, "workers", "answers"))
 """How it goes while all is well: rows wait because everything is in use."""
 _RECURRING = ("pace", "workers", "answers", "crawl_delay")
@@ -115,26 +113,6 @@ class Waits(NamedTuple):
     lines: list[WaitLine]
     behind: int
     """All that wait, each counted once: a row that waits for two credentials is one row."""
-
-
-class Cause(NamedTuple):
-    """What a lane waits for: the lane's own code, the reason behind it, and a clause."""
-
-    waits_for: str = ""
-    code: str = ""
-    text: str = ""
-
-
-def cause_of(explanation: Explanation, waits_for: str = "pace") -> Cause:
-    code = explanation.reason.value
-    is_paced = code in PACED or explanation.ceiling is not None
-    told = replace(explanation, seconds_left=None) if is_paced else explanation
-    return Cause(waits_for, WaitReason.CEILING if explanation.ceiling is not None else code, reason_text(told))
-
-
-def paced(rate: float) -> Explanation:
-    """Where nothing else is known of callers that wait."""
-    return Explanation(reason=WaitReason.PACE, rate=rate)
 
 
 def pause_wait(kind: str, progress: ProgressLine, callers: int) -> Waits:

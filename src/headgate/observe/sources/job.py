@@ -19,10 +19,11 @@ from ...core.row_state import FailureReason
 from ...events import EventRecord
 from ...formatting import for_display
 from ...limiter import AdaptiveRateLimiter
+from ...limiter.key_lines import Cause
 from ...reason_text import elsewhere_text, retries_text, workers_text
 from ..hub import EventEmitter
 from ..snapshot import DeadLine, ProgressLine, WaitLine
-from . import ORDINARY, Cause, LastCauses, RecentRate, States, Waits
+from . import ORDINARY, LastCauses, RecentRate, States, Waits
 from .program import status_text
 
 if TYPE_CHECKING:

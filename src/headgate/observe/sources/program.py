@@ -8,26 +8,19 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from ...clock import Clock, SystemClock
-from ...core.decision import LONGEST_WAIT
-from ...core.gate_config import FASTEST
 from ...events import EventRecord
-from ...formatting import for_display
 from ...limiter import AdaptiveRateLimiter
-from ...limiter.snapshot import KeySnapshot, ToldRates
 from ...reason_text import credential_text, credential_why
-from ..event_buffer import shortened
 from ..hub import EventEmitter
 from ..snapshot import (
     MOST_CREDENTIALS,
-    MOST_KEYS,
     ActionRefusedError,
     CredentialLine,
     DeadLine,
-    KeyLine,
     ProgressLine,
     WaitLine,
 )
-from . import States, Waits, cause_of, paced
+from . import States, Waits
 
 if TYPE_CHECKING:
     from ...credentials import CredentialCoordinator
@@ -92,83 +85,6 @@ def _finite(told: ProgressLine) -> ProgressLine:
     return replace(
         told, eta=eta, rate=told.rate if isfinite(told.rate) else 0.0, cost=told.cost if isfinite(told.cost) else 0.0
     )
-
-
-# ---------------------------------------------------------------------- keys
-# The keys of a limiter as lines: what is learned of each, what its server says, and why a call would wait.
-
-
-MOST_REMEMBERED = 4 * MOST_KEYS
-
-
-class KeySource:
-    """Reads a limiter again and again, and remembers what one snapshot cannot show."""
-
-    def __init__(self, limiter: AdaptiveRateLimiter) -> None:
-        self.limiter = limiter
-        self.lines: list[KeyLine] = []
-        """The busiest first, then those used last."""
-        self.waits: list[WaitLine] = []
-        """Callers that stand in queues."""
-        self._shown: dict[str, str] = {}
-        """Keys as people see them: a secret that a program has put into one is not shown."""
-        self._hidden: dict[str, str] = {}
-        """... and the other way round, where they differ."""
-        self._told = ToldRates()
-
-    def refresh(self) -> None:
-        seen = self.limiter.key_statuses(self.limiter.recent_keys(MOST_KEYS))
-        self.lines = sorted((self._line(one) for one in seen), key=lambda line: -(line.waiting + line.in_flight))
-        self.waits = [self._wait(one) for one in seen if one.waiters]
-
-    def key_of(self, shown: str) -> str:
-        return self._hidden.get(shown, shown)
-
-    def name_of(self, key: str) -> str:
-        name = self._shown.get(key)
-        if name is None:
-            if len(self._shown) >= MOST_REMEMBERED:
-                self._shown.clear()
-                self._hidden.clear()
-            name = self._shown[key] = for_display(key)
-            if name != key:
-                self._hidden[name] = key
-        return name
-
-    def _line(self, seen: KeySnapshot) -> KeyLine:
-        return KeyLine(
-            key=self.name_of(seen.key),
-            rate=seen.rate if seen.rate < FASTEST else 0.0,
-            said=self._told.of(seen),
-            sent=seen.sent,
-            done=max(0, seen.answers - seen.refused - seen.failed),
-            refused=seen.refused,
-            failed=seen.failed,
-            in_flight=seen.in_flight,
-            waiting=seen.waiters,
-            latency=seen.average_latency,
-            p95=seen.p95_latency,
-            circuit=seen.state,
-            not_before=_held(seen),
-            returning=seen.returning,
-            limit=seen.limit,
-            known=seen.known,
-            known_limits=seen.known_limits,
-            shared_by=seen.shared_by,
-            reason=shortened(seen.reason),
-            waits_for=seen.waits_for,
-        )
-
-    def _wait(self, seen: KeySnapshot) -> WaitLine:
-        name, cause = self.name_of(seen.key), cause_of(seen.explanation or paced(seen.rate))
-        return WaitLine.about(
-            name, shortened(cause.text), behind=seen.waiters, seconds=_held(seen) or None, code=cause.code
-        )
-
-
-def _held(seen: KeySnapshot) -> float:
-    """Seconds for which nothing starts."""
-    return min(seen.not_before_ms / 1000, LONGEST_WAIT)
 
 
 # ---------------------------------------------------------------------- credentials

@@ -8,8 +8,9 @@ import pytest
 
 from headgate.errors import ConfigError
 from headgate.fleet.row_result import RowEnd, RowResult
-from headgate.integrations import engine_columns
-from headgate.integrations.engine_columns import names_of, rows_of
+from headgate.fleet.settings import RowSettings
+from headgate.integrations import engines
+from headgate.integrations.engines import names_of, rows_of, with_results
 
 
 class Table:
@@ -42,7 +43,7 @@ def test_blocks_of_every_kind_have_rows_and_names():
 
 
 def test_every_field_of_a_result_has_a_column():
-    assert len(engine_columns.TYPES) == len(RowResult.__dataclass_fields__)
+    assert len(engines.TYPES) == len(RowResult.__dataclass_fields__)
     assert {state.value for state in RowEnd} == {"done", "failed", "stopped"}
 
 
@@ -57,3 +58,20 @@ def test_without_the_engine_it_says_what_to_install(monkeypatch):
         map_rows(None, to="openai")
     with pytest.raises(ConfigError, match="is for Ray"):
         map_rows(None, to="openai", store="ray")
+
+
+def test_an_option_that_there_is_not_is_named_with_the_nearest_one():
+    with pytest.raises(ConfigError, match="unknown option 'max_costs'; did you mean 'max_cost'"):
+        RowSettings.of({"to": "openai", "max_costs": 1})
+    with pytest.raises(ConfigError, match="to= is missing"):
+        RowSettings.of({"store": "none"})
+
+
+@pytest.mark.chaos  # pandas comes with the engines
+def test_results_of_a_frame_with_an_index_of_its_own_stay_beside_their_rows():
+    import pandas
+
+    frame = pandas.DataFrame({"id": [1, 2]}, index=[7, 3])
+    results = [RowResult(response="a", attempts=1), RowResult(error="e", state=RowEnd.FAILED, attempts=2)]
+    found = with_results(frame, RowSettings.of({"to": "openai"}), results)
+    assert found[["id", "response", "attempts"]].values.tolist() == [[1, "a", 1], [2, None, 2]]

@@ -55,7 +55,6 @@ def verify_rows(
     id_column: str | None = None,
     columns: Sequence[str] | None = None,
     prefix: str = "",
-    repeated_calls: int | None = None,
 ) -> Verification:
     """``columns``: those of the input, by which rows are known that have no id column."""
     states = dict.fromkeys(RowEnd, 0)
@@ -81,7 +80,6 @@ def verify_rows(
         done=states[RowEnd.DONE],
         failed=states[RowEnd.FAILED],
         stopped=states[RowEnd.STOPPED],
-        repeated_calls=repeated_calls,
         examples=tuple(name for (name,) in wrong),
     )
 

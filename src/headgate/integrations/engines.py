@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..fleet.row_result import RowResult
@@ -43,14 +44,14 @@ def verify(
     """Whether every row of the input, a dataset of Ray's or a DataFrame of Spark's, is in the output once. With
     ``store`` and ``run``, also how many calls were repeated."""
     columns = [id_column] if id_column is not None else names_of(inputs)
-    return verify_rows(
+    found = verify_rows(
         _all_rows(inputs, columns),
         _all_rows(outputs, [*columns, f"{prefix}headgate_state"]),
         id_column=id_column,
         columns=columns,
         prefix=prefix,
-        repeated_calls=repeated_calls(store, run),
     )
+    return replace(found, repeated_calls=repeated_calls(store, run))  # after that: reading the output may compute it
 
 
 def _all_rows(dataset: Any, columns: list[str]) -> Iterable[Mapping[str, Any]]:

@@ -67,13 +67,16 @@ def map_rows(
     if (schema := dataset.schema(fetch_if_missing=False)) is not None:
         settings.check_columns(list(schema.names))
     announce(settings, options, REPEATED)
+    from ray.data import ActorPoolStrategy
+
+    least, most = (concurrency, concurrency) if isinstance(concurrency, int) else concurrency
     passed = {name: getattr(settings, name) for name in ("template", "run", "job", "store")}
     return dataset.map_batches(
         Rows,
         fn_constructor_kwargs={**options, **passed},
         batch_size=batch_size,
         batch_format="pyarrow",
-        concurrency=concurrency,
+        compute=ActorPoolStrategy(min_size=least, max_size=most),
         **{"num_cpus": CPUS, **(ray_remote_args or {})},
     )
 

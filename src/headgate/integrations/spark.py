@@ -53,8 +53,7 @@ class Rows:
             raise ConfigError('store= is missing: "redis://host:6379", or "machine" where Spark runs on one machine')
         if options["store"] == "ray":
             raise ConfigError('store="ray" is for Ray; on Spark use "redis://host:6379"')
-        self.settings = RowSettings.of(options)
-        announce(self.settings, options, "tasks that Spark repeats")
+        self.settings, self._given = RowSettings.of(options), options
 
     def schema(self, df: DataFrame) -> Any:
         """That of the output, for rows of ``df``. Raises ``ConfigError`` where its columns do not fit."""
@@ -62,6 +61,7 @@ class Rows:
 
         self.settings.check_columns(df.columns)
         _check_speculation(df, self.settings)
+        announce(self.settings, self._given, "tasks that Spark repeats")
         types = {"string": StringType(), "int64": LongType(), "float64": DoubleType()}
         names = zip(self.settings.columns, TYPES, strict=False)
         return StructType([*df.schema.fields, *(StructField(name, types[kind], True) for name, kind in names)])

@@ -69,7 +69,7 @@ def test_killed_workers_lose_no_row_and_repeat_little(words):
 @pytest.mark.parametrize("name", ["ray_batch.py", "spark_batch.py"])
 def test_an_example_runs_and_its_second_run_calls_nothing(name, tmp_path):
     with served(rate=Rate(100, 1.0)) as server:
-        environment = {**os.environ, "API": f"{server.url}openai/v1", "HEADGATE_STATE": str(tmp_path / "state")}
+        environment = {**os.environ, "API": server.base_url("openai"), "HEADGATE_STATE": str(tmp_path / "state")}
         environment |= {"ANSWERS": str(tmp_path / "answers"), "RAY_USAGE_STATS_ENABLED": "0"}
         for _ in range(2):
             command = [sys.executable, str(ROOT / "examples" / name), "60"]
@@ -87,7 +87,7 @@ def test_the_page_of_the_manual_runs(tmp_path):
         environment = {**os.environ, "OPENAI_API_KEY": "practice", "PYSPARK_PYTHON": sys.executable}
         environment |= {"HEADGATE_STATE": str(tmp_path / "state"), "RAY_USAGE_STATS_ENABLED": "0"}
         for block in blocks:
-            code = block.replace("https://api.example.com/v1", f"{server.url}openai/v1")
+            code = block.replace("https://api.example.com/v1", server.base_url("openai"))
             code = code.replace("redis://cache:6379", store.url).replace('"answers"', repr(str(tmp_path / "answers")))
             done = subprocess.run(
                 [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

@@ -262,9 +262,11 @@ class VendorReport:
         ]
         notes = [
             f"Of the {SECONDS - WARM:g} s after the first {WARM:g}: the share of the limit that was used, and how many "
-            "of the calls were refused. A bucket that begins full may give a little more than 100 %.",
+            "of the calls were refused. What a bucket still held at their beginning may give a little more than 100 %.",
             "`headgate run` is told nothing. Peers have 20 calls at once and no limits configured, litellm's router 5 "
             "retries; what a peer gave up in the whole run is after the stroke.",
+            "async-batch-llm's own pause after a refusal is 300 s, in which it would send nothing here; it is set to 5 s, "
+            "or what the server asks for if that is longer.",
         ]
         return [Section("Quota used, calls refused", head, rows, notes)]
 

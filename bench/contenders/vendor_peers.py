@@ -2,7 +2,9 @@
 
 A file of its own, without headgate: peers are installed in an environment of their own (``bench.vendors --peers``).
 Each is used as its documentation shows it, with 20 calls at once and, where it has them, 5 retries; the tier is hidden
-from it, so no limits are configured. The last line says how many rows were answered, and how many it gave up.
+from it, so no limits are configured. async-batch-llm pauses for 300 s after a refusal unless it is told otherwise, and
+would send nothing in the time that is judged: here it pauses for ``PAUSE``, or for as long as the server asks.
+The last line says how many rows were answered, and how many it gave up.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 
 AT_ONCE = 20
 RETRIES = 5
+PAUSE = 5.0
 VERSION = "2024-10-21"
 KEY = "bench-key-000001"
 
@@ -41,11 +44,20 @@ def of_litellm(vendor: str, url: str, asked: dict[str, Any], seconds: float) -> 
 
 
 def of_async_batch_llm(vendor: str, url: str, asked: dict[str, Any], seconds: float) -> Counter[str]:
-    """Its processor with the settings that it comes with."""
+    """Its processor with the settings that it comes with, but for the pause."""
     import openai
-    from async_batch_llm import CallableStrategy, CallOutcome, OpenAIModel, OpenAIStrategy, process_prompts
+    from async_batch_llm import (
+        CallableStrategy,
+        CallOutcome,
+        OpenAIModel,
+        OpenAIStrategy,
+        ProcessorConfig,
+        RateLimitConfig,
+        process_stream,
+    )
 
     counts: Counter[str] = Counter()
+    config = ProcessorConfig(concurrency=AT_ONCE, rate_limit=RateLimitConfig(cooldown_seconds=PAUSE))
 
     async def main() -> None:
         strategy: Any
@@ -67,10 +79,8 @@ def of_async_batch_llm(vendor: str, url: str, asked: dict[str, Any], seconds: fl
             model = OpenAIModel("m", made, api_surface="chat_completions")
             strategy = OpenAIStrategy(model, generation_config={"max_tokens": asked["max_tokens"]})
         prompts = (messages(asked, number)[0]["content"] for number in range(100_000))
-        await process_prompts(strategy, prompts, concurrency=AT_ONCE, progress=counted)
-
-    def counted(done: int, total: int, current: str) -> None:
-        counts["done"] = done
+        async for result in process_stream(strategy, prompts, config=config):
+            counts["done" if result.success else "failed"] += 1
 
     async def bounded() -> None:
         with suppress(TimeoutError):

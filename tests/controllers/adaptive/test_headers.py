@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import pytest
 
 from headgate.controllers.adaptive.estimator import SendLog
@@ -149,7 +151,7 @@ def test_a_short_window_that_refills_in_jumps_is_paced_just_below_its_limit():
         heard(law, 50, remaining, 1, 1, seq=10 + n, now=100.0 + 0.3 * n)
     assert law.jumps >= 2.0
     assert law.pace(20, SendLog(), 103.0) == (pytest.approx(0.95 * 50, rel=0.03), NEVER)
-    law.refused(0, 0.0, 103.0)
+    law.refused(99, 0, 0.0, 103.0)
     assert law.pace(20, SendLog(), 103.0)[0] == pytest.approx(0.93 * 0.95 * 50, rel=0.03)
 
 
@@ -184,6 +186,34 @@ def test_a_bucket_that_settles_too_full_is_taken_from_faster_and_one_too_empty_s
     assert empty.bucket_gain < 0.7
 
 
+def rounded_bucket(answers=600, per_second=12.0, left=600.0):
+    """A bucket of 600 a minute that says its reset in whole seconds."""
+    law = HeaderModel()
+    for n in range(answers):
+        now, left = 100.0 + n / per_second, left - 1 + 10 / per_second
+        heard(law, 600, int(left), ceil((600 - left) / 10), 60, seq=10 + n, now=now)
+    return law
+
+
+def test_a_bucket_whose_reset_is_rounded_to_seconds_is_not_taken_for_a_window():
+    assert rounded_bucket().counts_down <= 0.5
+    assert rounded_bucket(per_second=8.0, left=200.0).counts_down <= 0.5
+
+
+def test_a_window_is_not_steered_as_a_bucket_and_does_not_tune_one():
+    assert counting_down(answers=25).bucket_gain == 1.0
+
+
+def test_a_burst_that_is_refused_while_a_bucket_has_plenty_is_the_last_one():
+    law = rounded_bucket(answers=300)
+    assert law.pace(309, SendLog(), 125.0)[0] > 15.0
+    verdicts = [law.refused(seq, 330, 1.0, 125.5) for seq in range(310, 330)]
+    assert all(verdicts), "those that were in flight by then say nothing new"
+    assert law.pace(330, SendLog(), 125.5)[0] == pytest.approx(10.0), "as fast as it refills"
+    later = [law.refused(seq, seq, 1.0, 130.0) for seq in range(331, 337)]
+    assert later == [True] * int(PATIENCE) + [False]
+
+
 # -- of no use ------------------------------------------------------------------------------------
 
 
@@ -205,7 +235,7 @@ def test_headers_that_are_muted_are_left_alone_until_the_time_is_up():
 
 def test_a_header_under_which_calls_are_refused_again_and_again_is_wrong():
     law = counting_down()
-    verdicts = [law.refused(0, 0.0, 112.0) for _ in range(int(PATIENCE) + 1)]
+    verdicts = [law.refused(99, 0, 0.0, 112.0) for _ in range(int(PATIENCE) + 1)]
     assert verdicts == [True] * int(PATIENCE) + [False]
     assert not law.leads
 
@@ -213,7 +243,7 @@ def test_a_header_under_which_calls_are_refused_again_and_again_is_wrong():
 def test_answers_in_between_forgive_refusals():
     law = counting_down()
     for n in range(20):
-        assert law.refused(0, 0.0, 112.0 + n)
+        assert law.refused(99, 0, 0.0, 112.0 + n)
         for answer in range(100):
             heard(law, 600, 300, 18, 60, seq=100 * n + answer + 30, now=112.0 + n)
 
@@ -228,6 +258,6 @@ def test_an_old_header_is_not_followed_unless_calls_of_it_are_still_out():
 def test_a_refusal_for_seconds_while_plenty_is_left_is_not_the_headers_word():
     law = HeaderModel()
     heard(law, 5000, 4900, 1800, 3600)
-    assert law.refused(10, 1.0, 101.0)
-    assert not law.refused(11, 60.0, 102.0)
+    assert law.refused(10, 10, 1.0, 101.0)
+    assert not law.refused(11, 11, 60.0, 102.0)
     assert law.muted_until == 102.0 + MUTED

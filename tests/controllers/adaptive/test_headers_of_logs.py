@@ -70,7 +70,7 @@ def test_what_a_refusal_takes_off_the_pace_of_a_log_comes_back_slowly():
     header_model, log, seq, now = following_a_log(100, 10)
     for n in range(20):
         before, _ = header_model.pace(seq, log, now + n)
-    header_model.refused(seq, 0.0, now + 19)
+    header_model.refused(seq, seq, 0.0, now + 19)
     after = [header_model.pace(seq, log, now + 19 + n)[0] / before for n in range(20)]
     assert after[:3] == pytest.approx([0.93, 0.935, 0.94])
     assert after[-1] == 1.0

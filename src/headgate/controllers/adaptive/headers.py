@@ -1,7 +1,8 @@
 """Follow what the server's headers say is left, as long as they prove right.
 
     a window   (``reset`` counts down)            spread what is left over the time that is left
-    a bucket   (``reset`` follows the fill level) settle at a third full: faster above, slower below
+    a bucket   (``reset`` follows the fill level) settle at a third full: faster above, slower below;
+                                                  never faster than it refills, if a burst was refused
     a log      (only what we sent is missing)     its limit over its window, evenly
     a short window (refills in one jump)          an even pace just below its limit
 
@@ -48,6 +49,9 @@ LONGEST_BELIEF = 60.0
 SHORT = 5.0
 """Seconds below which a window cannot be told from a bucket by its reset, which is in whole seconds."""
 
+COARSE = 1.0, 0.02
+"""Rounding of what a bucket says: seconds of its reset, and the share of its limit that remaining may be off."""
+
 TARGET = 0.35
 """The fill level at which to settle in a bucket: high enough for several clients that do not know of each other."""
 
@@ -72,7 +76,7 @@ SLOWEST = 0.02
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
-    added = 3
+    added = 4
 
     bucket_gain: float = 1.0
     counts_down: float = 0.5
@@ -107,6 +111,8 @@ class HeaderModel(Storable):
     """Whether it was full for a while under load: it is a bucket."""
     places: int = 0
     """Answers, less twice those that say otherwise, whose limit seems to be on calls in flight."""
+    even_after: int = 0
+    """The last call before bursts were given up: what is left may be plenty, but is judged over a shorter time too."""
 
     # -- listening ------------------------------------------------------------------------------
 
@@ -154,10 +160,10 @@ class HeaderModel(Storable):
             self.mute(now)
             return False
         if window >= SHORT:
-            as_bucket = abs(reset - (limit - remaining) * window / limit) / window
-            moved = reset_at - self.reset_at
-            as_window = 0.0 if abs(moved) < 1.5 else 1.0
-            self.counts_down += 0.1 * ((as_window < min(as_bucket, 0.5)) - self.counts_down)
+            as_window = abs(reset_at - self.reset_at) < 1.5
+            off = abs(reset - (limit - remaining) * window / limit)
+            if not as_window or off > COARSE[0] + COARSE[1] * window:  # else it may be either, with its reset rounded
+                self.counts_down += 0.1 * (as_window - self.counts_down)
         else:
             self.counts_down = 0.0
             if not first:
@@ -177,8 +183,13 @@ class HeaderModel(Storable):
         self.full = self.full + 1 if remaining >= limit - 1.0 > 0.0 else 0
         self.refills = self.refills or self.full >= FULL
         self.wrong *= 0.99
-        self._tune_bucket(now, usual_latency)
+        if self._is_bucket and not self.even_after:
+            self._tune_bucket(now, usual_latency)
         return True
+
+    @property
+    def _is_bucket(self) -> bool:
+        return self.is_log <= SURELY_LOG and self.counts_down <= 0.5 and self.jumps < 2.0
 
     def _tune_bucket(self, now: float, usual_latency: float) -> None:
         """A window in whole seconds misstates a bucket's rate: correct it by where the fill level settles."""
@@ -241,8 +252,8 @@ class HeaderModel(Storable):
             return self._at_least(limit / window * self.trim), NEVER
         refilled = limit / window * max(0.0, now - self.heard_at)
         left = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq))
-        fill = left / limit
-        return self._at_least(limit / window * self.bucket_gain * min(4.0, (fill / TARGET) ** 2)), NEVER
+        gain = self.bucket_gain * min(4.0, (left / limit / TARGET) ** 2)
+        return self._at_least(limit / window * (min(gain, 1.0) if self.even_after else gain)), NEVER
 
     def _mend(self, most: float, now: float) -> None:
         """What a refusal has taken off an even pace comes back slowly."""
@@ -253,14 +264,19 @@ class HeaderModel(Storable):
     def _at_least(rate: float) -> float:
         return max(rate, SLOWEST)
 
-    def refused(self, seq: int, floor: float, now: float) -> bool:
+    def refused(self, refused_seq: int, seq: int, floor: float, now: float) -> bool:
         """A call was refused under these headers, for ``floor`` seconds. False: they are left alone from now on.
 
-        Once too often, or for long while the headers speak of plenty: what refuses is something else.
+        Once too often, or for long while the headers speak of plenty: what refuses is something else. For a moment
+        while a bucket speaks of plenty: it takes no bursts. ``seq`` is the last call sent.
         """
+        plenty = self.remaining - (seq - self.seq) > PLENTY * self.limit
+        if self._is_bucket and self.window >= SHORT and plenty and floor < LONG_FLOOR and not self.even_after:
+            self.even_after = seq
+        if refused_seq <= self.even_after:
+            return True
         self.wrong += 1.0
         self.trim = max(0.05, 0.93 * self.trim)
-        plenty = self.remaining - (seq - self.seq) > PLENTY * self.limit
         if self.wrong > PATIENCE or (plenty and floor >= LONG_FLOOR):
             self.mute(now)
             return False

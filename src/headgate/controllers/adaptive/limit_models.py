@@ -140,7 +140,7 @@ class LimitModels(Storable):
             search.refused_blocked(ticket, floor, now)
             return 0.0
         if headers.leads:
-            if headers.refused(latest, floor, now):
+            if headers.refused(ticket.seq, latest, floor, now):
                 search.hold(now + (floor or max(SHORTEST_REST, 2.0 * search.trip)), now)
                 return 0.0
             self._give_up(Step.HEADERS_WRONG, latest, now)

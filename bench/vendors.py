@@ -265,7 +265,7 @@ class VendorReport:
             "of the calls were refused. What a bucket still held at their beginning may give a little more than 100 %.",
             "`headgate run` is told nothing. Peers have 20 calls at once and no limits configured, litellm's router 5 "
             "retries; what a peer gave up in the whole run is after the stroke.",
-            "async-batch-llm's own pause after a refusal is 300 s, in which it would send nothing here; it is set to 5 s, "
+            "async-batch-llm's own pause after a refusal is 300 s, in which it would send nothing: here it is 5 s, "
             "or what the server asks for if that is longer.",
         ]
         return [Section("Quota used, calls refused", head, rows, notes)]

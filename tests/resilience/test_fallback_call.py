@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
-from headgate import CredentialCoordinator, Fallback, execute_with_resilience, execute_with_resilience_sync
+from headgate import CredentialCoordinator, Fallback, execute_with_resilience, execute_with_resilience_sync, guarded
 from headgate.core.fallback import AWAY_FOR
 from headgate.errors import ConfigError, TimeBudgetExceededError
 from headgate.exchange import Answer
@@ -177,3 +179,42 @@ def test_a_function_that_cannot_know_its_target_is_refused():
         execute_with_resilience_sync(lambda: 1, "api", fallback=["new"])
     with pytest.raises(ConfigError, match="must be a CredentialCoordinator"):
         execute_with_resilience_sync(lambda ctx: 1, "api", fallback=["model=m,keys=env:X"])
+
+
+def test_a_guarded_function_is_called_for_another_target_in_a_task_and_in_a_thread(world):
+    class GoneError(Exception):
+        status_code = 404
+        body: ClassVar = {"error": {"type": "invalid_request_error", "code": "model_not_found"}}
+
+    def answer(ctx, number):
+        if not ctx.model:
+            raise GoneError
+        return number, ctx.provider, ctx.model
+
+    async def main(manager, clock):
+        @guarded("api", fallback=[OTHER], manager=manager)
+        async def ask(number, *, ctx):
+            return answer(ctx, number)
+
+        return await ask(7)
+
+    assert world(main) == (7, "other/small", "small")
+
+    @guarded("api", fallback="small", manager=ProviderResilienceManager())
+    def ask(number, ctx=None):
+        return answer(ctx, number)
+
+    assert ask(8) == (8, "api/small", "small")
+
+
+def test_a_guard_that_cannot_fall_back_says_so_when_it_decorates():
+    with pytest.raises(ConfigError, match="must take ctx"):
+        guarded("api", fallback=[OTHER])(lambda: 1)
+    with pytest.raises(ConfigError, match="generator function"):
+
+        @guarded("api", fallback=[OTHER])
+        def pieces(ctx):
+            yield 1
+
+    with pytest.raises(ConfigError, match="is not a reason to move"):
+        guarded("api", fallback=["model=m,on=money"])

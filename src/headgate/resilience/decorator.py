@@ -8,14 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
 
 from ..errors import ConfigError
 from .call import Call
 from .config import CallKeywords, CallOptions
 from .context import CallContext
-from .execute import NEEDS_CONTEXT, attempt_in_thread, drive, drive_sync, with_context
+from .execute import (
+    NEEDS_CONTEXT,
+    NEEDS_TARGET,
+    attempt_in_thread,
+    drive,
+    drive_sync,
+    drive_targets,
+    drive_targets_sync,
+    fallback_calls,
+    with_context,
+)
 from .streaming import ResilientStream, stream_sync
+
+if TYPE_CHECKING:
+    from .fallback import Fallbacks
 
 F = TypeVar("F", bound=Callable[..., Any])
 GUARDED = "__headgate_guarded__"
@@ -106,16 +119,21 @@ class Guard(Protocol):
     def __call__(self, func: F, /) -> F: ...
 
 
-def guarded(provider: str, **options: Unpack[CallKeywords]) -> Guard:
+def guarded(provider: str, *, fallback: Fallbacks | None = None, **options: Unpack[CallKeywords]) -> Guard:
     """Decorate a function, a coroutine function or a generator function of either kind.
 
     Options are those of ``execute_with_resilience``, checked when the function is decorated. A call that fails with a
     transient error is retried; pass ``max_attempts=1`` if the function must not run twice. It waits for the next probe
-    of an open circuit; ``when_open="refuse"`` fails at once.
+    of an open circuit; ``when_open="refuse"`` fails at once. With ``fallback`` it has a parameter ``ctx``, which says
+    for which target it is called; a generator function cannot have any.
     """
     _check_provider(provider)
     keywords: CallKeywords = {"when_open": "wait", **options}
     checked = CallOptions(**keywords)
+    if fallback is not None:
+        from .fallback import read_fallbacks  # here, because few functions have fallbacks
+
+        fallback = read_fallbacks(fallback)
 
     def decorate(func: Any) -> Any:
         import inspect  # here, because it is large
@@ -130,6 +148,10 @@ def guarded(provider: str, **options: Unpack[CallKeywords]) -> Guard:
         is_async = inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func)
         if not is_async and place < 0 and checked.attempt_timeout is not None:
             raise ConfigError(NEEDS_CONTEXT)
+        if fallback is not None and place < 0:
+            raise ConfigError(NEEDS_TARGET)
+        if fallback is not None and (inspect.isasyncgenfunction(func) or inspect.isgeneratorfunction(func)):
+            raise ConfigError("fallback: a generator function cannot move to another target once it has begun")
 
         def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
             if place < 0 or "ctx" in kwargs:
@@ -155,12 +177,18 @@ def guarded(provider: str, **options: Unpack[CallKeywords]) -> Guard:
         elif is_async:
 
             async def call(*args: Any, **kwargs: Any) -> Any:
+                if fallback is not None:
+                    attempt = bound(args, kwargs)
+                    return await drive_targets(attempt, fallback_calls(attempt, provider, checked, fallback))
                 one = Call(provider, checked)
                 return await drive(one, with_context(bound(args, kwargs), one))
 
         else:
 
             def call(*args: Any, **kwargs: Any) -> Any:
+                if fallback is not None:
+                    attempt = bound(args, kwargs)
+                    return drive_targets_sync(attempt, fallback_calls(attempt, provider, checked, fallback))
                 one = Call(provider, checked)
                 return drive_sync(one, attempt_in_thread(bound(args, kwargs), one))
 

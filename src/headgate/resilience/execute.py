@@ -28,6 +28,7 @@ NEEDS_CONTEXT = (
     "attempt_timeout: a thread cannot be stopped; accept a parameter ctx and pass ctx.remaining as the timeout of the "
     "request"
 )
+NEEDS_TARGET = "fallback: the function must take ctx, and ask ctx.provider and ctx.model which target it is called for"
 _COROUTINE = 0x80 | 0x100
 """The flags of code whose calls can be awaited (``inspect.CO_COROUTINE``, ``CO_ITERABLE_COROUTINE``)."""
 _AWAITABLES = re.compile(r"\b(?:Awaitable|Coroutine|Future|Task)\b")
@@ -59,16 +60,9 @@ async def execute_with_resilience(
     """
     check_awaitable(func)
     result: R
-    if fallback is not None and (calls := fallback_calls(func, provider, CallOptions(**options), fallback)):
-        while True:
-            try:
-                result = await drive(calls.call, with_context(func, calls.call))
-            except BaseException as error:
-                if not calls.ended(error):
-                    raise
-            else:
-                if not calls.ended(None):
-                    return result
+    if fallback is not None:
+        result = await drive_targets(func, fallback_calls(func, provider, CallOptions(**options), fallback))
+        return result
     call = Call(provider, CallOptions(**options))
     result = await drive(call, with_context(func, call))
     return result
@@ -87,34 +81,48 @@ def execute_with_resilience_sync(
     that does not take the context cannot keep an ``attempt_timeout``, and is refused with one.
     """
     result: R
-    if fallback is not None and (calls := fallback_calls(func, provider, CallOptions(**options), fallback)):
-        while True:
-            try:
-                result = drive_sync(calls.call, attempt_in_thread(func, calls.call))
-            except BaseException as error:
-                if not calls.ended(error):
-                    raise
-            else:
-                if not calls.ended(None):
-                    return result
+    if fallback is not None:
+        result = drive_targets_sync(func, fallback_calls(func, provider, CallOptions(**options), fallback))
+        return result
     call = Call(provider, CallOptions(**options))
     result = drive_sync(call, attempt_in_thread(func, call))
     return result
 
 
-def fallback_calls(
-    func: Callable[..., Any], provider: str, options: CallOptions, fallback: Fallbacks
-) -> FallbackCalls | None:
-    """The calls to several targets; None if there is only one."""
+def fallback_calls(func: Callable[..., Any], provider: str, options: CallOptions, fallback: Fallbacks) -> FallbackCalls:
+    """The calls to several targets."""
     from .fallback import read_fallbacks  # here, because few calls have fallbacks
     from .fallback_call import FallbackCalls
 
     found = read_fallbacks(fallback)
     if found and not wants_context(func):
-        raise ConfigError(
-            "fallback: the function must take ctx, and ask ctx.provider and ctx.model which target it is called for"
-        )
-    return FallbackCalls(provider, options, found) if found else None
+        raise ConfigError(NEEDS_TARGET)
+    return FallbackCalls(provider, options, found)
+
+
+async def drive_targets(func: Callable[..., Any], calls: FallbackCalls) -> Any:
+    """Call the function for one target after the other, until one takes it."""
+    while True:
+        try:
+            result = await drive(calls.call, with_context(func, calls.call))
+        except BaseException as error:
+            if not calls.ended(error):
+                raise
+        else:
+            if not calls.ended(None):
+                return result
+
+
+def drive_targets_sync(func: Callable[..., Any], calls: FallbackCalls) -> Any:
+    while True:
+        try:
+            result = drive_sync(calls.call, attempt_in_thread(func, calls.call))
+        except BaseException as error:
+            if not calls.ended(error):
+                raise
+        else:
+            if not calls.ended(None):
+                return result
 
 
 def attempt_in_thread(func: Callable[..., Any], call: Call) -> Callable[[], Any]:

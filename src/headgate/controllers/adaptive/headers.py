@@ -2,7 +2,7 @@
 
     a window   (``reset`` counts down)            spread what is left over the time that is left
     a bucket   (``reset`` follows the fill level) settle at a third full: faster above, slower below;
-                                                  never faster than it refills, if a burst was refused
+                                                  hardly faster than it refills, if a burst was refused
     a log      (only what we sent is missing)     its limit over its window, evenly
     a short window (refills in one jump)          an even pace just below its limit
 
@@ -54,6 +54,9 @@ COARSE = 1.0, 0.02
 
 TARGET = 0.35
 """The fill level at which to settle in a bucket: high enough for several clients that do not know of each other."""
+
+EVEN = 1.05
+"""How many times a bucket's refill the pace is at most where bursts are refused."""
 
 SURELY_LOG, LOG_LEARNING = 0.8, 2.0
 """How surely it must be a log, and how much of what one window says about that is remembered."""
@@ -253,7 +256,7 @@ class HeaderModel(Storable):
         refilled = limit / window * max(0.0, now - self.heard_at)
         left = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq))
         gain = self.bucket_gain * min(4.0, (left / limit / TARGET) ** 2)
-        return self._at_least(limit / window * (min(gain, 1.0) if self.even_after else gain)), NEVER
+        return self._at_least(limit / window * (min(gain, EVEN) if self.even_after else gain)), NEVER
 
     def _mend(self, most: float, now: float) -> None:
         """What a refusal has taken off an even pace comes back slowly."""

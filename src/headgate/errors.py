@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from .checks import ConfigError as ConfigError
 from .checks import HeadgateError as HeadgateError
-from .core.decision import Outcome
+from .core.decision import Explanation, Outcome
 from .formatting import format_seconds, printable
 
 
@@ -36,6 +36,8 @@ class Refused(HeadgateError):  # noqa: N818 - a family, not an error by itself
     """Why, for programs; ``reason`` is for people."""
     sent = False
     """Whether it had been sent before, and what was refused is only to send it again."""
+    explanation: Explanation | None = None
+    """What ``reason`` is made of, as data, where a gate has refused."""
 
     def __init__(self, key: str, reason: str, retry_after: float | None = None) -> None:
         self.key = key

@@ -153,7 +153,7 @@ class RowDispatcher:
             route.was_refused = route.group.queue.is_probing = True
             return Obstacle(LaneWait.CIRCUIT, REFUSED_FOR if refusal.retry_after is None else refusal.retry_after)
         except Refused as refusal:  # too large for this lane, perhaps; it fits another, or would not be here
-            route.refused_until = now + (refusal.retry_after or 0.0)
+            route.refused_until, route.refused_why = now + (refusal.retry_after or 0.0), refusal.explanation
             return Obstacle(LaneWait.LIMITER, REFUSED_FOR if refusal.retry_after is None else refusal.retry_after)
         now = self._clock.now()
         if not self._pool.is_free or self._is_held(route, now):

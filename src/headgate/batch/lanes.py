@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
@@ -23,7 +23,7 @@ from ..engine.supervisor import Supervisor
 from ..errors import CostTooLargeError
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.arguments import check_cost
-from ..reason_text import lane_text
+from ..reason_text import lane_text, reason_text
 from .cooldowns import Cooldowns
 from .item import Item
 
@@ -113,7 +113,9 @@ class Route:
     account: str = ""
     """What is billed, where a run has several targets."""
     refused_until: float = NEVER
-    """Until when the limiter has refused a permit, as far as it said."""
+    """Until when the limiter has refused a permit, as far as it said ..."""
+    refused_why: Explanation | None = None
+    """... and why."""
 
 
 RowLane = Lane[Route]
@@ -294,7 +296,7 @@ def _standing(lane: RowLane, limiter: AdaptiveRateLimiter, now: float) -> LaneSt
         said=route.last_failure[:LONGEST_SAID] if lane.waits_for in AFTER_FAILURES else "",
         gate_key=route.gate_key,
         waits_for=lane.waits_for.value,
-        explanation=seen.explanation if seen is not None and lane.waits_for in FOR_THE_LIMITER else None,
+        explanation=_limiter_reason(lane, limiter, now) if lane.waits_for in FOR_THE_LIMITER else None,
     )
 
 
@@ -302,9 +304,18 @@ def _opens_in(lane: RowLane, now: float) -> float | None:
     return lane.opens_at - now if lane.opens_at not in (NEVER, UNKNOWN) and lane.opens_at > now else None
 
 
-def lane_reason(lane: RowLane, limiter: AdaptiveRateLimiter, now: float) -> str:
+def lane_reason(lane: RowLane, limiter: AdaptiveRateLimiter, now: float, *, for_how_long: bool = True) -> str:
     """Why nothing leaves by a lane at this moment, for people; empty if something does."""
     if lane.waits_for in FOR_THE_LIMITER:
-        seen = limiter.key_status(lane.route.gate_key)
-        return "" if seen is None else seen.reason
+        why = _limiter_reason(lane, limiter, now)
+        return "" if why is None else reason_text(why if for_how_long else replace(why, seconds_left=None))
     return lane_text(lane.waits_for.value, lane.opens_at - now)
+
+
+def _limiter_reason(lane: RowLane, limiter: AdaptiveRateLimiter, now: float) -> Explanation | None:
+    """What it refused the next row for, such as a limit on tokens; else what any call would wait for."""
+    route = lane.route
+    if lane.waits_for is LaneWait.LIMITER and route.refused_why is not None and route.refused_until > now:
+        return replace(route.refused_why, seconds_left=route.refused_until - now)
+    seen = limiter.key_status(route.gate_key)
+    return None if seen is None else seen.explanation

@@ -83,7 +83,7 @@ class StandstillDetector:
         report.come_back_in = seconds
         if lane is not None:
             report.held_by = lane.waits_for.value
-            report.held_why = lane_reason(lane, self._limiter, self._clock.now())
+            report.held_why = lane_reason(lane, self._limiter, self._clock.now(), for_how_long=seconds is None)
         hint = "" if seconds is None else f"; try again in {format_seconds(seconds)}"
         self._supervisor.stop(StopReason.STANDSTILL, f"nothing can start{hint}")
 

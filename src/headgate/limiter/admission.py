@@ -383,7 +383,9 @@ def too_long(entry: KeyEntry, wait: Wait, now: float, what: str) -> Refused:
     reason = _reason(entry, wait, now)
     if wait.is_circuit:
         return CircuitOpenError(entry.key, reason, wait.not_before - now)
-    return WaitTooLongError(entry.key, f"{what}: {reason}", wait.not_before - now)
+    refused = WaitTooLongError(entry.key, f"{what}: {reason}", wait.not_before - now)
+    refused.explanation = explain(entry.gate, wait, now)
+    return refused
 
 
 def _reason(entry: KeyEntry, wait: Wait, now: float) -> str:

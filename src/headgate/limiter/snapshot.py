@@ -182,9 +182,11 @@ def key_snapshot(entry: KeyEntry, now: float, held: Explanation | None = None) -
 def explain(entry: KeyEntry, now: float) -> Explanation | None:
     """Why a call would wait: for the gate, or behind calls whose turn has come just now."""
     found, queue = blocked_by(entry.gate, now), entry.queue
+    head = None if queue is None else queue.head()
+    if queue is not None and head is queue.forecast_head and queue.forecast.reason is WaitReason.QUOTA:
+        return explain_wait(entry.gate, queue.forecast, now)  # of tokens, say: a call that takes none would not wait
     if found is not None:
         return found
-    head = None if queue is None else queue.head()
     if head is None or queue is None or len(head.entries) > 1:  # of several keys it may be another one's turn
         return None
     return explain_wait(

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import time
 import urllib.request
@@ -365,6 +366,14 @@ class TestBounds:
         assert "Rate limited until" in stopped.out.splitlines()[-1]
         assert len(answers(out)) == 12
         assert "0 failed" not in stopped.out.replace("30 failed", "")
+
+    def test_a_used_up_limit_on_tokens_is_named_with_its_end(self, headgate, mock, rows, out):
+        limits = ("--limits", "tokens=100/h", "--store", "none")
+        stopped = headgate("run", rows, "-o", out, *limits, *to(mock()))
+        assert stopped.code == 4
+        last = stopped.out.splitlines()[-1]
+        assert re.search(r"Rate limited until \d\d:\d\d \((\d\d min|1 h)\)", last)
+        assert "(waiting for the known limit of 100 tokens per hour). Re-run" in last
 
 
 class TestTelling:

@@ -1,12 +1,12 @@
 """Batches on a real Ray cluster of three nodes and a real Spark cluster, ours beside what people write without us.
 
-    python -m bench.clusters                              all scenarios; rewrites bench/fleet.md
+    python -m bench.clusters                              all scenarios; rewrites their table in bench/fleet.md
     python -m bench.clusters ray ours --rows 1000         one of them; prints a line of JSON
     python -m bench.clusters spark ours --rows 1000 --faults kill,store --answers folder
 
 The API is ``headgate mock``: 100 calls a second, then 60, then 150, and a limit on tokens. What is measured is what the
 server counted. Faults: ``kill`` ends a worker with SIGKILL every 5 seconds, ``node`` removes one of Ray's nodes,
-``store`` stops the store for 5 seconds and starts it again without its data.
+``store`` stops the store for 5 seconds and starts it again without its data (with ``--store ray``: ends its actors).
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.ports import free_port
 from bench.redis_server import RedisServer
+from bench.report import between, put_between
 
 RESULTS = Path(__file__).parent / "fleet.md"
 RATE, FACTORS = 100.0, (1.0, 0.6, 1.5)
@@ -152,7 +154,7 @@ def spark_workers() -> list[int]:
 class Faults:
     kinds: frozenset[str]
     workers: Callable[[], list[int]]
-    store: RedisServer
+    restart_store: Callable[[], None]
     remove_node: Callable[[], None] | None
     lasts: float
     """Seconds that the run takes, about."""
@@ -174,9 +176,24 @@ class Faults:
                 self.remove_node = None
             if "store" in self.kinds and now > store_at:
                 store_at = float("inf")
-                self.store.stop()
-                time.sleep(STORE_DOWN)
-                self.store.start()
+                self.restart_store()
+
+
+def restart_server(store: RedisServer) -> None:
+    store.stop()
+    time.sleep(STORE_DOWN)
+    store.start()
+
+
+def restart_actors() -> None:
+    """The actors of ``store="ray"``; Ray starts them again, without what they knew."""
+    import ray
+
+    from headgate.distributed.backends.ray_actor import NAMESPACE, STORE
+    from headgate.fleet.state_store import RUNS
+
+    for name in (STORE, RUNS):
+        ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=False)
 
 
 @contextmanager
@@ -197,8 +214,8 @@ def with_faults(faults: Faults) -> Iterator[Faults]:
 class PlainCalls:
     """Calls with exponential backoff, 16 at once in each worker."""
 
-    def __init__(self, url: str) -> None:
-        self._url = f"{url}/openai/v1/chat/completions"
+    def __init__(self, url: str, path: str = "/openai/v1/chat/completions") -> None:
+        self._url = url + path
 
     async def texts(self, texts: list[str]) -> list[str]:
         import asyncio
@@ -266,7 +283,9 @@ def run_ray(api: Api, store: RedisServer, options: argparse.Namespace, folder: s
             answered = map_rows(rows, concurrency=WORKERS, batch_size=BATCH, **ours(api, store, options, folder, "ray"))
         else:
             answered = rows.map_batches(PlainRows, fn_constructor_kwargs={"url": api.url}, batch_size=BATCH, **actors)
-        faults = Faults(options.faults, ray_workers, store, lambda: cluster.remove_node(nodes[0]), options.rows / 100)
+        restart = restart_actors if options.store == "ray" else partial(restart_server, store)
+        remove_node = partial(cluster.remove_node, nodes[0])
+        faults = Faults(options.faults, ray_workers, restart, remove_node, options.rows / 100)
         with with_faults(faults):
             answered = answered.materialize()
         found = verify(rows, answered, id_column="id")
@@ -305,7 +324,7 @@ def run_spark(api: Api, store: RedisServer, options: argparse.Namespace, folder:
             schema = "id long, text string, response string, headgate_state string"
             answered = rows.mapInPandas(plain_frames(api.url), schema)
         output = os.path.join(folder, "answers.parquet")
-        faults = Faults(options.faults, spark_workers, store, None, options.rows / 100)
+        faults = Faults(options.faults, spark_workers, partial(restart_server, store), None, options.rows / 100)
         with with_faults(faults):
             answered.write.parquet(output)
         found = verify(rows, spark.read.parquet(output), id_column="id")
@@ -342,85 +361,72 @@ def run_one(options: argparse.Namespace) -> dict[str, Any]:
         with mock_api(options.rows) as api:
             found = (run_ray if options.engine == "ray" else run_spark)(api, store, options, folder)
             time.sleep(1.5)
+            commands = store.carried().commands / options.rows
         measured = api.measured()
     repeated = measured["answered"] - options.rows
     named = {"engine": options.engine, "side": options.side, "rows": options.rows, "faults": sorted(options.faults)}
-    return {**named, "answers": options.answers, "store": options.store, **found, "repeated": repeated, **measured}
+    return {
+        **named,
+        "answers": options.answers,
+        "store": options.store,
+        **found,
+        "repeated": repeated,
+        "commands": commands,
+        **measured,
+    }
 
 
 # ---------------------------------------------------------------------- all of them, as a table
 
 SCENARIOS = [
-    ("ray ours", "changing quota"),
-    ("ray ours --store ray --answers folder", "changing quota, no Redis"),
-    ("ray plain", "changing quota"),
-    ("spark ours", "changing quota"),
-    ("spark plain", "changing quota"),
-    ("ray ours --faults kill,node", "a worker killed every 5 s, a node removed"),
-    ("ray plain --faults kill,node", "a worker killed every 5 s, a node removed"),
-    ("spark ours --faults kill", "a worker killed every 5 s"),
-    ("spark plain --faults kill", "a worker killed every 5 s"),
-    ("ray ours --faults kill,store --answers folder", "killed every 5 s, the store restarted empty"),
-    ("spark ours --faults kill,store --answers folder", "killed every 5 s, the store restarted empty"),
+    "ray ours --rows 20000",
+    "ray ours --store ray --answers folder --rows 20000",
+    "ray plain --rows 3000",
+    "spark ours --rows 20000",
+    "spark plain --rows 3000",
+    "ray ours --faults kill,node --rows 3000",
+    "ray plain --faults kill,node --rows 3000",
+    "spark ours --faults kill --rows 3000",
+    "spark plain --faults kill --rows 3000",
+    "ray ours --faults kill,store --answers folder --rows 3000",
+    "ray ours --faults kill,store --store ray --answers folder --rows 3000",
+    "spark ours --faults kill,store --answers folder --rows 3000",
 ]
 
 
-def run_all(rows: int) -> None:
-    lines = []
-    for words, what in SCENARIOS:
-        command = [sys.executable, "-m", "bench.clusters", *words.split(), "--rows", str(rows)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
-        lines.append(line_of(words, what, found))
-        print(lines[-1], flush=True)
-    RESULTS.write_text(page_of(rows, lines))
-
-
-def line_of(words: str, what: str, found: dict[str, Any] | None) -> str:
-    engine, side, *more = words.split()
-    name = f"| {engine} | {side}{' ' if more else ''}{' '.join(more)} | {what} |"
-    if found is None:
-        return f"{name} did not end | | | | | |"
-    return (
-        f"{name} {found['seconds']:.0f} s | {found['rate_limited']:.2%} | {found['quota_used']:.1%} | "
-        f"{found['missing']} / {found['surplus']} / {found['undone']} | {found['kills']} | {found['repeated']:.0f} |"
-    )
-
-
-def page_of(rows: int, lines: list[str]) -> str:
-    head = "| engine | | | time | 429s | quota used | missing / surplus / undone | kills | paid twice |"
-    return "\n".join(
-        [
-            "# Batches on clusters",
-            "",
-            f"`python -m bench.clusters --rows {rows}`: {rows:,} rows, {WORKERS} workers, `headgate mock` with 100 "
-            "calls a second, then 60, then 150, and a limit on tokens. Ray: 3 nodes (`ray.cluster_utils`); Spark: 2 "
-            "executors (`local-cluster`). All on one machine. The share of the quota leaves out the first and last "
-            "20 s (a quarter each of a shorter run); *paid twice* is what the server answered beyond one answer a row.",
-            "",
-            "*plain* is what people write: 16 calls at once in each worker, exponential backoff after a 429.",
-            "",
-            head,
-            "|---|---|---|---|---|---|---|---|---|",
-            *lines,
-            "",
-        ]
-    )
+def write_line(words: str, found: dict[str, Any]) -> None:
+    """Put a scenario's line into the table, in the place of an earlier one."""
+    name = f"| `{words}` |"
+    undone = f"{found['missing']} / {found['surplus']} / {found['undone']}"
+    line = f"{name} {found['seconds']:.0f} s | {found['rate_limited']:.2%} | {found['quota_used']:.1%} | {undone} | "
+    line += f"{found['kills']} | {found['repeated']:,.0f} | {found['commands']:.1f} |"
+    lines = between(RESULTS, "clusters").splitlines()
+    places = [place for place, one in enumerate(lines) if one.startswith(name)]
+    if places:
+        lines[places[0]] = line
+    else:
+        lines.append(line)
+    put_between(RESULTS, "clusters", "\n".join(lines))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engine", nargs="?", choices=("ray", "spark"))
+    parser.add_argument("engine", choices=("ray", "spark"))
     parser.add_argument("side", nargs="?", choices=("ours", "plain"), default="ours")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--faults", type=lambda text: frozenset(text.split(",")), default=frozenset())
     parser.add_argument("--answers", default="redis", help="redis, folder or none")
     parser.add_argument("--store", default="redis", help="redis or ray")
+    parser.add_argument("--write", action="store_true", help="put its line into the table of bench/fleet.md")
+    if not sys.argv[1:]:  # each in a process of its own: engines leave things behind
+        for scenario in SCENARIOS:
+            subprocess.run([sys.executable, "-m", "bench.clusters", *scenario.split(), "--write"], check=False)
+        return
     options = parser.parse_args()
-    if options.engine is None:
-        run_all(options.rows)
-    else:
-        print(json.dumps(run_one(options)))
+    found = run_one(options)
+    print(json.dumps(found))
+    if options.write:
+        write_line(" ".join(word for word in sys.argv[1:] if word != "--write"), found)
 
 
 if __name__ == "__main__":

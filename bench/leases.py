@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.delayed_store import DelayedStore
+from bench.report import put_between
 from headgate.config import RateLimitConfig
 from headgate.distributed.grants import PERIOD
 from headgate.events import Event
@@ -25,7 +26,6 @@ from headgate.lab.virtual_time import LoopClock, run
 from headgate.limiter.limiter import AdaptiveRateLimiter
 
 PAGE = Path(__file__).parent.parent / "docs" / "machines.md"
-BEGIN, END = "<!-- leases -->", "<!-- /leases -->"
 LEASES = (0.01, 0.03, 0.1, 0.25)
 NETWORKS = (
     (0.001, 0.0, "1 ms"),
@@ -202,9 +202,7 @@ def main() -> None:
     )
     print(f"{text}\n{time.perf_counter() - began:.0f} s")
     if options.write:
-        page = PAGE.read_text()
-        head, rest = page.split(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}")
+        put_between(PAGE, "leases", text)
 
 
 if __name__ == "__main__":

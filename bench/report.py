@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -231,3 +232,14 @@ def show(report: Page) -> None:
         for note in section.notes:
             console.print(f"- {note}", markup=False)
     console.print(report.summary(), markup=False)
+
+
+def between(page: Path, mark: str) -> str:
+    return page.read_text().split(f"<!-- {mark} -->")[1].split(f"<!-- /{mark} -->")[0].strip()
+
+
+def put_between(page: Path, mark: str, text: str) -> None:
+    """Replace what is between ``<!-- mark -->`` and ``<!-- /mark -->``."""
+    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    head, rest = page.read_text().split(begin)
+    page.write_text(f"{head}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")

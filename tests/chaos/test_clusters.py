@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 ROWS = int(os.environ.get("FLEET_ROWS", "20000"))
 KILLED_ROWS = min(ROWS, 4_000)
 """Where workers are killed every 5 s: enough for several kills on each engine."""
+OWN_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": "local"}
+"""A cluster of its own, also where another one runs on this machine."""
 IN_FLIGHT, FLUSH = 12, 15
 """What one worker may lose at most, where it has the whole rate because all others are yet to start: 150 calls a second
 that take up to 75 ms, and 100 ms of answers that are not written yet."""
@@ -66,11 +68,19 @@ def test_killed_workers_lose_no_row_and_repeat_little(words):
     assert found["repeated"] <= lost * (IN_FLIGHT + FLUSH)
 
 
+def test_a_store_in_ray_is_started_again_and_keeps_the_quota():
+    """Without a Redis: the actors that hold the quota and the run end once, and workers every 5 s."""
+    found = scenario("ray", "ours", "--faults", "kill,store", "--store", "ray", "--answers", "folder", rows=KILLED_ROWS)
+    assert found["kills"] > 0
+    assert found["rate_limited"] <= 0.01
+    assert found["repeated"] <= found["kills"] * (IN_FLIGHT + FLUSH)
+
+
 @pytest.mark.parametrize("name", ["ray_batch.py", "spark_batch.py"])
 def test_an_example_runs_and_its_second_run_calls_nothing(name, tmp_path):
     with served(rate=Rate(100, 1.0)) as server:
         environment = {**os.environ, "API": server.base_url("openai"), "HEADGATE_STATE": str(tmp_path / "state")}
-        environment |= {"ANSWERS": str(tmp_path / "answers"), "RAY_USAGE_STATS_ENABLED": "0"}
+        environment |= {"ANSWERS": str(tmp_path / "answers"), **OWN_RAY}
         for _ in range(2):
             command = [sys.executable, str(ROOT / "examples" / name), "60"]
             done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -85,7 +95,7 @@ def test_the_page_of_the_manual_runs(tmp_path):
     assert len(blocks) == 2
     with served(rate=Rate(100, 1.0)) as server, RedisServer() as store:
         environment = {**os.environ, "OPENAI_API_KEY": "practice", "PYSPARK_PYTHON": sys.executable}
-        environment |= {"HEADGATE_STATE": str(tmp_path / "state"), "RAY_USAGE_STATS_ENABLED": "0"}
+        environment |= {"HEADGATE_STATE": str(tmp_path / "state"), **OWN_RAY}
         for block in blocks:
             code = block.replace("https://api.example.com/v1", server.base_url("openai"))
             code = code.replace("redis://cache:6379", store.url).replace('"answers"', repr(str(tmp_path / "answers")))

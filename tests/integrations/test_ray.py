@@ -37,7 +37,8 @@ def test_actors_keep_one_quota_between_them(store):
         return (200,) if site.lets_in(host, 40.0) else (429,)
 
     with Site(answer, latency=0.02) as server:
-        environment = {**os.environ, **store, "API": server.url()[:-1], "LIMIT": "40/s", "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {**os.environ, **store, "API": server.url()[:-1], "LIMIT": "40/s"}
+        environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": "local"}  # a cluster of its own
         words = [sys.executable, "ray_tasks.py", "300"]
         told = subprocess.run(words, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=200)
         log = server.log

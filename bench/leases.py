@@ -198,7 +198,9 @@ def main() -> None:
     began = time.perf_counter()
     text = (
         f"{table()}\n\n{CROWD.processes} processes with {CROWD.tasks} tasks each, a limit of {CROWD.limit:g}/s, "
-        f"{CROWD.seconds:g} s of virtual time, the worst of {SEEDS} seeds; `python -m bench.leases --write`."
+        f"{CROWD.seconds:g} s of virtual time, the worst of {SEEDS} seeds; `python -m bench.leases --write`. "
+        "A share of 0.00 is a process whose very first message was lost: it waits for a first answer for 10 s, longer "
+        "than this run."
     )
     print(f"{text}\n{time.perf_counter() - began:.0f} s")
     if options.write:

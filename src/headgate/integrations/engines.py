@@ -1,22 +1,30 @@
 """What the adapters of Ray and Spark share: blocks as rows, results as columns, the start of a job, and ``verify``.
 
-A block is an Arrow table or record batch, a pandas frame, or a dict of NumPy arrays.
+A block is an Arrow table or record batch, a pandas frame, or a dict of NumPy arrays. ``verify`` compares the names of
+the rows of both sides, on disk where there are many: their id column, or a digest of all columns of the input.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
-from ..fleet.row_result import RowResult
+from ..fleet.row_reader import json_value
+from ..fleet.row_result import RowEnd, RowResult
 from ..fleet.settings import RowSettings
-from ..fleet.verify import Verification, repeated_calls, verify_rows
+from ..fleet.state_store import open_run_state
+from ..sqlite_file import scratch
 
 log = logging.getLogger("headgate.fleet")
 
+MOST_SHOWN = 10
+"""Names of missing and repeated rows that a verification lists."""
 TYPES = ("string", "string", "int64", "int64", "int64", "float64", "string", "string")
 """Arrow's, of the columns that are added, in their order; the last is there where there are fallbacks."""
 
@@ -30,35 +38,6 @@ def announce(settings: RowSettings, given: Mapping[str, Any], repeated: str) -> 
             'answers are not saved, so %s are sent and paid for again; use store="redis://...", or answers="a folder"',
             repeated,
         )
-
-
-def verify(
-    inputs: Any,
-    outputs: Any,
-    *,
-    id_column: str | None = None,
-    prefix: str = "",
-    store: str | None = None,
-    run: str | None = None,
-) -> Verification:
-    """Whether every row of the input, a dataset of Ray's or a DataFrame of Spark's, is in the output once. With
-    ``store`` and ``run``, also how many calls were repeated."""
-    columns = [id_column] if id_column is not None else names_of(inputs)
-    found = verify_rows(
-        _all_rows(inputs, columns),
-        _all_rows(outputs, [*columns, f"{prefix}headgate_state"]),
-        id_column=id_column,
-        columns=columns,
-        prefix=prefix,
-    )
-    return replace(found, repeated_calls=repeated_calls(store, run))  # after that: reading the output may compute it
-
-
-def _all_rows(dataset: Any, columns: list[str]) -> Iterable[Mapping[str, Any]]:
-    if hasattr(dataset, "select_columns"):  # Ray's
-        rows: Iterable[Mapping[str, Any]] = dataset.select_columns(columns).iter_rows()
-        return rows
-    return (row.asDict() for row in dataset.select(*columns).toLocalIterator())
 
 
 def rows_of(block: Any) -> list[dict[str, Any]]:
@@ -112,3 +91,118 @@ def arrow_columns(settings: RowSettings, results: Sequence[RowResult]) -> dict[s
     types = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64()}
     names = settings.columns
     return {name: pa.array(values, types[kind]) for name, values, kind in zip(names, columns, TYPES, strict=False)}
+
+
+# ---------------------------------------------------------------------- every row once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    rows_in: int
+    rows_out: int
+    missing: int
+    """Rows of the input that the output has fewer times."""
+    surplus: int
+    """Rows of the output that the input has fewer times."""
+    done: int = 0
+    failed: int = 0
+    stopped: int = 0
+    repeated_calls: int | None = None
+    """Rows that were called again after a worker had died, as far as the store knows; None without a fleet's store."""
+    examples: tuple[str, ...] = field(default=())
+    """Names of a few rows that are missing or surplus."""
+
+    @property
+    def ok(self) -> bool:
+        """Every row of the input is in the output, as often as there."""
+        return not self.missing and not self.surplus
+
+    def __str__(self) -> str:
+        states = f"{self.done:,} done, {self.failed:,} failed, {self.stopped:,} stopped"
+        wrong = "" if self.ok else f"; {self.missing:,} missing, {self.surplus:,} too many, such as {self.examples[0]}"
+        again = "" if self.repeated_calls is None else f"; {self.repeated_calls:,} calls repeated"
+        return f"{self.rows_in:,} rows in, {self.rows_out:,} out: {states}{wrong}{again}"
+
+
+def verify(
+    inputs: Any,
+    outputs: Any,
+    *,
+    id_column: str | None = None,
+    prefix: str = "",
+    store: str | None = None,
+    run: str | None = None,
+) -> Verification:
+    """Whether every row of the input, a dataset of Ray's or a DataFrame of Spark's, is in the output once. With
+    ``store`` and ``run``, also how many calls were repeated."""
+    columns = [id_column] if id_column is not None else names_of(inputs)
+    found = verify_rows(
+        _all_rows(inputs, columns),
+        _all_rows(outputs, [*columns, f"{prefix}headgate_state"]),
+        id_column=id_column,
+        columns=columns,
+        prefix=prefix,
+    )
+    return replace(found, repeated_calls=repeated_calls(store, run))  # after that: reading the output may compute it
+
+
+def _all_rows(dataset: Any, columns: list[str]) -> Iterable[Mapping[str, Any]]:
+    if hasattr(dataset, "select_columns"):  # Ray's
+        rows: Iterable[Mapping[str, Any]] = dataset.select_columns(columns).iter_rows()
+        return rows
+    return (row.asDict() for row in dataset.select(*columns).toLocalIterator())
+
+
+def verify_rows(
+    inputs: Iterable[Mapping[str, Any]],
+    outputs: Iterable[Mapping[str, Any]],
+    *,
+    id_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    prefix: str = "",
+) -> Verification:
+    """``columns``: those of the input, by which rows are known that have no id column."""
+    states = dict.fromkeys(RowEnd, 0)
+    rows_in = rows_out = 0
+    with closing(scratch()) as names:
+        names.execute("CREATE TABLE names (name TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID")
+        put = "INSERT INTO names VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET n = n + excluded.n"
+        for row in inputs:
+            rows_in += 1
+            names.execute(put, (_name(row, id_column, columns or list(row)), 1))
+            columns = columns or list(row)
+        for row in outputs:
+            rows_out += 1
+            states[RowEnd(row[f"{prefix}headgate_state"])] += 1
+            names.execute(put, (_name(row, id_column, columns or []), -1))
+        ((missing, surplus),) = names.execute("SELECT total(max(n, 0)), total(max(-n, 0)) FROM names")
+        wrong = names.execute("SELECT name FROM names WHERE n <> 0 ORDER BY name LIMIT ?", (MOST_SHOWN,)).fetchall()
+    return Verification(
+        rows_in=rows_in,
+        rows_out=rows_out,
+        missing=int(missing),
+        surplus=int(surplus),
+        done=states[RowEnd.DONE],
+        failed=states[RowEnd.FAILED],
+        stopped=states[RowEnd.STOPPED],
+        examples=tuple(name for (name,) in wrong),
+    )
+
+
+def repeated_calls(store: str | None, run: str | None) -> int | None:
+    """What the store counted in this run; None without either."""
+    if store is None or run is None:
+        return None
+    state = open_run_state(store)
+    try:
+        view = state.view(run)
+    finally:
+        state.close()
+    return None if view is None else view.counts.repeated
+
+
+def _name(row: Mapping[str, Any], id_column: str | None, columns: Sequence[str]) -> str:
+    if id_column is not None:
+        return str(row[id_column])
+    values = json.dumps([json_value(row.get(name), name) for name in columns], ensure_ascii=False)
+    return "row " + blake2b(values.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

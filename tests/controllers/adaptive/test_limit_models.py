@@ -225,3 +225,13 @@ def test_a_cap_passes_its_trial_only_if_as_much_gets_done_as_the_quota_allows(th
         models.advance(0.5, seq, 5, wanted=True, now=0.5 * (seq - 100))
     assert models.concurrency.on is held
     assert models.search.curve.quota == 10.0
+
+
+@pytest.mark.parametrize(("seq", "suspected"), [(109, ()), (111, (5,))])
+def test_a_shallow_depth_tells_only_once_the_calls_before_the_last_cut_are_gone(seq, suspected):
+    """Five calls that leave at once are five deep, whatever refuses the sixth."""
+    models = LimitModels(search=RateSearch.start(10.0, 10.0))
+    models.search.curve.learn(10.0, rough=False)
+    models.search.cruise_from(100)
+    models.refused(Ticket(SimpleNamespace(seq=seq), seq, 1.0, 5), 0.05, 0.0, 5, 1.05)
+    assert models.concurrency.depths == suspected

@@ -120,6 +120,9 @@ ROUGH_SWING, ROUGH_WINDOW_SWING = 0.1, 0.05
 MOST_EXCESS, LEAST_EXCESS, ROUGH_EXCESS = 0.15, 0.03, 0.2
 """How far above the quota a look goes."""
 
+CREEP = 75.0
+"""Calls, or a window if that is longer, in which the curve goes as far above a window's quota as it began below it."""
+
 AT_RISK = 1.0
 """Calls above the quota that may be on their way when a look's first refusal comes back."""
 
@@ -292,7 +295,7 @@ class PaceCurve(Storable):
             return self.sharing.grown(pace, dt, self.age, self.window)
         way = self.age / self.half - 1.0
         if self.window and way > 0.0:  # a long period below the quota is cheap, another one above it tells nothing more
-            way *= max(1.0, 2.0 * self.half / max(RARELY, self.window))
+            way = (self.age - self.half) / min(self.half, max(self.window, CREEP / self.quota))
         return self.quota * (1.0 + self.swing * way * way * way)
 
     def excess(self, trip: float) -> float:

@@ -14,7 +14,7 @@ from math import inf
 from ...core.decision import NEVER, ControllerNote, PaceReason
 from ...core.policy import Ticket
 from ...core.signal import Limit
-from .concurrency import ConcurrencyCap, LatencyModel, Verdict
+from .concurrency import SHALLOW, ConcurrencyCap, LatencyModel, Verdict
 from .headers import PLACES, HeaderModel
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, STEADY, Phase, RateSearch
 from .state import Storable
@@ -120,7 +120,7 @@ class LimitModels(Storable):
         if median is None:
             return False
         free = not self.concurrency.on and search.phase is not Phase.BLOCK
-        searching = search.phase not in STEADY and not self.header_model.steered
+        searching = search.phase is Phase.START and not self.header_model.steered
         overload = slowdown.judge(median, ticket.depth + 1, done, free, searching, now)
         slowdown.begin(latest, done, now)
         if overload is not None:
@@ -157,7 +157,7 @@ class LimitModels(Storable):
                 if floor > 0.0:
                     search.hold(now + floor, now)
                 return SKIP_AFTER_CUT
-        elif not search.curve.window and ticket.seq > search.cut_seq and (floor < LONG_FLOOR or search.phase in STEADY):
+        elif self._may_be_capped(ticket, floor):
             if search.phase is Phase.CRUISE and self._turned_over(ticket):
                 concurrency.weigh(self._crowd(ticket), ticket.depth)
             curve = search.curve
@@ -170,6 +170,13 @@ class LimitModels(Storable):
                     return search.refused(ticket, floor, now)
                 search.cruise_from(latest)
         return 0.0 if verdict is Verdict.MINE else search.refused(ticket, floor, now)
+
+    def _may_be_capped(self, ticket: Ticket, floor: float) -> bool:
+        """Whether the depth of this refusal tells: a shallow one is as deep as the calls that were sent at once."""
+        search = self.search
+        if search.curve.window or ticket.seq <= search.cut_seq or (floor >= LONG_FLOOR and search.phase not in STEADY):
+            return False
+        return ticket.depth >= SHALLOW or self._turned_over(ticket)
 
     def _turned_over(self, ticket: Ticket) -> bool:
         """Whether all that was in flight at the last cut, when the pace was another, is gone."""

@@ -49,6 +49,9 @@ AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
 """Calls to search on with in the time of a block: it let in one, perhaps a few. A first one shorter than so many
 seconds may be a bucket's as well as a window's, and does not end the search."""
 
+TELLING_CALLS = 40.0
+"""Calls between two refusals from which on a measurement is exact enough to say whether others share the quota."""
+
 SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 """Slots to let pass, so that the pipe drains."""
 
@@ -243,7 +246,7 @@ class RateSearch(Storable):
             return 0.0
         if steady:
             curve.count_cost()
-            clean = measured is not None and not curve.rough and not estimator.silence
+            clean = measured is not None and calls >= TELLING_CALLS and not curve.rough and not estimator.silence
             if clean and curve.sharing.compare(measured or 0.0):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
         if phase is Phase.PROBE:

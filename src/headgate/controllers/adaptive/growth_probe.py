@@ -27,8 +27,8 @@ from itertools import pairwise
 from .estimator import CallHistory, QuotaEstimator
 from .state import Storable
 
-FEWEST, MOST = 4, 6
-"""Clean measurements to judge by."""
+FEWEST, MOST, EXACT_CALLS = 4, 6, 40.0
+"""Clean measurements to judge by; the calls that make one exact enough."""
 
 SURELY, STILL = 0.03, 0.01
 """The middle change between two of them from which on the quota is taken for shared, and as long as it stays so."""

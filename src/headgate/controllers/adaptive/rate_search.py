@@ -21,7 +21,7 @@ from enum import Enum
 from ...core.decision import NEVER
 from ...core.policy import Ticket
 from .estimator import CRUISED, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory, QuotaEstimator
-from .growth_probe import SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
+from .growth_probe import EXACT_CALLS, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
 from .state import Storable
 from .trace import Step, Trace
 from .window import PROBE_GRACE, Block
@@ -48,9 +48,6 @@ LATELY, FEW = 0.4, 12.0
 AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
 """Calls to search on with in the time of a block: it let in one, perhaps a few. A first one shorter than so many
 seconds may be a bucket's as well as a window's, and does not end the search."""
-
-TELLING_CALLS = 40.0
-"""Calls between two refusals from which on a measurement is exact enough to say whether others share the quota."""
 
 SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 """Slots to let pass, so that the pipe drains."""
@@ -246,7 +243,7 @@ class RateSearch(Storable):
             return 0.0
         if steady:
             curve.count_cost()
-            clean = measured is not None and calls >= TELLING_CALLS and not curve.rough and not estimator.silence
+            clean = calls >= EXACT_CALLS and not curve.rough and not estimator.silence
             if clean and curve.sharing.compare(measured or 0.0):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
         if phase is Phase.PROBE:

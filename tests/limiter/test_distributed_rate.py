@@ -3,6 +3,7 @@
 import pytest
 
 from headgate import RateLimitConfig
+from headgate.wire.token_usage import Usage, admitted
 
 pytestmark = pytest.mark.no_cover
 
@@ -184,3 +185,22 @@ class TestWhoGetsWhat:
             return here.started(1.0, 3.0), there.started(1.0, 3.0)
 
         assert all(count >= 390 for count in shared(main, fixed(200.0)))
+
+
+class TestTokens:
+    def test_members_ask_for_what_answers_are_long_not_for_all_that_they_may_be(self, shared, fullest_window):
+        """Answers of 200 tokens where 4,000 are allowed, and 60,000 a minute: 300 calls a minute for both together."""
+        limits = RateLimitConfig(limits={"output_tokens": "60000/min"})
+        said = {"status_code": 200, "cost": {"requests": 1, "input_tokens": 100, "output_tokens": 200}}
+
+        async def main(population):
+            for _ in range(2):
+                cost = admitted("anthropic", Usage(100, 4000))
+                population.work(population.join(), 10, cost=cost, latency=3.0, answer=lambda at: said)
+            await population.until(45.0)
+            return population.starts(), population.fairness(15.0, 45.0)
+
+        starts, fairness = shared(main, limits)
+        assert len([at for at in starts if at >= BEGIN + 15.0]) >= 0.9 * 150
+        assert fullest_window(starts, 60.0) <= 1.01 * 300
+        assert fairness >= 0.8

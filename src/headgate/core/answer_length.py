@@ -15,7 +15,7 @@ it is charged when it ends. The prompt's estimate is corrected by the same means
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import ceil, log, sqrt
 from typing import Any, Self
 
@@ -160,6 +160,28 @@ class AnswerLengths:
         ratio = None if took_in is None or prompt <= 0.0 else took_in / prompt
         for one in (sketch, self._all):
             one.add(took_out, ratio)
+
+    def reserved(self, cost: TokenCost, limits: Iterable[tuple[str, float]], in_flight: int) -> TokenCost:
+        """What the call is likely to take, by what others have taken; never more than a whole window holds.
+
+        ``limits``: the dimensions that are limited, and how much fits into a window; of several the first decides.
+        """
+        asked, amounts, off = cost.asked, {}, self.prompt(cost) - cost.prompt
+        for name, limit in limits:
+            if name not in asked or name in amounts:
+                continue
+            amount = asked[name] + (off if name in asked.of_prompt else 0.0)
+            if name in asked.of_answer:
+                amount = min(amount + self.answer(asked, in_flight, OVER * limit) - asked.answer, limit)
+            amounts[name] = amount
+        return asked.replaced({**asked, **amounts})
+
+    def settled(self, cost: object, real: Mapping[str, float]) -> bool:
+        """A call of this cost has taken so much. Returns whether anything was learned of answers."""
+        if not isinstance(cost, TokenCost) or not cost.answer or "output_tokens" not in real:
+            return False
+        self.learn(cost, real.get("input_tokens"), real["output_tokens"])
+        return True
 
     def answer(self, cost: TokenCost, in_flight: int, spare: float) -> float:
         """Tokens to reserve for the answer beside so many calls in flight, which may exceed theirs by ``spare``."""

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, cast
 
-from .answer_length import OVER, AnswerLengths, TokenCost
+from .answer_length import AnswerLengths, TokenCost
 from .decision import INSTANT, LONGEST_WAIT, NEVER, Wait, WaitReason
 from .policy import Demand, costs_of
 
@@ -232,7 +232,7 @@ class QuotaPolicy:
         cost, ahead = costs_of(demand.cost), demand.costs_ahead
         if isinstance(cost, TokenCost):
             asked, cost = cost, self.reserved(cost)
-            ahead = {name: amount * _share(cost, asked, name) for name, amount in ahead.items()}
+            ahead = scaled_ahead(ahead, cost, asked)
         at, decides = self.ready_at(cost, now, demand.is_late, ahead)
         return None if at <= now + INSTANT else Wait(WaitReason.QUOTA, at, decides)
 
@@ -244,8 +244,7 @@ class QuotaPolicy:
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         cost = ticket.cost
         self.charge(costs_of(cost), real, ticket.sent_at)
-        if isinstance(cost, TokenCost) and self.lengths is not None and cost.answer and "output_tokens" in real:
-            self.lengths.learn(cost, real.get("input_tokens"), real["output_tokens"])
+        if self.lengths is not None and isinstance(cost, TokenCost) and self.lengths.settled(cost, real):
             for bucket in self.all:
                 if bucket.dimension in cost.of_answer and bucket.quota.burst < self.lengths.p99:
                     bucket.resize(self.lengths.p99)
@@ -271,17 +270,8 @@ class QuotaPolicy:
                     bucket.is_learned = True
                     if _has_usual_burst(bucket.quota) and not bucket.spent:
                         bucket.resize(bucket.quota.amount / LEARNED_BURST)
-        asked, amounts, off = cost.asked, {}, lengths.prompt(cost) - cost.prompt
-        for bucket in self.all:
-            name, quota = bucket.dimension, bucket.quota
-            if name not in asked or name in amounts:  # of several windows the shortest decides, which is the first
-                continue
-            amount = asked[name] + (off if name in asked.of_prompt else 0.0)
-            if name in asked.of_answer:
-                amount += lengths.answer(asked, len(self._in_flight), OVER * quota.amount) - asked.answer
-                amount = min(amount, quota.amount)
-            amounts[name] = amount
-        return asked.replaced({**asked, **amounts})
+        limits = ((bucket.dimension, bucket.quota.amount) for bucket in self.all)  # the shortest window first
+        return lengths.reserved(cost, limits, len(self._in_flight))
 
     # ------------------------------------------------------------------ amounts
 
@@ -350,6 +340,8 @@ def _has_usual_burst(quota: Quota) -> bool:
     return quota.window < LONG_WINDOW and quota.burst == quota.amount / USUAL_BURST
 
 
-def _share(reserved: Mapping[str, float], asked: Mapping[str, float], dimension: str) -> float:
-    """What is reserved of what was asked for; the same share is assumed for callers ahead."""
-    return reserved[dimension] / asked[dimension] if asked.get(dimension) else 1.0
+def scaled_ahead(
+    ahead: Mapping[str, float], reserved: Mapping[str, float], asked: Mapping[str, float]
+) -> dict[str, float]:
+    """What is reserved for callers ahead: the same share of what they ask for as of this one."""
+    return {name: amount * (reserved[name] / asked[name] if asked.get(name) else 1.0) for name, amount in ahead.items()}

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from math import ceil
 
+from ..core.answer_length import TokenCost
 from ..core.decision import INSTANT, NEVER, UNKNOWN
 from ..core.pacer import TokenBucket
 from ..core.policy import NOTHING, Cost, QueueDemand, costs_of
@@ -48,6 +49,8 @@ FREE_OVER = 0.25
 MOST_OWED = 0.5
 """Seconds of this member's share that it owes at most: what left on credit long ago must not silence it now."""
 ROUNDING = 1e-9
+ESTIMATE_MOVES = 0.1
+"""By how much an estimate may have grown since the coordinator was asked: the next call is asked so much more for."""
 
 
 class QuickestReply:
@@ -208,10 +211,15 @@ class Lease(TokenBucket):
     def covers(self, cost: Cost, ahead: Mapping[str, float]) -> bool:
         """Whether what is held of known limits is enough for this call and those ahead of it."""
         costs = costs_of(cost) if self.limited else NOTHING
+        slack = ESTIMATE_MOVES if isinstance(cost, TokenCost) else ROUNDING
         return all(
-            self.pool.get(dimension, 0.0) - ahead.get(dimension, 0.0) >= costs.get(dimension, 0.0) * (1 - ROUNDING)
+            self.pool.get(dimension, 0.0) - ahead.get(dimension, 0.0) >= costs.get(dimension, 0.0) * (1 - slack)
             for dimension in self.limited
         )
+
+    def reserved(self, cost: Cost) -> Cost:
+        """What the coordinator is asked for, for a call of this cost."""
+        return cost
 
     def use(self, numbers: int, now: float) -> None:
         """A call takes so many numbers and leaves."""
@@ -355,7 +363,7 @@ class Lease(TokenBucket):
         asks: list[tuple[int, Amounts]] = []
         covered = dict(self.pool)
         for cost in queue.waiting_costs():
-            needed = self._needed_of(costs_of(cost))
+            needed = self._needed_of(costs_of(self.reserved(cost)))
             limited = {name: amount for name, amount in needed.items() if name in self.limited}
             if held >= needed["requests"] and all(covered.get(name, 0.0) >= amount for name, amount in limited.items()):
                 held -= ceil(needed["requests"])

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ..core.answer_length import AnswerLengths, TokenCost
 from ..core.circuit_breaker import Breaker
 from ..core.concurrency import InFlight
 from ..core.cooldown import RESTING
@@ -35,8 +36,8 @@ from ..core.decision import (
 )
 from ..core.gate_config import GateConfig
 from ..core.pacer import NO_RAMP, ResumeRamp
-from ..core.policy import NOTHING, Demand, QueueDemand, Ticket, costs_of, requests_of
-from ..core.quota import CATCH_UP, LONG_WINDOW, Quota
+from ..core.policy import NOTHING, Cost, Demand, QueueDemand, Ticket, costs_of, requests_of
+from ..core.quota import CATCH_UP, LONG_WINDOW, Quota, scaled_ahead
 from ..core.signal import Signal
 from .lease import Lease
 from .observation_log import ABANDONED, RELEASED
@@ -148,6 +149,7 @@ class LeasedPacer(Lease):
         "hold_policy",
         "in_flight",
         "learns",
+        "lengths",
         "log",
         "stated_rate",
     )
@@ -179,6 +181,8 @@ class LeasedPacer(Lease):
         self.in_flight = in_flight
         self.log = log
         self.exchange = exchange
+        self.lengths = AnswerLengths()
+        """What this member's calls have taken: by that it asks for them."""
         self.learns = learns
         """Whether the strategy learns: a rate that has not fallen yet is a guess then."""
         self.credit_from = credit_from
@@ -206,8 +210,19 @@ class LeasedPacer(Lease):
         self.use(1, now)
         return True
 
+    def reserved(self, cost: Cost) -> Cost:
+        """Others have calls in flight too: of what all may exceed their estimates by, this member's part."""
+        if not isinstance(cost, TokenCost) or not self.limited:
+            return cost
+        limits = ((dimension, amount) for dimension, amount, *_ in self.terms.limits)
+        return self.lengths.reserved(cost, limits, len(self.in_flight) * self.members)
+
     def check(self, now: float, demand: Demand) -> Wait | Refuse | None:
         wanted, ahead = demand.requests, demand.requests_ahead
+        if isinstance(demand.cost, TokenCost) and self.limited:
+            cost = self.reserved(demand.cost)
+            scaled = scaled_ahead(demand.costs_ahead, costs_of(cost), demand.cost)
+            demand = demand._replace(cost=cost, costs_ahead=scaled)
         due_at = self.due_at(ahead + wanted, ahead + min(wanted, self.burst), now)
         if due_at is None or not self.covers(demand.cost, demand.costs_ahead):
             if not ahead:
@@ -269,6 +284,8 @@ class LeasedPacer(Lease):
     def admit(self, ticket: Ticket, now: float) -> None:
         self.tokens += max(0.0, now - self.filled_at) * self.rate
         self.filled_at = max(now, self.filled_at)
+        if isinstance(ticket.cost, TokenCost):
+            cast("Any", ticket).cost = self.reserved(ticket.cost)  # a ticket with a cost has a slot for it
         costs, numbers = costs_of(ticket.cost), ceil(requests_of(ticket.cost))
         if self.due_at(numbers, 0.0, now) is None or not self.covers(ticket.cost, NOTHING):  # on credit
             self.lent += numbers
@@ -280,13 +297,17 @@ class LeasedPacer(Lease):
         self.use(numbers, now)
 
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
+        self.lengths.settled(ticket.cost, real)
+        self._charge(ticket, real)
+
+    def _charge(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         reserved = costs_of(ticket.cost)
         less = {name: reserved.get(name, 0.0) - real[name] for name in self.limited if name in real}
         self.exchange.refund(less, ticket.sent_at)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
         self.exchange.give_back(ticket)
-        self.settle(ticket, dict.fromkeys(self.limited, 0.0))
+        self._charge(ticket, dict.fromkeys(self.limited, 0.0))
 
     def on_wait(self, wait: Wait | Refuse, now: float) -> None:
         if wait.reason in (WaitReason.PAUSED, WaitReason.CEILING):

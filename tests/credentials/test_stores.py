@@ -11,13 +11,22 @@ import stat
 import threading
 from contextlib import closing
 from dataclasses import replace
+from itertools import cycle, pairwise
 from pathlib import Path
 
 import pytest
 
 from headgate import Limit, Outcome, Signal
 from headgate.core.decision import LONGEST_WAIT
-from headgate.credentials import Credential, CredentialCoordinator, FileStore, Identities, Record, StoreError
+from headgate.credentials import (
+    Credential,
+    CredentialCoordinator,
+    FileStore,
+    Identities,
+    Record,
+    StoreError,
+    store_sync,
+)
 from headgate.credentials import stores as store_module
 from headgate.credentials.store_sync import CHECK_EVERY, WRITE_BUDGETS_EVERY
 from headgate.events import ResilienceEvent
@@ -316,6 +325,49 @@ class TestOthersWords:
         assert other.get_credential() is None
         clock.advance(60 - CHECK_EVERY)
         assert other.get_credential() == "sa"
+
+
+class TestSpendingStops:
+    def test_one_process_asks_for_all_whether_the_account_can_spend_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_sync.random, "random", cycle((0.5, 0.1, 0.9, 0.3)).__next__)
+        clock = VirtualClock(wall=WALL)
+        all_of_them = [
+            CredentialCoordinator(["sa"], clock=clock, store=FileStore(tmp_path / "keys.db")) for _ in range(4)
+        ]
+        stopped, fine = Signal(outcome=Outcome.SPEND), Signal(outcome=Outcome.OK)
+        for lease in [keys.acquire() for keys in all_of_them]:
+            lease.report(signal=stopped)
+
+        def calls(seconds: float, answer: Signal) -> list[tuple[float, int]]:
+            """When which process has got its key, each of them trying all the time; an answer takes a second."""
+            found: list[tuple[float, int]] = []
+            out = []
+            for _ in range(int(seconds / 0.5)):
+                clock.advance(0.5)
+                for ends_at, lease in [one for one in out if one[0] <= clock.now()]:
+                    lease.report(signal=answer)
+                    out.remove((ends_at, lease))
+                for number, keys in enumerate(all_of_them):
+                    lease = keys.try_acquire()
+                    if lease is not None:
+                        found.append((clock.now(), number))
+                        out.append((clock.now() + 1.0, lease))
+                if answer is fine and len({number for _, number in found}) == len(all_of_them):
+                    break
+            for _, lease in out:
+                lease.report(signal=answer)
+            return found
+
+        probes = calls(1_900.0, stopped)
+        assert [900 <= at <= 931 for at, _ in probes[:1]] == [True]
+        assert all(later - at >= 899 for (at, _), (later, _) in pairwise(probes))
+        assert len(probes) >= 2
+        at_last = calls(2_000.0, fine)
+        (asked_at, _), *others = at_last
+        assert {number for _, number in others} == set(range(4)), "the others are told that it can"
+        assert others[-1][0] - asked_at <= 1.0 + 2 * CHECK_EVERY + 1.0
 
 
 class TestIdentity:

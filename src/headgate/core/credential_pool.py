@@ -14,7 +14,8 @@ A rest ends by time or by an operator, never by giving back: ``until`` only ever
 since its call was let out.
 
 An account that may not spend is probed: its rest over, one call goes out with one credential of the group, and nothing
-else until that is answered. A success ends it; a refusal begins the next rest.
+else until that is answered. A success ends it, and is the beginning of a new era, so that a store tells it to other
+processes; a refusal begins the next rest.
 
 The one that was used least recently goes first, but of those whose budget is known only the one with
 the most left is asked for, and one that has nothing left goes after all of which nothing is known.
@@ -176,7 +177,7 @@ class Pool(Generic[S]):
             slot.limit_group.budget -= 1.0
         del free[slot]
         if slot.limit_group.is_probed:
-            for member in self._family_of(slot):
+            for member in self.family_of(slot):
                 free.pop(member, None)
         elif not exclusive and slot.holders + 1 != self.at_once:
             free[slot] = None
@@ -227,7 +228,7 @@ class Pool(Generic[S]):
 
     def _file_family(self, slot: S) -> None:
         """Put the members of its family among the free that may be there, each after those used before it."""
-        for member in self._family_of(slot):
+        for member in self.family_of(slot):
             if member not in self.free and self._may_be_free(member):
                 self.free[member] = None
         self.free = dict.fromkeys(sorted(self.free, key=_by_use))
@@ -264,8 +265,7 @@ class Pool(Generic[S]):
         elif outcome is Outcome.OK and sent_at >= slot.limit_group.until:
             slot.limit_group.refusals = 0
             if slot.limit_group.is_probed:
-                slot.limit_group.is_probed = False
-                self._file_family(slot)
+                self._go_on_spending(slot)
         if signal.limits:
             self.learn(slot, signal.limits, now)
         return changed
@@ -282,16 +282,23 @@ class Pool(Generic[S]):
             limit_group.refusals = min(limit_group.refusals + 1, MOST_ESCALATIONS)
             told = self.silent_rest.pause(limit_group.refusals)
         limit_group.until = max(limit_group.until, now + min(told, LONGEST_WAIT))
-        members = (member for member in self._family_of(slot) if use > member.freed_after)
+        members = (member for member in self.family_of(slot) if use > member.freed_after)
         return self.rest(members, told, now, Outcome.RATE_LIMITED.value)
 
     def _stop_spending(self, slot: S, now: float, use: float) -> list[S]:
         """The account may not spend: its family rests until the next probe. Many answers of one burst are one event."""
         slot.limit_group.is_probed = True
         slot.limit_group.until = max(slot.limit_group.until, now + SPEND_REST)
-        members = (member for member in self._family_of(slot) if use > member.freed_after)
+        members = (member for member in self.family_of(slot) if use > member.freed_after)
         stopped = Outcome.SPEND.value
         return self.rest((one for one in members if one.reason != stopped), SPEND_REST, now, stopped)
+
+    def _go_on_spending(self, slot: S) -> None:
+        slot.limit_group.is_probed = False
+        for member in self.family_of(slot):
+            if not member.retired:
+                member.era, member.freed_after = member.era + 1, self._uses
+        self._file_family(slot)
 
     def rest(self, slots: Iterable[S], seconds: float, now: float, reason: str) -> list[S]:
         """They are not given out for so long. A rest that lasts longer already stays. Returns those it has changed."""
@@ -385,7 +392,7 @@ class Pool(Generic[S]):
         """Whether all others are retired: then one 403, which may be about one request, takes it away from none."""
         return all(other.retired for other in self.slots if other is not slot)
 
-    def _family_of(self, slot: S) -> list[S]:
+    def family_of(self, slot: S) -> list[S]:
         return [self.by_label[member.label] for member in slot.limit_group.members]
 
     def _look_ahead(self) -> None:

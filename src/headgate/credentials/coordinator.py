@@ -363,7 +363,8 @@ class CredentialCoordinator:
             except IndexError:  # another thread was faster
                 break
             changes.append(change)
-            self._events.dispatch(change)
+            if change.kind is not ChangeKind.PROBED:
+                self._events.dispatch(change)
         if changes and self._sync is not None:
             self._sync.note(changes)
 

@@ -33,6 +33,8 @@ class ChangeKind(StrEnum):
     BACK = "credential_back"
     RETIRED = "credential_retired"
     EXHAUSTED = "credential_pool_exhausted"
+    PROBED = "credential_probed"
+    """Of an account that could not spend: a call leaves to find out, or can. Other processes must know; no event."""
     GROUPED = "credentials_grouped"
     PROPOSED = "credential_group_proposed"
 

@@ -178,8 +178,11 @@ class LeaseQueue:
             now = self._begin()
             key = lease.key
             if key is not None and not lease.ended and lease.generation == self.generation:
+                was_probed = key.limit_group.is_probed
                 changed = [] if signal is None else self.pool.hear(key, signal, lease.since, now, lease.use)
                 self._give_back(key, lease)
+                if was_probed and not key.limit_group.is_probed:
+                    self.changes.extend(Change(ChangeKind.PROBED, one) for one in self.pool.family_of(key))
                 found = None if signal is None else self.groups.hear(key, signal, lease.since, now)
                 if found is not None:
                     kind = ChangeKind.GROUPED if found[1] else ChangeKind.PROPOSED
@@ -219,6 +222,8 @@ class LeaseQueue:
         key = lease.key = self.pool.pick(prefer)
         if key is not None:
             lease.use = key.used
+            if key.limit_group.is_probed:
+                self.changes.append(Change(ChangeKind.PROBED, key))
 
     def _give_back(self, key: Key, lease: Lease | None = None) -> None:
         if lease is not None:

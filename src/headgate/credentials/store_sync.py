@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import random
 import threading
 import weakref
 from collections import defaultdict
@@ -25,6 +26,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from .. import fork_safety
+from ..core.cooldown import SPEND_REST
 from ..core.credential_pool import Pool
 from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..identity import Identities
@@ -51,6 +53,8 @@ LAST_WAIT = 1.0
 """Seconds for which the end of a program waits for a look that is under way."""
 
 
+YIELD = (0.5, 30.0)
+"""Seconds, drawn once, by which the process that was told that an account cannot spend is the first to ask again."""
 LONGER = 0.05
 """Seconds by which a rest must end later to be news: clocks of hosts are compared no better than that."""
 _NOTHING_KNOWN = (-1, False, 0.0)
@@ -89,6 +93,7 @@ class StoreRecords:
         """The most that was read or written of each: era, retired, until. Only more is news; a rest that is over stays
         in the store, and where the wall clock went back it would seem to begin again."""
         self._stamp: object = self  # no store returns this one
+        self._yields_for = YIELD[0] + (YIELD[1] - YIELD[0]) * random.random()
 
     # ------------------------------------------------------------------ reading
 
@@ -125,8 +130,10 @@ class StoreRecords:
             if record is None:
                 continue
             was_away = key.retired or key.until != NEVER
-            if self._is_more(record):
-                rest = record.rests_for(wall)
+            rest = record.rests_for(wall)
+            if rest > 0.0 and record.reason == Outcome.SPEND.value:
+                rest += self._yields_for
+            if self._is_more(record) or (rest > 0.0 and record.reason == Outcome.SPEND.value == key.reason):
                 away += pool.restore(key, record.era, rest, record.retired, record.reason, now)
             if was_away and not key.retired and key.until == NEVER:
                 back.append(key)
@@ -153,9 +160,9 @@ class StoreRecords:
                 group=key.group,
                 written_at=wall,
                 era=key.era,
-                until=0.0 if key.until == NEVER else wall + key.until - now,
+                until=_rest_of(key, now, wall),
                 retired=key.retired,
-                reason=key.reason,
+                reason=Outcome.SPEND.value if key.limit_group.is_busy_probing else key.reason,
                 budget=None if key.budget == UNKNOWN else key.budget,
                 budget_until=0.0 if key.budget == UNKNOWN else wall + key.limit_group.budget_until - now,
             )
@@ -230,6 +237,12 @@ class StoreRecords:
         if not self.is_down:
             self.is_down = True
             self._events.store_failed(error)
+
+
+def _rest_of(key: Key, now: float, wall: float) -> float:
+    """Until when it rests, 0 if it does not: for others also while a call finds out whether its account can spend."""
+    until = now + SPEND_REST if key.limit_group.is_busy_probing and not key.retired else key.until
+    return 0.0 if until == NEVER else wall + until - now
 
 
 class StoreSync:

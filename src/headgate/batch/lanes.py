@@ -116,6 +116,8 @@ class Route:
     """Until when the limiter has refused a permit, as far as it said ..."""
     refused_why: Explanation | None = None
     """... and why."""
+    capacity_refusals: int = 0
+    """Refusals of a full tier since its last success."""
 
 
 RowLane = Lane[Route]

@@ -99,8 +99,10 @@ class Outcomes:
         """Hold lanes back, or let them come back."""
         cooldowns, route, signal = self._cooldowns, attempt.lane.route, attempt.verdict.signal
         route.group.unknown_model += signal.is_unknown_model
+        route.capacity_refusals += outcome is Outcome.CAPACITY
         if outcome is Outcome.OK:
             cooldowns.can_spend(route.account)
+            route.capacity_refusals = 0
             route.group.failures_in_a_row = route.group.unknown_model = 0
             route.cooldown.cleared(attempt.sent_at)
             if cooldowns.ramp is not None:

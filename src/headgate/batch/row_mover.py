@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ..clock import Clock
 from ..core.decision import CircuitState, Outcome
-from ..core.fallback import LONG_QUOTA, MoveReason, choose, reason_of
+from ..core.fallback import CAPACITY_REFUSALS, LONG_QUOTA, MoveReason, choose, reason_of
 from ..core.row_state import FailureReason
 from ..errors import CostTooLargeError
 from ..limiter import AdaptiveRateLimiter
@@ -85,7 +85,10 @@ class RowMover:
             away = self._away(group, now)
             is_open = away is MoveReason.CIRCUIT_OPEN
             is_last = state is RowState.DEAD and not attempt.ran_out_of_time
-            why = reason_of(signal, is_last=is_last, is_open=is_open, refusals=item.capacity_refusals)
+            refusals = max(item.capacity_refusals, attempt.lane.route.capacity_refusals)
+            why = reason_of(signal, is_last=is_last, is_open=is_open, refusals=refusals)
+            if why is MoveReason.CAPACITY:
+                self._feed(group)
             if why in PASSING and away is None:
                 return None  # another of its credentials can take it
         if why is None or not self.move(item, why):
@@ -215,4 +218,7 @@ class RowMover:
             return MoveReason.QUOTA_UNTIL
         if self._limiter.circuit_state(route.gate_key) is not CircuitState.CLOSED:
             return MoveReason.CIRCUIT_OPEN
+        if route.capacity_refusals >= CAPACITY_REFUSALS:
+            seen = self._limiter.key_status(route.gate_key)
+            return MoveReason.CAPACITY if seen is not None and seen.not_before_ms > 0.0 else None
         return None

@@ -14,8 +14,7 @@ A rest ends by time or by an operator, never by giving back: ``until`` only ever
 since its call was let out.
 
 An account that may not spend is probed: its rest over, one call goes out with one credential of the group, and nothing
-else until that is answered. A success ends it, and is the beginning of a new era, so that a store tells it to other
-processes; a refusal begins the next rest.
+else until that is answered. A success ends it, in a new era, of which other processes hear; a refusal is the next rest.
 
 The one that was used least recently goes first, but of those whose budget is known only the one with
 the most left is asked for, and one that has nothing left goes after all of which nothing is known.
@@ -290,8 +289,7 @@ class Pool(Generic[S]):
         slot.limit_group.is_probed = True
         slot.limit_group.until = max(slot.limit_group.until, now + SPEND_REST)
         members = (member for member in self.family_of(slot) if use > member.freed_after)
-        stopped = Outcome.SPEND.value
-        return self.rest((one for one in members if one.reason != stopped), SPEND_REST, now, stopped)
+        return self.rest((one for one in members if one.reason != "spend"), SPEND_REST, now, Outcome.SPEND.value)
 
     def _go_on_spending(self, slot: S) -> None:
         slot.limit_group.is_probed = False

@@ -17,9 +17,10 @@ from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import Any, Protocol, runtime_checkable
 
-from ..core.decision import LONGEST_WAIT
+from ..core.cooldown import SPEND_REST
+from ..core.decision import LONGEST_WAIT, NEVER, UNKNOWN, Outcome
 from ..identity import IDENTITY_DIGITS, Identities
-from .credential import LONGEST_LABEL
+from .credential import LONGEST_LABEL, Key
 
 LONGEST_PROVIDER = 255
 """Characters; a host and its port fit."""
@@ -92,6 +93,25 @@ class FarCredentialStore(CredentialStore, Protocol):
 
 def record_name(identity: str, provider: str) -> str:
     return f"{identity}@{provider}"
+
+
+def record_of(key: Key, identity: str, provider: str, now: float, wall: float) -> Record:
+    """How a credential stands. While a call finds out whether its account can spend, it rests for other processes."""
+    is_probing = key.limit_group.is_busy_probing and not key.retired
+    until = now + SPEND_REST if is_probing else key.until
+    return Record(
+        identity=identity,
+        label=key.label,
+        provider=provider,
+        group=key.group,
+        written_at=wall,
+        era=key.era,
+        until=0.0 if until == NEVER else wall + until - now,
+        retired=key.retired,
+        reason=Outcome.SPEND.value if is_probing else key.reason,
+        budget=None if key.budget == UNKNOWN else key.budget,
+        budget_until=0.0 if key.budget == UNKNOWN else wall + key.limit_group.budget_until - now,
+    )
 
 
 def by_name(rows: Iterable[Any]) -> dict[str, Record]:

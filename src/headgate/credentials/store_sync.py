@@ -26,14 +26,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from .. import fork_safety
-from ..core.cooldown import SPEND_REST
 from ..core.credential_pool import Pool
 from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..identity import Identities
 from .credential import Key
 from .events import Change, ChangeKind, CredentialEvents
 from .lease_queue import LeaseQueue
-from .record import ANY_PROVIDER, CredentialStore, FarCredentialStore, Record, record_name
+from .record import ANY_PROVIDER, CredentialStore, FarCredentialStore, Record, record_name, record_of
 
 log = logging.getLogger("headgate")
 
@@ -152,22 +151,8 @@ class StoreRecords:
 
     def records(self, keys: Iterable[Key], now: float, wall: float) -> list[Record]:
         """Their states as records; none while the store's names for them are not known."""
-        return [
-            Record(
-                identity=self._identity_of[key],
-                label=key.label,
-                provider=self._provider,
-                group=key.group,
-                written_at=wall,
-                era=key.era,
-                until=_rest_of(key, now, wall),
-                retired=key.retired,
-                reason=Outcome.SPEND.value if key.limit_group.is_busy_probing else key.reason,
-                budget=None if key.budget == UNKNOWN else key.budget,
-                budget_until=0.0 if key.budget == UNKNOWN else wall + key.limit_group.budget_until - now,
-            )
-            for key in (keys if self._identity_of else ())
-        ]
+        known = keys if self._identity_of else ()
+        return [record_of(key, self._identity_of[key], self._provider, now, wall) for key in known]
 
     def save(self, records: Sequence[Record]) -> bool:
         if not records:
@@ -237,12 +222,6 @@ class StoreRecords:
         if not self.is_down:
             self.is_down = True
             self._events.store_failed(error)
-
-
-def _rest_of(key: Key, now: float, wall: float) -> float:
-    """Until when it rests, 0 if it does not: for others also while a call finds out whether its account can spend."""
-    until = now + SPEND_REST if key.limit_group.is_busy_probing and not key.retired else key.until
-    return 0.0 if until == NEVER else wall + until - now
 
 
 class StoreSync:

@@ -137,6 +137,16 @@ def test_an_outage_and_the_primary_again(headgate, mock_api, rows, out):
     assert found[name(primary), None] > 20, "the primary is used again when it is back"
 
 
+def test_a_tier_that_stays_full_hands_over_all_its_rows(headgate, pair, rows, out):
+    """Not one row for each of its growing rests."""
+    primary, other = pair()
+    given = rows(all={"model": "busy-model", "service_tier": "flex"})
+    done = headgate("run", given, "-o", out, *options(primary, other))
+    check_all(done, given, out, headgate, primary, other)
+    assert targets(out) == {(label(other), "capacity"): 30}
+    assert counted(primary)[0]["asked"] < 30
+
+
 def test_only_the_reasons_that_were_given(headgate, pair, rows, out):
     primary, other = pair()
     given = rows()

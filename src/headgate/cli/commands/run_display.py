@@ -325,7 +325,10 @@ def stop_text(job: Job, resume: str, error: str) -> str:
         case StopReason.STOPPED:
             return f"Stopped. {again}"
         case StopReason.STANDSTILL:
-            tries = " (which sends a row every 15 min to check)" if report.run.held_by == "spend" else ""
+            tries = ""
+            if report.run.held_by == "spend":
+                tries = " (which sends a row every 15 min to check)"
+                error = error or "; once it has credit, headgate keys free lets its key be used at once"
             return f"{_standstill_text(report)}{error}. {again.rstrip('.')}, or pass --wait{tries}."
         case StopReason.NO_MODEL:
             return (

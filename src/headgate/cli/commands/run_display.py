@@ -237,6 +237,7 @@ RATE_LIMITS = ("cooldown", "credential", "limiter", "pace")
 """What a lane waits for that is a rate limit; the rest is an outage or a decision of the operator's."""
 ENDED_BY_USER = (StopReason.STOPPED, StopReason.DEADLINE)
 KEY_REMEDIES = (Remedy.CHECK_KEY, Remedy.CHECK_ACCOUNT)
+SPEND_HINTS = " (which sends a row every 15 min to check)", "; once it has credit, headgate keys free frees its key"
 OF_THE_LIMITER = ("limiter", "pace")
 """... and whose reason names the limit."""
 
@@ -325,11 +326,8 @@ def stop_text(job: Job, resume: str, error: str) -> str:
         case StopReason.STOPPED:
             return f"Stopped. {again}"
         case StopReason.STANDSTILL:
-            tries = ""
-            if report.run.held_by == "spend":
-                tries = " (which sends a row every 15 min to check)"
-                error = error or "; once it has credit, headgate keys free lets its key be used at once"
-            return f"{_standstill_text(report)}{error}. {again.rstrip('.')}, or pass --wait{tries}."
+            tries, freed = SPEND_HINTS if report.run.held_by == "spend" else ("", "")
+            return f"{_standstill_text(report)}{error or freed}. {again.rstrip('.')}, or pass --wait{tries}."
         case StopReason.NO_MODEL:
             return (
                 f"The server does not have the model ({detail}). Other rows of it were not sent and stay open; correct "

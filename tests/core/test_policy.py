@@ -6,12 +6,12 @@ from headgate.controllers.fixed import Fixed
 from headgate.core.circuit_breaker import Breaker, BreakerPolicy
 from headgate.core.concurrency import InFlight
 from headgate.core.gate_config import GateConfig, local_policies
-from headgate.core.policy import PoliciesByHook, PolicyList, costs_of, requests_of
+from headgate.core.policy import HookPlaces, PolicyList, costs_of, requests_of
 from headgate.core.quota import Quota
 
 
 def those_with(hook, policies):
-    return list(getattr(policies.having, hook))
+    return [policies.in_order[place] for place in getattr(policies.hooks, hook)]
 
 
 def policies_of(**config):
@@ -40,12 +40,12 @@ def test_a_policy_is_in_the_lists_of_the_hooks_that_it_has():
     local, bound = policies_of(), Bound()
     policies = PolicyList(local.circuit, local.hold, (bound,), local.pacer)
     assert bound in policies.in_order
-    assert [hook for hook in PoliciesByHook._fields if bound in those_with(hook, policies)] == ["may_object"]
+    assert [hook for hook in HookPlaces._fields if bound in those_with(hook, policies)] == ["may_object"]
 
 
 def test_every_list_has_those_with_its_hook_in_order():
     policies = policies_of()
-    for hook in PoliciesByHook._fields:
+    for hook in HookPlaces._fields:
         assert those_with(hook, policies) == [one for one in policies.in_order if hasattr(one, hook)]
 
 

@@ -101,8 +101,8 @@ class Gate:
         before = self.pacer
         self._use(config, controller, policies)
         self.pacer.has_waiters, self.pacer.late_until = before.has_waiters, before.late_until
-        for policy in self.policies.having.set_ceiling:
-            policy.set_ceiling(self.ceiling)
+        for place in policies.hooks.set_ceiling:
+            policies.in_order[place].set_ceiling(self.ceiling)
         self.swapped_at_seq = self.seq
 
     def _use(self, config: GateConfig, controller: Controller, policies: PolicyList) -> None:
@@ -199,12 +199,12 @@ class Gate:
 
     def admit(self, ticket: Ticket, now: float) -> None:
         """Let a call through that nothing objects to. ``ticket`` says its cost and how long it waited."""
-        circuit = self.breaker.state
+        circuit, policies = self.breaker.state, self.policies
         self.seq += 1
         self.last_sent_at = now
         ticket.gate, ticket.seq, ticket.sent_at, ticket.depth = self, self.seq, now, len(self.in_flight)
-        for policy in self.policies.having.admit:
-            policy.admit(ticket, now)
+        for place in policies.hooks.admit:
+            policies.in_order[place].admit(ticket, now)
         if self.watches_sends:
             self.controller.on_send(ticket, now)
         self.in_flight.pending[ticket.seq] = now
@@ -214,16 +214,17 @@ class Gate:
 
     def on_wait(self, wait: Wait | Refuse, now: float) -> None:
         """A caller waits for this: a controller may want to know that its pace is what holds callers back."""
-        for policy in self.policies.having.on_wait:
-            policy.on_wait(wait, now)
+        policies = self.policies
+        for place in policies.hooks.on_wait:
+            policies.in_order[place].on_wait(wait, now)
         if wait.reason is PACE and self.watches_sends and (self.ceiling is None or not self.pacer.is_at_ceiling):
             self.controller.on_wait(now)
 
     def set_queue(self, queue: QueueDemand | None, now: float) -> None:
         """Callers begin to wait in this queue; None: the last of them was served."""
-        self.queue, self.has_waiters = queue, queue is not None
-        for policy in self.policies.having.on_queue:
-            policy.on_queue(queue, now)
+        self.queue, self.has_waiters, policies = queue, queue is not None, self.policies
+        for place in policies.hooks.on_queue:
+            policies.in_order[place].on_queue(queue, now)
         self.fast_path_from = UNKNOWN if self.has_waiters else self._only_pace_from
 
     def mark_waiting(self) -> None:
@@ -257,22 +258,23 @@ class Gate:
     def _end_without_answer(self, ticket: Ticket, refund: bool, now: float) -> bool:
         if not self.in_flight.complete(ticket.seq):
             return False
-        circuit = self.breaker.state
+        circuit, policies = self.breaker.state, self.policies
         if refund:
-            for policy in self.policies.having.cancel:
-                policy.cancel(ticket, now)
+            for place in policies.hooks.cancel:
+                policies.in_order[place].cancel(ticket, now)
         else:
-            for policy in self.policies.having.release:
-                policy.release(ticket, now)
+            for place in policies.hooks.release:
+                policies.in_order[place].release(ticket, now)
         if self.breaker.state is not circuit:
             self.on_change(now)
         return True
 
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         """Charge what the call really cost instead of what was reserved for it."""
+        policies = self.policies
         if ticket.seq > self.swapped_at_seq:
-            for policy in self.policies.having.settle:
-                policy.settle(ticket, real)
+            for place in policies.hooks.settle:
+                policies.in_order[place].settle(ticket, real)
 
     def learn(self, ticket: Ticket, signal: Signal, latency: float, now: float, draw: float) -> None:
         """Learn from an answer, whether its call is in flight or not."""
@@ -286,8 +288,9 @@ class Gate:
         else:
             if signal.retry_after is not None and signal.outcome not in RESTING:
                 signal = replace(signal, retry_after=None)
-            for policy in self.policies.having.record:
-                policy.record(ticket, signal, latency, now, draw)
+            policies = self.policies
+            for place in policies.hooks.record:
+                policies.in_order[place].record(ticket, signal, latency, now, draw)
             self._choose_learners()
             self._rate = NEVER  # to be applied
         if breaker.state is not circuit:
@@ -305,13 +308,14 @@ class Gate:
 
     def _choose_learners(self) -> None:
         """Policies with nothing to learn from a success are not called for one."""
-        self._on_success = tuple([policy for policy in self.policies.having.record if policy.learns_from_success])
+        in_order, places = self.policies.in_order, self.policies.hooks.record
+        self._on_success = tuple([in_order[place] for place in places if in_order[place].learns_from_success])
 
     # ------------------------------------------------------------------ limits
 
     def apply_limits(self, now: float) -> None:
         """Bring the pace in line with what the controller, the hold and the ramp say now."""
-        controller, pacer = self.controller, self.pacer
+        controller, pacer, policies = self.controller, self.pacer, self.policies
         was_held, opens_at = pacer.held, self.hold.opens_at
         pacer.apply(opens_at, now)
         if was_held and not pacer.held:
@@ -321,8 +325,8 @@ class Gate:
         else:
             self._rate, self._hold_until, self._cap = controller.rate, controller.hold_until, controller.cap
         needs_check = self.breaker.state is not CLOSED or pacer.ramp is not NO_RAMP or controller.cap != UNKNOWN
-        for policy in self.policies.having.may_object:
-            needs_check = needs_check or policy.may_object()
+        for place in policies.hooks.may_object:
+            needs_check = needs_check or policies.in_order[place].may_object()
         self._only_pace_from = UNKNOWN if needs_check else opens_at
         self.fast_path_from = UNKNOWN if self.has_waiters else self._only_pace_from
 
@@ -333,9 +337,9 @@ class Gate:
 
     def set_ceiling(self, ceiling: float | None, now: float) -> None:
         """Let no more than so many calls a second start; None lifts that."""
-        self.ceiling = ceiling
-        for policy in self.policies.having.set_ceiling:
-            policy.set_ceiling(ceiling)
+        self.ceiling, policies = ceiling, self.policies
+        for place in policies.hooks.set_ceiling:
+            policies.in_order[place].set_ceiling(ceiling)
         self.apply_limits(now)
 
     def replace_breaker(self, breaker: Breaker) -> None:
@@ -351,7 +355,8 @@ class Gate:
 
     def idle_from(self, now: float) -> float:
         """From when on forgetting this gate would change nothing but what it has learned."""
-        return max([policy.idle_from(now) for policy in self.policies.having.idle_from])
+        in_order, places = self.policies.in_order, self.policies.hooks.idle_from
+        return max([in_order[place].idle_from(now) for place in places])
 
     def to_state(self) -> tuple[Any, ...] | None:
         """All that is known but the calls in flight, as plain values; None if it cannot be put away."""

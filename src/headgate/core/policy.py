@@ -289,28 +289,25 @@ class GateStatus(NamedTuple):
     """Before this instant nothing starts."""
 
 
-Policies = tuple[HookedPolicy, ...]
+class HookPlaces(NamedTuple):
+    """For each hook, the places in ``PolicyList.in_order`` of the policies that have it."""
 
-
-class PoliciesByHook(NamedTuple):
-    """For each hook, the policies that have it, in order."""
-
-    admit: Policies
-    record: Policies
-    settle: Policies
-    release: Policies
-    cancel: Policies
-    on_wait: Policies
-    on_queue: Policies
-    set_ceiling: Policies
-    may_object: Policies
-    idle_from: Policies
+    admit: tuple[int, ...]
+    record: tuple[int, ...]
+    settle: tuple[int, ...]
+    release: tuple[int, ...]
+    cancel: tuple[int, ...]
+    on_wait: tuple[int, ...]
+    on_queue: tuple[int, ...]
+    set_ceiling: tuple[int, ...]
+    may_object: tuple[int, ...]
+    idle_from: tuple[int, ...]
 
 
 class PolicyList:
-    """A gate's policies, in the order in which they are asked, and those ``having`` each of the hooks."""
+    """A gate's policies, in the order in which they are asked, and which of them have each of the hooks."""
 
-    __slots__ = ("circuit", "having", "hold", "in_order", "pacer", "quotas")
+    __slots__ = ("circuit", "hold", "hooks", "in_order", "pacer", "quotas")
 
     def __init__(
         self,
@@ -323,13 +320,12 @@ class PolicyList:
         """``bounds``: concurrency and an operator's limit, where there are any; ``quotas``: known limits."""
         self.circuit, self.hold, self.pacer, self.quotas = circuit, hold, pacer, quotas
         known = () if quotas is None else (quotas,)
-        self.in_order = cast("Policies", (circuit, hold, *bounds, *known, pacer))
-        self.having = PoliciesByHook._make(
-            [tuple([self.in_order[place] for place in places]) for places in _places_by_hook(*map(type, self.in_order))]
-        )
+        self.in_order = cast("tuple[HookedPolicy, ...]", (circuit, hold, *bounds, *known, pacer))
+        self.hooks = _places_of_hooks(*map(type, self.in_order))
 
 
 @lru_cache(maxsize=64)
-def _places_by_hook(*kinds: type) -> list[list[int]]:
-    """For each hook, the places of the policies that have it: the same for every key of a limiter."""
-    return [[place for place, kind in enumerate(kinds) if hasattr(kind, hook)] for hook in PoliciesByHook._fields]
+def _places_of_hooks(*kinds: type) -> HookPlaces:
+    """The same for every key of a limiter: lists of policies would take 500 bytes for each key that is in use."""
+    hooks = HookPlaces._fields
+    return HookPlaces(*(tuple(place for place, kind in enumerate(kinds) if hasattr(kind, hook)) for hook in hooks))

@@ -116,8 +116,8 @@ class AdaptiveRateLimiter:
         An open circuit raises ``CircuitOpenError`` at once; with ``when_open="wait"`` the call waits until the
         circuit lets it through, as the next probe or after it.
         """
-        is_plain = cost == 1 and deadline_at is None and not also
-        if is_plain and (max_wait is None or (isinstance(max_wait, NUMBER) and max_wait >= 0)):
+        is_plain = max_wait is None or (isinstance(max_wait, NUMBER) and max_wait >= 0)
+        if is_plain and cost == 1 and deadline_at is None and not also:
             permit = _blank(Permit)  # filled in by the gate: calling __init__ would cost a tenth of the whole way
             with self._lock:
                 entry = self._find(key)
@@ -153,8 +153,8 @@ class AdaptiveRateLimiter:
         when_open: WhenOpen = "refuse",
     ) -> Permit:
         """Wait, in this task, until the call may start. Cancelling the wait takes nothing."""
-        is_plain = cost == 1 and deadline_at is None and not also
-        if is_plain and (max_wait is None or (isinstance(max_wait, NUMBER) and max_wait >= 0)):
+        is_plain = max_wait is None or (isinstance(max_wait, NUMBER) and max_wait >= 0)
+        if is_plain and cost == 1 and deadline_at is None and not also:
             permit = _blank(Permit)
             self._take_lock()  # not `with`: no signal handler raises here, and it costs a tenth of the whole way
             try:

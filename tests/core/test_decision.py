@@ -6,8 +6,18 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from headgate.core.decision import LONGEST_WAIT, NEVER, UNKNOWN, Outcome, Refuse, RefuseReason, Wait, WaitReason
-from headgate.core.signal import SILENT, Signal
+from headgate.core.decision import (
+    LONGEST_WAIT,
+    NEVER,
+    SILENT,
+    UNKNOWN,
+    Outcome,
+    Refuse,
+    RefuseReason,
+    Signal,
+    Wait,
+    WaitReason,
+)
 
 # outcome -> retried, needs another credential, uses up an attempt, counts for the breaker
 TABLE = {

@@ -26,7 +26,7 @@ from headgate.crawl.fetch.response import FetchResponse
 from headgate.crawl.frontier.bounds import Bounds
 from headgate.crawl.frontier.frontier import reading
 from headgate.crawl.report import MOST_NAMED, CrawlReport
-from headgate.crawl.scope import DEEPEST_SITEMAP
+from headgate.crawl.url import DEEPEST_SITEMAP
 
 QUICK = CrawlConfig(rate=None, base_delay=0.01, max_delay=0.02)
 HOST = "https://a.test"

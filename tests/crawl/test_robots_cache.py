@@ -10,7 +10,7 @@ from headgate.crawl.frontier import Reason, StoredRobots
 from headgate.crawl.report import CrawlReport, CrawlReporter
 from headgate.crawl.robots_cache import MOST_HOPS, RobotsCache
 from headgate.crawl.scheduler import Backlog
-from headgate.crawl.scope import Scope
+from headgate.crawl.url import Scope
 from headgate.events import CrawlEvent, EventDispatcher
 from headgate.lab.virtual_time import run
 

@@ -32,8 +32,7 @@ from headgate import (
     guarded,
     stream_with_resilience,
 )
-from headgate.core.decision import CircuitState, Outcome
-from headgate.core.signal import Signal
+from headgate.core.decision import CircuitState, Outcome, Signal
 from headgate.credentials import Identities
 from headgate.errors import NoCredentialError, Refused
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.decision import Outcome
-from headgate.core.signal import Limit, Signal
+from headgate.core.decision import Limit, Outcome, Signal
 from headgate.wire.token_usage import Usage, settled
 from headgate.wire.tokens_per_call import LARGER, TokensPerCall
 

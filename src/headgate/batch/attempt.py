@@ -29,17 +29,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
 from ..core.cooldown import above
-from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
+from ..core.decision import NEVER, SILENT, UNKNOWN, CircuitState, Outcome, Signal
 from ..core.fallback import MoveReason
 from ..core.retry import delay
 from ..core.row_state import FailureReason
-from ..core.signal import SILENT, Signal
 from ..errors import Failed, Refused
 from ..formatting import HIDDEN, printable, redact
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.arguments import Cost
 from ..limiter.events import CallInfo, around
-from ..limiter.permit import Permit
+from ..limiter.permit import Cost, Permit
 from ..resilience.classify import ClassifyError, Verdict, classify_failure, signal_in_result
 from ..resilience.context import CallContext
 from ..wire.responses import error_message

@@ -22,7 +22,7 @@ from ..engine.scheduler import Scheduler
 from ..engine.worker_pool import WorkerPool
 from ..errors import CostTooLargeError, Failed
 from ..formatting import for_display
-from ..limiter.arguments import Cost
+from ..limiter.permit import Cost
 from .config import RunContext
 from .item import Delivery, Item, RowOf, row_of
 from .lanes import LaneSet

@@ -22,7 +22,7 @@ from ..core.row_state import FailureReason
 from ..engine.lane import Notifier
 from ..engine.scheduler import Place
 from ..formatting import for_display
-from ..limiter.arguments import Cost
+from ..limiter.permit import Cost
 from .ledger import Change, Claim, Row, RowState
 
 DIGEST_BYTES = 16

@@ -8,9 +8,9 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from ..engine.compression import Compression
+from ..engine.output_file import Compression
 from ..errors import InputError
-from ..limiter.arguments import Cost
+from ..limiter.permit import Cost
 from ..sqlite_file import scratch
 from .endpoints import InvalidPathError
 from .input.readers import BatchReader, read_in_thread

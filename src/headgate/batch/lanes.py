@@ -22,7 +22,7 @@ from ..engine.scheduler import KeyQueue, Scheduler
 from ..engine.supervisor import Supervisor
 from ..errors import CostTooLargeError
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.arguments import check_cost
+from ..limiter.permit import check_cost
 from ..reason_text import lane_text, reason_text
 from .cooldowns import Cooldowns
 from .item import Item

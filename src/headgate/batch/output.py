@@ -21,8 +21,7 @@ from collections.abc import Callable
 from typing import IO, cast
 
 from ..core.row_state import FailureReason
-from ..engine.compression import Compression, is_damage, unpacked
-from ..engine.output_file import STDOUT, OutputFile, length_of
+from ..engine.output_file import STDOUT, Compression, OutputFile, is_damage, length_of, unpacked
 from ..errors import OutputError
 from .ledger import Ledger, Written
 

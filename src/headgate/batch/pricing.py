@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 
 from ..core.decision import UNKNOWN
 from ..errors import ConfigError
-from ..limiter.arguments import Cost
+from ..limiter.permit import Cost
 from ..wire.token_usage import Usage
 
 MILLION = 1_000_000

@@ -19,7 +19,7 @@ from ..core.fallback import CAPACITY_REFUSALS, LONG_QUOTA, MoveReason, choose, r
 from ..core.row_state import FailureReason
 from ..errors import CostTooLargeError
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.arguments import Cost
+from ..limiter.permit import Cost
 from .attempt import Attempt
 from .cooldowns import Cooldowns
 from .item import Item

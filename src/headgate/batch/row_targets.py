@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ..core.fallback import PRIMARY
 from ..errors import ConfigError
-from ..limiter.arguments import Cost
+from ..limiter.permit import Cost
 from ..resilience.fallback import Fallback, accepted_reasons
 from .input.rows import InputRow
 from .item import Result

@@ -24,7 +24,7 @@ from ..engine.supervisor import PauseSwitch, StopReason
 from ..errors import ConfigError
 from ..events import BatchEvent
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.arguments import Cost
+from ..limiter.permit import Cost
 from ..resilience.classify import ClassifyError
 from ..wire.urls import pair_key
 from .attempt import Worker, WorkerFunction, is_async

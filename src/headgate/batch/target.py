@@ -36,21 +36,20 @@ from ..wire.parse import vendor_in, vendor_of
 from ..wire.refusals import refusal_in
 from ..wire.token_usage import COUNTED_AT_ADMISSION, Usage, admitted, is_silent, settled, usage_of
 from ..wire.tokens_per_call import TokenCounts
-from .endpoints import InvalidPathError, endpoint_of
+from .endpoints import InvalidPathError, endpoint_of, is_header
+from .endpoints import TargetConfig as TargetConfig
 from .input.rows import BrokenRowError, InputRow
 from .input.shapes import Request, parse_json
 from .item import Result
 from .ledger import Row
 from .output import answer_line, dead_line, row_id
 from .pricing import Prices
-from .target_config import TargetConfig as TargetConfig
-from .target_config import is_header
 
 if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
-    from ..core.signal import Signal
+    from ..core.decision import Signal
     from ..limiter.permit import Permit
 
 

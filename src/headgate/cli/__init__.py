@@ -36,6 +36,8 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Entry(NamedTuple):
     section: str
     summary: str
+    module: str = ""
+    """The file in ``cli/commands`` that has it, by its own name, together with others."""
 
 
 COMMANDS = {
@@ -51,9 +53,9 @@ COMMANDS = {
     "watch": Entry("Monitor and manage", "Watch runs live in the terminal, and see why they wait."),
     "web": Entry("Monitor and manage", "Watch runs in a browser."),
     "status": Entry("Monitor and manage", "Show the progress of a batch, or what a store holds."),
-    "stop": Entry("Monitor and manage", "Stop a run, on one machine or many; nothing is lost."),
-    "pause": Entry("Monitor and manage", "Pause a run, on one machine or many."),
-    "resume": Entry("Monitor and manage", "Resume a paused run."),
+    "stop": Entry("Monitor and manage", "Stop a run, on one machine or many; nothing is lost.", "run_orders"),
+    "pause": Entry("Monitor and manage", "Pause a run, on one machine or many.", "run_orders"),
+    "resume": Entry("Monitor and manage", "Resume a paused run.", "run_orders"),
     "verify": Entry("Monitor and manage", "Verify that a batch has no lost or duplicate rows."),
     "keys": Entry("Monitor and manage", "Show credentials; park, free or retire one."),
     "config": Entry("Monitor and manage", "Show which files, variables and options are in force."),
@@ -73,9 +75,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+        entry = COMMANDS.get(name)
+        if entry is None:
             return None
-        return cast("click.Command", import_module(f".commands.{name}", __name__).command)
+        module = import_module(f".commands.{entry.module or name}", __name__)
+        return cast("click.Command", getattr(module, name if entry.module else "command"))
 
     def resolve_command(
         self, context: click.Context, args: list[str]

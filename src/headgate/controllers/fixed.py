@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.controller import Controller
-from ..core.decision import ControllerNote, PaceReason
+from ..core.decision import ControllerNote, PaceReason, Signal
 from ..core.policy import Ticket
-from ..core.signal import Signal
 from . import ControllerFactory, ControllerOptions
 
 

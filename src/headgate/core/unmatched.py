@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from .decision import INSTANT, CircuitState
+from .decision import INSTANT, CircuitState, Signal
 from .gate import Gate
 from .policy import Ticket
-from .signal import Signal
 
 USUAL_LATENCY = 0.2
 """What answers take, as long as nothing is known."""

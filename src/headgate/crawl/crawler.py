@@ -35,9 +35,8 @@ from .output import JsonlOutput, Output, Page, WarcOutput
 from .page.processor import Extract, Follow
 from .report import CrawlReport
 from .run import CrawlRun, CrawlSetup
-from .scope import Scope
 from .status import HostStatus
-from .url import canonical, host_of, unfit
+from .url import Scope, canonical, host_of, unfit
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver

@@ -2,7 +2,7 @@
 
     stage in reports   what it does                            by
     extraction         fetch, by the permit of its lane        fetch/gated_fetcher.py
-        │ no page: deferred, redirected, failed ────────────>  outcomes.py
+        │ no page: deferred, redirected, failed ────────────>  host_driver.py
     processing         read the page, choose links to follow   page/processor.py
     output             commit page and links, then deliver     frontier/frontier.py
 
@@ -25,8 +25,7 @@ from .fetch.gated_fetcher import Fetched, GatedFetcher
 from .fetch.memory_budget import MemoryBudget
 from .frontier import FoundUrl, Visit
 from .frontier.frontier import Frontier
-from .host_driver import HostLane
-from .outcomes import OutcomeWriter
+from .host_driver import HostLane, OutcomeWriter
 from .output import Page, Result
 from .page.processor import PageProcessor
 from .report import CrawlReport, CrawlReporter, StageTimes

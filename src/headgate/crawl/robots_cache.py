@@ -23,8 +23,7 @@ from .frontier.frontier import Frontier
 from .report import CrawlReporter
 from .robots import LARGEST, Rules, rules_for
 from .scheduler import Backlog
-from .scope import Scope
-from .url import canonical, host_of
+from .url import Scope, canonical, host_of
 
 MOST_HOPS = 5
 """Redirects that are followed to a robots.txt; beyond, there is none (RFC 9309)."""

@@ -34,16 +34,15 @@ from .fetch.memory_budget import MemoryBudget
 from .frontier import FoundUrl, Visit
 from .frontier.bounds import Bounds
 from .frontier.frontier import Frontier
-from .host_driver import HostDriver
-from .outcomes import OutcomeWriter
+from .host_driver import HostDriver, OutcomeWriter
 from .output import Output, Page, WarcOutput
 from .page.processor import Extract, Follow, PageProcessor
 from .pipeline import PageLimit, Pipeline
 from .report import CrawlReport, CrawlReporter
 from .robots_cache import RobotsCache
 from .scheduler import Backlog, Host, Scheduler
-from .scope import Scope
 from .status import CrawlStatus
+from .url import Scope
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver

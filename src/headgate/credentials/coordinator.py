@@ -18,12 +18,11 @@ from ..checks import WHOLE, check, is_whole, number
 from ..clock import Clock, SystemClock
 from ..core.cooldown import ExponentialCooldown, FixedCooldown
 from ..core.credential_pool import SILENT_REST, Pool
-from ..core.decision import LONGEST_WAIT, NEVER
+from ..core.decision import LONGEST_WAIT, NEVER, Signal
 from ..core.shared_budget import GROUPINGS
-from ..core.signal import Signal
 from ..errors import ConfigError
 from ..events import ResilienceEvent
-from ..identity import Identities
+from ..private_files import Identities
 from ..waiters import TaskWaiter, ThreadWaiter
 from .credential import BySecret, Credential, CredentialState, Key, labelled, state_of
 from .events import Change, ChangeKind, CredentialEvents

@@ -31,6 +31,7 @@ from ..core.decision import (
     Explanation,
     Refuse,
     RefuseReason,
+    Signal,
     Wait,
     WaitReason,
 )
@@ -38,7 +39,6 @@ from ..core.gate_config import GateConfig
 from ..core.pacer import NO_RAMP, ResumeRamp
 from ..core.policy import NOTHING, Cost, Demand, QueueDemand, Ticket, costs_of, requests_of
 from ..core.quota import CATCH_UP, LONG_WINDOW, Quota, scaled_ahead
-from ..core.signal import Signal
 from .lease import Lease
 from .observation_log import ABANDONED, RELEASED
 from .protocol import NO_CAP, QuotaTerms

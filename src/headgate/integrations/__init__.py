@@ -2,9 +2,9 @@
 
 client_gate      the settings of one gate, where each request begins, and refusals as the client's own errors
 gated_request    one request on its way: the seam that every client uses
-request          a request as the gate sees it: its key, what it takes of the limits, whether it may be sent twice
+request          a request as the gate sees it: its key, what it takes of the limits, whether it may be sent twice;
+                 and what its response says while it is read
 origins          which credential goes to which origin, and which headers must not follow a redirect
-response_reader  what a response says while it is read
 host_manager     all hosts of a gate, and the tokens that their calls take
 
 Each client has a file of its own (``httpx2``, ``httpx``, ``aiohttp``, ``urllib3``, ``requests``, ``scrapy``,

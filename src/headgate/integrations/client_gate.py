@@ -32,7 +32,7 @@ from ..config import Limits, RateLimitConfig
 from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.arguments import WhenOpen, check_when_open
+from ..limiter.permit import WhenOpen, check_when_open
 from ..resilience.config import LONGEST_WAIT, REMEMBERED, CallOptions, ProviderResilienceConfig, RateLimiterConfig
 from .gated_request import Errors, GatedRequest, RepeatRule, release_leaked
 from .host_manager import HostManager

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..batch.endpoints import Endpoint, InvalidPathError
-from ..batch.target_config import TargetConfig
+from ..batch.endpoints import Endpoint, InvalidPathError, TargetConfig
 from ..core.fallback import LONG_QUOTA, CallRoute, MoveReason, TargetStates
 from ..credentials.sources import credentials_from
 from ..errors import ConfigError
@@ -25,8 +24,7 @@ from ..resilience.fallback_call import why_moved
 from ..wire.adapt_body import adapt_bytes
 from ..wire.refusals import refusal_in
 from .origins import OriginCredentials, is_secret, origin_of
-from .request import OutgoingRequest
-from .response_reader import unpacked
+from .request import OutgoingRequest, unpacked
 
 if TYPE_CHECKING:
     from .gated_request import GatedRequest

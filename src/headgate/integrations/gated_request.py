@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .. import wire
-from ..core.decision import Outcome
+from ..core.decision import SILENT, Outcome, Signal
 from ..core.fallback import CAPACITY_REFUSALS
-from ..core.signal import SILENT, Signal
 from ..errors import Refused, WaitTooLongError
 from ..reason_text import ACCOUNT_RESTS
 from ..resilience.attempt import OPEN
@@ -34,8 +33,7 @@ from ..wire import Headers
 from ..wire.token_usage import Usage, estimate, settled
 from .host_manager import HostManager
 from .origins import OriginCredentials
-from .request import OutgoingRequest
-from .response_reader import ResponseReader
+from .request import OutgoingRequest, ResponseReader
 
 Errors = tuple[type[Exception], ...]
 R = TypeVar("R")

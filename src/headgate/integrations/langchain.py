@@ -28,8 +28,7 @@ from ..clock import Clock
 from ..config import Limits, RateLimitConfig
 from ..errors import ConfigError
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.arguments import Cost, WhenOpen, check_when_open
-from ..limiter.permit import Permit
+from ..limiter.permit import Cost, Permit, WhenOpen, check_when_open
 from ..wire.token_usage import NO_TOKENS, USUAL_OUTPUT, Usage, settled, usage_of
 from .client_gate import LONGEST_WAIT
 

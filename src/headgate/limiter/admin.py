@@ -16,8 +16,8 @@ from ..core.decision import LONGEST_WAIT
 from ..errors import ConfigError
 from ..formatting import format_rate
 from .admission import Admission
-from .arguments import check_wait
 from .events import LimiterEvents
+from .permit import check_wait
 from .registry import KeyRegistry
 
 

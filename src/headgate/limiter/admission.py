@@ -23,10 +23,9 @@ from ..core.policy import GateStatus
 from ..errors import CircuitOpenError, Refused, WaitTooLongError
 from ..fork_safety import run_locked
 from ..reason_text import reason_text, refuse_text
-from .arguments import Cost
 from .events import LimiterEvents
 from .key_entry import KeyEntry
-from .permit import LongPermit, Permit
+from .permit import Cost, LongPermit, Permit
 from .wait_queue import MOST_WAITING, STALLED_AFTER, QueuedCall, TotalDemand, WaitQueue
 
 LONGEST_DECISION = 0.5

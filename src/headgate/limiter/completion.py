@@ -15,16 +15,14 @@ import re
 from collections.abc import Mapping
 
 from ..clock import Clock
-from ..core.decision import LONGEST_WAIT, Outcome
+from ..core.decision import LONGEST_WAIT, SILENT, Outcome, Signal
 from ..core.gate import FIRST_CHECK
-from ..core.signal import SILENT, Signal
 from ..core.unmatched import record_unmatched
 from ..wire import signal_of
 from .admission import Admission
-from .arguments import Cost, real_cost
 from .events import LimiterEvents
 from .key_entry import KeyEntry
-from .permit import Feedback, Permit
+from .permit import Cost, Feedback, Permit, real_cost
 from .registry import TIDY_STEPS, KeyRegistry
 
 log = logging.getLogger("headgate")

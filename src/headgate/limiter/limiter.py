@@ -25,11 +25,10 @@ from ..events import Event
 from ..waiters import TaskWaiter, ThreadWaiter
 from .admin import Admin
 from .admission import Admission
-from .arguments import Cost, WhenOpen, check_also, check_cost, check_fits, check_request
 from .completion import Completion
 from .events import CallObserver, LimiterEvents
 from .key_entry import KeyEntry
-from .permit import Feedback, Permit, PermitContext
+from .permit import Cost, Feedback, Permit, PermitContext, WhenOpen, check_also, check_cost, check_fits, check_request
 from .registry import KeyRegistry
 from .snapshot import KeySnapshot, LimiterSnapshot, SharingSnapshot, SnapshotReader
 from .wait_queue import QueuedCall

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..core.decision import UNKNOWN, Refuse, Wait, WaitReason
 from ..core.policy import NOTHING, costs_of
 from ..waiters import Waiter
-from .arguments import Cost
+from .permit import Cost
 
 if TYPE_CHECKING:
     from .key_entry import KeyEntry

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ..core.decision import Outcome
-from ..core.signal import Signal
+from ..core.decision import Outcome, Signal
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.arguments import Cost
-from ..limiter.permit import Permit
+from ..limiter.permit import Cost, Permit
 from .context import Lease
 from .manager import ProviderState
 

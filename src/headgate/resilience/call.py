@@ -20,12 +20,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ..clock import Clock
-from ..core.decision import INSTANT, UNKNOWN, CircuitState, Outcome
-from ..core.signal import SILENT, Signal
+from ..core.decision import INSTANT, SILENT, UNKNOWN, CircuitState, Outcome, Signal
 from ..errors import CircuitOpenError, NoCredentialError, Refused, TimeBudgetExceededError, WaitTooLongError
-from ..limiter.arguments import Cost, WhenOpen
 from ..limiter.events import CallInfo, around
-from ..limiter.permit import Permit
+from ..limiter.permit import Cost, Permit, WhenOpen
 from .attempt import CIRCUIT, CREDENTIAL, ENDED, OPEN, PERMIT, SEND, SENT, SLEEP, WAITING, Holdings, Step
 from .classify import Verdict, classify_failure, is_away, signal_in_result
 from .config import CallOptions

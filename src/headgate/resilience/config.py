@@ -22,7 +22,7 @@ from ..config import RateLimitConfig, Strategy
 from ..core.controller import Controller
 from ..errors import ConfigError
 from ..formatting import nearest_name
-from ..limiter.arguments import Cost, WhenOpen, check_cost, check_when_open
+from ..limiter.permit import Cost, WhenOpen, check_cost, check_when_open
 from .classify import ClassifyError
 from .context import Credentials, check_credentials
 from .recovery import ObservedRateCap

@@ -32,7 +32,7 @@ from ..core.retry import RetryBudget
 from ..errors import ConfigError
 from ..events import Event, EventDispatcher, ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
-from ..limiter.arguments import WhenOpen
+from ..limiter.permit import WhenOpen
 from ..limiter.snapshot import KeySnapshot
 from ..wire.urls import host_key, pair_key
 from .config import ProviderResilienceConfig, Settings, bounds_for_outages, paced, resolve, unpaced

@@ -11,16 +11,12 @@ from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
 from headgate.batch.report import MOST_REASONS
 from headgate.batch.runner import BatchRunner
-from headgate.core.decision import Outcome
-from headgate.core.signal import Signal
+from headgate.core.decision import Outcome, Signal
 from headgate.exchange import Answer
 from headgate.formatting import format_number
 from headgate.lab.virtual_time import run
 from headgate.observe.monitor import RunMonitor
-from headgate.observe.snapshot import (
-    MOST_DEAD,
-    Action,
-)
+from headgate.observe.snapshot import MOST_DEAD, Action
 from headgate.observe.sources import is_ordinary
 
 

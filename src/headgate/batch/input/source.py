@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple, cast
 
-from ...engine.compression import CHUNK, Compression, Readable, is_damage, unpacked
+from ...engine.output_file import CHUNK, Compression, Readable, is_damage, unpacked
 from ...errors import InputError
 
 DIGEST_BYTES = 16

@@ -24,9 +24,8 @@ from itertools import islice
 from math import isclose
 from typing import IO, Any, NamedTuple, Self, cast
 
-from ...engine.compression import Compression, is_damage, unpacked
 from ...engine.database import UNREADABLE
-from ...engine.output_file import length_of
+from ...engine.output_file import Compression, is_damage, length_of, unpacked
 from ...errors import HeadgateError
 from ...formatting import redact
 from ..input.template import quoted

@@ -43,7 +43,7 @@ from ..ui.terminal import CannotStart
 from .crawl_display import ProgressSampler, summarize, summarize_failure, write_failures
 
 if TYPE_CHECKING:
-    from ..ui.trace_recorder import TraceRecorder
+    from ..ui.observe_options import TraceRecorder
 
 MOST_SEED_BYTES = 100_000_000
 DEFAULTS = CrawlConfig()
@@ -215,7 +215,7 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
 def trace_recorder(path: str | None, config: CrawlConfig) -> TraceRecorder | None:
     if path is None:
         return None
-    from ..ui.trace_recorder import TraceRecorder
+    from ..ui.observe_options import TraceRecorder
 
     return TraceRecorder(path, workers=config.workers)
 

@@ -12,8 +12,7 @@ from typing import Any
 import click
 from rich.console import Console, RenderableType
 
-from ...batch.endpoints import KNOWN_ENDPOINTS
-from ...batch.target_config import TargetConfig
+from ...batch.endpoints import KNOWN_ENDPOINTS, TargetConfig
 from ...config import RateLimitConfig
 from ...credentials import CredentialCoordinator
 from ...errors import ConfigError
@@ -37,6 +36,8 @@ from ..ui.options import (
     allow_host_option,
     complete_from,
     count_option,
+    fallback_credentials,
+    fallback_option,
     groups_option,
     host_option,
     json_option,
@@ -46,7 +47,6 @@ from ..ui.options import (
 from ..ui.run_page import MOST_EVENTS, RunView, page_of, run_line
 from ..ui.session import access_token, cannot_listen, run_async, run_to_end
 from ..ui.shared_state import MACHINE, SharedState, is_key_set, store_option, vendor_coordinator
-from ..ui.target_options import fallback_credentials, fallback_option
 from ..ui.terminal import DONE, STOPPED, CannotStart
 
 TOKEN_VARIABLE = "HEADGATE_PROXY_TOKEN"  # noqa: S105  # its name, not a token

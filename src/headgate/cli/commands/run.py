@@ -37,22 +37,25 @@ from ..ui.options import (
     Number,
     count_option,
     deadline_option,
+    fallback_credentials,
     groups_option,
     json_lines_option,
     limits_option,
     quiet_option,
+    target_of,
+    target_options,
     trace_option,
+    unlimited_elsewhere,
     wait_option,
 )
 from ..ui.session import run_async, run_to_end
 from ..ui.shared_state import MACHINE, SharedState, hide_login, store_option, vendor_coordinator
-from ..ui.target_options import fallback_credentials, target_of, target_options, unlimited_elsewhere
 from ..ui.terminal import DONE, CannotStart, say
 from .run_display import ProgressSampler, RunProgress, summarize, summarize_failure
 
 if TYPE_CHECKING:
     from ...credentials import CredentialCoordinator
-    from ..ui.trace_recorder import TraceRecorder
+    from ..ui.observe_options import TraceRecorder
 
 MOST_WORKERS = 100_000
 ALIKE = 100
@@ -343,7 +346,7 @@ def trace_recorder(
 ) -> TraceRecorder | None:
     if given["trace"] is None:
         return None
-    from ..ui.trace_recorder import TraceRecorder, count_rows
+    from ..ui.observe_options import TraceRecorder, count_rows
 
     workers = AUTO_WORKERS if given["workers"] == "auto" else given["workers"]
     keys = 1 if credentials is None else len(credentials.labels)

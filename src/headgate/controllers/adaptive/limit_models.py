@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
-from ...core.decision import NEVER, ControllerNote, PaceReason
+from ...core.decision import NEVER, ControllerNote, Limit, PaceReason
 from ...core.policy import Ticket
-from ...core.signal import Limit
 from .concurrency import SHALLOW, ConcurrencyCap, LatencyModel, Verdict
 from .headers import PLACES, HeaderModel
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, STEADY, Phase, RateSearch

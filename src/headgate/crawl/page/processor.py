@@ -18,9 +18,8 @@ from ..fetch.gated_fetcher import Fetched
 from ..fetch.response import FetchResponse
 from ..frontier import FoundUrl, Visit
 from ..output import Exchange, Page, Result
-from ..scope import DEEPEST_SITEMAP, Scope
 from ..sitemap import Sitemap, read_sitemap
-from ..url import host_of, trap_shape
+from ..url import DEEPEST_SITEMAP, Scope, host_of, trap_shape
 from .extract import Extracted, Link, extract, is_loaded
 from .metadata import robots_words
 

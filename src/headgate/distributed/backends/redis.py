@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError
-from ...identity import Identities
+from ...private_files import Identities
 from .. import coordinator, grants
 from ..protocol import Note, SyncReply, SyncRequest, plain
 from ..store import FORGOTTEN_AFTER, TIMEOUT, AdaptiveTimeout, FormerStoreNames, MemberView, QuotaView, StoreDown, shown
-from .redis_address import LONGEST_TIMEOUT, read_address
+from .redis_connection import LONGEST_TIMEOUT, read_address
 
 if TYPE_CHECKING:
     from .redis_connection import Server

@@ -10,10 +10,10 @@ from ...distributed.store import StoreDown
 from ...formatting import redact
 from ...observe.run_registry import machine_runs
 from ...observe.snapshot import Action, ActionRefusedError
-from .options import ExampleCommand
-from .run_page import HERE
-from .run_sampler import MOST_NAMES, ShownRun, choose_run, fleet_runs
-from .terminal import DONE, CommandFailed, say
+from ..ui.options import ExampleCommand
+from ..ui.run_page import HERE
+from ..ui.run_sampler import MOST_NAMES, ShownRun, choose_run, fleet_runs
+from ..ui.terminal import DONE, CommandFailed, say
 
 
 def order_command(kind: str, about: str, examples: list[tuple[str, str]]) -> click.Command:
@@ -55,3 +55,44 @@ def find_run(store: str | None, wanted: str | None) -> ShownRun:
         raise CommandFailed(f"no run is active {where}.")
     names = ", ".join(run.name for run in going[:MOST_NAMES])
     raise click.UsageError(f"{len(going)} runs are active {where}; name one: {names}.")
+
+
+pause = order_command(
+    "pause",
+    """Pause a run: calls in flight finish, and no new row starts until headgate resume.
+
+With --store it applies to all workers of a run on several machines, also to those that join later. Without
+--store, RUN is a run of this machine, as for headgate watch.
+""",
+    [
+        ("headgate pause --store redis://cache:6379 --run nightly", "all workers of the run, on all machines"),
+        ("headgate pause run-4711", "a run of this machine"),
+    ],
+)
+
+resume = order_command(
+    "resume",
+    """Resume a run after headgate pause.
+
+With --store it applies to all workers of a run on several machines. Without --store, RUN is a run of this machine,
+as for headgate watch. A run that was stopped is started again instead, by the same command as before.
+""",
+    [
+        ("headgate resume --store redis://cache:6379 --run nightly", "all workers of the run, on all machines"),
+        ("headgate resume run-4711", "a run of this machine"),
+    ],
+)
+
+stop = order_command(
+    "stop",
+    """Stop a run: calls in flight finish, no new row starts, and nothing is lost.
+
+With --store it stops all workers of a run on several machines, within about two seconds; those that start later in
+the same job stop too. The same run can be started again: rows that are done are not called again. Without --store,
+RUN is a run of this machine, as for headgate watch.
+""",
+    [
+        ("headgate stop --store redis://cache:6379 --run nightly", "all workers of the run, on all machines"),
+        ("headgate stop run-4711", "a run of this machine; start it again to resume"),
+    ],
+)

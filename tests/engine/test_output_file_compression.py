@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate.batch.input import InputError, Rows
-from headgate.engine.compression import Compression, packer
-from headgate.engine.output_file import OutputFile
+from headgate.engine.output_file import Compression, OutputFile, packer
 from headgate.errors import ConfigError
 
 LINES = [b'{"custom_id": "%d", "body": {}}\n' % number for number in range(3_000)]

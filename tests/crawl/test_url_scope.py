@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.crawl.scope import DEEPEST_PATH, DEEPEST_SITEMAP, Scope
+from headgate.crawl.url import DEEPEST_PATH, DEEPEST_SITEMAP, Scope
 from headgate.errors import ConfigError
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.distributed.backends.redis import RedisStore
-from headgate.distributed.backends.redis_address import read_address
+from headgate.distributed.backends.redis_connection import read_address
 from headgate.errors import ConfigError
 
 

@@ -8,10 +8,10 @@ from headgate.crawl.fetch.gated_fetcher import Deferred, Fetched, FetchFailed, R
 from headgate.crawl.fetch.response import FetchResponse
 from headgate.crawl.frontier import FoundUrl, Reason, VisitState
 from headgate.crawl.frontier.frontier import Frontier, read_lost
-from headgate.crawl.outcomes import OutcomeWriter
+from headgate.crawl.host_driver import OutcomeWriter
 from headgate.crawl.report import CrawlReport, CrawlReporter
 from headgate.crawl.scheduler import Backlog
-from headgate.crawl.scope import Scope
+from headgate.crawl.url import Scope
 from headgate.engine.supervisor import Supervisor
 from headgate.events import CrawlEvent, EventDispatcher
 from headgate.lab.virtual_time import VirtualClock

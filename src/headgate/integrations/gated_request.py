@@ -191,7 +191,8 @@ class GatedRequest:
         if signal.dialect and not self.request.vendor and self.request.for_model:
             self._hosts.note_vendor(self.request.url, signal.dialect)
         call.reported = self._hosts.tokens.of(self._pace_key).in_calls(signal)
-        self._should_retry = _SHOULD_RETRY.get(_value(headers, "x-should-retry").lower())
+        if signal.outcome is not Outcome.OK:
+            self._should_retry = _SHOULD_RETRY.get(_value(headers, "x-should-retry").lower())
         self._status = status
         self._note_account(signal.outcome)
         self._reader = self._reader_for(headers) if signal.outcome is Outcome.OK else None

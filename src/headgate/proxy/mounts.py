@@ -180,6 +180,11 @@ def _is_forwarded(name: str, adds_keys: bool) -> bool:
     return not (adds_keys and is_credential(lower))
 
 
+@lru_cache(maxsize=1024)
+def _is_returned(name: str) -> bool:
+    return name.lower() not in _NOT_RETURNED
+
+
 def request_headers(given: CIMultiDictProxy[str], mount: Mount, host: str, *, adds_keys: bool) -> CIMultiDict[str]:
     """The client's headers as the API at ``host`` gets them, without credential and length.
 
@@ -214,12 +219,12 @@ def response_headers(given: CIMultiDictProxy[str], mount: Mount, here: str, secr
     returned: CIMultiDict[str] = CIMultiDict()
     hides = len(secret) >= SHORTEST_SECRET
     for name, value in given.items():
-        lower = name.lower()
-        if lower in _NOT_RETURNED or (named and lower in named):
+        if not _is_returned(name) or (named and name.lower() in named):
             continue
         if hides and secret in value:
             value = value.replace(secret, "*" * len(secret))
-        returned.add(name, mount.rewrite_location(value, here) if lower == "location" else value)
+        is_location = len(name) == len("location") and name.lower() == "location"
+        returned.add(name, mount.rewrite_location(value, here) if is_location else value)
     returned.setdefault("Server", TYPE)
     return returned
 

@@ -96,16 +96,17 @@ class Upload:
             self.kept = None
             return
         self._held = size
-        first = bytearray(self._rest.read_nowait())
-        if self._rest.at_eof() and len(first) <= largest:  # the usual case: it came with the head
-            self._keep(first)
+        arrived = self._rest.read_nowait()
+        if self._rest.at_eof() and len(arrived) <= largest:  # the usual case: it came with the head
+            self._keep(arrived)
             return
+        first = bytearray(arrived)
         try:
             async with asyncio.timeout(self._stalled_after):
                 while len(first) <= largest:
                     chunk = await self._rest.readany()
                     if not chunk:
-                        self._keep(first)
+                        self._keep(bytes(first))
                         return
                     first += chunk
         except TimeoutError:
@@ -128,8 +129,8 @@ class Upload:
         self._memory.give_back(self._held)
         self._held = 0
 
-    def _keep(self, body: bytearray) -> None:
-        self.kept, self.length = bytes(body), len(body)
+    def _keep(self, body: bytes) -> None:
+        self.kept, self.length = body, len(body)
 
     async def _stream(self) -> AsyncIterator[bytes]:
         rest, first, self._rest, self._first = self._rest, bytes(self._first or b""), None, None

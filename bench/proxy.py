@@ -303,14 +303,14 @@ def page(found: dict[str, Round], seconds: float, litellm: str | None) -> str:
         f"contender share {os.cpu_count()} cores (load average {os.getloadavg()[0]:.1f} at the end)."
     )
     words = (
-        "nginx passes bytes on. The proxy also keeps the line, leases a key for each call, keeps small bodies so that "
-        "a refused call can go again, and reads what answers say of limits and tokens, in Python. With a fixed pace "
-        "that is all there is; as the command starts it, it also looks for the pace that the API takes, which rises "
-        f"by 220 calls/s each second and is timed after {WARM:g} s. By the profiler a sixth of a call is the two "
-        "writes to sockets, two fifths are aiohttp's (parsing, streams, connections), the rest is ours: permits, circuit "
-        "and lease a fifth, the answer's limits 6 %, bodies, headers and checks 10 %. A chat completion is parsed for its "
-        "model and its tokens as well. An API that takes 100 ms to answer does not show "
-        "the difference, and few vendors' limits let through as much."
+        "nginx passes bytes on. The proxy also keeps the line, leases a key for each call, keeps small bodies so "
+        "that a refused call can go again, and reads what answers say of limits and tokens, in Python. With a fixed "
+        "pace that is all there is; as the command starts it, it also looks for the pace that the API takes, which "
+        f"rises by 220 calls/s each second and is timed after {WARM:g} s. By the profiler a sixth of a call is the "
+        "two writes to sockets, two fifths are aiohttp's (parsing, streams, connections), the rest is ours: "
+        "permits, circuit and lease a fifth, the answer's limits 6 %, bodies, headers and checks 10 %. A chat "
+        "completion is parsed for its model and its tokens as well. An API that takes 100 ms to answer does not "
+        "show the difference, and few vendors' limits let through as much."
     )
     return (
         "# The proxy, beside nginx and LiteLLM\n\n"

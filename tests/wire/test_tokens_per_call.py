@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.decision import Limit, Outcome, Signal
+from headgate.core.decision import CALLS_BY_TOKENS, Limit, Outcome, Signal
 from headgate.wire.token_usage import Usage, settled
 from headgate.wire.tokens_per_call import LARGER, TokensPerCall
 
@@ -15,7 +15,7 @@ def test_limit_on_tokens_is_told_in_calls():
     assert pace.in_calls(told) is told, "as long as nothing is known of calls"
     pace.note(settled("", Usage(40, 20), None))
     in_calls = pace.in_calls(told).limits[1]
-    assert in_calls.dimension == "requests"
+    assert in_calls.dimension == CALLS_BY_TOKENS
     assert in_calls.limit == pytest.approx(10 / LARGER)
     assert in_calls.remaining == pytest.approx(5 / LARGER)
     assert in_calls.reset == 6.0

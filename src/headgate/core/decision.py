@@ -298,6 +298,9 @@ def _explain_wait(gate: Gate, wait: Wait, reason: WaitReason, now: float) -> Exp
 SUBSCRIPTION = "subscription"
 """The dimension of a plan's windows of hours and days, in percent: what they count is not told, only when they end."""
 
+CALLS_BY_TOKENS = "requests_by_tokens"
+"""The dimension of a limit on tokens that is given in calls, as large as they are on average."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from ..core.decision import CircuitState, Explanation, Limit, WaitReason, blocked_by
+from ..core.decision import CALLS_BY_TOKENS, CircuitState, Explanation, Limit, WaitReason, blocked_by
 from ..core.decision import explain as explain_wait
 from ..core.quota import known_pace
 from ..errors import ConfigError
@@ -127,7 +127,7 @@ class ToldRates:
         """The least of the paces that the server states."""
         paces = []
         for limit in seen.told:
-            if limit.dimension != "requests" or not limit.limit:
+            if limit.dimension not in ("requests", CALLS_BY_TOKENS) or not limit.limit:
                 continue
             window = limit.window or self._longest_reset(seen.key, limit.reset)
             if window:

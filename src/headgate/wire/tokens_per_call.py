@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..core.decision import Limit, Signal
+from ..core.decision import CALLS_BY_TOKENS, Limit, Signal
 
 SLOWEST_LEARNING = 0.05
 """How much the newest call counts at least; the first ones count in full."""
@@ -19,8 +19,8 @@ class TokensPerCall:
         "12,000 of 30,000 tokens are left, whole again in 36 s"  ──at 60 tokens a call──>  "200 of 500 calls are left"
 
     The pace is learned in calls. A limit on tokens that is not configured, but that the server announces, is followed
-    as the limit on calls that it amounts to, and the narrowest decides. Where calls differ much in size that is right
-    on average, and the room that is kept for bursts takes the rest.
+    as the limit on calls that it amounts to, beside the limit on calls; the slower pace decides. Where calls differ
+    much in size that is right on average, and the room that is kept for bursts takes the rest.
     """
 
     __slots__ = ("_calls", "_takes")
@@ -48,7 +48,7 @@ class TokensPerCall:
 def _in_calls(limit: Limit, takes: float) -> Limit | None:
     if takes < 1.0 or limit.limit is None or limit.remaining is None:
         return None
-    return replace(limit, dimension="requests", limit=limit.limit / takes, remaining=limit.remaining / takes)
+    return replace(limit, dimension=CALLS_BY_TOKENS, limit=limit.limit / takes, remaining=limit.remaining / takes)
 
 
 MOST_KEYS = 10_000

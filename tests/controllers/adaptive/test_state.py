@@ -62,12 +62,14 @@ PLAIN = (
     GrowthProbe,
     QuotaEstimator,
     RefusalLog,
-    LimitModels,
     SendLog,
     SharingDetector,
     WindowPhase,
 )
-MODELS = {kind: kind for kind in PLAIN} | {RateSearch: RateSearch.start}
+MODELS = {kind: kind for kind in PLAIN} | {
+    RateSearch: RateSearch.start,
+    LimitModels: lambda: LimitModels(token_model=HeaderModel()),
+}
 
 
 def alter(model):

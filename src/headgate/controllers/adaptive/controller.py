@@ -122,12 +122,12 @@ class Adaptive(Controller):
 
     @property
     def is_told(self) -> bool:
-        return self.models is not None and self.models.header_model.steered
+        return self.models is not None and self.models.told.steered
 
     @property
     def is_guess(self) -> bool:
         models = self.models
-        return models is None or not (models.header_model.steered or models.search.measured)
+        return models is None or not (models.told.steered or models.search.measured)
 
     @property
     def learned(self) -> float:
@@ -136,8 +136,8 @@ class Adaptive(Controller):
         models = self.models
         if models is None:
             return self.rate
-        if models.header_model.steered:
-            return min(models.header_model.told_rate, self.policy.most)
+        if models.told.steered:
+            return min(models.told.told_rate, self.policy.most)
         return min(self.rate, models.latency_model.throughput or self.rate) if models.concurrency.on else self.rate
 
     def on_send(self, ticket: Ticket, now: float) -> None:
@@ -229,7 +229,7 @@ class Adaptive(Controller):
     def _publish(self, models: LimitModels, seq: int, depth: int, now: float) -> None:
         """Publish what the models say, and decide when to update again."""
         pace, hold, self.cap = models.verdict(seq, depth, now)
-        self.rate = min(pace, self.policy.most) if models.header_model.steered else self._within(pace)
+        self.rate = min(pace, self.policy.most) if models.told.steered else self._within(pace)
         self.hold_until = min(hold, now + LONGEST_WAIT)
         if models.search.phase is Phase.BLOCK:
             self.update_at = NEVER  # every call that leaves in a block matters

@@ -54,6 +54,9 @@ COARSE = 1.0, 0.02
 TARGET = 0.35
 """The fill level at which to settle in a bucket: high enough for several clients that do not know of each other."""
 
+TOKEN_TARGET = 0.05
+"""The same in a bucket of tokens: they are many, and a minute's worth of them is not left unused."""
+
 EVEN = 1.05
 """How many times a bucket's refill the pace is at most where bursts are refused."""
 
@@ -79,7 +82,9 @@ SLOWEST = 0.02
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
     added = 4
+    not_stored = ("target",)
 
+    target: float = TARGET
     bucket_gain: float = 1.0
     counts_down: float = 0.5
     """How surely this is a window: 0 to 1, undecided at a half."""
@@ -119,9 +124,17 @@ class HeaderModel(Storable):
     # -- listening ------------------------------------------------------------------------------
 
     def read(
-        self, limits: Iterable[Limit], ticket: Ticket, log: SendLog, usual_latency: float, trip: float, now: float
+        self,
+        limits: Iterable[Limit],
+        ticket: Ticket,
+        log: SendLog,
+        usual_latency: float,
+        trip: float,
+        now: float,
+        counted: str = "requests",
     ) -> bool:
-        """Take an answer's limits. False: they are of no use, and are left alone from now on."""
+        """Take an answer's limits and follow the one on what is ``counted``, in calls. False: they are of no use, and
+        are left alone from now on."""
         if (now < self.muted_until and not self.places) or ticket.seq < self.seq:
             return True
         main, self.empty_until = None, NEVER
@@ -129,9 +142,9 @@ class HeaderModel(Storable):
             reset, remaining = limit.reset, limit.remaining
             if reset is None or remaining is None:
                 continue
-            if limit.dimension == "requests" and self._counts_places(limit, ticket):
+            if limit.dimension == counted == "requests" and self._counts_places(limit, ticket):
                 return True
-            if limit.dimension != "requests" or max(reset, limit.window or 0.0) > LONGEST_SPREAD or not limit.limit:
+            if limit.dimension != counted or max(reset, limit.window or 0.0) > LONGEST_SPREAD or not limit.limit:
                 if remaining <= 0.0:
                     self.empty_until = max(self.empty_until, now + min(reset, LONGEST_BELIEF))
             elif main is None or _per_second(limit) < _per_second(main):
@@ -189,6 +202,11 @@ class HeaderModel(Storable):
             self._tune_bucket(now, usual_latency)
         return True
 
+    def yield_to_another(self, now: float) -> None:
+        """Another limit leaves less: how full this one is does not come from the pace it asks for."""
+        self.steered = False
+        self.fill_sum, self.fill_count, self.gain_at = 0.0, 0, now
+
     @property
     def _is_bucket(self) -> bool:
         return self.is_log <= SURELY_LOG and self.counts_down <= 0.5 and self.jumps < 2.0
@@ -199,9 +217,9 @@ class HeaderModel(Storable):
         self.fill_count += 1
         if self.fill_count >= 4 and now - self.gain_at > max(0.5, usual_latency):
             fill = self.fill_sum / self.fill_count
-            if fill > 1.2 * TARGET:
+            if fill > 1.2 * self.target:
                 self.bucket_gain = min(200.0, self.bucket_gain * 1.1)
-            elif fill < 0.6 * TARGET:
+            elif fill < 0.6 * self.target:
                 self.bucket_gain = max(0.05, self.bucket_gain / 1.1)
             self.fill_sum, self.fill_count, self.gain_at = 0.0, 0, now
 
@@ -254,7 +272,7 @@ class HeaderModel(Storable):
             return self._at_least(limit / window * self.trim), NEVER
         refilled = limit / window * max(0.0, now - self.heard_at)
         left = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq))
-        gain = self.bucket_gain * min(4.0, (left / limit / TARGET) ** 2)
+        gain = self.bucket_gain * min(4.0, (left / limit / self.target) ** 2)
         return self._at_least(limit / window * (min(gain, EVEN) if self.even_after else gain)), NEVER
 
     def _mend(self, most: float, now: float) -> None:

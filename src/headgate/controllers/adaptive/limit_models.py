@@ -8,13 +8,15 @@ rate_search.py   refused at some pace: measure the quota and hold it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
-from ...core.decision import NEVER, ControllerNote, Limit, PaceReason
+from ...core.decision import CALLS_BY_TOKENS, NEVER, ControllerNote, Limit, PaceReason
 from ...core.policy import Ticket
 from .concurrency import SHALLOW, ConcurrencyCap, LatencyModel, Verdict
-from .headers import PLACES, HeaderModel
+from .headers import PLACES, TOKEN_TARGET, HeaderModel
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, STEADY, Phase, RateSearch
 from .state import Storable
 from .trace import Step
@@ -41,6 +43,18 @@ class LimitModels(Storable):
     latency_model: LatencyModel = field(default_factory=LatencyModel)
     header_model: HeaderModel = field(default_factory=HeaderModel)
     search: RateSearch = field(default_factory=RateSearch.start)
+    token_model: HeaderModel | None = None
+    """What the server says of tokens, in calls: followed beside what it says of calls."""
+    added = 1
+
+    def load_state(self, state: tuple[Any, ...]) -> None:
+        self.token_model = HeaderModel(target=TOKEN_TARGET) if len(state) == len(self.stored) else None
+        Storable.load_state(self, state)
+
+    @property
+    def told(self) -> HeaderModel:
+        """The headers that the pace follows, those that leave the least; those on calls where it follows none."""
+        return self.token_model if self.token_model is not None and self.token_model.steered else self.header_model
 
     def idle(self, seq: int, now: float) -> None:
         """No call waits for the pace: what is sent meanwhile measures the caller, not the server."""
@@ -77,7 +91,7 @@ class LimitModels(Storable):
         hold, cap = max(search.floor_until, search.probe_until), self.latency_model.cap
         if search.phase is not Phase.BLOCK:
             hold = max(hold, headers.empty_until)
-            if headers.seq:
+            if headers.seq or self.token_model is not None:
                 hold = max(hold, self._follow_headers(seq, depth, now))
         pace = search.pace
         if concurrency.on:
@@ -87,28 +101,53 @@ class LimitModels(Storable):
 
     def _follow_headers(self, seq: int, depth: int, now: float) -> float:
         """Pace by the headers while they lead. Returns the instant before which they leave nothing."""
-        search, headers = self.search, self.header_model
-        if not headers.steers(depth, now):
-            if headers.steered:
-                headers.steered = False
+        search, led = self.search, self.told.steered
+        narrowest, pace, empty_until = None, inf, NEVER
+        for model in self._told_models():
+            if not model.steers(depth, now):
+                model.steered = False
+                continue
+            asked, none_before = model.pace(seq, search.history.sends, now)
+            empty_until = max(empty_until, none_before)
+            wider = model if asked >= pace else narrowest
+            if asked < pace:
+                narrowest, pace = model, asked
+            if wider is not None:
+                wider.yield_to_another(now)
+        if narrowest is None:
+            if led:
                 self._give_up(Step.HEADERS_STOPPED, seq, now)
             return NEVER
-        if not headers.steered:
-            search.trace.note(now, Step.FOLLOWING_HEADERS, limit=headers.limit)
-        search.pace, empty_until = headers.pace(seq, search.history.sends, now)
+        if not led:
+            search.trace.note(now, Step.FOLLOWING_HEADERS, limit=narrowest.limit)
+        search.pace = pace
         return empty_until
 
     def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], now: float) -> None:
-        headers, search = self.header_model, self.search
-        steered = headers.steered
-        useful = headers.read(limits, ticket, search.history.sends, self.latency_model.mean, search.trip, now)
+        headers, search, led = self.header_model, self.search, self.told.steered
+        if self.token_model is None and any(limit.dimension == CALLS_BY_TOKENS for limit in limits):
+            self.token_model = HeaderModel(target=TOKEN_TARGET)
+        about = limits, ticket, search.history.sends, self.latency_model.mean, search.trip, now
+        is_useful = headers.read(*about)
+        if not (is_useful and headers.leads):
+            headers.steered = False
+        if self.token_model is not None and not (
+            self.token_model.read(*about, CALLS_BY_TOKENS) and self.token_model.leads
+        ):
+            self.token_model.steered = False
         if headers.places >= PLACES:
             self.concurrency.hear(int(headers.limit), ticket.gate.seq, now)
-        if steered and not (useful and headers.leads):
-            headers.steered = False
+        if led and not self.told.steered:
             self._give_up(Step.HEADERS_USELESS, ticket.gate.seq, now)
         elif headers.is_spent and not self.concurrency.on:
             search.told_spent(ticket, now)
+
+    def _told_models(self) -> Iterator[HeaderModel]:
+        """What headers have told so far, of calls and of tokens."""
+        if self.header_model.seq:
+            yield self.header_model
+        if self.token_model is not None and self.token_model.seq:
+            yield self.token_model
 
     def served(self, ticket: Ticket, latency: float, done: int, now: float) -> bool:
         """A sampled call was served, the ``done``-th. True if that may have changed the verdict."""
@@ -119,7 +158,7 @@ class LimitModels(Storable):
         if median is None:
             return False
         free = not self.concurrency.on and search.phase is not Phase.BLOCK
-        searching = search.phase is Phase.START and not self.header_model.steered
+        searching = search.phase is Phase.START and not self.told.steered
         overload = slowdown.judge(median, ticket.depth + 1, done, free, searching, now)
         slowdown.begin(latest, done, now)
         if overload is not None:
@@ -132,14 +171,14 @@ class LimitModels(Storable):
         """Find the model whose refusal this is. ``floor`` is the Retry-After, or 0. Returns the slots to skip."""
         latest, search, headers, concurrency = ticket.gate.seq, self.search, self.header_model, self.concurrency
         is_blocked = search.phase is Phase.BLOCK
-        if headers.seq and not is_blocked:
+        if (headers.seq or self.token_model is not None) and not is_blocked:
             self._follow_headers(latest, ticket.depth, now)
         search.note(ticket, latency)
         if is_blocked:
             search.refused_blocked(ticket, floor, now)
             return 0.0
-        if headers.leads:
-            if headers.refused(ticket.seq, latest, floor, now):
+        if self.told.leads:
+            if self.told.refused(ticket.seq, latest, floor, now):
                 search.hold(now + (floor or max(SHORTEST_REST, 2.0 * search.trip)), now)
                 return 0.0
             self._give_up(Step.HEADERS_WRONG, latest, now)
@@ -207,7 +246,7 @@ class LimitModels(Storable):
         search = self.search
         if search.phase is Phase.BLOCK:
             return ControllerNote(PaceReason.WINDOW if search.curve.window else PaceReason.BLOCKED)
-        if self.header_model.steered:
+        if self.told.steered:
             return ControllerNote(PaceReason.HEADERS)
         if self.concurrency.on:
             return ControllerNote(PaceReason.CONCURRENCY, self.concurrency.cap)

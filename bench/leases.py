@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import time
 from bisect import bisect_left
@@ -191,6 +192,23 @@ def table() -> str:
     return "\n".join(lines)
 
 
+FLEETS = ((1, 222.0), (4, 222.0), (8, 100.0), (100, 222.0), (100, 2000.0))
+"""Workers and calls a second, as sizes of a fleet."""
+
+
+def fleet_table() -> str:
+    crowds = [
+        Crowd(processes=workers, tasks=math.ceil(limit / workers), limit=limit, call=0.5) for workers, limit in FLEETS
+    ]
+    with ProcessPoolExecutor() as pool:
+        results = list(pool.map(run_crowd, crowds))
+    lines = ["| workers | quota | exchanges per call | exchanges/s |", "|---:|---:|---:|---:|"]
+    for crowd, result in zip(crowds, results, strict=True):
+        a_second = result.trips * result.used * crowd.limit
+        lines.append(f"| {crowd.processes} | {crowd.limit:g}/s | {result.trips:.2f} | {a_second:,.0f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="How exactly a quota is kept against the length of a lease.")
     parser.add_argument("--write", action="store_true", help="put the table into docs/machines.md")
@@ -200,7 +218,7 @@ def main() -> None:
         f"{table()}\n\n{CROWD.processes} processes with {CROWD.tasks} tasks each, a limit of {CROWD.limit:g}/s, "
         f"{CROWD.seconds:g} s of virtual time, the worst of {SEEDS} seeds; `python -m bench.leases --write`. "
         "A share of 0.00 is a process whose very first message was lost: it waits for a first answer for 10 s, longer "
-        "than this run."
+        f"than this run.\n\nBy the number of workers, at 1 ms:\n\n{fleet_table()}"
     )
     print(f"{text}\n{time.perf_counter() - began:.0f} s")
     if options.write:

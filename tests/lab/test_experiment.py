@@ -15,8 +15,6 @@ from headgate.lab.scenario import Budget, Limit, Mark, Scenario, Stream
 from headgate.lab.simulated_server import Answer, SimulatedServer
 from headgate.units import Outage, Rate, Step
 
-pytestmark = pytest.mark.no_cover
-
 
 def scenario(rate=20.0, **more):
     budgets = (Budget(limits=(Limit(rate=Rate(rate), burst=5.0),)),)

@@ -11,8 +11,6 @@ from selectolax.lexbor import LexborHTMLParser
 from headgate.crawl.page import markup_limits
 from headgate.crawl.page.markup_limits import parseable_prefix, without_lettering
 
-pytestmark = pytest.mark.no_cover
-
 TAGS = (
     "a div p span ul li ol table tr td th tbody caption select option optgroup button form h1 h2 svg g path title "
     "desc foreignobject math mi mglyph annotation-xml style script textarea template object dd dt dl pre z iframe "

@@ -18,7 +18,6 @@ from headgate.mock.providers.provider_api import Fault
 from headgate.mock.server import MockServer
 from headgate.units import Rate
 
-
 PLENTY = MockPlan(rate=Rate(10_000), latency=0.0)
 MESSAGES = [{"role": "user", "content": "How high is the water?"}]
 OPEN = []

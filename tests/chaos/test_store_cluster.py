@@ -13,7 +13,7 @@ from headgate.distributed.backends.redis import KEYS as STORED
 from headgate.distributed.backends.redis import RedisStore
 from headgate.distributed.protocol import QuotaTerms, SyncRequest
 from headgate.distributed.store import StoreDown
-from headgate.private_files import Identities
+from headgate.identity import Identities
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 

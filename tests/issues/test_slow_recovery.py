@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headgate import RecoveryRateLimiter
-from headgate.resilience.recovery import SMALLEST_MULTIPLIER
+from headgate.core.recovery_ramp import SMALLEST_MULTIPLIER
 
 HOUR = 3600.0
 

@@ -4,8 +4,8 @@ import random
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.credentials import Credential, CredentialCoordinator
+from headgate.identity import Identities
 from headgate.observe.monitor import RunMonitor
-from headgate.private_files import Identities
 
 KEY = "api.example.com"
 SECRET = "sk-abcdefghijklmnopqrstuvwx"

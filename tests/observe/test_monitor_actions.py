@@ -4,10 +4,10 @@ import pytest
 from tests.observe.monitored import KEY, SECRET, keys_on, limiter_on, sentences
 
 from headgate.credentials import Credential, CredentialCoordinator
+from headgate.identity import Identities
 from headgate.lab.virtual_time import VirtualClock
 from headgate.observe.monitor import RunMonitor
 from headgate.observe.snapshot import Action, ActionRefusedError, ProgressLine
-from headgate.private_files import Identities
 
 
 class TestActing:

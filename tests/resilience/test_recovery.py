@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from headgate.core import recovery_ramp
+from headgate.core.recovery_ramp import BACKOFF
 from headgate.resilience import recovery
-from headgate.resilience.recovery import BACKOFF, RecoveryRateLimiter
+from headgate.resilience.recovery import RecoveryRateLimiter
 
 
 @pytest.fixture
@@ -292,7 +294,7 @@ def test_eight_threads_at_one_instant_share_one_token(monkeypatch: pytest.Monkey
 
     limiter = RecoveryRateLimiter()
     limiter.start_recovery_period(now=1000.0)
-    monkeypatch.setattr(recovery, "ulp", pause_between_look_and_take)
+    monkeypatch.setattr(recovery_ramp, "ulp", pause_between_look_and_take)
     waits: list[float] = []
     threads = [threading.Thread(target=lambda: waits.append(limiter.should_wait(now=1000.0))) for _ in range(8)]
     for thread in threads:

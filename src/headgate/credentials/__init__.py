@@ -1,6 +1,6 @@
 """Several credentials used as one: ``CredentialCoordinator`` and what it hands out."""
 
-from ..private_files import Identities
+from ..identity import Identities
 from .coordinator import CredentialCoordinator
 from .credential import Credential, CredentialState
 from .lease import Lease

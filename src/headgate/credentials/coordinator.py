@@ -22,7 +22,7 @@ from ..core.decision import LONGEST_WAIT, NEVER, Signal
 from ..core.shared_budget import GROUPINGS
 from ..errors import ConfigError
 from ..events import ResilienceEvent
-from ..private_files import Identities
+from ..identity import Identities
 from ..waiters import TaskWaiter, ThreadWaiter
 from .credential import BySecret, Credential, CredentialState, Key, labelled, state_of
 from .events import Change, ChangeKind, CredentialEvents

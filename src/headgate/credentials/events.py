@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..clock import Clock
 from ..events import EventDispatcher, ResilienceEvent
 from ..formatting import format_seconds
-from ..private_files import SHOWN_DIGITS, Identities
+from ..identity import SHOWN_DIGITS, Identities
 from ..reason_text import credential_why
 from .credential import Key
 

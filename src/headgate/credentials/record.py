@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..core.cooldown import SPEND_REST
 from ..core.decision import LONGEST_WAIT, NEVER, UNKNOWN, Outcome
-from ..private_files import IDENTITY_DIGITS, Identities
+from ..identity import IDENTITY_DIGITS, Identities
 from .credential import LONGEST_LABEL, Key
 
 LONGEST_PROVIDER = 255

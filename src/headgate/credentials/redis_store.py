@@ -20,7 +20,7 @@ from typing import Any
 from ..clock import Clock, SystemClock
 from ..distributed.backends.redis import RedisStore, Request, Script
 from ..distributed.store import TIMEOUT
-from ..private_files import Identities
+from ..identity import Identities
 from .record import Record, by_name
 
 CREDENTIALS = "headgate:credentials:1"

@@ -28,7 +28,7 @@ from typing import Protocol
 from .. import fork_safety
 from ..core.credential_pool import Pool
 from ..core.decision import NEVER, UNKNOWN, Outcome
-from ..private_files import Identities
+from ..identity import Identities
 from .credential import Key
 from .events import Change, ChangeKind, CredentialEvents
 from .lease_queue import LeaseQueue

@@ -31,7 +31,8 @@ from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededE
 from .client_gate import Passing, as_client_error, refusal_kinds
 from .gated_request import GatedRequest
 from .origins import FirstHop, first_hop, is_secret, origin_of, strip
-from .request import LARGEST_ERROR, OutgoingRequest, has_readable_error, unpacked, unpacked_headers
+from .request import OutgoingRequest
+from .response_reader import LARGEST_ERROR, has_readable_error, unpacked, unpacked_headers
 
 __all__ = ["GateClosedError", "GateRefusedError", "GateTimeoutError", "Middleware", "OutOfTimeError"]
 

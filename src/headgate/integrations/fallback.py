@@ -24,7 +24,8 @@ from ..resilience.fallback_call import why_moved
 from ..wire.adapt_body import adapt_bytes
 from ..wire.refusals import refusal_in
 from .origins import OriginCredentials, is_secret, origin_of
-from .request import OutgoingRequest, unpacked
+from .request import OutgoingRequest
+from .response_reader import unpacked
 
 if TYPE_CHECKING:
     from .gated_request import GatedRequest

@@ -33,7 +33,8 @@ from ..wire import Headers
 from ..wire.token_usage import Usage, estimate, settled
 from .host_manager import HostManager
 from .origins import OriginCredentials
-from .request import OutgoingRequest, ResponseReader
+from .request import OutgoingRequest
+from .response_reader import ResponseReader
 
 Errors = tuple[type[Exception], ...]
 R = TypeVar("R")

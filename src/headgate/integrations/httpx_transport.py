@@ -23,7 +23,8 @@ from .client_gate import ClientGate, Refusals, as_client_error
 from .fallback import RequestRoute, refusal_in_bytes
 from .gated_request import GatedRequest, leaked_requests
 from .origins import first_hop, strip
-from .request import LARGEST_ERROR, OutgoingRequest, has_readable_error, unpacked
+from .request import OutgoingRequest
+from .response_reader import LARGEST_ERROR, has_readable_error, unpacked
 
 T = TypeVar("T")
 FIRST_HOP = "headgate.first_hop"

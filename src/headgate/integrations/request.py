@@ -1,6 +1,4 @@
-"""A request and its answer as the gate sees them.
-
-The request: its key, what it takes of the limits, whether it may be sent twice.
+"""A request as the gate sees it: its key, what it takes of the limits, whether it may be sent twice.
 
     GET, HEAD, OPTIONS, PUT, DELETE, TRACE            may be sent again: twice is the same as once
     any other with an Idempotency-Key                 likewise: the server knows that it is the same one
@@ -8,28 +6,16 @@ The request: its key, what it takes of the limits, whether it may be sent twice.
     a body that cannot be read again (a generator)    never
 
 A body is parsed where limits on tokens are known, and nowhere else.
-
-The answer of a language model, while it passes by: the tokens it took, an error in the middle of a stream.
-
-    application/json     kept up to ``LARGEST_ANSWER`` and read when it has ended
-    text/event-stream    line by line; of each only what is looked for is parsed
-
-Nothing is held up: the client gets every piece when it comes. What is too large, or packed in a way that Python itself
-cannot unpack, is not read, and then the estimate counts as what was taken.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import wire
-from ..core.decision import Outcome, Signal
 from ..limiter.permit import Cost
 from ..wire.parse import FLEX
 from ..wire.token_usage import (
@@ -40,7 +26,6 @@ from ..wire.token_usage import (
     estimate,
     output_limit,
     template_of,
-    usage_of,
 )
 from ..wire.urls import host_key
 
@@ -165,142 +150,3 @@ def is_idempotent(request: OutgoingRequest) -> bool:
 def is_idempotent_or_generates(request: OutgoingRequest) -> bool:
     """The same, and what language models are asked: their vendors' clients repeat that too."""
     return request.for_model or is_idempotent(request)
-
-
-LARGEST_ANSWER = 4 << 20
-"""Bytes, unpacked, that are kept of one answer, and that a line of a stream may have."""
-STEP = 1 << 18
-"""Bytes that are unpacked at a time."""
-LARGEST_ERROR = 1 << 16
-"""Bytes of the body of an error that are read before the client sees it."""
-MOST_UNPACKED = 64 << 20
-"""Bytes of a stream that are unpacked to look for its usage; from there on it is not read."""
-_WBITS = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
-_WRITTEN = re.compile(rb'"(?:content|text|delta|partial_json)":\s*"((?:[^"\\]|\\.)*)"')
-
-
-class ResponseReader:
-    """Bytes in; ``usage`` and ``error`` out, when ``finish`` was called or sooner."""
-
-    def __init__(self, *, streams: bool, encoding: str = "", wall: float = 0.0) -> None:
-        self.usage: Usage | None = None
-        self.written = 0
-        """Characters of text that have streamed by, where no usage says what they were."""
-        self.error: Signal | None = None
-        """What went wrong inside of an answer that began well."""
-        self._streams = streams
-        self._wall = wall
-        self._kept = bytearray()
-        self._unpacked = 0
-        self._zlib = zlib.decompressobj(_WBITS[encoding]) if encoding in _WBITS else None
-        self._gave_up = bool(encoding) and self._zlib is None
-
-    def feed(self, data: bytes) -> None:
-        if self._gave_up:
-            return
-        if self._zlib is None:
-            self._take(data)
-            return
-        while data and not self._gave_up:
-            try:
-                out = self._zlib.decompress(data, STEP)
-            except zlib.error:
-                self._give_up()
-                return
-            data = self._zlib.unconsumed_tail
-            self._unpacked += len(out)
-            if self._unpacked > MOST_UNPACKED:
-                self._give_up()
-            else:
-                self._take(out)
-
-    def finish(self) -> None:
-        """All has come."""
-        if self._streams:
-            self._line(bytes(self._kept))
-        elif not self._gave_up:
-            read = _parsed(bytes(self._kept))
-            self.usage = usage_of(read)
-        self._kept.clear()
-
-    @property
-    def written_tokens(self) -> int:
-        return -(-self.written // CHARACTERS_IN_A_TOKEN)
-
-    # ------------------------------------------------------------------ inside
-
-    def _take(self, data: bytes) -> None:
-        self._kept += data
-        if self._streams and b"\n" in data:
-            *lines, rest = bytes(self._kept).split(b"\n")
-            self._kept = bytearray(rest)
-            for line in lines:
-                self._line(line)
-        if len(self._kept) > LARGEST_ANSWER:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        self._gave_up = True
-        self._kept.clear()
-
-    def _line(self, line: bytes) -> None:
-        if not line.startswith(b"data:"):
-            return
-        if b'"usage"' in line or b'"usageMetadata"' in line:
-            self._note_usage(_parsed(line[5:]))
-        if self.usage is None or not self.usage.output:
-            self.written += sum(map(len, _WRITTEN.findall(line)))
-        if self.error is None and (b'"error"' in line or b"failed" in line):
-            signal = wire.read(200, None, line[5:].strip(), wall=self._wall)
-            self.error = None if signal.outcome is Outcome.OK else signal
-
-    def _note_usage(self, event: Any) -> None:
-        """OpenAI tells it all at the end; Anthropic the input at the start, and the output, growing, with each part."""
-        if not isinstance(event, dict):
-            return
-        if "usageMetadata" in event:  # Gemini's, with every chunk
-            self.usage = usage_of(event) or self.usage
-        for place in (event, event.get("message"), event.get("response")):
-            usage = place.get("usage") if isinstance(place, dict) else None
-            if not isinstance(usage, dict):
-                continue
-            known, output = usage_of(place), usage.get("output_tokens")
-            if known is None and type(output) is int and self.usage is not None:
-                known = self.usage._replace(output=max(0, output))
-            self.usage = known or self.usage
-
-
-def has_readable_error(status: int, headers: Mapping[str, str]) -> bool:
-    """Whether this is an error whose body is worth reading before the client does: JSON, or short.
-
-    Read to its end it keeps no connection busy during a wait. Of a long one only the start is read.
-    """
-    if status < 400:
-        return False
-    length = headers.get("content-length", "")
-    return "json" in headers.get("content-type", "").lower() or (
-        length.isdecimal() and len(length) < 10 and int(length) <= LARGEST_ERROR
-    )
-
-
-def unpacked_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The headers of a response whose body the client has unpacked."""
-    return [(name, value) for name, value in headers.items() if name.lower() != "content-encoding"]
-
-
-def unpacked(body: bytes, encoding: str) -> bytes | None:
-    """The body of an error, at most ``STEP`` bytes of it; None if it is packed in a way that is not read here."""
-    name = encoding.strip().lower()
-    if name in ("", "identity"):
-        return body
-    try:
-        return zlib.decompressobj(_WBITS[name]).decompress(body, STEP) if name in _WBITS else None
-    except zlib.error:
-        return None
-
-
-def _parsed(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None

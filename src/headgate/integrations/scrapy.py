@@ -36,7 +36,8 @@ from ..errors import Refused
 from ..limiter import AdaptiveRateLimiter, Permit
 from ..resilience.config import REMEMBERED
 from .client_gate import LONGEST_WAIT
-from .request import LARGEST_ERROR, OutgoingRequest, is_idempotent, unpacked
+from .request import OutgoingRequest, is_idempotent
+from .response_reader import LARGEST_ERROR, unpacked
 from .scrapy_lanes import ASK_AGAIN, TURNED_AWAY, WAIT, Lanes, leave_slot_of_other_host, secrets_to_drop
 
 __all__ = ["Addon", "DownloaderMiddleware", "PriorityQueue", "RetryMiddleware"]

@@ -33,7 +33,8 @@ from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededE
 from .client_gate import Passing, as_client_error, refusal_kinds
 from .gated_request import GatedRequest, leaked_requests
 from .origins import first_hop, strip
-from .request import LARGEST_ERROR, OutgoingRequest, has_readable_error, unpacked, unpacked_headers
+from .request import OutgoingRequest
+from .response_reader import LARGEST_ERROR, has_readable_error, unpacked, unpacked_headers
 
 __all__ = ["GateClosedError", "GateRefusedError", "GateTimeoutError", "GatedPool", "OutOfTimeError", "gate"]
 

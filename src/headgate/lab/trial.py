@@ -26,9 +26,9 @@ from ..credentials import Credential, CredentialCoordinator
 from ..credentials.lease import Lease
 from ..errors import CircuitOpenError, WaitTooLongError
 from ..events import ResilienceEvent
+from ..identity import Identities
 from ..limiter import AdaptiveRateLimiter, Permit
 from ..limiter.permit import PermitContext
-from ..private_files import Identities
 from .traces.trace import TraceWriter
 
 # -- what is written down of a trial: at one instant, and of one key

@@ -27,7 +27,8 @@ from aiohttp import StreamReader, web
 
 from ..errors import Refused
 from ..exchange import SHORTEST_SECRET
-from ..integrations.request import LARGEST_ERROR, OutgoingRequest, unpacked
+from ..integrations.request import OutgoingRequest
+from ..integrations.response_reader import LARGEST_ERROR, unpacked
 from .bounds import Bounds, Counts, MemoryBudget
 from .connection import ClientDisconnectedError, TruncatedResponseError, abort, continue_expected
 from .error_response import RejectedRequestError, error_response, gate_refusal, upstream_failure

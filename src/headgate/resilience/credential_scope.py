@@ -15,7 +15,7 @@ from ..credentials import CredentialCoordinator
 from ..credentials.record import FarCredentialStore
 from ..distributed.protocol import SyncReply, SyncRequest
 from ..distributed.store import QuotaView, Store, StoreDown
-from ..private_files import Identities
+from ..identity import Identities
 from ..wire.urls import pair_key
 
 MOST_NAMES = 10_000

@@ -13,7 +13,7 @@ from tests.quota_spent import quota_spent
 from headgate import AdaptiveRateLimiter, CircuitOpenError, RateLimitConfig, TimeBudgetExceededError, WaitTooLongError
 from headgate.errors import ConfigError
 from headgate.integrations.client_gate import Passing
-from headgate.integrations.request import LARGEST_ERROR
+from headgate.integrations.response_reader import LARGEST_ERROR
 
 OWN_ERRORS = {
     "aiohttp": ("ClientError", "ServerDisconnectedError"),

@@ -13,7 +13,7 @@ import pytest
 from headgate import AdaptiveRateLimiter, CircuitOpenError, RateLimitConfig, TimeBudgetExceededError, WaitTooLongError
 from headgate.errors import ConfigError
 from headgate.integrations.client_gate import Passing
-from headgate.integrations.request import LARGEST_ERROR
+from headgate.integrations.response_reader import LARGEST_ERROR
 
 URL = "https://api.example.com/v1/x"
 HOST = "api.example.com"

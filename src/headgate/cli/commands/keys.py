@@ -27,7 +27,7 @@ from ...credentials.record import (
 from ...credentials.sources import credentials_from
 from ...credentials.stores import FileStore, StoreError, open_credential_store
 from ...errors import ConfigError
-from ...private_files import SHOWN_DIGITS, Identities
+from ...identity import SHOWN_DIGITS, Identities
 from ...stores import StoreDown
 from ...units import read_duration
 from ..ui.options import ExampleCommand, Notation, json_option

@@ -25,7 +25,7 @@ from ...credentials.stores import FileStore, StoreError
 from ...distributed.store import shown
 from ...errors import ConfigError
 from ...formatting import format_seconds, printable, redact
-from ...private_files import KEY_BYTES, SHOWN_DIGITS, Identities
+from ...identity import KEY_BYTES, SHOWN_DIGITS, Identities
 from ...stores import QuotaView, Store, StoreDown, open_store
 from ...wire.urls import host_key
 from .display import STATE_WORDS, clock_time, plural

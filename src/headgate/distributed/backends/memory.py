@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ... import fork_safety
 from ...clock import Clock, SystemClock
-from ...private_files import KEY_BYTES, Identities
+from ...identity import KEY_BYTES, Identities
 from ..coordinator import QuotaCoordinator
 from ..grants import PERIOD
 from ..protocol import Note, SyncReply, SyncRequest

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError
-from ...private_files import Identities
+from ...identity import Identities
 from .. import coordinator, grants
 from ..protocol import Note, SyncReply, SyncRequest, plain
 from ..store import FORGOTTEN_AFTER, TIMEOUT, AdaptiveTimeout, FormerStoreNames, MemberView, QuotaView, StoreDown, shown

@@ -36,7 +36,8 @@ from functools import lru_cache
 
 from ...clock import Clock, SystemClock
 from ...fork_safety import run_locked
-from ...private_files import Identities, create_private, make_private_folder, restrict_to_owner, state_folder
+from ...identity import Identities
+from ...private_files import create_private, make_private_folder, restrict_to_owner, state_folder
 from ...sqlite_file import Schema, connect, create_tables, enable_wal, error_code, has_mark, is_locked, schema_version
 from ..coordinator import MOST_NOTES, QuotaCoordinator
 from ..protocol import Note, StoreActions, SyncReply, SyncRequest

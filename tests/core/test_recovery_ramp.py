@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headgate.core.decision import LONGEST_WAIT
-from headgate.resilience.recovery import BACKOFF, MOST_RESULTS, SMALLEST_MULTIPLIER, RecoveryRamp
+from headgate.core.recovery_ramp import BACKOFF, MOST_RESULTS, SMALLEST_MULTIPLIER, RecoveryRamp
 
 
 def started(now: float = 1000.0, **settings: float) -> RecoveryRamp:

@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from headgate.core.decision import Outcome
-from headgate.integrations import request as request_module
-from headgate.integrations.request import ResponseReader, unpacked
+from headgate.integrations import response_reader
+from headgate.integrations.response_reader import ResponseReader, unpacked
 from headgate.wire.token_usage import Usage
 
 CHAT = {"usage": {"prompt_tokens": 10, "completion_tokens": 5}}
@@ -83,7 +83,7 @@ def test_damaged_packing_is_not_read():
 
 
 def test_endless_answer_takes_bounded_memory(monkeypatch):
-    monkeypatch.setattr(request_module, "LARGEST_ANSWER", 1000)
+    monkeypatch.setattr(response_reader, "LARGEST_ANSWER", 1000)
     reader = ResponseReader(streams=False)
     for _ in range(100):
         reader.feed(b" " * 100)
@@ -92,8 +92,8 @@ def test_endless_answer_takes_bounded_memory(monkeypatch):
 
 @pytest.mark.no_cover
 def test_bomb_is_not_unpacked(monkeypatch):
-    monkeypatch.setattr(request_module, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(response_reader, "MOST_UNPACKED", 1 << 20)
     reader = ResponseReader(streams=True, encoding="gzip")
     reader.feed(gzip.compress(b"\n" * (1 << 24)))
-    assert reader._unpacked <= (1 << 20) + request_module.STEP
-    assert len(unpacked(gzip.compress(b" " * (1 << 24)), "gzip")) == request_module.STEP
+    assert reader._unpacked <= (1 << 20) + response_reader.STEP
+    assert len(unpacked(gzip.compress(b" " * (1 << 24)), "gzip")) == response_reader.STEP

@@ -243,8 +243,8 @@ class RateSearch(Storable):
             return 0.0
         if steady:
             curve.count_cost()
-            clean = calls >= EXACT_CALLS and not curve.rough and not estimator.silence
-            if clean and curve.sharing.compare(measured or 0.0):
+            is_exact = calls >= EXACT_CALLS and not curve.rough and not estimator.silence
+            if measured is not None and is_exact and curve.sharing.compare(measured):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
         if phase is Phase.PROBE:
             curve.looked(self.growth_probe.surplus(curve, self.history, seq, sent_at))

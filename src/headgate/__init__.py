@@ -7,7 +7,8 @@ from .clock import Clock, SystemClock
 from .config import RateLimitConfig
 from .core.controller import Controller
 from .core.cooldown import ExponentialCooldown, FixedCooldown
-from .core.decision import CircuitState, Limit, Outcome, Signal
+from .core.decision import CircuitState, Outcome
+from .core.signal import Limit, Signal
 from .errors import (
     AuthenticationError,
     CircuitOpenError,

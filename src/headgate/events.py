@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from .clock import Clock
-    from .core.decision import Signal
+    from .core.signal import Signal
 
 from .reason_text import event_reason
 

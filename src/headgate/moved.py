@@ -35,7 +35,6 @@ MOVED: dict[str, tuple[str, dict[str, str]]] = {
     "headgate.sim.trace": ("headgate.lab.traces.trace", {}),
     "headgate.sim.trace_reading": ("headgate.lab.traces.reader", {}),
     "headgate.sim.virtual": ("headgate.lab.virtual_time", {}),
-    "headgate.core.signal": ("headgate.core.decision", {}),
 }
 """By old path: the new one, and names that have changed."""
 

@@ -11,7 +11,8 @@ from headgate.batch.config import BatchConfig
 from headgate.batch.cooldowns import Cooldowns
 from headgate.batch.lanes import FOR_ROWS, LaneSet
 from headgate.batch.report import BatchReport
-from headgate.core.decision import Outcome, Signal
+from headgate.core.decision import Outcome
+from headgate.core.signal import Signal
 from headgate.engine.lane import LaneWait, Obstacle
 from headgate.engine.scheduler import Scheduler
 from headgate.engine.supervisor import Supervisor

@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
-from headgate.core.decision import SILENT, Limit, Outcome, Signal
+from headgate.core.decision import Outcome
 from headgate.core.policy import Ticket
+from headgate.core.signal import SILENT, Limit, Signal
 
 SEED = 20261115
 

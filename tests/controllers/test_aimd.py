@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.controllers.aimd import Aimd, AimdPolicy
-from headgate.core.decision import SILENT, Outcome
+from headgate.core.decision import Outcome
 from headgate.core.gate import Gate
 from headgate.core.gate_config import GateConfig
 from headgate.core.policy import Ticket
+from headgate.core.signal import SILENT
 
 TARGET = 1.0
 

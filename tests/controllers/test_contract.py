@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headgate import RateLimitConfig
 from headgate.controllers import CONTROLLERS, controller_factory
 from headgate.core.controller import Controller
-from headgate.core.decision import LONGEST_WAIT, SILENT, Outcome
+from headgate.core.decision import LONGEST_WAIT, Outcome
 from headgate.core.policy import Ticket
+from headgate.core.signal import SILENT
 from headgate.reason_text import CONTROLLER_TEXTS, controller_text
 
 OPTIONS = RateLimitConfig(initial_rps=5.0, min_rps=0.5, max_rps=40.0)

@@ -8,10 +8,11 @@ import pytest
 
 from headgate.controllers.fixed import Fixed
 from headgate.core.controller import Controller
-from headgate.core.decision import NEVER, SILENT, UNKNOWN, Limit, Outcome, Signal
+from headgate.core.decision import NEVER, UNKNOWN, Outcome
 from headgate.core.gate import Gate
 from headgate.core.gate_config import GateConfig
 from headgate.core.policy import Ticket
+from headgate.core.signal import SILENT, Limit, Signal
 from headgate.reason_text import controller_text
 
 

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.controllers.gradient import Gradient, GradientPolicy
-from headgate.core.decision import SILENT, Outcome, Wait
+from headgate.core.decision import Outcome, Wait
 from headgate.core.gate import Gate
 from headgate.core.gate_config import GateConfig
 from headgate.core.policy import Ticket
+from headgate.core.signal import SILENT
 
 
 def gate_of(**policy: float) -> Gate:

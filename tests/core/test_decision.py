@@ -6,18 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from headgate.core.decision import (
-    LONGEST_WAIT,
-    NEVER,
-    SILENT,
-    UNKNOWN,
-    Outcome,
-    Refuse,
-    RefuseReason,
-    Signal,
-    Wait,
-    WaitReason,
-)
+from headgate.core.decision import LONGEST_WAIT, NEVER, UNKNOWN, Outcome, Refuse, RefuseReason, Wait, WaitReason
 
 # outcome -> retried, needs another credential, uses up an attempt, counts for the breaker
 TABLE = {
@@ -49,10 +38,6 @@ def test_an_outcome_does_what_its_row_says(label: str) -> None:
 
 def test_a_429_says_nothing_against_the_target() -> None:
     assert not Outcome.RATE_LIMITED.counts_against_target
-
-
-def test_every_outcome_has_a_silent_signal_of_its_own() -> None:
-    assert all(SILENT[outcome] == Signal(outcome=outcome) for outcome in Outcome)
 
 
 def test_the_longest_wait_is_31_days() -> None:

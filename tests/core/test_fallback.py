@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.decision import Outcome, Signal
+from headgate.core.decision import Outcome
 from headgate.core.fallback import (
     AWAY_FOR,
     USUAL_REASONS,
@@ -16,6 +16,7 @@ from headgate.core.fallback import (
     read_reasons,
     reason_of,
 )
+from headgate.core.signal import Signal
 
 NONE: frozenset[MoveReason] = frozenset()
 SPEND, OPEN, LONG = MoveReason.SPEND, MoveReason.CIRCUIT_OPEN, MoveReason.TOO_LONG

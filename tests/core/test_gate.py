@@ -19,13 +19,10 @@ from headgate.core.controller import Controller
 from headgate.core.decision import (
     INSTANT,
     LONGEST_WAIT,
-    SILENT,
     CircuitState,
-    Limit,
     Outcome,
     Refuse,
     RefuseReason,
-    Signal,
     Wait,
     WaitReason,
     blocked_by,
@@ -35,6 +32,7 @@ from headgate.core.gate import CHECK_EVERY, Gate
 from headgate.core.gate_config import GateConfig
 from headgate.core.policy import Ticket
 from headgate.core.quota import Quota, QuotaPolicy
+from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.unmatched import record_unmatched
 
 OK, REFUSED, FAILED = SILENT[Outcome.OK], SILENT[Outcome.RATE_LIMITED], SILENT[Outcome.TRANSIENT]

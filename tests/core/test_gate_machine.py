@@ -18,23 +18,13 @@ from headgate.controllers.fixed import Fixed
 from headgate.controllers.gradient import Gradient, GradientPolicy
 from headgate.core.circuit_breaker import BreakerPolicy
 from headgate.core.controller import Controller
-from headgate.core.decision import (
-    INSTANT,
-    SILENT,
-    CircuitState,
-    Limit,
-    Outcome,
-    Refuse,
-    Signal,
-    Wait,
-    blocked_by,
-    explain,
-)
+from headgate.core.decision import INSTANT, CircuitState, Outcome, Refuse, Wait, blocked_by, explain
 from headgate.core.gate import Gate
 from headgate.core.gate_config import GateConfig
 from headgate.core.pacer import NO_RAMP
 from headgate.core.policy import Ticket
 from headgate.core.quota import CATCH_UP, Quota
+from headgate.core.signal import SILENT, Limit, Signal
 from headgate.core.unmatched import record_unmatched
 from headgate.reason_text import reason_text
 

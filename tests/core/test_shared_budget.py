@@ -3,8 +3,9 @@
 import pytest
 
 from headgate.core.credential_pool import Pool, PoolEntry
-from headgate.core.decision import Limit, Outcome, Signal
+from headgate.core.decision import Outcome
 from headgate.core.shared_budget import Finding, Groups, SharedBudgets
+from headgate.core.signal import Limit, Signal
 
 
 def left(remaining, account=("org",), limit=1000.0, reset=30.0):

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from headgate import Outcome, Signal
-from headgate.core.decision import Limit
+from headgate.core.signal import Limit
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import (
     AuthenticationError,

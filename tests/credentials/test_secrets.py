@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate import Outcome, Signal
-from headgate.core.decision import Limit
+from headgate.core.signal import Limit
 from headgate.credentials import Credential, CredentialCoordinator, FileStore, credentials_from
 from headgate.errors import ConfigError, NoCredentialError, RateLimitError
 from headgate.events import ResilienceEvent

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from headgate import RateLimitConfig
-from headgate.core.decision import LONGEST_WAIT, SILENT, CircuitState, Outcome, Signal
+from headgate.core.decision import LONGEST_WAIT, CircuitState, Outcome
+from headgate.core.signal import SILENT, Signal
 from headgate.distributed.leader import SAVE_EVERY, QuotaLeader
 from headgate.distributed.observation_log import ABANDONED, RELEASED, ObservationLog
 from headgate.distributed.protocol import NO_CAP, Note

@@ -4,7 +4,8 @@ import pytest
 
 from headgate import RateLimitConfig
 from headgate.core.circuit_breaker import Breaker, BreakerPolicy
-from headgate.core.decision import SILENT, Outcome
+from headgate.core.decision import Outcome
+from headgate.core.signal import SILENT
 from headgate.distributed.membership import ENOUGH_ANSWERS, Leadership
 from headgate.distributed.observation_log import ObservationLog
 from headgate.distributed.protocol import Note, SyncReply

@@ -5,8 +5,9 @@ import pytest
 from headgate.controllers.aimd import Aimd, AimdPolicy
 from headgate.controllers.fixed import Fixed
 from headgate.core.circuit_breaker import Breaker, BreakerPolicy
-from headgate.core.decision import SILENT, CircuitState, Outcome
+from headgate.core.decision import CircuitState, Outcome
 from headgate.core.policy import LongTicket, Ticket
+from headgate.core.signal import SILENT
 from headgate.distributed.lease import Lease
 from headgate.distributed.leased_policies import LeasedCircuit
 from headgate.distributed.membership import Outbox, Reporter, requests_in

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.decision import LONGEST_WAIT, NEVER, SILENT, Limit, Outcome, Signal
+from headgate.core.decision import LONGEST_WAIT, NEVER, Outcome
+from headgate.core.signal import SILENT, Limit, Signal
 from headgate.distributed.observation_log import ABANDONED, MOST_EVENTS, RELEASED, ObservationLog, read
 from headgate.distributed.protocol import LARGEST_NOTE
 

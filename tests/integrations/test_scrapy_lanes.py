@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from headgate.config import RateLimitConfig
-from headgate.core.decision import SILENT, Outcome, Signal
+from headgate.core.decision import Outcome
+from headgate.core.signal import SILENT, Signal
 from headgate.errors import CircuitOpenError, WaitTooLongError
 from headgate.integrations import scrapy_lanes
 from headgate.integrations.scrapy_lanes import PERMIT_KEPT, Lanes

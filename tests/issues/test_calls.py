@@ -32,7 +32,8 @@ from headgate import (
     guarded,
     stream_with_resilience,
 )
-from headgate.core.decision import CircuitState, Outcome, Signal
+from headgate.core.decision import CircuitState, Outcome
+from headgate.core.signal import Signal
 from headgate.credentials import Identities
 from headgate.errors import NoCredentialError, Refused
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
-from headgate.core.decision import Limit, Outcome, Signal
+from headgate.core.decision import Outcome
 from headgate.core.policy import Ticket
+from headgate.core.signal import Limit, Signal
 from headgate.wire.tokens_per_call import TokensPerCall
 
 LATENCY, TOKENS = 0.04, 57.0

@@ -9,7 +9,8 @@ from tests.sdks import anthropic, openai
 
 import headgate
 from headgate import AdaptiveRateLimiter, BatchConfig, BatchRunner, CredentialCoordinator, RateLimitConfig
-from headgate.core.decision import Outcome, Signal
+from headgate.core.decision import Outcome
+from headgate.core.signal import Signal
 from headgate.lab.virtual_time import run
 from headgate.mock.api import MockPlan
 from headgate.mock.providers.provider_api import Fault

@@ -7,7 +7,8 @@ import pytest
 from tests.observe.monitored import KEY, SECRET, keys_on, limiter_on, refreshed, sentences, watched_program
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
-from headgate.core.decision import Outcome, Signal
+from headgate.core.decision import Outcome
+from headgate.core.signal import Signal
 from headgate.lab.virtual_time import VirtualClock, run
 from headgate.limiter.key_lines import KeySource
 from headgate.observe.hub import Hub

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from headgate.core.decision import Outcome, Signal
+from headgate.core.decision import Outcome
+from headgate.core.signal import Signal
 from headgate.errors import NoCredentialError
 from headgate.events import ResilienceEvent
 from headgate.lab.virtual_time import LoopClock, run

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import ceil
 
-from headgate.core.decision import SILENT, Outcome, PaceReason
+from headgate.core.decision import Outcome, PaceReason
 from headgate.core.gate_config import FASTEST
 from headgate.core.policy import Ticket
+from headgate.core.signal import SILENT
 from headgate.resilience.recovery import CALM, FEW, HEADROOM, ObservedRateCap
 
 TICKET = Ticket(None, 1, 0.0, 0)

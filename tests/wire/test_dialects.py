@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from headgate.core.decision import SILENT, Limit, Outcome, Signal
+from headgate.core.decision import Outcome
+from headgate.core.signal import SILENT, Limit, Signal
 from headgate.wire import read
 from headgate.wire.dialect import Dialect
 from headgate.wire.dialects import DIALECTS

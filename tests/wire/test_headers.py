@@ -10,7 +10,8 @@ import multidict
 import pytest
 from requests.structures import CaseInsensitiveDict
 
-from headgate.core.decision import SILENT, Limit, Outcome
+from headgate.core.decision import Outcome
+from headgate.core.signal import SILENT, Limit
 from headgate.wire import read
 from headgate.wire.headers import LONGEST_NAME, LONGEST_VALUE, MOST_HEADERS, NAMES_REMEMBERED, meaning
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from headgate.core.decision import LONGEST_WAIT, Outcome, Signal
+from headgate.core.decision import LONGEST_WAIT, Outcome
+from headgate.core.signal import Signal
 from headgate.formatting import redact
 from headgate.wire import error_body, ietf_fields, limits, read, retry_after
 from headgate.wire.explain import explain

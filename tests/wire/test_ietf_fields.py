@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from headgate.core.decision import LONGEST_WAIT, Limit
+from headgate.core.decision import LONGEST_WAIT
+from headgate.core.signal import Limit
 from headgate.wire.ietf_fields import LARGEST_COUNT, MOST_MEMBERS, members, quotas, structured_limits
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.core.decision import Limit
+from headgate.core.signal import Limit
 from headgate.wire import read
 
 PLAIN = {"RateLimit-Limit": "50", "RateLimit-Remaining": "12", "RateLimit-Reset": "1"}

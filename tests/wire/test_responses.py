@@ -20,7 +20,8 @@ import requests
 from aiohttp import web
 from yarl import URL
 
-from headgate.core.decision import SILENT, Outcome
+from headgate.core.decision import Outcome
+from headgate.core.signal import SILENT
 from headgate.exchange import Answer
 from headgate.wire import error_message, facts_of, outcome_of_exception, outcome_of_status, read, response_of
 

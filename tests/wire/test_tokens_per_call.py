@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.decision import CALLS_BY_TOKENS, Limit, Outcome, Signal
+from headgate.core.decision import Outcome
+from headgate.core.signal import CALLS_BY_TOKENS, Limit, Signal
 from headgate.wire.token_usage import Usage, settled
 from headgate.wire.tokens_per_call import LARGER, TokensPerCall
 

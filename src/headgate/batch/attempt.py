@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
 from ..core.cooldown import above
-from ..core.decision import NEVER, SILENT, UNKNOWN, CircuitState, Outcome, Signal
+from ..core.decision import NEVER, UNKNOWN, CircuitState, Outcome
 from ..core.fallback import MoveReason
 from ..core.retry import delay
 from ..core.row_state import FailureReason
+from ..core.signal import SILENT, Signal
 from ..errors import Failed, Refused
 from ..formatting import HIDDEN, printable, redact
 from ..limiter import AdaptiveRateLimiter

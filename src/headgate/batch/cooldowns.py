@@ -19,7 +19,8 @@ from typing import Any
 
 from ..clock import Clock
 from ..core.cooldown import SPEND_REST, UNTOLD_RESET, Cooldown, above
-from ..core.decision import NEVER, UNKNOWN, Signal
+from ..core.decision import NEVER, UNKNOWN
+from ..core.signal import Signal
 from ..core.spend_rest import SpendRests
 from ..events import EventDispatcher
 from ..limiter import AdaptiveRateLimiter

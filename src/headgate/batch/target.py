@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
-    from ..core.decision import Signal
+    from ..core.signal import Signal
     from ..limiter.permit import Permit
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.controller import Controller
-from ..core.decision import ControllerNote, PaceReason, Signal
+from ..core.decision import ControllerNote, PaceReason
 from ..core.policy import Ticket
+from ..core.signal import Signal
 from . import ControllerFactory, ControllerOptions
 
 

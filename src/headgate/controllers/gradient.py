@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.controller import Controller
-from ..core.decision import NEVER, ControllerNote, Outcome, PaceReason, Signal
+from ..core.decision import NEVER, ControllerNote, Outcome, PaceReason
 from ..core.policy import Ticket
+from ..core.signal import Signal
 from . import ControllerFactory, ControllerOptions, rate_bounds
 
 OK = Outcome.OK  # looked up once: in Python 3.11 a member of an enum takes longer to find than to compare

@@ -25,9 +25,9 @@ from .policy import Demand
 from .rolling_stats import SlidingCounts
 
 if TYPE_CHECKING:
-    from .decision import Signal
     from .pacer import Pacer
     from .policy import Ticket
+    from .signal import Signal
 
 # Looked up once: in Python 3.11 a member of an enum takes longer to find than to compare.
 CLOSED, OPEN, HALF_OPEN, OK = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN, Outcome.OK

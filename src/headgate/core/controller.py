@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .decision import NEVER, UNKNOWN, ControllerNote, PaceReason, Signal
+from .decision import NEVER, UNKNOWN, ControllerNote, PaceReason
 from .policy import Ticket
+from .signal import Signal
 
 
 class Controller:

@@ -23,9 +23,9 @@ from .decision import INSTANT, LONGEST_WAIT, NEVER, Outcome, Wait, WaitReason
 from .policy import Demand, Limits
 
 if TYPE_CHECKING:
-    from .decision import Signal
     from .pacer import Pacer
     from .policy import Ticket
+    from .signal import Signal
 
 MOST_ESCALATIONS = 64
 """Refused eras in a row are counted up to here; every growing pause has met its maximum by then."""

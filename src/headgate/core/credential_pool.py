@@ -33,7 +33,8 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from .cooldown import MOST_ESCALATIONS, SPEND_REST, UNTOLD_RESET, ExponentialCooldown, FixedCooldown
-from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Limit, Outcome, Signal
+from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Outcome
+from .signal import Limit, Signal
 
 # -------------------------------------------- A credential's place in a pool, and its family: those of one limit
 # What the credential itself is, is not known here. What a family has in common (one budget, one

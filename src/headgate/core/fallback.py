@@ -18,7 +18,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from .decision import Outcome, Signal
+from .decision import Outcome
+from .signal import Signal
 
 LONG_QUOTA = 600.0
 """Seconds until a quota is whole again from which on a call may move: shorter ones are waited for."""

@@ -20,11 +20,12 @@ from .circuit_breaker import Breaker
 from .concurrency import InFlight
 from .controller import Controller
 from .cooldown import RESTING
-from .decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Signal, Wait, WaitReason
+from .decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait, WaitReason
 from .gate_config import GateConfig, local_policies
 from .pacer import NO_RAMP, Pacer
 from .policy import NOTHING, NUMBER, Cost, Demand, GateStatus, LongTicket, PolicyList, QueueDemand, Ticket, requests_of
 from .rolling_stats import Latency
+from .signal import Signal
 
 FIRST_CHECK, CHECK_EVERY = 20, 8192
 """At which call the gate's owner first calls ``drop_lost``, and after how many more again."""

@@ -19,9 +19,10 @@ from .decision import NEVER, ControllerNote, Refuse, Wait
 
 if TYPE_CHECKING:
     from .circuit_breaker import Breaker
-    from .decision import CircuitState, Explanation, Signal, WaitReason
+    from .decision import CircuitState, Explanation, WaitReason
     from .pacer import ResumeRamp
     from .quota import QuotaPolicy
+    from .signal import Signal
 
 Cost = float | Mapping[str, float]
 """What a call takes: a number of requests, or so much of each dimension of a known limit."""

@@ -18,7 +18,7 @@ from .decision import NEVER, Outcome
 
 if TYPE_CHECKING:
     from .credential_pool import Pool, PoolEntry
-    from .decision import Limit, Signal
+    from .signal import Limit, Signal
 
 ENOUGH = 12
 """Calls of the others before counters are judged, and again after as many more."""

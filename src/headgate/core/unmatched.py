@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .decision import INSTANT, CircuitState, Signal
+from .decision import INSTANT, CircuitState
 from .gate import Gate
 from .policy import Ticket
+from .signal import Signal
 
 USUAL_LATENCY = 0.2
 """What answers take, as long as nothing is known."""

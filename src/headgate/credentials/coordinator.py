@@ -18,8 +18,9 @@ from ..checks import WHOLE, check, is_whole, number
 from ..clock import Clock, SystemClock
 from ..core.cooldown import ExponentialCooldown, FixedCooldown
 from ..core.credential_pool import SILENT_REST, Pool
-from ..core.decision import LONGEST_WAIT, NEVER, Signal
+from ..core.decision import LONGEST_WAIT, NEVER
 from ..core.shared_budget import GROUPINGS
+from ..core.signal import Signal
 from ..errors import ConfigError
 from ..events import ResilienceEvent
 from ..identity import Identities

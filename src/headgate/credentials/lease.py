@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from .. import wire
-from ..core.decision import Outcome, Signal
+from ..core.decision import Outcome
+from ..core.signal import Signal
 from ..errors import Refused
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from typing import TypeVar
 from .. import fork_safety
 from ..clock import Clock
 from ..core.credential_pool import Pool
-from ..core.decision import INSTANT, UNKNOWN, Signal
+from ..core.decision import INSTANT, UNKNOWN
 from ..core.shared_budget import Groups
+from ..core.signal import Signal
 from ..errors import NoCredentialError
 from ..reason_text import credential_why
 from ..waiters import Waiter

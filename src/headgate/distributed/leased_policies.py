@@ -23,22 +23,12 @@ from ..core.answer_length import AnswerLengths, TokenCost
 from ..core.circuit_breaker import Breaker
 from ..core.concurrency import InFlight
 from ..core.cooldown import RESTING
-from ..core.decision import (
-    INSTANT,
-    NEVER,
-    UNKNOWN,
-    CircuitState,
-    Explanation,
-    Refuse,
-    RefuseReason,
-    Signal,
-    Wait,
-    WaitReason,
-)
+from ..core.decision import INSTANT, NEVER, UNKNOWN, CircuitState, Explanation, Refuse, RefuseReason, Wait, WaitReason
 from ..core.gate_config import GateConfig
 from ..core.pacer import NO_RAMP, ResumeRamp
 from ..core.policy import NOTHING, Cost, Demand, QueueDemand, Ticket, costs_of, requests_of
 from ..core.quota import CATCH_UP, LONG_WINDOW, Quota, scaled_ahead
+from ..core.signal import Signal
 from .lease import Lease
 from .observation_log import ABANDONED, RELEASED
 from .protocol import NO_CAP, QuotaTerms

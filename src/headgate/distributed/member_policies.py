@@ -30,7 +30,6 @@ from ..core.decision import (
     Outcome,
     Refuse,
     RefuseReason,
-    Signal,
     Wait,
     WaitReason,
 )
@@ -39,6 +38,7 @@ from ..core.gate_config import GateConfig
 from ..core.pacer import NO_RAMP, Pacer, ResumeRamp
 from ..core.policy import Cost, Demand, Limits, PolicyList, QueueDemand, Ticket
 from ..core.quota import Quota, QuotaPolicy
+from ..core.signal import Signal
 from .leader import QuotaLeader
 from .lease import LEAST_RATE
 from .observation_log import ABANDONED, RELEASED

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Protocol
 from ..config import RateLimitConfig
 from ..core.circuit_breaker import Breaker
 from ..core.controller import Controller
-from ..core.decision import UNKNOWN, ControllerNote, Outcome, Signal
+from ..core.decision import UNKNOWN, ControllerNote, Outcome
 from ..core.gate_config import GateConfig
 from ..core.policy import Cost, Ticket, costs_of, requests_of
 from ..core.quota import LONG_WINDOW
+from ..core.signal import Signal
 from .leader import QuotaLeader
 from .observation_log import MOST_EVENTS, RELEASED, ObservationLog
 from .protocol import Publication, QuotaTerms, SyncReply

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from ..core.decision import LONGEST_WAIT, NEVER, SILENT, Limit, Outcome, Signal
+from ..core.decision import LONGEST_WAIT, NEVER, Outcome
+from ..core.signal import SILENT, Limit, Signal
 from .protocol import LARGEST_NOTE
 
 MOST_EVENTS = 1_000

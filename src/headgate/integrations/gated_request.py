@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .. import wire
-from ..core.decision import SILENT, Outcome, Signal
+from ..core.decision import Outcome
 from ..core.fallback import CAPACITY_REFUSALS
+from ..core.signal import SILENT, Signal
 from ..errors import Refused, WaitTooLongError
 from ..reason_text import ACCOUNT_RESTS
 from ..resilience.attempt import OPEN

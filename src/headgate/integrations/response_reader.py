@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import wire
-from ..core.decision import Outcome, Signal
+from ..core.decision import Outcome
+from ..core.signal import Signal
 from ..wire.token_usage import CHARACTERS_IN_A_TOKEN, Usage, usage_of
 
 LARGEST_ANSWER = 4 << 20

@@ -30,8 +30,9 @@ from scrapy.utils.misc import load_object
 
 from .. import wire
 from ..config import RateLimitConfig
-from ..core.decision import SILENT, Outcome, Signal
+from ..core.decision import Outcome
 from ..core.retry import delay
+from ..core.signal import SILENT, Signal
 from ..errors import Refused
 from ..limiter import AdaptiveRateLimiter, Permit
 from ..resilience.config import REMEMBERED

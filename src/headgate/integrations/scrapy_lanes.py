@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..core.decision import NEVER, Outcome, Signal
+from ..core.decision import NEVER, Outcome
 from ..core.retry import RetryBudget
+from ..core.signal import Signal
 from ..errors import CircuitOpenError, Refused
 from ..limiter import AdaptiveRateLimiter, Permit
 from .origins import FirstHop, is_secret, origin_of, strip

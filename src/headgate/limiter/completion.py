@@ -15,8 +15,9 @@ import re
 from collections.abc import Mapping
 
 from ..clock import Clock
-from ..core.decision import LONGEST_WAIT, SILENT, Outcome, Signal
+from ..core.decision import LONGEST_WAIT, Outcome
 from ..core.gate import FIRST_CHECK
+from ..core.signal import SILENT, Signal
 from ..core.unmatched import record_unmatched
 from ..wire import signal_of
 from .admission import Admission

@@ -26,8 +26,9 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..clock import Clock
-from ..core.decision import NEVER, Outcome, Signal, blocked_by
+from ..core.decision import NEVER, Outcome, blocked_by
 from ..core.policy import GateStatus
+from ..core.signal import Signal
 from ..events import CallEvent, Event, EventRecord, deliver, is_wanted
 from ..reason_text import CircuitChange, PauseStart, RateChange
 from ..wire import response_behind

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.decision import NEVER, UNKNOWN, CircuitState, Limit, Refuse, Signal, Wait
+from ..core.decision import NEVER, UNKNOWN, CircuitState, Refuse, Wait
 from ..core.gate import Gate
 from ..core.policy import Ticket
+from ..core.signal import Limit, Signal
 
 if TYPE_CHECKING:
     from ..distributed.lease_client import LeaseClient

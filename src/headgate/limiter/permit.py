@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from .. import wire
 from ..checks import shown
-from ..core.decision import SILENT, Outcome, Signal
+from ..core.decision import Outcome
 from ..core.policy import Ticket, costs_of
 from ..core.quota import never_fits
+from ..core.signal import SILENT, Signal
 from ..errors import ConfigError, CostTooLargeError, Refused
 from ..wire import Headers
 from .events import CallInfo, around

@@ -8,9 +8,10 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from ..core.decision import CALLS_BY_TOKENS, CircuitState, Explanation, Limit, WaitReason, blocked_by
+from ..core.decision import CircuitState, Explanation, WaitReason, blocked_by
 from ..core.decision import explain as explain_wait
 from ..core.quota import known_pace
+from ..core.signal import CALLS_BY_TOKENS, Limit
 from ..errors import ConfigError
 from ..reason_text import reason_text
 from .admission import Admission

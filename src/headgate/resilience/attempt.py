@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ..core.decision import Outcome, Signal
+from ..core.decision import Outcome
+from ..core.signal import Signal
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.permit import Cost, Permit
 from .context import Lease

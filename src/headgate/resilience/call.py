@@ -20,7 +20,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ..clock import Clock
-from ..core.decision import INSTANT, SILENT, UNKNOWN, CircuitState, Outcome, Signal
+from ..core.decision import INSTANT, UNKNOWN, CircuitState, Outcome
+from ..core.signal import SILENT, Signal
 from ..errors import CircuitOpenError, NoCredentialError, Refused, TimeBudgetExceededError, WaitTooLongError
 from ..limiter.events import CallInfo, around
 from ..limiter.permit import Cost, Permit, WhenOpen

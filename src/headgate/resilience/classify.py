@@ -29,7 +29,8 @@ from typing import NamedTuple
 from .. import wire
 from ..checks import check, number
 from ..clock import Clock
-from ..core.decision import LONGEST_WAIT, SILENT, UNKNOWN, Outcome, Signal
+from ..core.decision import LONGEST_WAIT, UNKNOWN, Outcome
+from ..core.signal import SILENT, Signal
 from ..errors import AuthenticationError, Failed, RateLimitError
 from ..events import call_hook
 from ..wire import signal_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ..core.decision import UNKNOWN, Outcome, Signal
+from ..core.decision import UNKNOWN, Outcome
+from ..core.signal import Signal
 from ..errors import ConfigError
 from ..limiter.permit import Permit, real_cost
 from ..wire import Headers, signal_of

@@ -24,10 +24,11 @@ from typing import Any
 
 from .. import fork_safety
 from ..core.controller import Controller
-from ..core.decision import UNKNOWN, ControllerNote, PaceReason, Signal
+from ..core.decision import UNKNOWN, ControllerNote, PaceReason
 from ..core.gate_config import FASTEST
 from ..core.policy import Ticket
 from ..core.recovery_ramp import BACKOFF, CAPACITY, SMALLEST_MULTIPLIER, RecoveryRamp
+from ..core.signal import Signal
 
 log = logging.getLogger("headgate.resilience.recovery")
 

@@ -17,8 +17,9 @@ from typing import TypeVar
 
 from ..checks import check, check_finite, check_time, check_whole
 from ..clock import Clock, SystemClock
-from ..core.decision import UNKNOWN, Outcome, Signal
+from ..core.decision import UNKNOWN, Outcome
 from ..core.retry import Deadline, delay
+from ..core.signal import Signal
 from ..errors import TimeBudgetExceededError
 from ..events import call_hook
 from ..wire import signal_of

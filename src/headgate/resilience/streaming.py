@@ -19,7 +19,8 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from .. import wire
 from ..clock import Clock
-from ..core.decision import SILENT, Outcome, Signal
+from ..core.decision import Outcome
+from ..core.signal import SILENT, Signal
 from .call import Call
 from .config import CallKeywords, CallOptions
 from .context import CallContext

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..core.decision import Limit
+from ..core.signal import Limit
 from .error_body import MOST_ENTRIES, ErrorDetails, Json, code_text, outcome_of_codes, status_in
 from .headers import Budget, RateLimitHeaders
 from .retry_after import Arrival

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ..core.decision import Limit, Outcome
+from ..core.decision import Outcome
+from ..core.signal import Limit
 
 LONGEST_BODY = 262_144
 """Bytes of a body that are parsed as JSON; errors are far smaller."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from ..core.decision import Limit, Outcome, Signal
+from ..core.decision import Outcome
+from ..core.signal import Limit, Signal
 from ..formatting import redact
 from .dialects import BY_NAME
 from .headers import scan_headers

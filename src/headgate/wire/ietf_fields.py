@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import islice
 
-from ..core.decision import Limit
+from ..core.signal import Limit
 from .retry_after import within_bounds
 
 MOST_MEMBERS = 16

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..core.decision import LONGEST_WAIT, Limit
+from ..core.decision import LONGEST_WAIT
+from ..core.signal import Limit
 from .headers import Budget, RateLimitHeaders
 from .ietf_fields import LARGEST_COUNT, LONGEST_BUDGET_NAME, quotas, structured_limits
 from .retry_after import Arrival, duration, number

@@ -28,7 +28,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..core.decision import LONGEST_WAIT, SILENT, SUBSCRIPTION, Limit, Outcome, Signal
+from ..core.decision import LONGEST_WAIT, Outcome
+from ..core.signal import SILENT, SUBSCRIPTION, Limit, Signal
 from ..formatting import redact
 from .error_body import OUTCOME_OF, REFUSED_CONTENT, ErrorDetails, code_text, may_hold_error, open_body
 from .headers import RateLimitHeaders, scan_headers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..core.decision import CALLS_BY_TOKENS, Limit, Signal
+from ..core.signal import CALLS_BY_TOKENS, Limit, Signal
 
 SLOWEST_LEARNING = 0.05
 """How much the newest call counts at least; the first ones count in full."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
-from headgate.core.decision import SILENT, Limit, Outcome, Signal
+from headgate.core.decision import Outcome
+from headgate.core.signal import SILENT, Limit, Signal
 from headgate.lab.experiment import decision_text
 from headgate.reason_text import controller_text
 

@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
 from headgate.controllers.adaptive.headers import SLOWEST
-from headgate.core.decision import LONGEST_WAIT, Limit, Outcome, Signal
+from headgate.core.decision import LONGEST_WAIT, Outcome
 from headgate.core.policy import Ticket
+from headgate.core.signal import Limit, Signal
 
 pytestmark = pytest.mark.no_cover
 

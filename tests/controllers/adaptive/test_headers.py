@@ -17,8 +17,9 @@ from headgate.controllers.adaptive.headers import (
     TARGET,
     HeaderModel,
 )
-from headgate.core.decision import NEVER, Limit
+from headgate.core.decision import NEVER
 from headgate.core.policy import Ticket
+from headgate.core.signal import Limit
 
 pytestmark = pytest.mark.no_cover
 

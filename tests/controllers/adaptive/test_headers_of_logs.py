@@ -9,8 +9,9 @@ import pytest
 from headgate.controllers.adaptive.concurrency import ConcurrencyCap, Verdict
 from headgate.controllers.adaptive.estimator import SendLog
 from headgate.controllers.adaptive.headers import PLACES, SURELY_LOG, HeaderModel
-from headgate.core.decision import NEVER, Limit
+from headgate.core.decision import NEVER
 from headgate.core.policy import Ticket
+from headgate.core.signal import Limit
 from headgate.reason_text import controller_text
 
 pytestmark = pytest.mark.no_cover

@@ -27,8 +27,9 @@ from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import RateSearch
 from headgate.controllers.adaptive.state import Storable
 from headgate.controllers.adaptive.window import Block, WindowPhase
-from headgate.core.decision import SILENT, Outcome
+from headgate.core.decision import Outcome
 from headgate.core.policy import Ticket
+from headgate.core.signal import SILENT
 
 pytestmark = pytest.mark.no_cover
 

@@ -11,7 +11,8 @@ from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.config import BatchConfig
 from headgate.batch.report import MOST_REASONS
 from headgate.batch.runner import BatchRunner
-from headgate.core.decision import Outcome, Signal
+from headgate.core.decision import Outcome
+from headgate.core.signal import Signal
 from headgate.exchange import Answer
 from headgate.formatting import format_number
 from headgate.lab.virtual_time import run

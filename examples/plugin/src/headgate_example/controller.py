@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headgate import Outcome, RateLimitConfig
 from headgate.core.controller import Controller
-from headgate.core.decision import Signal
 from headgate.core.policy import Ticket
+from headgate.core.signal import Signal
 
 STEP = 0.1
 """Calls a second."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.batch.endpoints import Endpoint, Vendor
-from headgate.core.decision import Limit
+from headgate.core.signal import Limit
 from headgate.wire.dialect import Dialect
 from headgate.wire.retry_after import Arrival
 

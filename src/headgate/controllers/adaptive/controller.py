@@ -18,8 +18,9 @@ from math import inf
 from typing import Any
 
 from ...core.controller import Controller
-from ...core.decision import LONGEST_WAIT, NEVER, ControllerNote, Outcome, PaceReason, Signal
+from ...core.decision import LONGEST_WAIT, NEVER, ControllerNote, Outcome, PaceReason
 from ...core.policy import Ticket
+from ...core.signal import Signal
 from .. import ControllerFactory, ControllerOptions, rate_bounds
 from .growth_probe import FASTEST, doubled, search_doubling
 from .limit_models import LimitModels

@@ -21,8 +21,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from ...core.decision import NEVER, Limit
+from ...core.decision import NEVER
 from ...core.policy import Ticket
+from ...core.signal import Limit
 from .estimator import SendLog
 from .rate_search import LONG_FLOOR
 from .state import Storable

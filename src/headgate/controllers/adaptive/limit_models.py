@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from ...core.decision import CALLS_BY_TOKENS, NEVER, ControllerNote, Limit, PaceReason
+from ...core.decision import NEVER, ControllerNote, PaceReason
 from ...core.policy import Ticket
+from ...core.signal import CALLS_BY_TOKENS, Limit
 from .concurrency import SHALLOW, ConcurrencyCap, LatencyModel, Verdict
 from .headers import PLACES, TOKEN_TARGET, HeaderModel
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, STEADY, Phase, RateSearch

@@ -18,7 +18,8 @@ from typing import Self
 
 from multidict import CIMultiDict
 
-from ...core.decision import SILENT, Outcome, Signal
+from ...core.decision import Outcome
+from ...core.signal import SILENT, Signal
 from ...credentials import CredentialCoordinator, Lease
 from ...errors import ConfigError
 from ...exchange import SHORTEST_SECRET

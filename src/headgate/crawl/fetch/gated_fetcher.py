@@ -26,8 +26,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from ...config import RateLimitConfig
-from ...core.decision import SILENT, Outcome
+from ...core.decision import Outcome
 from ...core.retry import delay
+from ...core.signal import SILENT
 from ...errors import Refused
 from ...formatting import format_seconds, plural
 from ...limiter import AdaptiveRateLimiter, KeySnapshot, Permit

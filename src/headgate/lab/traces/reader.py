@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ...core.decision import CircuitState, Limit, Outcome
+from ...core.decision import CircuitState, Outcome
+from ...core.signal import Limit
 from ...credentials.credential import LONGEST_LABEL
 from .trace import (
     LONGEST_SCOPE,

@@ -39,7 +39,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from ...config import RateLimitConfig
-from ...core.decision import Outcome, Signal
+from ...core.decision import Outcome
+from ...core.signal import Signal
 from ...errors import Refused
 from ...events import CallEvent, Event
 from ...limiter import AdaptiveRateLimiter, Permit

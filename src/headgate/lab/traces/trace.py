@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeVar
 
 from ...config import RateLimitConfig
-from ...core.decision import Limit
+from ...core.signal import Limit
 
 VERSION = 1
 TOO_MANY = 429

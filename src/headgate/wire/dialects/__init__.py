@@ -21,7 +21,7 @@ it to ``mock/dialects``, which says how.
 
 from __future__ import annotations
 
-from ...core.decision import Limit
+from ...core.signal import Limit
 from ..dialect import IETF, RFC_9110, UNKNOWN, X_RATELIMIT, Dialect
 from ..error_body import ErrorDetails, Json, first_object
 from ..headers import RateLimitHeaders, meaning

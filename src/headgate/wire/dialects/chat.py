@@ -24,7 +24,8 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from ...core.decision import LONGEST_WAIT, SUBSCRIPTION, Limit, Outcome
+from ...core.decision import LONGEST_WAIT, Outcome
+from ...core.signal import SUBSCRIPTION, Limit
 from ..dialect import Dialect, read_flat_error
 from ..error_body import UNKNOWN_MODEL, ErrorDetails, Json, code_text, outcome_of_codes, status_in
 from ..headers import scan_headers

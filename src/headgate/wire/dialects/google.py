@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ...core.decision import Limit, Outcome
+from ...core.decision import Outcome
+from ...core.signal import Limit
 from ..dialect import Dialect
 from ..error_body import LONGEST_CODE, MOST_ENTRIES, ErrorDetails, Json, code_text, objects, outcome_of_codes, status_in
 from ..headers import WINDOWS

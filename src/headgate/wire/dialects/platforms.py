@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...core.decision import Limit, Outcome
+from ...core.decision import Outcome
+from ...core.signal import Limit
 from ..dialect import Dialect, read_flat_error
 from ..error_body import ErrorDetails, Json, code_text, objects, outcome_of_codes
 from ..headers import RateLimitHeaders

@@ -11,7 +11,7 @@ is bounded by ``max_wait``. A refusal is raised as the client's own kind of erro
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from types import ModuleType
@@ -42,150 +42,159 @@ class TransportAdapter:
 
     def send(self, gate: ClientGate, inside: Any, request: Any) -> Any:
         """Send a request through the gate by the transport ``inside``."""
-        outgoing, route = self._outgoing(gate, request)
+        sending = _Sending(self, gate, request)
+
+        def send() -> Any:
+            return inside.handle_request(sending.attempt())
+
+        def receive(response: Any) -> Any:
+            body = sending.open(response, self.body)
+            return sending.received(response, None if body is None else body.begin())
+
         while True:
-            sent, gated = self._begin(gate, request, outgoing, route)
-            refusal: MoveReason | None = None
-
-            def receive(response: Any, gated: GatedRequest = gated) -> Any:
-                start = None
-                if not response.is_closed:
-                    response.stream = body = self.body(response.stream, gated)
-                    if has_readable_error(response.status_code, response.headers):
-                        start = body.begin()
-                    elif _may_refuse(gate, route, response):
-                        nonlocal refusal
-                        refusal = refusal_in_bytes(body.begin(), response.headers.get("content-encoding", ""))
-                return _received(gated, response, start)
-
-            def send(sent: Any = sent, gated: GatedRequest = gated) -> Any:
-                return inside.handle_request(self._request(sent, gated))
-
             try:
-                response = gated.send_sync(
-                    send, receive, lambda response: response.close(), lambda error: self._refusal(error, request)
-                )
+                response = sending.gated.send_sync(send, receive, lambda response: response.close(), sending.as_error)
             except BaseException as error:
-                if route is None or not route.ended(error):
+                if not sending.moves(error):
                     raise
-                continue
-            if route is None or not route.ended(None, refusal):
-                return _completed(gated, response)
-            response.close()
+            else:
+                if not sending.moves():
+                    return sending.completed(response)
+                response.close()
 
     async def send_async(self, gate: ClientGate, inside: Any, request: Any) -> Any:
         """The same with ``await``."""
-        outgoing, route = self._outgoing(gate, request)
+        sending = _Sending(self, gate, request)
+
+        def send() -> Any:
+            return inside.handle_async_request(sending.attempt())
+
+        async def receive(response: Any) -> Any:
+            body = sending.open(response, self.async_body)
+            return sending.received(response, None if body is None else await body.begin())
+
+        def close(response: Any) -> Any:
+            return response.aclose()
+
         while True:
-            sent, gated = self._begin(gate, request, outgoing, route)
-            refusal: MoveReason | None = None
-
-            async def receive(response: Any, gated: GatedRequest = gated) -> Any:
-                start = None
-                if not response.is_closed:
-                    response.stream = body = self.async_body(response.stream, gated)
-                    if has_readable_error(response.status_code, response.headers):
-                        start = await body.begin()
-                    elif _may_refuse(gate, route, response):
-                        nonlocal refusal
-                        refusal = refusal_in_bytes(await body.begin(), response.headers.get("content-encoding", ""))
-                return _received(gated, response, start)
-
-            def send(sent: Any = sent, gated: GatedRequest = gated) -> Any:
-                return inside.handle_async_request(self._request(sent, gated))
-
             try:
-                response = await gated.send_async(
-                    send, receive, lambda response: response.aclose(), lambda error: self._refusal(error, request)
-                )
+                response = await sending.gated.send_async(send, receive, close, sending.as_error)
             except BaseException as error:
-                if route is None or not route.ended(error):
+                if not sending.moves(error):
                     raise
-                continue
-            if route is None or not route.ended(None, refusal):
-                return _completed(gated, response)
-            await response.aclose()
+            else:
+                if not sending.moves():
+                    return sending.completed(response)
+                await response.aclose()
 
-    def _outgoing(self, gate: ClientGate, request: Any) -> tuple[OutgoingRequest, RequestRoute | None]:
+
+class _Sending:
+    """One request of a client on its way to its target and to those it may move to: all but the waiting."""
+
+    gated: GatedRequest
+
+    def __init__(self, adapter: TransportAdapter, gate: ClientGate, request: Any) -> None:
+        self._library, self._refusals = adapter.library, adapter.refusals
+        self._gate, self._request = gate, request
         url = str(request.url)
         known = request.extensions.get(FIRST_HOP)
         hop = first_hop(url, request.headers) if known is None else strip(known, url, request.headers)
         request.extensions = {**request.extensions, FIRST_HOP: hop}
         body: bytes | None = None
-        with suppress(self.library.RequestNotRead):
+        with suppress(self._library.RequestNotRead):
             body = request.content
         headers = {name.lower(): value for name, value in request.headers.items()}
-        outgoing = OutgoingRequest(request.method, url, headers, body, can_repeat_body=body is not None)
-        if gate.fallbacks is None or known is not None:  # a redirect leads where its server says
-            return outgoing, None
-        return outgoing, gate.fallbacks.begin(outgoing, gate.limiter.clock.now())
+        self._outgoing = OutgoingRequest(request.method, url, headers, body, can_repeat_body=body is not None)
+        self._route: RequestRoute | None = None
+        if gate.fallbacks is not None and known is None:  # a redirect leads where its server says
+            self._route = gate.fallbacks.begin(self._outgoing, gate.limiter.clock.now())
+        self._begin()
 
-    def _begin(
-        self, gate: ClientGate, request: Any, outgoing: OutgoingRequest, route: RequestRoute | None
-    ) -> tuple[Any, GatedRequest]:
-        """The request as it is sent to its target, and its way through the gate."""
-        moved = None if route is None else route.moved
-        library, credentials = self.library, None
+    def _begin(self) -> None:
+        """Make the request as it is sent to its target now, and its way through the gate."""
+        library, request, outgoing, credentials = self._library, self._request, self._outgoing, None
+        moved = None if self._route is None else self._route.moved
         if moved is not None:
             request = library.Request(
                 request.method, moved.url, headers=moved.headers, content=moved.body, extensions=request.extensions
             )
             outgoing = OutgoingRequest(request.method, moved.url, moved.headers, moved.body)
             credentials = moved.credentials
-        return request, gate.begin(
+        self._sent = request
+        self._refusal: MoveReason | None = None
+        self.gated = self._gate.begin(
             outgoing,
             unsent=(library.ConnectError, library.ConnectTimeout),
             client_errors=(library.PoolTimeout, library.UnsupportedProtocol, library.LocalProtocolError),
-            route=route,
+            route=self._route,
             credentials=credentials,
         )
 
-    def _request(self, request: Any, gated: GatedRequest) -> Any:
+    def attempt(self) -> Any:
         """The request with what this attempt adds. The client's own stays as it is, for redirects are made of it."""
-        added, left = gated.headers(), gated.time_left()
+        request, added, left = self._sent, self.gated.headers(), self.gated.time_left()
         if not added and left == inf:
             return request
-        headers, extensions = self.library.Headers(request.headers), request.extensions
+        headers, extensions = self._library.Headers(request.headers), request.extensions
         headers.update(added)
         if left != inf:
             timeouts = extensions.get("timeout") or dict.fromkeys(("connect", "read", "write", "pool"))
             within = {name: left if given is None else min(given, left) for name, given in timeouts.items()}
             extensions = {**extensions, "timeout": within}
-        return self.library.Request(
+        return self._library.Request(
             request.method, request.url, headers=headers, stream=request.stream, extensions=extensions
         )
 
-    def _refusal(self, error: Refused, request: Any) -> Refused:
-        converted = as_client_error(error, self.refusals)
-        converted.request = request  # type: ignore[attr-defined]  # which errors of these libraries know
+    def open(self, response: Any, kind: Callable[[Any, GatedRequest], Any]) -> Any:
+        """Put a body of this kind around the response's; returns it if its start has to be read first."""
+        if response.is_closed:  # it was in memory from the start
+            return None
+        response.stream = body = kind(response.stream, self.gated)
+        return body if self._reads_start(response) else None
+
+    def _reads_start(self, response: Any) -> bool:
+        """Of an error; of a good answer that may refuse its content, if that was chosen and it is not a stream."""
+        if has_readable_error(response.status_code, response.headers):
+            return True
+        fallbacks = self._gate.fallbacks
+        if self._route is None or fallbacks is None or not fallbacks.moves_content:
+            return False
+        return response.status_code == 200 and "json" in response.headers.get("content-type", "")
+
+    def received(self, response: Any, start: bytes | None) -> Any:
+        """Pass a response on; ``start`` is how its body begins, as it was sent, where that was read."""
+        body: bytes | None = None
+        if response.is_closed:
+            body = response.content if response.status_code >= 400 else None
+        elif start is not None:
+            encoding = response.headers.get("content-encoding", "")
+            if response.status_code == 200:
+                self._refusal = refusal_in_bytes(start, encoding)
+            else:
+                body = unpacked(start, encoding)
+        self.gated.on_response(response.status_code, response.headers, body)
+        return response
+
+    def completed(self, response: Any) -> Any:
+        """A response that was in memory from the start, unpacked, has no stream to be read to its end."""
+        if response.is_closed:
+            if "content-encoding" not in response.headers:
+                self.gated.on_chunk(response.content)
+            self.gated.complete()
+        return response
+
+    def moves(self, error: BaseException | None = None) -> bool:
+        """Its target has answered, or failed: whether it goes to another one now."""
+        if self._route is None or not self._route.ended(error, None if error else self._refusal):
+            return False
+        self._begin()
+        return True
+
+    def as_error(self, error: Refused) -> Refused:
+        """A refusal as an error of the client's library."""
+        converted = as_client_error(error, self._refusals)
+        converted.request = self._request  # type: ignore[attr-defined]  # which errors of these libraries know
         return converted
-
-
-def _may_refuse(gate: ClientGate, route: RequestRoute | None, response: Any) -> bool:
-    """Whether a good answer is looked into before it is handed on: not a stream, and only where that was chosen."""
-    if route is None or gate.fallbacks is None or not gate.fallbacks.moves_content:
-        return False
-    return response.status_code == 200 and "json" in response.headers.get("content-type", "")
-
-
-def _received(gated: GatedRequest, response: Any, start: bytes | None) -> Any:
-    """Pass a response on; ``start`` is how an error's body begins, as it was sent."""
-    body: bytes | None = None
-    if response.is_closed:  # it was in memory from the start
-        body = response.content if response.status_code >= 400 else None
-    elif start is not None:
-        body = unpacked(start, response.headers.get("content-encoding", ""))
-    gated.on_response(response.status_code, response.headers, body)
-    return response
-
-
-def _completed(gated: GatedRequest, response: Any) -> Any:
-    """A response that was in memory from the start, unpacked, has no stream to be read to its end."""
-    if response.is_closed:
-        if "content-encoding" not in response.headers:
-            gated.on_chunk(response.content)
-        gated.complete()
-    return response
 
 
 def _check_ungated(name: str, transports: Iterable[object]) -> None:
@@ -256,6 +265,26 @@ class _OpenBody:
         if not self._is_over:
             leaked_requests.append(self._gated)
 
+    def _passed(self, piece: bytes) -> bytes:
+        self._gated.on_chunk(piece)
+        return piece
+
+    @contextmanager
+    def _until_end(self) -> Iterator[None]:
+        """While it is read; leaving early ends nothing, because the client closes it then."""
+        try:
+            yield
+        except Exception as error:
+            self._is_over = True
+            self._gated.fail(error)
+            raise
+        self._is_over = True
+        self._gated.complete()
+
+    def _closed(self) -> None:
+        self._is_over = True
+        self._gated.abandon()
+
 
 class Body(_OpenBody):
     """The body of a response: what was read of it before, then the rest. Each piece and the end are passed on."""
@@ -268,26 +297,17 @@ class Body(_OpenBody):
         return b"".join(self._start)
 
     def __iter__(self) -> Iterator[bytes]:
-        try:
+        with self._until_end():
             for piece in self._start:
-                self._gated.on_chunk(piece)
-                yield piece
+                yield self._passed(piece)
             for piece in iter(self._stream) if self._pieces is None else self._pieces:
-                self._gated.on_chunk(piece)
-                yield piece
-        except Exception as error:
-            self._is_over = True
-            self._gated.fail(error)
-            raise
-        self._is_over = True
-        self._gated.complete()
+                yield self._passed(piece)
 
     def close(self) -> None:
         try:
             self._stream.close()
         finally:
-            self._is_over = True
-            self._gated.abandon()
+            self._closed()
 
 
 class AsyncBody(_OpenBody):
@@ -300,23 +320,14 @@ class AsyncBody(_OpenBody):
         return b"".join(self._start)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
+        with self._until_end():
             for piece in self._start:
-                self._gated.on_chunk(piece)
-                yield piece
+                yield self._passed(piece)
             async for piece in aiter(self._stream) if self._pieces is None else self._pieces:
-                self._gated.on_chunk(piece)
-                yield piece
-        except Exception as error:
-            self._is_over = True
-            self._gated.fail(error)
-            raise
-        self._is_over = True
-        self._gated.complete()
+                yield self._passed(piece)
 
     async def aclose(self) -> None:
         try:
             await self._stream.aclose()
         finally:
-            self._is_over = True
-            self._gated.abandon()
+            self._closed()

@@ -22,7 +22,6 @@ from .execute import (
     drive_sync,
     drive_targets,
     drive_targets_sync,
-    fallback_calls,
     with_context,
 )
 from .streaming import ResilientStream, stream_sync
@@ -178,8 +177,7 @@ def guarded(provider: str, *, fallback: Fallbacks | None = None, **options: Unpa
 
             async def call(*args: Any, **kwargs: Any) -> Any:
                 if fallback is not None:
-                    attempt = bound(args, kwargs)
-                    return await drive_targets(attempt, fallback_calls(attempt, provider, checked, fallback))
+                    return await drive_targets(bound(args, kwargs), provider, checked, fallback)
                 one = Call(provider, checked)
                 return await drive(one, with_context(bound(args, kwargs), one))
 
@@ -187,8 +185,7 @@ def guarded(provider: str, *, fallback: Fallbacks | None = None, **options: Unpa
 
             def call(*args: Any, **kwargs: Any) -> Any:
                 if fallback is not None:
-                    attempt = bound(args, kwargs)
-                    return drive_targets_sync(attempt, fallback_calls(attempt, provider, checked, fallback))
+                    return drive_targets_sync(bound(args, kwargs), provider, checked, fallback)
                 one = Call(provider, checked)
                 return drive_sync(one, attempt_in_thread(bound(args, kwargs), one))
 

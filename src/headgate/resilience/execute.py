@@ -61,7 +61,7 @@ async def execute_with_resilience(
     check_awaitable(func)
     result: R
     if fallback is not None:
-        result = await drive_targets(func, fallback_calls(func, provider, CallOptions(**options), fallback))
+        result = await drive_targets(func, provider, CallOptions(**options), fallback)
         return result
     call = Call(provider, CallOptions(**options))
     result = await drive(call, with_context(func, call))
@@ -82,7 +82,7 @@ def execute_with_resilience_sync(
     """
     result: R
     if fallback is not None:
-        result = drive_targets_sync(func, fallback_calls(func, provider, CallOptions(**options), fallback))
+        result = drive_targets_sync(func, provider, CallOptions(**options), fallback)
         return result
     call = Call(provider, CallOptions(**options))
     result = drive_sync(call, attempt_in_thread(func, call))
@@ -100,29 +100,21 @@ def fallback_calls(func: Callable[..., Any], provider: str, options: CallOptions
     return FallbackCalls(provider, options, found)
 
 
-async def drive_targets(func: Callable[..., Any], calls: FallbackCalls) -> Any:
+async def drive_targets(func: Callable[..., Any], provider: str, options: CallOptions, fallback: Fallbacks) -> Any:
     """Call the function for one target after the other, until one takes it."""
-    while True:
-        try:
+    calls = fallback_calls(func, provider, options, fallback)
+    while calls.has_next:
+        with calls:
             result = await drive(calls.call, with_context(func, calls.call))
-        except BaseException as error:
-            if not calls.ended(error):
-                raise
-        else:
-            if not calls.ended(None):
-                return result
+    return result
 
 
-def drive_targets_sync(func: Callable[..., Any], calls: FallbackCalls) -> Any:
-    while True:
-        try:
+def drive_targets_sync(func: Callable[..., Any], provider: str, options: CallOptions, fallback: Fallbacks) -> Any:
+    calls = fallback_calls(func, provider, options, fallback)
+    while calls.has_next:
+        with calls:
             result = drive_sync(calls.call, attempt_in_thread(func, calls.call))
-        except BaseException as error:
-            if not calls.ended(error):
-                raise
-        else:
-            if not calls.ended(None):
-                return result
+    return result
 
 
 def attempt_in_thread(func: Callable[..., Any], call: Call) -> Callable[[], Any]:

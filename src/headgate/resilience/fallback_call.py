@@ -29,7 +29,12 @@ from .manager import get_resilience_manager
 
 
 class FallbackCalls:
-    """The calls of one ``execute_with_resilience``, one for each target that is asked."""
+    """The calls of one ``execute_with_resilience``, one for each target that is asked.
+
+    while calls.has_next:
+        with calls:                       # swallows the error of a call that another target may take
+            result = drive(calls.call)
+    """
 
     def __init__(self, provider: str, options: CallOptions, fallbacks: Sequence[Fallback]) -> None:
         self._options, self._fallbacks = options, fallbacks
@@ -39,10 +44,15 @@ class FallbackCalls:
         states = self._manager.fallback_states(tuple(self._names))
         self._route = CallRoute(accepted_reasons(fallbacks), states, self._names, self._manager.clock.now())
         self._ends_at = UNKNOWN
+        self.has_next = True
+        """Whether ``call`` is still to be made."""
         self.call = self._next_call()
 
-    def ended(self, error: BaseException | None) -> bool:
-        """A call has ended, with this error if there was one: whether ``call`` is now one to another target."""
+    def __enter__(self) -> None:
+        self.has_next = False
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        """``call`` has ended, with this error if there was one; ``call`` is now one to another target, if any may."""
         if error is None and not self.call.has_failed:
             self._route.worked()
             return False
@@ -56,6 +66,7 @@ class FallbackCalls:
                 error.add_note(f"headgate: not taken by {told}")
             return False
         self.call = self._next_call()
+        self.has_next = True
         return True
 
     def _next_call(self) -> Call:

@@ -16,6 +16,7 @@ from headgate.controllers.adaptive.headers import (
     SLOWEST,
     TARGET,
     HeaderModel,
+    HeaderReading,
 )
 from headgate.core.decision import NEVER
 from headgate.core.policy import Ticket
@@ -31,7 +32,7 @@ def heard(law, limit, remaining, reset, window, *, seq=10, now=100.0, dimension=
 
 def read(law, limits, seq, now, log=None):
     ticket = Ticket(None, seq, now - 0.1, 0)
-    return law.read(limits, ticket, log or SendLog(), 0.1, 0.05, now)
+    return law.read(HeaderReading(limits, ticket, log or SendLog(), 0.1, 0.05, now))
 
 
 def test_a_window_is_spread_over_the_time_that_is_left():
@@ -149,7 +150,7 @@ def test_a_few_calls_in_a_second_are_heard_but_not_followed():
 def test_a_window_shorter_than_the_answers_take_is_of_no_use():
     law = HeaderModel()
     told = Limit(limit=50, remaining=40, reset=1, window=1)
-    assert not law.read((told,), Ticket(None, 10, 99.4, 0), SendLog(), 0.6, 0.05, 100.0)
+    assert not law.read(HeaderReading((told,), Ticket(None, 10, 99.4, 0), SendLog(), 0.6, 0.05, 100.0))
     assert law.muted_until == 100.0 + MUTED
 
 

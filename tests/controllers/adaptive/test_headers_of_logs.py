@@ -8,7 +8,7 @@ import pytest
 
 from headgate.controllers.adaptive.concurrency import ConcurrencyCap, Verdict
 from headgate.controllers.adaptive.estimator import SendLog
-from headgate.controllers.adaptive.headers import PLACES, SURELY_LOG, HeaderModel
+from headgate.controllers.adaptive.headers import PLACES, SURELY_LOG, HeaderModel, HeaderReading
 from headgate.core.decision import NEVER
 from headgate.core.policy import Ticket
 from headgate.core.signal import Limit
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.no_cover
 
 
 def read(header_model, told, seq, now, log):
-    header_model.read((told,), Ticket(None, seq, now - 0.1, 0), log, 0.1, 0.05, now)
+    header_model.read(HeaderReading((told,), Ticket(None, seq, now - 0.1, 0), log, 0.1, 0.05, now))
 
 
 def following_a_log(limit, window, share=0.7, *, windows=6, reset=None):
@@ -106,7 +106,7 @@ def of_places(limit, depths, remaining=None):
     for seq, depth in enumerate(depths, 1):
         left = limit - depth - 1 if remaining is None else remaining
         told = Limit(limit=limit, remaining=left, reset=0.0)
-        header_model.read((told,), Ticket(None, seq, seq / 10, depth), log, 0.1, 0.05, seq / 10)
+        header_model.read(HeaderReading((told,), Ticket(None, seq, seq / 10, depth), log, 0.1, 0.05, seq / 10))
     return header_model
 
 

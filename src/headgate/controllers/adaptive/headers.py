@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from ...core.decision import NEVER
 from ...core.policy import Ticket
-from ...core.signal import Limit
+from ...core.signal import CALLS_BY_TOKENS, Limit
 from .estimator import SendLog
 from .rate_search import LONG_FLOOR
 from .state import Storable
@@ -80,11 +81,26 @@ SLOWEST = 0.02
 """Calls a second to go on with, so that the next header comes at all."""
 
 
+class HeaderReading(NamedTuple):
+    """The limits in the headers of one answer, and what is needed to understand them."""
+
+    limits: Iterable[Limit]
+    ticket: Ticket
+    """The call that was answered."""
+    sends: SendLog
+    usual_latency: float
+    trip: float
+    """Seconds that a refusal takes to come back."""
+    now: float
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
     added = 4
-    not_stored = ("target",)
+    not_stored = ("counted", "target")
 
+    counted: str = "requests"
+    """The dimension of the limits that are followed; they are given in calls."""
     target: float = TARGET
     bucket_gain: float = 1.0
     counts_down: float = 0.5
@@ -124,22 +140,17 @@ class HeaderModel(Storable):
 
     # -- listening ------------------------------------------------------------------------------
 
-    def read(
-        self,
-        limits: Iterable[Limit],
-        ticket: Ticket,
-        log: SendLog,
-        usual_latency: float,
-        trip: float,
-        now: float,
-        counted: str = "requests",
-    ) -> bool:
-        """Take an answer's limits and follow the one on what is ``counted``, in calls. False: they are of no use, and
-        are left alone from now on."""
+    @classmethod
+    def of_tokens(cls) -> HeaderModel:
+        return cls(counted=CALLS_BY_TOKENS, target=TOKEN_TARGET)
+
+    def read(self, reading: HeaderReading) -> bool:
+        """Follow the limit on what is ``counted``. False: the headers are of no use, and are muted from now on."""
+        ticket, now, counted = reading.ticket, reading.now, self.counted
         if (now < self.muted_until and not self.places) or ticket.seq < self.seq:
             return True
         main, self.empty_until = None, NEVER
-        for limit in limits:
+        for limit in reading.limits:
             reset, remaining = limit.reset, limit.remaining
             if reset is None or remaining is None:
                 continue
@@ -150,7 +161,7 @@ class HeaderModel(Storable):
                     self.empty_until = max(self.empty_until, now + min(reset, LONGEST_BELIEF))
             elif main is None or _per_second(limit) < _per_second(main):
                 main = limit
-        return main is None or self._follow(main, ticket, log, usual_latency, trip, now)
+        return main is None or self._follow(main, reading)
 
     def _counts_places(self, told: Limit, ticket: Ticket) -> bool:
         """Whether what is used are the calls in flight: it has no window, and never takes long to come back."""
@@ -164,7 +175,8 @@ class HeaderModel(Storable):
         self.seq, self.limit = 0, told.limit or 0.0
         return True
 
-    def _follow(self, told: Limit, ticket: Ticket, log: SendLog, usual_latency: float, trip: float, now: float) -> bool:
+    def _follow(self, told: Limit, reading: HeaderReading) -> bool:
+        _, ticket, sends, usual_latency, trip, now = reading
         limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
         first, self.trip = not self.seq, trip
         reset_at = now - 0.5 * trip + reset
@@ -186,7 +198,7 @@ class HeaderModel(Storable):
                 refilled = 1.5 * limit / window * (now - self.heard_at)
                 jumped = remaining - self.remaining > 0.4 * limit + refilled
                 self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.01)
-        spent = ticket.seq - log.seq_at(ticket.sent_at - window)
+        spent = ticket.seq - sends.seq_at(ticket.sent_at - window)
         as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
         if spent > 0.3 * limit:  # a bucket refills meanwhile, a log does not
             learned = LOG_LEARNING * max(1.0 / limit, (now - self.heard_at) / window if as_log else 0.0)

@@ -17,7 +17,7 @@ from ...core.decision import NEVER, ControllerNote, PaceReason
 from ...core.policy import Ticket
 from ...core.signal import CALLS_BY_TOKENS, Limit
 from .concurrency import SHALLOW, ConcurrencyCap, LatencyModel, Verdict
-from .headers import PLACES, TOKEN_TARGET, HeaderModel
+from .headers import PLACES, HeaderModel, HeaderReading
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, STEADY, Phase, RateSearch
 from .state import Storable
 from .trace import Step
@@ -49,7 +49,7 @@ class LimitModels(Storable):
     added = 1
 
     def load_state(self, state: tuple[Any, ...]) -> None:
-        self.token_model = HeaderModel(target=TOKEN_TARGET) if len(state) == len(self.stored) else None
+        self.token_model = HeaderModel.of_tokens() if len(state) == len(self.stored) else None
         Storable.load_state(self, state)
 
     @property
@@ -127,14 +127,12 @@ class LimitModels(Storable):
     def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], now: float) -> None:
         headers, search, led = self.header_model, self.search, self.told.steered
         if self.token_model is None and any(limit.dimension == CALLS_BY_TOKENS for limit in limits):
-            self.token_model = HeaderModel(target=TOKEN_TARGET)
-        about = limits, ticket, search.history.sends, self.latency_model.mean, search.trip, now
-        is_useful = headers.read(*about)
+            self.token_model = HeaderModel.of_tokens()
+        reading = HeaderReading(limits, ticket, search.history.sends, self.latency_model.mean, search.trip, now)
+        is_useful = headers.read(reading)
         if not (is_useful and headers.leads):
             headers.steered = False
-        if self.token_model is not None and not (
-            self.token_model.read(*about, CALLS_BY_TOKENS) and self.token_model.leads
-        ):
+        if self.token_model is not None and not (self.token_model.read(reading) and self.token_model.leads):
             self.token_model.steered = False
         if headers.places >= PLACES:
             self.concurrency.hear(int(headers.limit), ticket.gate.seq, now)

@@ -13,7 +13,8 @@ from tests.chaos.store_history import BACK_WITHIN, Fault, History
 MEMBERS = 4
 LIMIT = 200
 PATIENCE = 20.0
-WARM_UP = 0.3
+WARM_UP = 1.2
+"""Seconds in which members get to know of each other: before, none of their calls leaves on credit."""
 STEADY = 0.7
 HELD = 0.3
 RESTS = 3600

@@ -150,6 +150,10 @@ class FailingOver(FarAway):
 
 
 class Locked(Filed):
+    """For less than the 2 s that an exchange has: calls go on at their shares, and the store does not count as lost."""
+
+    felt = False
+
     def begin(self):
         self.lock = sqlite3.connect(self.path, isolation_level=None)
         wait_for("the lock", self._take)
@@ -164,6 +168,11 @@ class Locked(Filed):
     def end(self):
         self.lock.execute("ROLLBACK")
         self.lock.close()
+
+
+class LockedForLong(Locked):
+    felt = True
+    seconds = LONG
 
 
 class Deleted(Filed):
@@ -270,6 +279,7 @@ FAULTS = {
     "the clock jumps": ClockJumps,
     "a member killed": MemberKilled,
     "file locked": Locked,
+    "file locked for long": LockedForLong,
     "file deleted": Deleted,
     "file corrupted": Corrupted,
     "folder away": FolderAway,

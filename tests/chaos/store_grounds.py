@@ -15,7 +15,7 @@ from bench.redis_server import RedisServer
 
 PATIENCE = 40.0
 AWAY = (0.3, 1.0)
-LONG = (2.0, 3.0)
+LONG = (2.2, 3.2)
 AT_ONCE = (0.0, 0.0)
 """For how many seconds a fault lasts: from, to."""
 

@@ -161,6 +161,15 @@ class TestOwed:
 class TestHeldUp:
     """Replies that take longer than others, and the numbers that they bring."""
 
+    def test_one_exchange_that_was_held_up_hardly_counts_for_how_long_they_take(self):
+        lease = lease_of()
+        lease.note_trip(0.001)
+        lease.note_trip(1.0)
+        assert lease.trip <= 0.011
+        for _ in range(20):
+            lease.note_trip(1.0)
+        assert lease.trip >= 0.9
+
     def test_a_reply_was_held_up_by_what_the_quickest_was_not(self):
         quickest = QuickestReply()
         for there, sent_at, now in ((5.0, NOW, NOW + 0.3), (6.0, NOW + 1.1, NOW + 1.12), (7.0, NOW + 2.1, NOW + 2.3)):
@@ -187,7 +196,7 @@ class TestHeldUp:
         lease.members = members
         for there, sent_at, now in ((5.0, NOW, NOW + 0.01), (5.2, NOW + 0.15, NOW + 0.45)):
             lease.quickest.note(there, sent_at, now)
-        lease.trip = 0.3
+        lease.trip, lease.synced_at = 0.3, NOW + 0.15
         lease.take_grant(SyncReply(now=5.2, rate=10.0, granted=1, first=2.0, line=3.0), NOW + 0.45)
         late = 0.24 - USABLE_FOR
         assert (lease.due_at(1, 1, NOW + 0.45) is not None) is usable

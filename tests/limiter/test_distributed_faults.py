@@ -340,6 +340,41 @@ class TestOtherFaults:
         waits = shared(main, fixed(100.0), delay=lambda rng: rng.uniform(0.008, 0.012))
         assert p99(waits) <= 0.06
 
+    @pytest.mark.parametrize("limits", [{}, {"limits": {"requests": "200/s"}}], ids=["rate", "known limit"])
+    def test_a_store_that_holds_up_an_exchange_of_one_key_holds_up_no_call(self, shared, fullest_window, limits):
+        """As a file does that another process has locked: an exchange waits for it for up to 2 s."""
+
+        calm = []
+
+        async def call_calmly(member, clock):
+            while True:
+                asked_at = clock.now()
+                with await member.limiter.acquire_async("calm.example.com"):
+                    calm.append((asked_at, clock.now() - asked_at))
+                await clock.sleep_async(0.066)
+
+        async def main(population):
+            for _ in range(4):
+                member = population.join()
+                population.work(member, 4, pause=0.01)
+                member.tasks.append(task(call_calmly(member, population.clock)))
+            await population.until(3.0)
+            answer = population.store._answer
+
+            async def held_up(due, patience):
+                if [client.key for client, _ in due] == ["calm.example.com"] and population.clock.now() < BEGIN + 3.3:
+                    await population.clock.sleep_async(1.0)
+                return await answer(due, patience)
+
+            population.store._answer = held_up
+            await population.until(5.0)
+            return population.starts()
+
+        starts = shared(main, fixed(200.0, **limits), timeout=2.0)
+        assert max(wait for asked_at, wait in calm if asked_at >= BEGIN + 2.9) <= 0.06
+        assert sum(BEGIN + 3.3 <= at < BEGIN + 4.0 for at in starts) >= 0.8 * 0.7 * 200
+        assert fullest_window(starts, 1.0) <= 1.02 * 200 + 4 * (0.03 * 50 + 1)
+
     @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in range(1, 3))])
     def test_a_store_that_stalls_now_and_then_keeps_nobody_waiting(self, shared, seed):
         async def main(population):

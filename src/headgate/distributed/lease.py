@@ -39,6 +39,8 @@ NEAR = 0.005
 """Seconds that an exchange takes at most, or a number may be kept for longer than it is worth anything."""
 FAR = 0.05
 """Seconds that an exchange takes with a store that is far away: what was used before the last one counts half then."""
+SMOOTHING, MOST_TIMES_USUAL = 0.2, 8.0
+"""How much the last exchange counts for how long they usually take, and how many times that it counts for at most."""
 OVERDUE_COUNTS = 0.4
 """A call by a number whose time is long over counts as so much of one on credit. More, and calls would wait where no
 other process wanted the slot; less, and what many had saved up would go on top of the rate. Found in the simulator."""
@@ -104,7 +106,6 @@ class Lease(TokenBucket):
         "members",
         "missed",
         "next_number",
-        "out_since",
         "overdue",
         "polled_at",
         "polled_cost",
@@ -166,8 +167,8 @@ class Lease(TokenBucket):
         self.cap = NO_CAP
         self.has_fallen = False
         """Whether the rate has ever fallen: until then no limit was met."""
-        self.waits_since = self.out_since = UNKNOWN
-        """Since when a caller waits for the coordinator's answer, and a request is on its way."""
+        self.waits_since = UNKNOWN
+        """Since when a caller waits for the coordinator's answer."""
         self.asked = False
         """Whether an exchange is due or on its way."""
         self.members = 1
@@ -259,7 +260,8 @@ class Lease(TokenBucket):
             self._add(reply)
         self._pay_debt()
         delayed, late = 0.0, self.trip
-        if NEAR < self.trip < self.members / self.rate:  # one more exchange brings a number before the next turn
+        if self.trip > NEAR and max(self.trip, now - self.synced_at) < self.members / self.rate:
+            # one more exchange brings a number before the next turn
             delayed, late = self.quickest.delayed, min(self.trip, self.quickest.trip)
         line = reply.line + max(0.0, delayed - reply.hold) * self.rate
         self.tokens, self.filled_at = line - self.next_number, now + max(0.0, reply.hold - delayed)
@@ -287,6 +289,12 @@ class Lease(TokenBucket):
             for dimension in self.limited:
                 self.pool[dimension] = self.pool.get(dimension, 0.0) + cost.get(dimension, 0.0)
 
+    def note_trip(self, took: float) -> None:
+        """An exchange took so long. A single one that was held up does not make the next leases much longer."""
+        if self.trip:
+            took = min(took, max(FAR, MOST_TIMES_USUAL * self.trip))
+        self.trip += (took - self.trip) * (SMOOTHING if self.trip else 1.0)
+
     def _pay_debt(self) -> None:
         while self.debt and self.holds:
             if not self.left:
@@ -310,7 +318,7 @@ class Lease(TokenBucket):
     def forget(self) -> None:
         """Know nothing of the coordinator any more."""
         self.asked, self.debt, self.synced_at = False, 0, NEVER
-        self.out_since, self.free, self.lent, self.line_told = UNKNOWN, 0.0, 0.0, (0.0, UNKNOWN)
+        self.free, self.lent, self.line_told = 0.0, 0.0, (0.0, UNKNOWN)
 
     def drop(self) -> tuple[int, dict[str, float]]:
         """Hold nothing any more; returns what was held."""

@@ -95,6 +95,7 @@ class LeaseClient:
             reporter,
             learns=reporter.learns,
             credit_from=lambda: UNKNOWN if membership.refuses else membership.settled_at,
+            asked_since=lambda: membership.asked_since,
             stated_rate=self.leadership.stated_rate,
             now=now,
         )
@@ -191,7 +192,7 @@ class LeaseClient:
             leaves=leaves,
         )
         outbox.empty()
-        self.sync_at, self.awaits, lease.out_since = UNKNOWN, number, now
+        self.sync_at, self.awaits = UNKNOWN, number
         return request
 
     def on_reply(self, reply: SyncReply, sent_at: float, now: float, draw: float) -> None:
@@ -221,10 +222,9 @@ class LeaseClient:
     def _take_reply(self, reply: SyncReply, sent_at: float, now: float, draw: float) -> None:
         """Take in which members are there, how far the coordinator is, and what there is to learn for a leader."""
         lease = self.lease
-        lease.asked, lease.out_since = False, UNKNOWN
-        lease.synced_at = sent_at
+        lease.asked, lease.synced_at = False, sent_at
         lease.quickest.note(reply.now, sent_at, now)
-        lease.trip += 0.2 * (now - sent_at - lease.trip) if lease.trip else now - sent_at
+        lease.note_trip(now - sent_at)
         self._left = reply.left
         lease.members = max(1, reply.members)
         if lease.members >= self.most_members or now > self._most_members_at + LIVE:
@@ -328,8 +328,7 @@ class LeaseClient:
         """The store cannot be reached: go on at this member's share of what is known; solo if it knows of no other."""
         if self.alone:
             return
-        gate, lease = self.gate, self.lease
-        self.alone, lease.out_since = True, UNKNOWN
+        gate, self.alone = self.gate, True
         if self.membership.refuses:
             self._policies.store_lost.store = self.membership.where
         if not self.solo:

@@ -132,6 +132,7 @@ class LeasedPacer(Lease):
     """Start calls by the numbers that are held, or on credit."""
 
     __slots__ = (
+        "asked_since",
         "breaker",
         "config",
         "credit_from",
@@ -161,6 +162,7 @@ class LeasedPacer(Lease):
         *,
         learns: bool,
         credit_from: Callable[[], float],
+        asked_since: Callable[[], float],
         stated_rate: Callable[[], float | None],
         now: float,
     ) -> None:
@@ -177,6 +179,8 @@ class LeasedPacer(Lease):
         """Whether the strategy learns: a rate that has not fallen yet is a guess then."""
         self.credit_from = credit_from
         """From when on calls may leave without a number."""
+        self.asked_since = asked_since
+        """Since when the store owes this process an answer, about this key or another."""
         self.stated_rate = stated_rate
         """The rate that the server states, where this member leads and knows it."""
 
@@ -250,16 +254,19 @@ class LeasedPacer(Lease):
     def _credit_at(self, demand: Demand, now: float) -> float:
         """When a call may leave although nothing is held for it.
 
-        A process that has never had an answer does not know how many share the rate, and gets one; none under a
-        long window, of which only the store knows what is left.
+        Where the store is late, calls go on at this member's share at once. A process that has never had an answer does
+        not know how many share the rate, and gets one call; none under a long window, of which only the store knows
+        what is left.
         """
+        is_late = False
         if self.synced_at == NEVER:
             free = 0.0 if self.lent or self._has_long_window else 1.0
         else:
-            free = 1.0 if now >= self.out_since + max(CREDIT_AFTER, 2 * self.trip) else self.free
+            is_late = now >= self.asked_since() + max(CREDIT_AFTER, 2 * self.trip)
+            free = 1.0 if is_late else self.free
         if (
             now < self.credit_from()
-            or (self.short_of and (self.short_of != "solo" or now < self.short_until))
+            or self._is_short(now, is_late=is_late)
             or not free
             or self.breaker.state is not CircuitState.CLOSED
             or (self.cap != NO_CAP and self.cap <= len(self.in_flight) * self.members)
@@ -269,7 +276,14 @@ class LeasedPacer(Lease):
         share = costs["requests"] / self.rate
         for dimension, amount, window, _ in self.terms.limits:
             share = max(share, costs.get(dimension, 0.0) * window / amount)
-        return max(min(self.waits_since, now) + CREDIT_AFTER, demand.last_sent_at + self.members * share / free)
+        waited = now if is_late else min(self.waits_since, now) + CREDIT_AFTER
+        return max(waited, demand.last_sent_at + self.members * share / free)
+
+    def _is_short(self, now: float, *, is_late: bool) -> bool:
+        """Whether the coordinator was short of something for this member, and that still counts."""
+        if not self.short_of or (self.short_of == "solo" and now >= self.short_until):
+            return False
+        return now < self.short_until or not is_late or self._has_long_window
 
     def admit(self, ticket: Ticket, now: float) -> None:
         self.tokens += max(0.0, now - self.filled_at) * self.rate

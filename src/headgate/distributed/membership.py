@@ -52,6 +52,8 @@ class Membership(Protocol):
     draw: Callable[[], float]
     settled_at: float
     """From when on this process knows how many others there are; not yet: in the future."""
+    asked_since: float
+    """When the request left that the store has not answered yet, of whichever key; none: in the future."""
 
     @property
     def is_paused(self) -> bool:

@@ -93,6 +93,7 @@ class SyncLoop:
         self.is_down = False
         self.settled_at = UNKNOWN
         self._first_reply_at, self._longest_exchange = UNKNOWN, 0.0
+        self.asked_since = UNKNOWN
         self.member = member_name()
         self._limiter = weakref.ref(limiter)
         self._clients: dict[str, LeaseClient] = {}
@@ -173,6 +174,7 @@ class SyncLoop:
         """This is the child of a process that was forked: another member, which holds nothing of its parent's."""
         self.member, self._wake, self._thread = member_name(), None, None
         self.settled_at, self._first_reply_at, self._longest_exchange = UNKNOWN, UNKNOWN, 0.0
+        self.asked_since = UNKNOWN
         self._clients.clear()
 
     # ------------------------------------------------------------------ one round
@@ -187,6 +189,8 @@ class SyncLoop:
                 if leaves:
                     del self._clients[key]
                     client.leave(now)
+        if due:
+            self.asked_since = min(self.asked_since, now)
         return due
 
     def deliver(self, due: Due, replies: list[SyncReply], sent_at: float, now: float) -> None:
@@ -194,6 +198,7 @@ class SyncLoop:
         limiter = self.limiter
         if limiter is None:
             return
+        self.asked_since = UNKNOWN
         if now < self.settled_at:
             self._first_reply_at = min(self._first_reply_at, now)
             self._longest_exchange = max(self._longest_exchange, now - sent_at)
@@ -217,6 +222,7 @@ class SyncLoop:
         limiter = self.limiter
         if limiter is None:
             return
+        self.asked_since = UNKNOWN
         self.failures += 1
         for client in self._lose(error, now):
             limiter.serve(client.owner, now)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
+import weakref
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -63,6 +66,21 @@ def test_a_good_answer_holds_its_permit_until_it_is_complete():
     client.gated.complete()
     client.gated.abandon()
     assert (client.seen.in_flight, client.seen.answers, client.seen.failed) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("status", [200, 400, 503])
+def test_a_request_that_has_ended_is_freed_without_the_garbage_collector(status):
+    client = Client(*[Response(status)] * 9)
+    gc.disable()
+    try:
+        with suppress(Refused):
+            client.request()
+        client.gated.complete()
+        ended = weakref.ref(client.gated)
+        del client.gated
+        assert ended() is None
+    finally:
+        gc.enable()
 
 
 def test_a_response_is_closed_before_the_request_is_sent_again():

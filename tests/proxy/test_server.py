@@ -1,6 +1,7 @@
 """The gate between: what waits, what is sent again, what is refused, and that everything is given back."""
 
 import asyncio
+import gc
 import json
 
 import aiohttp
@@ -29,6 +30,18 @@ async def hang_up(asked, reader, writer):
 
 def error_of(tools, said):
     return json.loads(tools.body_of(said))["error"]
+
+
+def test_garbage_is_looked_for_less_often_while_it_serves(tools):
+    async def work():
+        before = gc.get_threshold()
+        async with tools.upstream() as api, tools.proxied(api.url) as proxy:
+            assert gc.get_threshold()[0] > before[0]
+            await proxy.stop()
+            return before, gc.get_threshold()
+
+    before, after = run(work())
+    assert after == before
 
 
 @pytest.mark.parametrize("keys", [None, ["one-secret", "other-secret"]])

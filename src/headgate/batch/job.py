@@ -14,15 +14,13 @@ before it is claimed (``on_broken``), so that its line may be put right.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .. import fork_safety
+from ..engine.infrequent_gc import infrequent_gc
 from ..engine.output_file import STDOUT
 from ..engine.supervisor import Stop, StopReason
 from ..errors import Failed, InputError, OutputError
@@ -308,36 +306,3 @@ class Job:
             source = os.path.relpath(self.rows.name, folder) if self.rows.can_be_read_again else self.rows.name
         output = self.output if self.output == STDOUT else os.path.relpath(self.output, folder)
         return {"input": source, "output": output, **self.rows.identity, **self.target.identity}
-
-
-# ---------------------------------------------------------------------- garbage collection
-
-NEW_OBJECTS = 50_000
-"""Between two collections: a few megabytes of garbage at most."""
-_gc_lock = fork_safety.lock()
-_jobs_running = 0
-_threshold_before = (0, 0, 0)
-
-
-@contextmanager
-def infrequent_gc() -> Iterator[None]:
-    """Collect garbage less often while a job runs.
-
-    Python looks for reference cycles after every 700 new objects. A row makes dozens, nearly all of which are freed
-    without it, while thousands of others are looked at again and again: a fifteenth of a job's time. The setting is the
-    whole process's, so it goes back to what it was with the last job that runs; a higher one is left alone.
-    """
-    global _jobs_running, _threshold_before
-    with _gc_lock:
-        _jobs_running += 1
-        if _jobs_running == 1:
-            _threshold_before = gc.get_threshold()
-            if 0 < _threshold_before[0] < NEW_OBJECTS:
-                gc.set_threshold(NEW_OBJECTS, *_threshold_before[1:])
-    try:
-        yield
-    finally:
-        with _gc_lock:
-            _jobs_running -= 1
-            if _jobs_running == 0:
-                gc.set_threshold(*_threshold_before)

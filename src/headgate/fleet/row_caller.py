@@ -26,11 +26,11 @@ from typing import Any, TypeVar
 
 from ..batch.input.rows import InputRow
 from ..batch.item import Result
-from ..batch.job import infrequent_gc
 from ..batch.ledger import Row
 from ..batch.row_targets import RowTargets
 from ..batch.runner import BatchRunner
 from ..distributed.store import StoreDown
+from ..engine.infrequent_gc import infrequent_gc
 from ..engine.supervisor import Stop, StopReason
 from ..limiter.key_lines import KeySource
 from .answers import AnswerMemory, Answers, Taken, open_answers

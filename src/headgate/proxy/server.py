@@ -12,13 +12,14 @@ import asyncio
 import socket
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Self, cast
 
 import aiohttp
 from aiohttp import web
 
 from ..checks import check
+from ..engine.infrequent_gc import infrequent_gc
 from ..integrations.client_gate import ClientGate
 from ..observe.snapshot import ProgressLine
 from ..observe.sources import RecentRate
@@ -72,6 +73,7 @@ class Proxy:
         self._has_ended = asyncio.Event()
         """Set when a request ends while the proxy is stopping."""
         self._rate = RecentRate()
+        self._while_serving = ExitStack()
 
     @property
     def url(self) -> str:
@@ -105,6 +107,7 @@ class Proxy:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._listener, self.host, self.port, backlog=BACKLOG)
         self.port = self._server.sockets[0].getsockname()[1]
+        self._while_serving.enter_context(infrequent_gc())
         self._connector = aiohttp.TCPConnector(limit=0)  # the gate bounds the calls in flight
         self._context = ProxyContext(
             gate=self.passing,
@@ -151,6 +154,7 @@ class Proxy:
             async with asyncio.timeout(STOP_WITHIN):
                 await self._listener.shutdown(STOP_WITHIN / 2)
         await self._connector.close()
+        self._while_serving.close()
         return cancelled
 
     # ------------------------------------------------------------------ one request

@@ -197,6 +197,8 @@ class Call:
             self._end_attempt(signal)
             if self.manager.on_event is not None:
                 emit_success(self)
+        if self.state is not WAITING:
+            self._retry_rule = None  # it may refer to this call; without a cycle both are freed at once
 
     def failed(self, error: Exception) -> bool:
         """The attempt, or a step to it, has failed: whether to raise the error. If not: WAITING, or ENDED as it was."""
@@ -225,7 +227,7 @@ class Call:
     def close(self, error: BaseException | None = None) -> None:
         """The call is over, with this error if there was one: give back what is still held, and emit how it ended."""
         self.held.release(was_sent=self.state in (SENT, OPEN))
-        self.state = ENDED
+        self.state, self._retry_rule = ENDED, None
         if error is not None:
             emit_failure(self, error)
 
@@ -264,8 +266,7 @@ class Call:
         emit_failure(self, error)
 
     def _end_attempt(self, signal: Signal) -> None:
-        failed = self.response is None and signal.outcome is not OK
-        answer = self.last_error if failed else self.response
+        answer = self.last_error if self.response is None and signal.outcome is not OK else self.response
         self.held.report(signal, self._began_after, self.real_cost, answer)
         self.state = ENDED
 
@@ -289,8 +290,7 @@ class Call:
             if self._retry is not None and self.held.permit is None:
                 self._asked_at = self.manager.clock.now()
             left, most = self.time_left(), self._wait_left()
-        self._is_bounded_by_budget = left < most
-        wait = left if left < most else most
+        self._is_bounded_by_budget, wait = left < most, min(left, most)
         if step is CIRCUIT:
             self.request = self.provider.key, 1, wait, None, (), self.when_open
         else:

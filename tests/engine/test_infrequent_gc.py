@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.batch.job import NEW_OBJECTS, infrequent_gc
+from headgate.engine.infrequent_gc import NEW_OBJECTS, infrequent_gc
 
 
 @pytest.fixture(autouse=True)

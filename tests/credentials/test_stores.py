@@ -26,6 +26,7 @@ from headgate.credentials import (
     StoreError,
 )
 from headgate.credentials import stores as store_module
+from headgate.credentials.record import MOST_BUSY
 from headgate.credentials.store_sync import CHECK_EVERY, WRITE_BUDGETS_EVERY
 from headgate.events import ResilienceEvent
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
@@ -226,6 +227,28 @@ def test_another_process_that_holds_the_file_is_waited_for_only_so_long(
         other.close()
     store.save([record(until=WALL + 1)])
     assert store.load()[0].until == WALL + 1
+
+
+def test_a_file_that_others_write_is_tried_again_and_told_of_only_if_that_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store_module, "LONGEST_LOCK", 0.01)
+    clock, store = VirtualClock(wall=WALL), FileStore(tmp_path / "keys.db")
+    keys = CredentialCoordinator(["sa", "sb"], clock=clock, store=store)
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        keys.park("key-1", 60)
+        assert len(FileStore(store.path).load()) == 2, "who only reads is not kept out"
+        assert (keys.store_failures, caplog.text) == (1, "")
+    clock.advance(CHECK_EVERY)
+    keys.check_store()
+    assert {one.label: one.until for one in store.load()} == {"key-1": WALL + 60, "key-2": 0.0}, "nothing is lost"
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        keys.park("key-2", 60)
+        for _ in range(MOST_BUSY):
+            keys.check_store()
+        assert "database is locked" in caplog.text
 
 
 def test_hostile_records_are_left_out(tmp_path: Path) -> None:

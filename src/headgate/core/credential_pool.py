@@ -9,8 +9,7 @@
                     v
                  RETIRED --an operator's word----------------------> FREE
 
-A rest ends by time or by an operator, never by giving back: the longest wins. What an answer says is void for
-credentials that an operator has brought back since its call was let out.
+A rest ends by time or by an operator: the longest wins. Answers to calls from before an operator's word are void.
 
 An account that may not spend (``spend_rest.py``) is a group: its rest over, one call goes out with one of its
 credentials, and all of them rest meanwhile. A success ends that, in a new era, of which other processes hear.

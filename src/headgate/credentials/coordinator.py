@@ -61,7 +61,6 @@ class CredentialCoordinator:
         identities: Identities | None = None,
     ) -> None:
         """``at_once``: how many leases may hold one credential at the same time; None for any number.
-
         ``store`` keeps how they stand over a restart and shares it with others: "machine", "redis://..." or an object.
         ``groups``: "headers" joins keys whose headers show that they share a limit, "auto" also those that are refused
         together, "off" neither.

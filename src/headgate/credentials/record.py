@@ -37,6 +37,8 @@ PARKED, RETIRED = "parked by hand", "retired by hand"
 """What an operator has said, as the reason of a rest or a retirement."""
 LONGER = 0.05
 """Seconds by which a rest must end later to be news: clocks of hosts are compared no better than that."""
+MOST_BUSY = 5
+"""How often in a row a file may be locked, for a second each, before that is a failure."""
 _NOTHING_KNOWN = (-1, False, 0.0)
 
 
@@ -208,6 +210,8 @@ class StoreRecords:
         """The most that was read or written of each: era, retired, until. Only more is news; a rest that is over stays
         in the store, and where the wall clock went back it would seem to begin again."""
         self._stamp: object = self  # no store returns this one
+        self._busy = 0
+        """How often in a row other processes had it locked."""
         self._claims_fail = False
         """Whether the last claim could not be made: the next one is not waited for."""
 
@@ -306,6 +310,7 @@ class StoreRecords:
 
     def note_success(self) -> None:
         """It could be read, and written where there was something to write."""
+        self._busy = 0
         if self.is_down:
             self.is_down = False
             self._events.store_back()
@@ -355,7 +360,8 @@ class StoreRecords:
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
-        if not self.is_down:
+        self._busy = self._busy + 1 if getattr(error, "is_busy", False) else MOST_BUSY
+        if not self.is_down and self._busy >= MOST_BUSY:
             self.is_down = True
             self._events.store_failed(error)
 

@@ -29,7 +29,7 @@ from .connection import LARGEST_FIELD, MOST_FIELDS, Connection, Listener
 from .error_response import TYPE, RejectedRequestError, error_response, rejection
 from .mounts import Mount
 from .proxied_request import ProxiedRequest, ProxyContext
-from .upstream import Upstream
+from .upstream import Upstream, new_connector
 
 BACKLOG = 1024
 LINGER = 3.0
@@ -108,7 +108,7 @@ class Proxy:
         self._server = await loop.create_server(self._listener, self.host, self.port, backlog=BACKLOG)
         self.port = self._server.sockets[0].getsockname()[1]
         self._while_serving.enter_context(infrequent_gc())
-        self._connector = aiohttp.TCPConnector(limit=0)  # the gate bounds the calls in flight
+        self._connector = new_connector()
         self._context = ProxyContext(
             gate=self.passing,
             upstreams={one: Upstream(self._connector, one, self.timeout) for one in self._origins()},
@@ -153,6 +153,8 @@ class Proxy:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_WITHIN):
                 await self._listener.shutdown(STOP_WITHIN / 2)
+        for one in self._context.upstreams.values():
+            one.close()
         await self._connector.close()
         self._while_serving.close()
         return cancelled

@@ -219,6 +219,46 @@ def test_many_requests_over_one_connection_use_one_there(tools):
     assert run(work()) == (3, 3)
 
 
+FULL = b"HTTP/1.1 203 Fine\r\nDate: Mon, 01 Jan 2024 00:00:00 GMT\r\nContent-Type: x/y\r\n"
+FULL += b"Set-Cookie: a=1\r\nSet-Cookie: b=2\r\n"
+
+
+def test_a_complete_head_passes_as_it_is(tools):
+    async def work():
+        async with tools.upstream(FULL + b"Content-Length: 2\r\n\r\n{}") as api, tools.proxied(api.url) as proxy:
+            first = tools.request("GET", "/x", close=False)
+            return await tools.raw(proxy, first + tools.request("GET", "/x"))
+
+    said = run(work())
+    first, second = (b"HTTP/1.1" + part for part in said.split(b"HTTP/1.1")[1:])
+    assert first == FULL + b"Content-Length: 2\r\nServer: headgate\r\n\r\n{}"
+    assert second == FULL + b"Content-Length: 2\r\nServer: headgate\r\nConnection: close\r\n\r\n{}"
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "body"),
+    [
+        ("HEAD", FULL + b"Content-Length: 9\r\n\r\n", b""),
+        ("GET", FULL.replace(b"203", b"204") + b"\r\n", b""),
+        ("GET", FULL.replace(b"203", b"304") + b"Content-Length: 9\r\n\r\n", b""),
+        ("GET", FULL + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", b"{}"),
+        ("GET", FULL + b"Content-Length: 0\r\n\r\n", b""),
+    ],
+)
+def test_a_body_that_is_none_does_not_hold_up_the_next(tools, method, answer, body):
+    async def work():
+        async with tools.upstream(answer) as api, tools.proxied(api.url) as proxy:
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            for _ in range(2):
+                writer.write(tools.request(method, "/x", close=False))
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+                left = await reader.readexactly(len(body))
+            writer.close()
+            return tools.status_of(head), left
+
+    assert run(work()) == (int(answer.split()[1]), body)
+
+
 def test_several_apis_are_found_below_their_names(tools):
     async def work():
         async with (

@@ -21,13 +21,17 @@ import logging
 import select
 import socket
 import struct
-from collections.abc import Iterable
+import sys
+from collections.abc import Awaitable, Iterable
 from contextlib import suppress
+from types import CoroutineType
 from typing import Any, cast
 
 import aiohttp
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import LineTooLong
+from multidict import CIMultiDict
 
 from .error_response import RejectedRequestError, error_response
 
@@ -153,6 +157,33 @@ class StartedTransport:
         self.write(b"".join(pieces))
 
 
+class WholeResponse(web.StreamResponse):
+    """A response that is written at once, with the head that it has: in HTTP/1.1, on a connection that is kept."""
+
+    def __init__(self, status: int, reason: str, headers: CIMultiDict[str], body: bytes) -> None:
+        super().__init__(status=status, reason=reason, _real_headers=headers)
+        self._whole = body
+        self._keep_alive = True
+
+    @staticmethod
+    def suits(request: web.BaseRequest, status: int, headers: CIMultiDict[str], body: bytes) -> bool:
+        """Whether the head is complete, and a body may follow it."""
+        if status in (204, 304) or request.method == "HEAD" or not request.keep_alive:
+            return False
+        is_complete = "Content-Type" in headers and "Date" in headers
+        is_exact = headers.get("Content-Length") == str(len(body))
+        return is_complete and is_exact and request.version == aiohttp.HttpVersion11
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        writer = request.writer
+        await writer.write_headers(f"HTTP/1.1 {self._status} {self._reason}", self._headers)
+        await writer.write_eof(self._whole)
+        return writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """It is written already."""
+
+
 def abort(request: web.BaseRequest) -> None:
     """End the client's connection so that what it has cannot be taken for a complete response."""
     transport = request.transport
@@ -245,6 +276,11 @@ class Connection(web.RequestHandler):
             self.transport = cast("asyncio.Transport", StartedTransport(self, self.transport))
         return cast("StartedTransport", self.transport).begin(spare)
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Asked for after every read; nothing is to be done unless reading was paused."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether the connection stays open, although the client has finished sending."""
         self._has_ended = True
@@ -283,6 +319,22 @@ class Connection(web.RequestHandler):
         return error_response(500, "fault", "internal error of the proxy", close=True)
 
 
+class _OneTask:
+    """The event loop as a connection sees it that handles its requests in its own task.
+
+    aiohttp makes a task for each, which takes two more rounds of the loop; from Python 3.12 on it starts them at once.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self.time, self.call_at, self.create_future = loop, loop.time, loop.call_at, loop.create_future
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def create_task(self, work: CoroutineType[Any, Any, Any]) -> Awaitable[Any]:
+        return work if work.__name__ == "_handle_request" else self._loop.create_task(work)
+
+
 class Listener(web.Server):
     """Makes connections, bounds their number, and closes idle ones."""
 
@@ -293,7 +345,9 @@ class Listener(web.Server):
         self.open: set[Connection] = set()
 
     def __call__(self) -> Connection:
-        return Connection(self, self._monitor, loop=asyncio.get_running_loop(), **self._settings)
+        loop: Any = asyncio.get_running_loop()
+        loop = loop if sys.version_info >= (3, 12) else _OneTask(loop)
+        return Connection(self, self._monitor, loop=loop, **self._settings)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)

@@ -30,7 +30,7 @@ from ..exchange import SHORTEST_SECRET
 from ..integrations.request import OutgoingRequest
 from ..integrations.response_reader import LARGEST_ERROR, unpacked
 from .bounds import Bounds, Counts, MemoryBudget
-from .connection import ClientDisconnectedError, TruncatedResponseError, abort, continue_expected
+from .connection import ClientDisconnectedError, TruncatedResponseError, WholeResponse, abort, continue_expected
 from .error_response import RejectedRequestError, error_response, gate_refusal, upstream_failure
 from .fallback import ProxiedRoute
 from .mounts import Mount, request_headers, response_headers
@@ -321,9 +321,10 @@ class ProxiedRequest:
             gated.on_chunk(chunk)
             gated.complete()
             self._context.counts.answered += 1
-            whole = web.Response(
-                status=response.status, reason=reason, headers=headers, body=self._masked(start + chunk)
-            )
+            body = self._masked(start + chunk)
+            if not self._context.is_stopping and WholeResponse.suits(request, response.status, headers, body):
+                return WholeResponse(response.status, reason, headers, body)
+            whole = web.Response(status=response.status, reason=reason, headers=headers, body=body)
             if self._context.is_stopping:
                 whole.force_close()
             return whole

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from .decision import NEVER, UNKNOWN, ControllerNote, PaceReason
-from .policy import Ticket
+from .policy import Cost, Ticket, requests_of
 from .signal import Signal
 
 
@@ -54,6 +54,14 @@ class Controller:
 
     def on_send(self, ticket: Ticket, now: float) -> None:
         """A call leaves now. ``ticket.depth`` others are in flight."""
+
+    def worth(self, cost: Cost) -> float:
+        """How many calls' worth of pace a call takes whose cost is no plain number."""
+        return requests_of(cost)
+
+    def take(self, cost: Cost) -> float:
+        """The same of a call that leaves now."""
+        return self.worth(cost)
 
     def on_wait(self, now: float) -> None:
         """A call has to wait for the pace (not for a hold, a cap or a configured limit)."""

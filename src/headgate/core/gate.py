@@ -23,7 +23,7 @@ from .cooldown import RESTING
 from .decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait, WaitReason
 from .gate_config import GateConfig, local_policies
 from .pacer import NO_RAMP, Pacer
-from .policy import NOTHING, NUMBER, Cost, Demand, GateStatus, LongTicket, PolicyList, QueueDemand, Ticket, requests_of
+from .policy import NOTHING, NUMBER, Cost, Demand, GateStatus, LongTicket, PolicyList, QueueDemand, Ticket
 from .rolling_stats import Latency
 from .signal import Signal
 
@@ -159,7 +159,7 @@ class Gate:
     ) -> Wait | Refuse | None:
         """What keeps a call from starting now, or None. With others ahead in the queue: when its turn would come."""
         pacer = self.pacer
-        requests = cost if isinstance(cost, NUMBER) else requests_of(cost)
+        requests = cost if isinstance(cost, NUMBER) else self.controller.worth(cost)
         if now >= self._only_pace_from:
             return pacer.check(now, Demand(cost, requests, requests_ahead, costs_ahead, False, self.last_sent_at))
         demand = Demand(cost, requests, requests_ahead, costs_ahead, pacer.is_late(now), self.last_sent_at)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Explanation, Wait, WaitReason
-from .policy import NUMBER, Demand, Limits, QueueDemand, Ticket, requests_of
+from .policy import NUMBER, Demand, Limits, QueueDemand, Ticket
 from .quota import CATCH_UP
 
 
@@ -195,10 +195,10 @@ class Pacer(TokenBucket):
         if now > self.filled_at:
             self.refill(now)
         cost = ticket.cost
-        self.tokens -= cost if isinstance(cost, NUMBER) else requests_of(cost)
+        self.tokens -= cost if isinstance(cost, NUMBER) else self.limits.take(cost)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
-        self.give_back(requests_of(ticket.cost))
+        self.give_back(self.limits.worth(ticket.cost))
 
     def on_queue(self, queue: QueueDemand | None, now: float) -> None:
         self.has_waiters = queue is not None

@@ -128,6 +128,14 @@ class Limits(Protocol):
         """What the controller is doing, for people."""
         ...
 
+    def worth(self, cost: Cost) -> float:
+        """How many calls' worth of pace a cost takes."""
+        ...
+
+    def take(self, cost: Cost) -> float:
+        """The same of a call that leaves now."""
+        ...
+
 
 class QueueDemand(Protocol):
     """What the waiters of a key will take together; a gate's policies may look at it."""

@@ -12,6 +12,7 @@ from enum import Enum
 import pytest
 
 from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
+from headgate.controllers.adaptive.call_sizes import CallSizes
 from headgate.controllers.adaptive.concurrency import ConcurrencyCap, LatencyModel
 from headgate.controllers.adaptive.estimator import (
     RESTING_MARKS,
@@ -61,15 +62,24 @@ PLAIN = (
     LatencyModel,
     HeaderModel,
     GrowthProbe,
-    QuotaEstimator,
+    CallSizes,
     RefusalLog,
     SendLog,
     SharingDetector,
     WindowPhase,
 )
+
+
+def search():
+    found = RateSearch.start()
+    found.estimator.sizes = CallSizes()
+    return found
+
+
 MODELS = {kind: kind for kind in PLAIN} | {
-    RateSearch: RateSearch.start,
-    LimitModels: lambda: LimitModels(token_model=HeaderModel()),
+    QuotaEstimator: lambda: QuotaEstimator(sizes=CallSizes()),
+    RateSearch: search,
+    LimitModels: lambda: LimitModels(token_model=HeaderModel(), search=search()),
 }
 
 

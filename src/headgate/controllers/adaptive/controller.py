@@ -19,7 +19,7 @@ from typing import Any
 
 from ...core.controller import Controller
 from ...core.decision import LONGEST_WAIT, NEVER, ControllerNote, Outcome, PaceReason
-from ...core.policy import Ticket
+from ...core.policy import Cost, Ticket, requests_of
 from ...core.signal import Signal
 from .. import ControllerFactory, ControllerOptions, rate_bounds
 from .growth_probe import FASTEST, doubled, search_doubling
@@ -149,6 +149,12 @@ class Adaptive(Controller):
         self._advance(ticket.seq, ticket.depth + 1, now)
         if self.models is not None:
             self._publish(self.models, ticket.seq, ticket.depth + 1, now)
+
+    def worth(self, cost: Cost) -> float:
+        return requests_of(cost) if self.models is None else self.models.worth(cost)
+
+    def take(self, cost: Cost) -> float:
+        return requests_of(cost) if self.models is None else self.models.take(cost)
 
     def on_wait(self, now: float) -> None:
         self.waited_at = now

@@ -22,7 +22,10 @@ from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
+from ...core.policy import Ticket
+from .call_sizes import CallSizes, tokens_of
 from .state import Storable, no_floats, no_integers
 
 MARKS = 128
@@ -213,7 +216,7 @@ TOWARDS_LOW = 0.3
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QuotaEstimator(Storable):
-    added = 1
+    added = 2
 
     depth: float = FIRST_DEPTH
     """Seconds of silence that the server makes up for."""
@@ -224,10 +227,23 @@ class QuotaEstimator(Storable):
     """The refused call the measurement starts at; -1 before the first."""
     excused: bool = False
     """Whether the last measurement seemed to have fallen, and only because nothing was made up for in a silence."""
+    sizes: CallSizes | None = None
+    """Where calls say what they take in tokens."""
+
+    def load_state(self, state: tuple[Any, ...]) -> None:
+        self.sizes = CallSizes() if len(state) == len(self.stored) else None
+        Storable.load_state(self, state)
+
+    def note(self, ticket: Ticket) -> None:
+        """A call was refused."""
+        if self.sizes is not None:
+            self.sizes.was_refused(tokens_of(ticket.cost))
 
     def restart(self, seq: int, sent_at: float) -> None:
         """Measure from the refused call ``seq`` on."""
         self.since_seq, self.since_at, self.silence = seq, sent_at, 0.0
+        if self.sizes is not None:
+            self.sizes.restart()
 
     def forget(self) -> None:
         """What was counted so far is of no use: the next refusal starts a new measurement."""
@@ -241,6 +257,18 @@ class QuotaEstimator(Storable):
     def lost(self) -> float:
         """Seconds of the silence in which nothing accrued."""
         return max(0.0, self.silence - self.depth)
+
+    def calls(self, history: CallHistory, until: float, refused_at: float | None = None) -> float:
+        """Calls let in since the measurement began, up to that one; usual ones where the server counts tokens.
+
+        ``refused_at``: it was refused, and sent then, so that this is a measurement.
+        """
+        calls, sizes = history.accepted_calls(self.since_seq, until), self.sizes
+        if sizes is None:
+            return calls
+        if refused_at is not None:
+            sizes.measure(calls, self.span(refused_at))
+        return max(0.0, calls + sizes.surplus) if sizes.count else calls
 
     def span(self, sent_at: float) -> float:
         return max(sent_at - self.since_at, SHORTEST)

@@ -41,10 +41,7 @@ GROWTH, SLOW_GROWTH = 0.04, 0.002
 9/s, times its square, so that a slow quota is not overrun."""
 
 IMPATIENCE = 8.0
-"""Seconds without a refusal after which growth doubles, and then quickens ..."""
-
-SLOW_SHARE, MOST_GROWTH = 4.0, 0.003
-"""... but below this pace by no more than so large a share with each call: a few calls are no proof of anything."""
+"""Seconds without a refusal after which growth doubles, and then quickens."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -71,8 +68,7 @@ class SharingDetector(Storable):
     def grown(self, pace: float, dt: float, age: float, window: float) -> float:
         """The pace ``dt`` seconds later, ``age`` seconds after the last refusal."""
         growth = min(GROWTH * math.sqrt(pace), SLOW_GROWTH * pace * pace) / max(1.0, window / 10.0)
-        most = MOST_GROWTH * pace * pace * max(1.0, pace / SLOW_SHARE) ** 4
-        return pace + dt * min(growth * (1.0 + (age / IMPATIENCE) ** 2), most)
+        return pace + dt * growth * (1.0 + (age / IMPATIENCE) ** 2)
 
 
 FASTEST = 1e5
@@ -368,7 +364,7 @@ class GrowthProbe(Storable):
             return known_seq - self.since_seq > SINGLE_PROOF
         needed = PROOF + 0.5 * curve.quota * min(estimator.lost, 1.0)
         if estimator.started:
-            calls = history.accepted_calls(estimator.since_seq, known_seq)
+            calls = estimator.calls(history, known_seq)
             surplus = calls - curve.quota * estimator.accrued(known_at)
             needed += max(PROOF, ROUGH_PROOF * curve.quota) if curve.rough else 0.0
         else:

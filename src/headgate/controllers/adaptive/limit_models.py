@@ -14,8 +14,9 @@ from math import inf
 from typing import Any
 
 from ...core.decision import NEVER, ControllerNote, PaceReason
-from ...core.policy import Ticket
+from ...core.policy import Cost, Ticket, requests_of
 from ...core.signal import CALLS_BY_TOKENS, Limit
+from .call_sizes import CallSizes, tokens_of
 from .concurrency import SHALLOW, ConcurrencyCap, LatencyModel, Verdict
 from .headers import PLACES, HeaderModel, HeaderReading
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, STEADY, Phase, RateSearch
@@ -56,6 +57,19 @@ class LimitModels(Storable):
     def told(self) -> HeaderModel:
         """The headers that the pace follows, those that leave the least; those on calls where it follows none."""
         return self.token_model if self.token_model is not None and self.token_model.steered else self.header_model
+
+    def worth(self, cost: Cost) -> float:
+        """How many calls' worth of pace a call takes: more than one where it is large and the server counts tokens."""
+        sizes = None if self.told.steered else self.search.estimator.sizes
+        return requests_of(cost) * (1.0 if sizes is None else sizes.worth(tokens_of(cost)))
+
+    def take(self, cost: Cost) -> float:
+        """The same of a call that leaves now."""
+        tokens, estimator = tokens_of(cost), self.search.estimator
+        if tokens:
+            estimator.sizes = estimator.sizes or CallSizes()
+            self.search.curve.quota *= estimator.sizes.sent(tokens)
+        return self.worth(cost)
 
     def idle(self, seq: int, now: float) -> None:
         """No call waits for the pace: what is sent meanwhile measures the caller, not the server."""

@@ -9,8 +9,7 @@
     any --three refused in a row (one, in step with a window), or told to wait for seconds--> BLOCK
     BLOCK --a probe is let in--> CRUISE, or START again     hold and probe; a long block tells a window or a penalty
 
-One episode, one cut: refusals of calls sent before the last cut say nothing new. Every
-refusal is judged by when its call was sent.
+One episode, one cut: refusals of calls sent before the last cut say nothing new. Each is judged by when it was sent.
 """
 
 from __future__ import annotations
@@ -125,6 +124,7 @@ class RateSearch(Storable):
         self.history.refusals.add(ticket.seq)
         self.trip += 0.2 * (max(latency, 0.0) - self.trip)
         self.curve.refused += 1
+        self.estimator.note(ticket)
         if ticket.seq > self.last_refused_seq:
             self.last_refused_seq, self.last_refused_at = ticket.seq, ticket.sent_at
 
@@ -156,7 +156,7 @@ class RateSearch(Storable):
                 self._climb(now)
             return
         if estimator.started and not curve.rough:
-            calls = self.history.accepted_calls(estimator.since_seq, self.history.sends.seq_at(now))
+            calls = estimator.calls(self.history, self.history.sends.seq_at(now))
             behind = curve.quota * estimator.surely_accrued(now) - calls - SLACK
             if behind > 0.0:
                 self.pace += min(CATCH_UP * curve.quota, behind / WITHIN)
@@ -235,7 +235,7 @@ class RateSearch(Storable):
             return SKIP_WHEN_FULL
         self.echoes, measured, calls, span = 0, None, 0.0, 1.0
         if estimator.started:
-            calls, span = self.history.accepted_calls(estimator.since_seq, seq), estimator.span(sent_at)
+            calls, span = estimator.calls(self.history, seq, sent_at), estimator.span(sent_at)
             known = curve.quota if steady and not curve.rough and curve.agreed else None
             measured = estimator.quota(calls, sent_at, known, phase is Phase.PROBE)
         if measured is None and phase is Phase.START:

@@ -1,0 +1,108 @@
+"""Servers that count tokens: calls are worth what they take, once measurements say so."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from headgate import RateLimitConfig
+from headgate.controllers.adaptive.call_sizes import CallSizes, tokens_of
+from headgate.core.decision import Outcome
+from headgate.core.gate import Gate
+from headgate.core.policy import Ticket
+from headgate.core.signal import Signal
+from headgate.lab.experiment import run
+from headgate.lab.scenario_file import named
+
+SMALL, LARGE = 100.0, 900.0
+
+
+def measured(*pairs):
+    """Sizes after measurements of so many calls with a surplus of so many usual calls, each over a second."""
+    sizes = CallSizes()
+    for calls, surplus in pairs:
+        sizes.surplus = surplus
+        sizes.measure(calls, 1.0)
+    return sizes
+
+
+def test_only_a_single_call_that_says_its_tokens_has_a_size():
+    assert [tokens_of(cost) for cost in (1, 2.5, {"requests": 1}, {"requests": 3, "tokens": 9})] == [0.0] * 4
+    assert tokens_of({"tokens": 9}) == tokens_of({"requests": 1, "tokens": 9}) == 9
+
+
+def test_the_unit_in_which_measurements_agree_is_the_one_that_counts():
+    assert measured((50, 10), (70, -10), (40, 20)).count
+    assert not measured((50, 10), (50, -10), (50, 20)).count
+    assert not measured((50, 10)).count
+    assert not measured().count
+
+
+def test_a_call_is_worth_its_tokens_only_where_they_count():
+    sizes = CallSizes()
+    assert [sizes.sent(tokens) for tokens in (SMALL, LARGE)] == [1.0, 1.0]
+    assert sizes.usual == (SMALL + LARGE) / 2
+    assert sizes.worth(LARGE) == 1.0
+    sizes.calls_differ = 0.1
+    assert sizes.worth(LARGE) == LARGE / sizes.usual
+    assert sizes.worth(0.0) == 1.0
+    assert sizes.sent(LARGE) == pytest.approx((SMALL + LARGE) / 2 / sizes.usual)
+
+
+def test_a_refused_call_takes_nothing_and_says_that_half_of_it_was_left():
+    sizes = CallSizes()
+    for tokens in (SMALL, SMALL, LARGE):
+        sizes.sent(tokens)
+    before = sizes.surplus
+    sizes.was_refused(LARGE)
+    over = LARGE / sizes.usual - 1.0
+    assert sizes.surplus == pytest.approx(before - over)
+    sizes.restart()
+    assert sizes.surplus == pytest.approx(-over / 2)
+    sizes.was_refused(0.0)
+    assert sizes.refused == 0.0
+
+
+class TokenServer:
+    """A bucket of tokens behind a gate, one call at a time."""
+
+    def __init__(self, rate, burst):
+        self.gate = Gate.local(RateLimitConfig().gate_config())
+        self.rate, self.burst, self.left, self.now = rate, burst, burst, 0.0
+        self.sent = self.refused = 0
+
+    def call(self, tokens):
+        cost = {"requests": 1, "tokens": tokens}
+        while not isinstance(answer := self.gate.ask(self.now, cost), Ticket):
+            self.left = min(self.burst, self.left + (answer.until - self.now) * self.rate)
+            self.now = answer.until
+        ok = tokens <= self.left
+        self.left -= tokens * ok
+        self.sent, self.refused = self.sent + 1, self.refused + (not ok)
+        signal = Signal(outcome=Outcome.OK if ok else Outcome.RATE_LIMITED)
+        self.gate.record(answer, signal, 0.0, self.now, 0.5)
+
+
+def test_a_gate_learns_in_tokens_and_goes_on_from_a_stored_state():
+    server, rng = TokenServer(rate=5_000.0, burst=10_000.0), random.Random(1)
+    for _ in range(3_000):
+        server.call(rng.choice((SMALL, LARGE)))
+    controller = server.gate.controller
+    assert controller.models.search.estimator.sizes.count
+    assert server.refused < 0.02 * server.sent
+    assert controller.worth({"tokens": LARGE}) > 8 * controller.worth({"tokens": SMALL})
+    assert controller.rate == pytest.approx(10.0, rel=0.1)  # usual calls a second
+    fresh = RateLimitConfig().gate_config().controller()
+    assert fresh.worth({"tokens": LARGE}) == 1
+    fresh.load_state(controller.to_state())
+    assert fresh.to_state() == controller.to_state()
+    assert fresh.worth({"tokens": LARGE}) == controller.worth({"tokens": LARGE})
+    assert controller.worth({"requests": 2}) == 2
+
+
+@pytest.mark.no_cover
+def test_few_calls_are_refused_where_tokens_are_what_is_limited():
+    done = run(named("tokens"), "adaptive", 0)
+    assert done.refused_share <= 0.012
+    assert done.ok >= 0.98 * run(named("tokens"), "oracle", 0).ok

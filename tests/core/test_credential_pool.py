@@ -20,7 +20,7 @@ def take(pool: Pool[PoolEntry], now: float, prefer: str | None = None) -> str | 
     """Who goes next, as a caller would ask."""
     if now >= pool.change_at:
         pool.turn(now)
-    slot = pool.pick(prefer)
+    slot = pool.pick(now, prefer)
     return None if slot is None else slot.label
 
 
@@ -314,7 +314,7 @@ class TestKnowledgeOfOthers:
 def test_everybody_is_filed_anew_after_an_interruption() -> None:
     pool = pool_of("a", "b", "c", "d")
     a, b, c, _ = pool.slots
-    assert pool.pick() is a
+    assert pool.pick(0) is a
     pool.rest((b,), 10, 0, "parked")
     pool.retire(c, "dead")
     pool.free.clear()

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ from bench.redis_server import RedisServer
 
 from headgate import Outcome, Signal
 from headgate.clock import SystemClock
-from headgate.credentials import Credential, CredentialCoordinator, Identities, Record
+from headgate.core import credential_pool, spend_rest
+from headgate.credentials import Credential, CredentialCoordinator, Identities, Record, record
 from headgate.credentials.redis_store import CREDENTIALS, RedisCredentialStore
 from headgate.distributed.protocol import QuotaTerms, SyncRequest
 from headgate.errors import ConfigError
@@ -114,6 +117,70 @@ class TestOthers:
         soon(lambda: states(other) == ["resting"])
         assert 30.5 < other.states()[0].back_in <= 62.0  # a wrong clock would shift it by 30 or 60
         assert states(share(["sk-aaaa"], clock=Wrong(-3600.0))) == ["resting"]
+
+
+class TestSpendingStops:
+    def test_of_many_that_claim_a_probe_at_once_one_gets_it(self, redis_server):
+        stores = [RedisCredentialStore(redis_server.url, timeout=TIMEOUT) for _ in range(6)]
+        wall, identity = time.time(), stores[0].identities().of(f"sk-claimed-{time.time_ns()}")
+        probe = Record(identity=identity, label="a", written_at=wall, until=wall + 900.0, reason="spend")
+        stores[0].save([replace(probe, until=wall)])
+        begin, granted = threading.Barrier(len(stores)), []
+
+        def claim(store):
+            begin.wait()
+            granted.append(store.claim([probe]))
+
+        threads = [threading.Thread(target=claim, args=(store,)) for store in stores]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(granted) == [False] * 5 + [True]
+
+    @pytest.mark.parametrize(
+        ("known", "is_free"),
+        [
+            ({"until": 60.0, "reason": "spend"}, False),
+            ({"until": 60.0, "reason": "rate_limited"}, True),
+            ({"until": -1.0, "reason": "spend"}, True),
+            ({"era": 1}, False),
+            ({"identity": "cd" * 16, "group": "org", "until": 60.0, "reason": "spend"}, False),
+            ({"identity": "cd" * 16, "group": "another", "until": 60.0, "reason": "spend"}, True),
+            ({"identity": "cd" * 16, "group": "org", "provider": "q", "until": 60.0, "reason": "spend"}, True),
+        ],
+    )
+    def test_what_forbids_a_probe(self, redis_server, known, is_free):
+        store = RedisCredentialStore(redis_server.url, timeout=TIMEOUT)
+        with redis.Redis(port=redis_server.port, protocol=2) as client:
+            client.delete(CREDENTIALS)
+        wall = time.time()
+        probe = Record(identity="ab" * 16, label="a", provider="p", group="org", written_at=wall)
+        store.save([replace(probe, **{**known, "until": wall + known.get("until", -wall)})])
+        assert store.claim([replace(probe, until=wall + 900.0, reason="spend")]) is is_free
+
+    def test_one_process_asks_for_all_and_tells_the_others(self, share, monkeypatch):
+        for module in (spend_rest, credential_pool, record):
+            monkeypatch.setattr(module, "SPEND_REST", 1.0)
+        everyone = [share([f"sk-{id(monkeypatch)}"]) for _ in range(3)]
+        stopped_at = time.monotonic()
+        for lease in [keys.acquire() for keys in everyone]:
+            lease.report(signal=Signal(outcome=Outcome.SPEND))
+        probes = []
+
+        def asks():
+            for keys in everyone:
+                lease = keys.try_acquire()
+                if lease is not None:
+                    probes.append(time.monotonic())
+                    lease.report(signal=Signal(outcome=Outcome.SPEND))
+            return len(probes) >= 2
+
+        soon(asks)
+        assert all(at - stopped_at >= 0.99 * number for number, at in enumerate(probes, start=1))
+        probe = next(lease for _ in iter(int, 1) for keys in everyone if (lease := keys.try_acquire()) is not None)
+        probe.report(signal=Signal(outcome=Outcome.OK))
+        soon(lambda: all(keys.try_acquire() is not None for keys in everyone))
 
 
 class TestFaults:

@@ -48,7 +48,9 @@ def test_calls_of_an_account_without_credit_are_refused_here(name):
                 await call(UNPAID, "another-model")
             await call(GOOD)  # another account at the same host
             [account] = passing.hosts.spend.accounts
-            passing.hosts.spend.stopped(account, passing.hosts.clock.now() - SPEND_REST)  # 15 minutes ago
+            long_ago = passing.hosts.clock.now() - SPEND_REST
+            passing.hosts.spend.forget(account)
+            passing.hosts.spend.stopped(account, long_ago, long_ago)
             with pytest.raises(told_by_server):
                 await call(UNPAID)
             with pytest.raises(refused_here):

@@ -114,14 +114,14 @@ class Cooldowns:
         """NEVER if the account can spend, as far as is known."""
         return self._spend.until(account)
 
-    def spend_stopped(self, gate_key: str, account: str = "") -> None:
+    def spend_stopped(self, gate_key: str, account: str, sent_at: float) -> None:
         """The account behind these lanes may not spend. When its rest is over, one row leaves to find out."""
-        if self._spend.stopped(account, self._clock.now()):
+        if self._spend.stopped(account, sent_at, self._clock.now()):
             self._events.dispatch("cooldown_started", gate_key, seconds=SPEND_REST, counters=self._report.rate_limits())
 
-    def can_spend(self, account: str = "") -> None:
-        """A call has succeeded that was sent after the account could not spend."""
-        self._spend.worked(account)
+    def can_spend(self, account: str, sent_at: float) -> None:
+        """A call has succeeded."""
+        self._spend.worked(account, sent_at)
 
     def _apply(self, gate_key: str, cooldown: Cooldown, before: float, kind: str, is_new: bool, now: float) -> None:
         is_longer = cooldown.until > max(before, now)

@@ -101,7 +101,7 @@ class Outcomes:
         route.group.unknown_model += signal.is_unknown_model
         route.capacity_refusals += outcome is Outcome.CAPACITY
         if outcome is Outcome.OK:
-            cooldowns.can_spend(route.account)
+            cooldowns.can_spend(route.account, attempt.sent_at)
             route.capacity_refusals = 0
             route.group.failures_in_a_row = route.group.unknown_model = 0
             route.cooldown.cleared(attempt.sent_at)
@@ -115,7 +115,7 @@ class Outcomes:
         elif outcome is Outcome.QUOTA_EXHAUSTED and route.credentials is None:
             cooldowns.quota_exhausted(route.gate_key, route.cooldown, signal)
         elif outcome is Outcome.SPEND and route.credentials is None:
-            cooldowns.spend_stopped(route.gate_key, route.account)
+            cooldowns.spend_stopped(route.gate_key, route.account, attempt.sent_at)
         elif outcome.counts_against_target:
             route.group.failures_in_a_row += 1
             cooldowns.on_ended(False)

@@ -9,7 +9,7 @@ Each target has connections, keys and limits of its own; the keys of the limiter
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -138,8 +138,8 @@ class RowTargets:
         """Make the targets of a run; its id is known once its ledger is open."""
         self.targets = self._made(run_id)
 
-    async def __call__(self, row: InputRow, ctx: TargetContext) -> bytes:
-        return await self.targets[ctx.target](row, ctx)
+    def __call__(self, row: InputRow, ctx: TargetContext) -> Awaitable[bytes]:
+        return self.targets[ctx.target](row, ctx)
 
     async def fetch(self, row: InputRow, ctx: TargetContext) -> RowAnswer:
         return await self.targets[ctx.target].fetch(row, ctx)

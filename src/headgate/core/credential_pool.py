@@ -9,21 +9,17 @@
                     v
                  RETIRED --an operator's word----------------------> FREE
 
-A rest ends by time or by an operator, never by giving back: ``until`` only ever grows
-(the maximum wins). What an answer says is void for credentials that an operator has brought back
-since its call was let out.
+A rest ends by time or by an operator: the longest wins. Answers to calls from before an operator's word are void.
 
-An account that may not spend is probed: its rest over, one call goes out with one credential of the group, and nothing
-else until that is answered. A success ends it, in a new era, of which other processes hear; a refusal is the next rest.
+An account that may not spend (``spend_rest.py``) is a group: its rest over, one call goes out with one of its
+credentials, and all of them rest meanwhile. A success ends that, in a new era, of which other processes hear.
+Where processes share a store, that says which of them may ask (``claims_probes``).
 
-The one that was used least recently goes first, but of those whose budget is known only the one with
-the most left is asked for, and one that has nothing left goes after all of which nothing is known.
+The least recently used goes first; of those whose budget is known only the one with the most left,
+and one that has nothing left goes after all of which nothing is known.
 
 A pick is shared: others may hold the same one, ``at_once`` of them where that is set. An exclusive
 pick takes only what has no holder, and then nothing else gets it.
-
-What costs time is kept in order, so that picking does not search: the free in the order
-of their use, and the one instant at which anything changes by itself.
 """
 
 from __future__ import annotations
@@ -35,17 +31,13 @@ from typing import Generic, TypeVar
 from .cooldown import MOST_ESCALATIONS, SPEND_REST, UNTOLD_RESET, ExponentialCooldown, FixedCooldown
 from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Outcome
 from .signal import Limit, Signal
-
-# -------------------------------------------- A credential's place in a pool, and its family: those of one limit
-# What the credential itself is, is not known here. What a family has in common (one budget, one
-# rest after a refusal) is kept once; what concerns one alone (a quota that is used up, an
-# operator's word) is its own.
+from .spend_rest import SpendRests
 
 
 class LimitGroup:
-    """Credentials that share one rate limit. A credential without a group is a family of its own."""
+    """Credentials that share one limit: what they have in common. A credential without a group is one of its own."""
 
-    __slots__ = ("budget", "budget_until", "is_probed", "members", "refusals", "until")
+    __slots__ = ("budget", "budget_until", "members", "refusals", "until")
 
     def __init__(self) -> None:
         self.members: list[PoolEntry] = []
@@ -54,12 +46,6 @@ class LimitGroup:
         self.until = NEVER
         self.budget, self.budget_until = UNKNOWN, UNKNOWN
         """Calls that are left to all of them together, and until when that holds."""
-        self.is_probed = False
-        """The account could not spend when it was last asked: one call at a time finds out whether it can again."""
-
-    @property
-    def is_busy_probing(self) -> bool:
-        return self.is_probed and any(member.holders for member in self.members)
 
 
 class PoolEntry:
@@ -115,7 +101,9 @@ UNTOLD_BUDGET = 60.0
 """How long to go by a budget of which it is not known when it is whole again."""
 SILENT_REST = ExponentialCooldown(base=0.25, factor=2.0, max=60.0)
 """How long to rest after a refusal that does not say for how long."""
-
+CLAIM_AGAIN = 1.0
+"""Seconds for which an account rests on that no call was allowed to ask yet."""
+_SPEND = Outcome.SPEND.value
 _by_use = attrgetter("used")
 _by_end = attrgetter("until")
 
@@ -142,6 +130,9 @@ class Pool(Generic[S]):
         """When the first of the resting is back."""
         self.change_at = UNKNOWN
         """When something changes by itself: then ``turn`` is due."""
+        self.claims_probes = False
+        """Whether an account that cannot spend is asked only after ``allow_probe``."""
+        self.spend = SpendRests()  # by their groups
         self._budgets = False
         """Whether any budget is known."""
         self._uses = 0
@@ -154,7 +145,7 @@ class Pool(Generic[S]):
 
     # ------------------------------------------------------------------ taking and giving back
 
-    def pick(self, prefer: str | None = None, *, exclusive: bool = False) -> S | None:
+    def pick(self, now: float, prefer: str | None = None, *, exclusive: bool = False) -> S | None:
         """Take the one whose turn it is, or the preferred one if it is free. Call ``turn`` first if it is due.
 
         ``exclusive``: of those that have no holder, and until it is given back it has no other.
@@ -175,11 +166,10 @@ class Pool(Generic[S]):
         if self._budgets:
             slot.limit_group.budget -= 1.0
         del free[slot]
-        if slot.limit_group.is_probed:
-            for member in self.family_of(slot):
-                free.pop(member, None)
-        elif not exclusive and slot.holders + 1 != self.at_once:
+        if not exclusive and slot.holders + 1 != self.at_once:
             free[slot] = None
+        if self.spend and slot.limit_group in self.spend:  # it is to find out: all others wait for its answer
+            self.rest(self.family_of(slot), SPEND_REST, now, _SPEND)
         slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
         return slot
 
@@ -189,9 +179,6 @@ class Pool(Generic[S]):
             if not slot.holders:
                 return self._next(one for one in self.free if not one.holders) if self._budgets else slot
         return None
-
-    def _is_full(self, slot: S) -> bool:
-        return slot.exclusive or slot.holders == self.at_once
 
     def _next(self, slots: Iterable[S]) -> S:
         """Whose turn it is, where some budgets are known."""
@@ -218,19 +205,9 @@ class Pool(Generic[S]):
         if self._may_be_free(slot):
             self._uses = slot.used = self._uses + 1
             free[slot] = None
-        if slot.limit_group.is_probed:  # the probe is over: the next one may use any of them
-            self._file_family(slot)
 
     def _may_be_free(self, slot: S) -> bool:
-        is_taken = self._is_full(slot) or slot.limit_group.is_busy_probing
-        return not (is_taken or slot.retired or slot in self.resting)
-
-    def _file_family(self, slot: S) -> None:
-        """Put the members of its family among the free that may be there, each after those used before it."""
-        for member in self.family_of(slot):
-            if member not in self.free and self._may_be_free(member):
-                self.free[member] = None
-        self.free = dict.fromkeys(sorted(self.free, key=_by_use))
+        return not (slot.exclusive or slot.holders == self.at_once or slot.retired or slot in self.resting)
 
     def mend(self) -> None:
         """File every credential again, by the facts: a change was interrupted."""
@@ -257,14 +234,12 @@ class Pool(Generic[S]):
             told = UNTOLD_RESET if told is None or told != told else told
             changed = self.rest((slot,), told, now, outcome.value)
         elif outcome is Outcome.SPEND:
-            changed = self._stop_spending(slot, now, use)
+            changed = self._stop_spending(slot, sent_at, now, use)
         elif outcome is Outcome.AUTH or outcome is Outcome.KEY_DEAD:
             if not (signal.is_forbidden and self._is_last(slot)):
                 changed = self.retire(slot, outcome.value)
-        elif outcome is Outcome.OK and sent_at >= slot.limit_group.until:
-            slot.limit_group.refusals = 0
-            if slot.limit_group.is_probed:
-                self._go_on_spending(slot)
+        elif outcome is Outcome.OK:
+            self.worked(slot, sent_at)
         if signal.limits:
             self.learn(slot, signal.limits, now)
         return changed
@@ -284,19 +259,40 @@ class Pool(Generic[S]):
         members = (member for member in self.family_of(slot) if use > member.freed_after)
         return self.rest(members, told, now, Outcome.RATE_LIMITED.value)
 
-    def _stop_spending(self, slot: S, now: float, use: float) -> list[S]:
+    def _stop_spending(self, slot: S, sent_at: float, now: float, use: float) -> list[S]:
         """The account may not spend: its family rests until the next probe. Many answers of one burst are one event."""
-        slot.limit_group.is_probed = True
-        slot.limit_group.until = max(slot.limit_group.until, now + SPEND_REST)
+        if not self.spend.stopped(slot.limit_group, sent_at, now):
+            return []
         members = (member for member in self.family_of(slot) if use > member.freed_after)
-        return self.rest((one for one in members if one.reason != "spend"), SPEND_REST, now, Outcome.SPEND.value)
+        self.rest(members, SPEND_REST, now, _SPEND)
+        return self._stopped(slot.limit_group)
 
-    def _go_on_spending(self, slot: S) -> None:
-        slot.limit_group.is_probed = False
-        for member in self.family_of(slot):
-            if not member.retired:
+    def worked(self, slot: S, sent_at: float) -> None:
+        """A call with it has succeeded."""
+        limit_group = slot.limit_group
+        if sent_at >= limit_group.until:
+            limit_group.refusals = 0
+        if self.spend and self.spend.worked(limit_group, sent_at):
+            back = self._stopped(limit_group)
+            for member in back:
                 member.era, member.freed_after = member.era + 1, self._uses
-        self._file_family(slot)
+            self._come_back(back)
+
+    def probes_due(self, now: float) -> list[list[S]]:
+        """The credentials of each account whose rest is over and that no call may ask yet."""
+        due = [one for one in self.families if one in self.spend and self.spend.until(one) <= now]
+        return [stopped for one in due if (stopped := self._stopped(one))]
+
+    def allow_probe(self, slot: S, now: float) -> list[S]:
+        """One call may find out whether this one's account can spend. Returns those that it may use."""
+        self.spend.on_send(slot.limit_group, now)
+        back = self._stopped(slot.limit_group)
+        self._come_back(back)
+        return back
+
+    def _stopped(self, limit_group: LimitGroup) -> list[S]:
+        """Those that rest because the account cannot spend."""
+        return [self.by_label[one.label] for one in limit_group.members if one.reason == _SPEND]
 
     def rest(self, slots: Iterable[S], seconds: float, now: float, reason: str) -> list[S]:
         """They are not given out for so long. A rest that lasts longer already stays. Returns those it has changed."""
@@ -306,27 +302,33 @@ class Pool(Generic[S]):
             slot.until, slot.reason = until, reason
             self.resting[slot] = None
             self.free.pop(slot, None)
-        if changed:
-            self._look_ahead()
+            if reason == _SPEND:
+                self.spend.rests(slot.limit_group, now, until)
+        self._look_ahead()
         return changed
 
     def turn(self, now: float) -> list[S]:
         """Bring back those that have rested, and forget budgets that are whole again. Returns those that are back."""
         due = now + INSTANT
+        for slot in self.resting if self.claims_probes else ():
+            slot.until = now + CLAIM_AGAIN if slot.until <= due and slot.reason == _SPEND else slot.until
         back = sorted((slot for slot in self.resting if slot.until <= due), key=_by_end)
-        for slot in back:
-            del self.resting[slot]
-            slot.limit_group.is_probed |= slot.reason == Outcome.SPEND.value
-            slot.until, slot.reason = NEVER, ""
-            if self._may_be_free(slot):
-                self.free[slot] = None
         for limit_group in self.families if self._budgets else ():
             if limit_group.budget_until <= due:
                 limit_group.budget, limit_group.budget_until = UNKNOWN, UNKNOWN
-        if back:
+        self._come_back(back)
+        return back
+
+    def _come_back(self, slots: Sequence[S]) -> None:
+        """They have rested, each in the order of its use."""
+        for slot in slots:
+            self.resting.pop(slot, None)
+            slot.until, slot.reason = NEVER, ""
+            if self._may_be_free(slot):
+                self.free[slot] = None
+        if slots:
             self.free = dict.fromkeys(sorted(self.free, key=_by_use))
         self._look_ahead()
-        return back
 
     def retire(self, slot: S, reason: str) -> list[S]:
         """It is of no use any more. Returns it, unless that was known."""
@@ -343,12 +345,10 @@ class Pool(Generic[S]):
         limit_group, was_away = slot.limit_group, slot.retired or slot.until != NEVER
         if was_away:
             slot.era, slot.freed_after = slot.era + 1, self._uses
-        slot.retired, slot.until, slot.reason = False, NEVER, ""
-        limit_group.refusals, limit_group.until, limit_group.is_probed = 0, NEVER, False
+        slot.retired, limit_group.refusals, limit_group.until = False, 0, NEVER
         limit_group.budget, limit_group.budget_until = UNKNOWN, UNKNOWN
-        self.resting.pop(slot, None)
-        self.file(slot)
-        self._look_ahead()
+        self.spend.forget(limit_group)
+        self._come_back((slot,))
         return was_away
 
     def restore(self, slot: S, era: int, seconds: float, retired: bool, reason: str, now: float) -> list[S]:

@@ -23,7 +23,7 @@ from .cooldown import RESTING
 from .decision import NEVER, UNKNOWN, CircuitState, Outcome, Refuse, Wait, WaitReason
 from .gate_config import GateConfig, local_policies
 from .pacer import NO_RAMP, Pacer
-from .policy import NOTHING, NUMBER, Cost, Demand, GateStatus, LongTicket, PolicyList, QueueDemand, Ticket
+from .policy import NOTHING, NUMBER, Cost, Demand, LongTicket, PolicyList, QueueDemand, Ticket
 from .rolling_stats import Latency
 from .signal import Signal
 
@@ -345,11 +345,6 @@ class Gate:
     def replace_breaker(self, breaker: Breaker) -> None:
         """Go on with the circuit of another gate; ``apply_limits`` must follow."""
         self.breaker = self.circuit.breaker = breaker
-
-    # ------------------------------------------------------------------ for observers
-
-    def status(self) -> GateStatus:
-        return GateStatus(self.pacer.learned_rate, self.breaker.state, self.hold.opens_at)
 
     # ------------------------------------------------------------------ putting away
 

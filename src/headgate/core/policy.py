@@ -19,7 +19,7 @@ from .decision import NEVER, ControllerNote, Refuse, Wait
 
 if TYPE_CHECKING:
     from .circuit_breaker import Breaker
-    from .decision import CircuitState, Explanation, WaitReason
+    from .decision import Explanation, WaitReason
     from .pacer import ResumeRamp
     from .quota import QuotaPolicy
     from .signal import Signal
@@ -285,16 +285,6 @@ class PacerRole(Policy, Protocol):
     def mark_late(self, is_late: bool, now: float) -> None: ...
 
     def is_late(self, now: float) -> bool: ...
-
-
-class GateStatus(NamedTuple):
-    """What can change with an answer."""
-
-    rate: float
-    """The pace as it was learned."""
-    circuit: CircuitState
-    opens_at: float
-    """Before this instant nothing starts."""
 
 
 class HookPlaces(NamedTuple):

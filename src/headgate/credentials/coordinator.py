@@ -29,8 +29,8 @@ from .credential import BySecret, Credential, CredentialState, Key, labelled, st
 from .events import Change, ChangeKind, CredentialEvents
 from .lease import Lease
 from .lease_queue import LeaseQueue, LeaseRequest
-from .record import ANY_PROVIDER, LONGEST_PROVIDER, PARKED, RETIRED, CredentialStore, FarCredentialStore
-from .store_sync import StoreRecords, StoreSync, SyncThread
+from .record import ANY_PROVIDER, LONGEST_PROVIDER, PARKED, RETIRED, CredentialStore, FarCredentialStore, StoreRecords
+from .store_sync import StoreSync, SyncThread
 from .stores import open_credential_store
 
 log = logging.getLogger("headgate")
@@ -40,8 +40,7 @@ class CredentialCoordinator:
     """Hands out credentials, never one that is resting or disabled.
 
     Leases share a credential, unless ``at_once`` bounds how many hold it at the same time; ``get_credential`` lends it
-    exclusively. Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own (unless
-    its store is on another machine).
+    exclusively. Safe for threads and asyncio at once, without a thread of its own (unless its store is elsewhere).
 
         keys = CredentialCoordinator(["sk-...", "sk-..."])
         with keys.lease() as lease:
@@ -62,7 +61,6 @@ class CredentialCoordinator:
         identities: Identities | None = None,
     ) -> None:
         """``at_once``: how many leases may hold one credential at the same time; None for any number.
-
         ``store`` keeps how they stand over a restart and shares it with others: "machine", "redis://..." or an object.
         ``groups``: "headers" joins keys whose headers show that they share a limit, "auto" also those that are refused
         together, "off" neither.
@@ -90,6 +88,7 @@ class CredentialCoordinator:
             records = StoreRecords(opened, provider, self._pool.slots, self._events, names)
             thread = SyncThread(self) if isinstance(opened, FarCredentialStore) else None
             self._sync = StoreSync(records, self._queue, thread)
+            self._pool.claims_probes = True
             self._sync.check_with_retries()
             self._after()
 
@@ -98,8 +97,8 @@ class CredentialCoordinator:
     def lease(self, timeout: float | None = None) -> Lease:
         """For ``with`` and ``async with``: takes a credential on entering and gives it back on leaving.
 
-        It waits for the first that is free or back; for ``timeout`` seconds at most, and not at all if
-        none can be free by then. Otherwise ``NoCredentialError`` says when the first is back.
+        It waits for the first that is free or back; for ``timeout`` seconds at most, and not at all if none can be by
+        then: ``NoCredentialError`` says when the first is back.
         """
         return Lease(self, _checked(timeout))
 
@@ -175,6 +174,8 @@ class CredentialCoordinator:
         if self._sync is not None:
             self._sync.check_if_due()
         is_taken = self._queue.try_take(lease, prefer, only=only)
+        if not is_taken and self._sync is not None and self._sync.claim_probe():
+            is_taken = self._queue.try_take(lease, prefer, only=only)
         if self._queue.has_news:
             self._after()
         return is_taken
@@ -224,6 +225,8 @@ class CredentialCoordinator:
         """In how many seconds this one has rested; 0 if it does not rest, None if it is retired."""
         self._check_if_due()
         key = self._labelled(label)
+        if key.reason and self._sync is not None:
+            self._sync.claim_probe()
         return None if key.retired else max(0.0, key.until - self.clock.now()) if key.until != NEVER else 0.0
 
     def rests_because(self, label: str) -> str:
@@ -237,6 +240,8 @@ class CredentialCoordinator:
         if self._sync is not None:
             self._sync.check_if_due()
         key = self._queue.try_take_exclusive()
+        if key is None and self._sync is not None and self._sync.claim_probe():
+            key = self._queue.try_take_exclusive()
         if self._queue.has_news:
             self._after()
         return None if key is None else key.credential.secret
@@ -246,10 +251,9 @@ class CredentialCoordinator:
     ) -> None:
         """Give a credential back; if it was rate limited, it and its group rest for ``backoff_seconds``.
 
-        None (or nan) means that the server has not said for how long: then ``cooldown`` does. No rest is longer than
-        31 days, and one that lasts longer already stays. A release of what is not lent changes nothing and is logged
-        as a warning, but a rate limit counts whether it is lent or not. An unknown credential is a ``ConfigError``; so
-        is a backoff that is no number, after the credential has been given back.
+        None (or nan): the server has not said for how long, so ``cooldown`` does; 31 days at most. A longer rest stays.
+        A release of what is not lent is logged and changes nothing, but a rate limit counts. An unknown credential
+        is a ``ConfigError``; so is a backoff that is no number, after the credential has been given back.
         """
         key = self._by_secret.get(credential) if isinstance(credential, str) else None
         if key is None:
@@ -375,8 +379,7 @@ class CredentialCoordinator:
         return found
 
     def _labelled(self, label: str) -> Key:
-        key = self._pool.by_label.get(label)
-        return self._find(label) if key is None else key
+        return self._pool.by_label.get(label) or self._find(label)
 
     def _find(self, credential: str | Credential) -> Key:
         """By its label, by its secret, or itself. The argument is not repeated in the error: it may be a secret."""

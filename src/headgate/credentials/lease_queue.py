@@ -167,8 +167,10 @@ class LeaseQueue:
     def try_take_exclusive(self) -> Key | None:
         """Take one that has no holder, so that no other caller gets it meanwhile."""
         with self._lock:
-            self._begin()
-            key = None if self._requests else self.pool.pick(exclusive=True)
+            now = self._begin()
+            key = None if self._requests else self.pool.pick(now, exclusive=True)
+            if key is not None and key.reason:
+                self._note_probe(key)
             self._torn = False
         return key
 
@@ -178,11 +180,11 @@ class LeaseQueue:
             now = self._begin()
             key = lease.key
             if key is not None and not lease.ended and lease.generation == self.generation:
-                was_probed = key.limit_group.is_probed
+                era = key.era
                 changed = [] if signal is None else self.pool.hear(key, signal, lease.since, now, lease.use)
                 self._give_back(key, lease)
-                if was_probed and not key.limit_group.is_probed:
-                    self.changes.extend(Change(ChangeKind.PROBED, one) for one in self.pool.family_of(key))
+                if key.era != era:
+                    self._note_probe(key)
                 found = None if signal is None else self.groups.hear(key, signal, lease.since, now)
                 if found is not None:
                     kind = ChangeKind.GROUPED if found[1] else ChangeKind.PROPOSED
@@ -198,6 +200,9 @@ class LeaseQueue:
         with self._lock:
             now = self._begin()
             changed = [] if rests is None else self.pool.limit(key, rests, now, now)
+            if rests is None and key.exclusive and key.limit_group in self.pool.spend:  # this call has found out
+                self.pool.worked(key, now)
+                self._note_probe(key)
             was_taken = key.exclusive
             if was_taken:
                 key.holders -= 1
@@ -219,11 +224,14 @@ class LeaseQueue:
     def _fill(self, lease: Lease, prefer: str | None, now: float) -> None:
         """Put into the lease the credential whose turn it is, if one is free."""
         lease.since = now
-        key = lease.key = self.pool.pick(prefer)
+        key = lease.key = self.pool.pick(now, prefer)
         if key is not None:
             lease.use = key.used
-            if key.limit_group.is_probed:
-                self.changes.append(Change(ChangeKind.PROBED, key))
+            if key.reason:  # it rests already, but for this one call
+                self._note_probe(key)
+
+    def _note_probe(self, key: Key) -> None:
+        self.changes.extend(Change(ChangeKind.PROBED, one) for one in self.pool.family_of(key))
 
     def _give_back(self, key: Key, lease: Lease | None = None) -> None:
         if lease is not None:

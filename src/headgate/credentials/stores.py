@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
@@ -37,6 +37,9 @@ LONGEST_LOCK = 1.0
 class StoreError(HeadgateError):
     """The file could not be read or written; the message says which and why."""
 
+    is_busy = False
+    """Whether other processes have kept it locked all the time: nothing is wrong with it."""
+
 
 class FileStore:
     """Records in a file that only its owner can read: SQLite, or JSON if the name ends in ``.json``.
@@ -54,19 +57,22 @@ class FileStore:
         """All that is known; nothing if there is no file yet."""
         if not os.path.exists(self.path):
             return []
-        with self._opened() as file:
+        with self._opened(writes=False) as file:
             return list(file.records().values())
 
     def save(self, records: Iterable[Record]) -> None:
         """Merge these into what is there; the file is made if need be."""
         with self._opened() as file:
+            _merge(file, file.records(), records)
+
+    def claim(self, records: Sequence[Record]) -> bool:
+        """Save these, unless another process asks meanwhile whether their account can spend again."""
+        with self._opened() as file:
             known = file.records()
-            merged = {
-                record.name: known[record.name].merged(record) if record.name in known else record for record in records
-            }
-            changed = {name: record for name, record in merged.items() if known.get(name) != record}
-            if changed:
-                file.put(changed, known | changed)
+            is_free = not any(one.forbids(record) for one in known.values() for record in records)
+            if is_free:
+                _merge(file, known, records)
+        return is_free
 
     def stamp(self) -> object:
         """When and how the file was last written; None if there is none."""
@@ -79,14 +85,16 @@ class FileStore:
         return status.st_mtime_ns, status.st_size, status.st_ino, head[CHANGES_AT:]
 
     @contextmanager
-    def _opened(self) -> Iterator[_File]:
+    def _opened(self, *, writes: bool = True) -> Iterator[_File]:
         try:
             make_private_folder(self.path)
-            with self._read_and_write(self.path) as file:
+            with self._read_and_write(self.path, writes) as file:
                 yield file
             restrict_to_owner(self.path)  # not before it has proved to be one of ours
         except (OSError, ValueError) as error:
-            raise StoreError(f"{self.path} cannot be used as a credential store ({error})") from None
+            failure = StoreError(f"{self.path} cannot be used as a credential store ({error})")
+            failure.is_busy = isinstance(error, BlockingIOError)
+            raise failure from None
 
     def __repr__(self) -> str:
         return f"FileStore({self.path!r})"
@@ -96,6 +104,13 @@ class _File(Protocol):
     def records(self) -> dict[str, Record]: ...
 
     def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None: ...
+
+
+def _merge(file: _File, known: dict[str, Record], records: Iterable[Record]) -> None:
+    merged = {record.name: known[record.name].merged(record) if record.name in known else record for record in records}
+    changed = {name: record for name, record in merged.items() if known.get(name) != record}
+    if changed:
+        file.put(changed, known | changed)
 
 
 class _Json:
@@ -125,10 +140,13 @@ class _Json:
 
 
 @contextmanager
-def _json_file(path: str) -> Iterator[_File]:
+def _json_file(path: str, writes: bool) -> Iterator[_File]:
     try:
         import fcntl
     except ImportError:  # Windows: the file is still replaced as a whole, but two writers may overlook each other
+        yield _Json(path)
+        return
+    if not writes:  # it is replaced as a whole
         yield _Json(path)
         return
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, OWNER_ONLY)
@@ -173,10 +191,10 @@ class _Sqlite:
 
 
 @contextmanager
-def _sqlite_file(path: str) -> Iterator[_File]:
+def _sqlite_file(path: str, writes: bool) -> Iterator[_File]:
     import sqlite3  # here, because most programs keep no records
 
-    from ..sqlite_file import connect
+    from ..sqlite_file import connect, is_locked
 
     if not os.path.exists(path):
         create_private(path, b"")  # SQLite gives its journal the same permissions
@@ -184,17 +202,18 @@ def _sqlite_file(path: str) -> Iterator[_File]:
     try:
         # An event loop may stand still meanwhile. What a power cut takes is learned again from the next refusal.
         connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")  # readers lock each other out in vain
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if tables and ("credentials",) not in tables:
             raise ValueError("unexpected content")
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS credentials (identity TEXT PRIMARY KEY, written_at REAL, record TEXT)"
-        )
+        if not tables:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS credentials (identity TEXT PRIMARY KEY, written_at REAL, record TEXT)"
+            )
         yield _Sqlite(connection)
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise OSError(str(error)) from None
+        raise (BlockingIOError if is_locked(error) else OSError)(str(error)) from None
     finally:
         connection.close()
 

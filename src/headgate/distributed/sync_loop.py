@@ -22,7 +22,6 @@ from ..config import RateLimitConfig
 from ..core.decision import UNKNOWN
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
-from ..core.policy import GateStatus
 from .lease_client import IDLE_EVERY, LEAVE_AFTER, LeaseClient
 from .membership import KeyRecord
 from .protocol import SyncReply, SyncRequest
@@ -57,8 +56,8 @@ class LimiterPort(Protocol):
     def serve(self, owner: Any, now: float) -> None:
         """Let through the waiters whose turn has come."""
 
-    def note_synced(self, owner: Any, before: GateStatus, now: float) -> None:
-        """The coordinator's reply was applied: emit what has changed since ``before``."""
+    def note_synced(self, owner: Any, now: float) -> None:
+        """The coordinator's reply was applied: emit what has changed."""
 
     def note_store(self, kind: str, owner: Any, now: float, reason: str) -> None:
         """The store was lost, or is back."""
@@ -212,9 +211,8 @@ class SyncLoop:
         for (client, request), reply in zip(due, replies, strict=True):
             if client.awaits != request.number:
                 continue
-            before = client.gate.status()
             client.on_reply(reply, sent_at, now, self.draw())
-            limiter.note_synced(client.owner, before, now)
+            limiter.note_synced(client.owner, now)
             limiter.serve(client.owner, now)
 
     def fail(self, due: Due, error: Exception, now: float) -> None:

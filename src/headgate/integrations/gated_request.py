@@ -240,11 +240,12 @@ class GatedRequest:
                 raise WaitTooLongError(self._call.provider.key, ACCOUNT_RESTS, wait)
 
     def _note_account(self, outcome: Outcome) -> None:
-        spend = self._hosts.spend
+        spend, call = self._hosts.spend, self._call
+        sent_at = call.held.sent_at or call.started_at
         if outcome is Outcome.SPEND and self._credentials is None:
-            spend.stopped(self.request.account, self._call.clock.now())
+            spend.stopped(self.request.account, sent_at, call.clock.now())
         elif spend and outcome is Outcome.OK:
-            spend.worked(self.request.account)
+            spend.worked(self.request.account, sent_at)
 
     @property
     def _pace_key(self) -> str:

@@ -38,9 +38,8 @@ class Admin:
         with self._lock:
             now = self._now()
             entry = self._registry.open(key, now)
-            before = entry.gate.status()
             entry.gate.pause(min(seconds, LONGEST_WAIT), now)
-            self._events.note_changes(entry, before, entry.gate.status(), now)
+            self._events.note_changes(entry, now)
             self._admission.serve(entry, now)
         self._events.flush()
 

@@ -19,7 +19,6 @@ from threading import Lock
 
 from ..clock import Clock
 from ..core.decision import INSTANT, NEVER, UNKNOWN, Refuse, RefuseReason, Wait, WaitReason, explain
-from ..core.policy import GateStatus
 from ..errors import CircuitOpenError, Refused, WaitTooLongError
 from ..fork_safety import run_locked
 from ..reason_text import reason_text, refuse_text
@@ -290,7 +289,6 @@ class Admission:
         found = self._check(entries, now, cost, call)
         if found is not None:
             return found
-        before = [entry.gate.status() for entry in entries] if self._events.is_heard else []
         waited = now - asked_at
         permit: Permit
         if len(entries) == 1 and cost == 1 and waited == 0.0:
@@ -300,9 +298,6 @@ class Admission:
             permit = LongPermit(entries[0], cost, waited, others)
         for one in (permit, *permit.others):
             one.entry.gate.admit(one, now)
-        for entry, status in zip(entries, before, strict=False):  # an open circuit lets its probe through
-            if (after := entry.gate.status()) != status:
-                self._events.note_changes(entry, status, after, now)
         return entries[0], permit
 
     def try_admit(self, entries: list[KeyEntry], now: float, cost: Cost) -> Permit | None:
@@ -345,9 +340,9 @@ class Admission:
 
     # ------------------------------------------------------------------ for the sync loop
 
-    def note_synced(self, owner: KeyEntry, before: GateStatus, now: float) -> None:
+    def note_synced(self, owner: KeyEntry, now: float) -> None:
         """The store's reply was taken."""
-        self._events.note_changes(owner, before, owner.gate.status(), now)
+        self._events.note_changes(owner, now)
 
     def note_store(self, kind: str, owner: KeyEntry, now: float, reason: str) -> None:
         """The store was lost, or is back."""

@@ -88,20 +88,19 @@ class Completion:
                 permit = self._named_by(signal, permit, real, now)
             entry = permit.entry
             gate = entry.gate
-            before = gate.status() if events.is_heard else None
             if gate.record(permit, signal, latency, now, draw):
                 entry.used_at = now
                 self._entries.move_to_end(entry.key)
                 if signal is not _OK:
                     self._count(entry, signal)
-                    if signal.outcome is not OK:
-                        events.note_state(entry, now)
                 if real is not None:
                     self._spent.update(gate.config.dimensions & real.keys())
                     gate.settle(permit, real)
                 ended = is_call
-                if before is not None and (after := gate.status()) != before:
-                    events.note_changes(entry, before, after, now)
+                if events.is_heard:
+                    events.note_changes(entry, now)
+                elif signal.outcome is not OK:
+                    events.note_state(entry, now)
             if gate.has_waiters:
                 self._serve(entry, now)
             if now >= self._registry.tidy_at:
@@ -122,10 +121,9 @@ class Completion:
         with self._lock:
             now = self._now()
             entry = self._registry.open(key, now)
-            before = entry.gate.status()
             record_unmatched(entry.gate, signal, latency, now, draw)
             self._count(entry, signal)
-            self._events.note_changes(entry, before, entry.gate.status(), now)
+            self._events.note_changes(entry, now)
             self._serve(entry, now)
         self._events.flush()
 

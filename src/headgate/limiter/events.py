@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..clock import Clock
 from ..core.decision import NEVER, Outcome, blocked_by
-from ..core.policy import GateStatus
 from ..core.signal import Signal
 from ..events import CallEvent, Event, EventRecord, deliver, is_wanted
 from ..reason_text import CircuitChange, PauseStart, RateChange
@@ -134,6 +133,8 @@ class LimiterEvents:
         """Changes of circuits and pauses that have not been logged yet."""
         self._on_circuit: list[weakref.WeakMethod[Callable[[Event], None]]] = []
         self._quiet_until = NEVER
+        self.listenings = 0
+        """How often a listener came or went."""
         self.listen(listener)
 
     def listen(self, listener: Callable[[Event], None] | None) -> None:
@@ -147,8 +148,9 @@ class LimiterEvents:
 
     def set_heard(self, is_heard: bool) -> None:
         """Say whether events have a listener; where they have none, none are made."""
-        if is_heard is not self.is_heard:
-            self._news.clear()  # a new listener does not get what was before
+        if is_heard is not self.is_heard:  # a new listener does not get what was before
+            self._news.clear()
+            self.listenings += 1
         self._quiet_until = NEVER
         self.is_heard = is_heard
         self.is_watched = is_heard or bool(self.observers)
@@ -187,17 +189,21 @@ class LimiterEvents:
         if entry.pause_noted != NEVER or entry.gate.breaker.state is not entry.circuit_noted:
             self.note_state(entry, now)
 
-    def note_changes(self, entry: KeyEntry, before: GateStatus, after: GateStatus, now: float) -> None:
-        """Note what differs between two statuses of a key."""
+    def note_changes(self, entry: KeyEntry, now: float) -> None:
+        """Note what has changed since it was last noted: circuit and pause, and for a listener the pace and a hold."""
         self.note_state(entry, now)
         if not self.is_heard:
             return
         gate = entry.gate
-        if after.rate != before.rate and now >= self._quiet_until:
-            self.note(PACE, entry, now, RateChange(before.rate, after.rate, gate.controller.why()))
-        if after.opens_at > max(before.opens_at, now):
+        rate, opens_at = gate.pacer.learned_rate, gate.hold.opens_at
+        if rate != entry.rate_noted and now >= self._quiet_until:
+            if entry.noted_in == self.listenings:  # else it may have changed before
+                self.note(PACE, entry, now, RateChange(entry.rate_noted, rate, gate.controller.why()))
+            entry.rate_noted = rate
+        if opens_at > max(entry.hold_noted, now):
             found = blocked_by(gate, now)
             self.note("held", entry, now, found or "", "" if found is None else found.reason.value)
+        entry.hold_noted, entry.noted_in = opens_at, self.listenings
 
     def note_state(self, entry: KeyEntry, now: float) -> None:
         """Note that the circuit has changed, or that a pause has begun or ended: each once."""

@@ -30,10 +30,13 @@ class KeyEntry:
         "client",
         "failed",
         "gate",
+        "hold_noted",
         "key",
         "learns",
+        "noted_in",
         "pause_noted",
         "queue",
+        "rate_noted",
         "refused",
         "released",
         "sink",
@@ -53,7 +56,9 @@ class KeyEntry:
         self.client: LeaseClient | None = None
         """Where its quota is shared through a store."""
         self.circuit_noted, self.pause_noted = CircuitState.CLOSED, NEVER
-        """The circuit, and the end of the pause that holds, as they were logged last."""
+        """The circuit, and the end of the pause that holds, as they were logged last ..."""
+        self.rate_noted, self.hold_noted, self.noted_in = 0.0, NEVER, 0
+        """... and the pace, and the end of what holds calls back, as they were noted for a listener, and for which."""
         self.refused = self.failed = 0
         """Answers that refused the call (429, a spent quota), and all others that were no success."""
         self.released = 0

@@ -310,6 +310,7 @@ class KeyRegistry:
             unpack(entry, packed, now)
         if name in self._ceilings:
             entry.gate.set_ceiling(self._ceilings[name], now)
+        entry.rate_noted = entry.gate.pacer.learned_rate
         return entry
 
     def _new(self, name: str, config: RateLimitConfig, now: float) -> KeyEntry:
@@ -319,6 +320,7 @@ class KeyRegistry:
         gate.on_change = partial(self._note_change, entry)
         if self._sync is not None and config.enabled:
             entry.client = self._sync.client(name, entry, gate, config, gate_config, now)
+        entry.rate_noted, entry.noted_in = gate.pacer.learned_rate, self._events.listenings
         return entry
 
     def _gate_config(self, config: RateLimitConfig) -> GateConfig:

@@ -1,4 +1,5 @@
--- Merges what is said of credentials (ARGV 2 on: a name, then its record) into what is kept of them (KEYS 1).
+-- Merges what is said of credentials (ARGV 3 on: a name, then its record) into what is kept of them (KEYS 1).
+-- A claim (ARGV 2) is merged only if no other process asks whether the account can spend again (Record.forbids).
 --
 -- A record is two JSON texts with a line end between them: what is merged (era, until, retired, ...) and what the last
 -- writer knows best (label, budget, ...). They are kept as they came: numbers lose nothing on their way through here.
@@ -24,8 +25,35 @@ local function merged(old, new)
   return old_facts .. '\n' .. about
 end
 
+local function forbids(name, kept_record, claim_name, claim_record, now)
+  local old_facts, old_about = parts(kept_record)
+  local new_facts, new_about = parts(claim_record)
+  local was, is = cjson.decode(old_facts), cjson.decode(new_facts)
+  if name == claim_name and was.era ~= is.era then
+    return was.era > is.era
+  end
+  if was.reason ~= 'spend' or was['until'] <= now then
+    return false
+  end
+  local old, new = cjson.decode(old_about), cjson.decode(new_about)
+  local has_group = old.group ~= nil and old.group ~= cjson.null
+  return name == claim_name or (has_group and old.group == new.group and old.provider == new.provider)
+end
+
+if ARGV[2] == 'claim' then
+  local all, time = redis.call('HGETALL', kept), redis.call('TIME')
+  local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
+  for place = 3, #ARGV, 2 do
+    for at = 1, #all, 2 do
+      if all[at] ~= 'version' and forbids(all[at], all[at + 1], ARGV[place], ARGV[place + 1], now) then
+        return -1
+      end
+    end
+  end
+end
+
 local changed = 0
-for place = 2, #ARGV, 2 do
+for place = 3, #ARGV, 2 do
   local name, record = ARGV[place], ARGV[place + 1]
   local before = redis.call('HGET', kept, name)
   local after = before and merged(before, record) or record

@@ -21,7 +21,6 @@ import click
 
 from ...clock import SystemClock
 from ...errors import HeadgateError
-from ...lab.traces.trace import Heading, TraceWriter
 from ...observe.monitor import RunMonitor
 from ...observe.run_registry import announced
 from ...wire import read
@@ -223,6 +222,8 @@ RATES_EVERY = 0.5
 class TraceRecorder:
     def __init__(self, path: str, *, workers: int, calls: int = 1, keys: int = 1) -> None:
         """``calls`` and ``keys`` are 1 where they are not known before the end."""
+        from ...lab.traces.trace import Heading, TraceWriter  # here, because few runs are recorded
+
         try:
             self._writer = TraceWriter(Path(path), Heading(calls=max(1, calls), workers=workers, keys=max(1, keys)))
         except OSError as error:

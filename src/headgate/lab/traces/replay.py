@@ -92,14 +92,18 @@ class Recording(CallObserver):
             scope=signal.scope,
             cost=call.cost,
         )
-        self._write(call.key, call.sent_at, call.latency, status, call.waited, signal.retry_after, told)
+        sent_at = call.sent_at - self._began_at
+        with self._lock:
+            self._writer.call(call.key, sent_at, call.latency, status, call.waited, signal.retry_after, told=told)
 
     def dropped(self, permit: Permit, sent: bool) -> None:
         """Of what was not sent after all nothing is left: it has taken nothing."""
         if sent:
             now = self._limiter.clock.now()
             told = Told(outcome=RELEASED, at=now - self._began_at, number=permit.seq, cost=permit.cost)
-            self._write(permit.key, permit.sent_at, now - permit.sent_at, 0, permit.waited, None, told)
+            sent_at = permit.sent_at - self._began_at
+            with self._lock:
+                self._writer.call(permit.key, sent_at, now - permit.sent_at, 0, permit.waited, None, told=told)
 
     def hear(self, event: Event) -> None:
         at = event.at - self._began_at
@@ -110,19 +114,6 @@ class Recording(CallObserver):
                 self._writer.circuit(event.key, at, event.state)
         if self._listener is not None:
             self._listener(event)
-
-    def _write(
-        self,
-        key: str,
-        sent_at: float,
-        latency: float,
-        status: int,
-        waited: float,
-        retry_after: float | None,
-        told: Told,
-    ) -> None:
-        with self._lock:
-            self._writer.call(key, sent_at - self._began_at, latency, status, waited, retry_after, None, told)
 
 
 # -- replaying

@@ -1,5 +1,6 @@
 """Every command and every option is documented, by words and by example."""
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from headgate import cli
 from headgate.cli import COMMANDS, group
 from headgate.cli.ui.options import ExampleCommand
 
@@ -58,12 +60,25 @@ def test_the_readme_speaks_of_every_command(name):
     assert f"headgate {name}" in README.read_text(encoding="utf-8")
 
 
-def test_every_option_of_a_run_is_in_its_page():
-    text = (README.parent / "docs" / "batch-file.md").read_text(encoding="utf-8")
-    command = group.get_command(click.Context(group), "run")
+PAGES = {"run": "batch-file.md", "crawl": "crawl.md", "proxy": "proxy.md", "watch": "watching.md"}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_option_is_in_the_page_of_its_command(name):
+    text = (README.parent / "docs" / PAGES[name]).read_text(encoding="utf-8")
+    command = group.get_command(click.Context(group), name)
     options = {one for parameter in command.params for one in parameter.opts if one.startswith("--")}
     missing = [option for option in sorted(options - {"--output"}) if option not in text]  # that is there as -o
-    assert not missing, "describe these options in docs/batch-file.md"
+    assert not missing, f"describe these options in docs/{PAGES[name]}"
+
+
+@pytest.mark.parametrize(("name", "command"), commands())
+def test_every_option_is_read(name, command):
+    taken = inspect.signature(inspect.unwrap(command.callback)).parameters
+    code = "".join(path.read_text(encoding="utf-8") for path in Path(cli.__file__).parent.rglob("*.py"))
+    passed = {one.name for one in command.params if one.expose_value}
+    unread = [option for option in sorted(passed - set(taken)) if f'given["{option}"]' not in code]
+    assert not unread, f"headgate {name} has options whose value is read nowhere"
 
 
 def test_the_first_page_says_where_to_start(headgate):

@@ -12,8 +12,8 @@ COPY = Path(__file__).parents[3] / "docs" / "headgate.schema.json"
 
 
 def test_the_copy_is_current(headgate):
-    """If not: headgate config --schema > docs/headgate.schema.json"""
-    assert headgate("config", "--schema").out == COPY.read_text(encoding="utf-8")
+    is_current = headgate("config", "--schema").out == COPY.read_text(encoding="utf-8")
+    assert is_current, "run: headgate config --schema > docs/headgate.schema.json"
 
 
 def test_every_option_is_in_it_and_nothing_else():

@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Clock(Protocol):
@@ -27,6 +31,25 @@ class Clock(Protocol):
     def sleep(self, seconds: float, /) -> None: ...
 
     async def sleep_async(self, seconds: float, /) -> None: ...
+
+
+class Timer(Protocol):
+    """Something that is called later, unless it is cancelled before."""
+
+    def cancel(self) -> object: ...
+
+
+def call_later(clock: Clock, loop: asyncio.AbstractEventLoop, seconds: float, act: Callable[[], object]) -> Timer:
+    """Have the loop, which must be this thread's, call ``act`` after so many seconds of this clock."""
+    seconds = max(0.0, seconds)
+    if getattr(clock, "runs_loop_timers", False):
+        return loop.call_later(seconds, act)
+    return loop.create_task(_sleep_then(clock, seconds, act))
+
+
+async def _sleep_then(clock: Clock, seconds: float, act: Callable[[], object]) -> None:
+    await clock.sleep_async(seconds)
+    act()
 
 
 class SystemClock:

@@ -17,12 +17,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from .clock import call_later
 from .core.decision import INSTANT, UNKNOWN
 
 if TYPE_CHECKING:
     import asyncio
 
-    from .clock import Clock
+    from .clock import Clock, Timer
 
 
 class Waiter(Protocol):
@@ -145,7 +146,7 @@ class TaskWaiter(Waiter):
         super().__init__(clock)
         self.loop = self.home = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
-        self.timer: _Timer | None = None
+        self.timer: Timer | None = None
 
     def wake(self) -> bool:
         if self.loop.is_closed():
@@ -166,11 +167,7 @@ class TaskWaiter(Waiter):
             self.disarm()
         if self.settled:
             return
-        wait = max(0.0, self.wake_at - self.clock.now())
-        if getattr(self.clock, "runs_loop_timers", False):
-            self.timer = self.loop.call_later(wait, self.wake)
-        else:
-            self.timer = self.loop.create_task(self._sleep_then_wake(wait))
+        self.timer = call_later(self.clock, self.loop, self.wake_at - self.clock.now(), self.wake)
 
     def on_wake(self) -> None:
         if self.timer is not None:
@@ -197,11 +194,3 @@ class TaskWaiter(Waiter):
         except RuntimeError:  # closed just now
             return False
         return True
-
-    async def _sleep_then_wake(self, seconds: float) -> None:
-        await self.clock.sleep_async(seconds)
-        self.wake()
-
-
-class _Timer(Protocol):
-    def cancel(self) -> object: ...

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from ..clock import Clock
+from ..clock import Clock, call_later
 from ..core.decision import NEVER, UNKNOWN
 
 R = TypeVar("R")
@@ -46,22 +46,13 @@ class Notifier:
             return
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
-        timer: asyncio.TimerHandle | asyncio.Task[None] | None = None
-        if seconds != UNKNOWN:
-            if getattr(self._clock, "runs_loop_timers", False):
-                timer = loop.call_later(max(0.0, seconds), self.notify)
-            else:
-                timer = loop.create_task(self._notify_after(max(0.0, seconds)))
+        timer = None if seconds == UNKNOWN else call_later(self._clock, loop, seconds, self.notify)
         try:
             await self._future
         finally:
             self._future, self._notified = None, False
             if timer is not None:
                 timer.cancel()
-
-    async def _notify_after(self, seconds: float) -> None:
-        await self._clock.sleep_async(seconds)
-        self.notify()
 
 
 class Alarm:

@@ -42,7 +42,7 @@ NEVER_PAUSES = 1 << 40
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _given_up: ContextVar[tuple[Any, aiohttp.ClientRequest, Exception] | None] = ContextVar("given_up", default=None)
-"""What was raised last in this task, and for which request: aiohttp comes back with another one for the same errand."""
+"""What was raised last in this task, and for which request: aiohttp may send another one in its place."""
 
 _beyond: ContextVar[aiohttp.ClientRequest | None] = ContextVar("beyond", default=None)
 """The request that is beyond a gate in this task: it must not come to another."""
@@ -68,13 +68,13 @@ _REFUSALS = refusal_kinds(GateTimeoutError, OutOfTimeError, GateClosedError, Gat
 
 
 @dataclass(slots=True)
-class _Journey:
-    """A request that was redirected. All its hops have the same timer, which nothing else has."""
+class _Redirects:
+    """The hops of one request, which has the same timer on all of them and shares it with no other."""
 
     timer: Any
     first: FirstHop
-    went_astray: bool = False
-    """It has been elsewhere: what was taken off there stays off, also when it comes back."""
+    left_origin: bool = False
+    """Whether a hop led to another origin: headers that were removed there stay removed, also back at the first."""
 
 
 class Middleware:
@@ -82,7 +82,7 @@ class Middleware:
 
     def __init__(self, *, passing: Passing | None = None, **settings: Any) -> None:
         self.passing = Passing.given(passing, settings)
-        self._journeys: dict[int, _Journey] = {}
+        self._redirected: dict[int, _Redirects] = {}
         self._connectors: weakref.WeakSet[aiohttp.BaseConnector] = weakref.WeakSet()
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Middleware:
         if _beyond.get() is request:
             raise ConfigError("middlewares has two gates, so a request would wait twice; remove one")
         self._close_with(request.session.connector)
-        journey = self._next_hop(request)
+        redirects = self._next_hop(request)
         body = request.body
         outgoing = OutgoingRequest(
             request.method,
@@ -126,7 +126,7 @@ class Middleware:
             _given_up.set((request._timer, request, error))
             raise
         if response.status in _REDIRECTS:
-            self._remember(journey, response)
+            self._remember(redirects, response)
         if response.status < 400:
             _hold(response, gated)
         return response
@@ -139,26 +139,26 @@ class Middleware:
 
     # ------------------------------------------------------------------ redirects
 
-    def _next_hop(self, request: aiohttp.ClientRequest) -> _Journey:
+    def _next_hop(self, request: aiohttp.ClientRequest) -> _Redirects:
         url, headers = str(request.url), request.headers
-        journey = self._journeys.get(id(request._timer))
-        if journey is None:
-            return _Journey(request._timer, first_hop(url, headers))
-        journey.first = strip(journey.first, url, headers)
-        journey.went_astray |= origin_of(url) != journey.first.origin
-        if journey.went_astray:
+        redirects = self._redirected.get(id(request._timer))
+        if redirects is None:
+            return _Redirects(request._timer, first_hop(url, headers))
+        redirects.first = strip(redirects.first, url, headers)
+        redirects.left_origin |= origin_of(url) != redirects.first.origin
+        if redirects.left_origin:
             for name in [name for name in headers if is_secret(name) and name.lower() != "cookie"]:
                 headers.popall(name, None)
-        return journey
+        return redirects
 
-    def _remember(self, journey: _Journey, response: aiohttp.ClientResponse) -> None:
+    def _remember(self, redirects: _Redirects, response: aiohttp.ClientResponse) -> None:
         """For as long as this answer is in the history of the request that was redirected."""
-        self._journeys[id(journey.timer)] = journey
-        weakref.finalize(response, self._forget, journey).atexit = False
+        self._redirected[id(redirects.timer)] = redirects
+        weakref.finalize(response, self._forget, redirects).atexit = False
 
-    def _forget(self, journey: _Journey) -> None:
-        if self._journeys.get(id(journey.timer)) is journey:
-            del self._journeys[id(journey.timer)]
+    def _forget(self, redirects: _Redirects) -> None:
+        if self._redirected.get(id(redirects.timer)) is redirects:
+            del self._redirected[id(redirects.timer)]
 
 
 def _raise_again(request: aiohttp.ClientRequest) -> None:

@@ -242,7 +242,7 @@ def test_hops_of_requests_at_once_are_told_apart_and_then_forgotten(lab):
     assert [seen.path for seen in elsewhere.seen if SECRET in str(seen)] == ["/own"]
     assert len(elsewhere.seen) == 21
     gc.collect()
-    assert middleware._journeys == {}
+    assert middleware._redirected == {}
 
 
 def test_cookies_of_a_session_do_not_follow_to_another_site(lab):

@@ -65,7 +65,7 @@ class RateLimitConfig:
     """The learned pace never falls below this. Limits, floors and open circuits still win."""
     max_rps: float | None = None
     token_bucket_capacity: float = 4.0
-    """Calls that may start at once after a rest."""
+    """Calls that may start at once after a rest; more above 1,000 calls a second: 4 ms of the pace, unless it is 1."""
 
     limits: Limits = field(default_factory=dict)
     """Limits that are known, by dimension: ``{"requests": ["15/min", "1500/day"], "tokens": "200000/min"}``."""

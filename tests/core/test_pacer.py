@@ -37,6 +37,21 @@ def start(pacer, now=NOW, cost=1):
     pacer.admit(Ticket(None, 1, now, 0) if cost == 1 else LongTicket(None, 1, now, 0, cost, 0.0), now)
 
 
+def at_once(pacer, now):
+    return next(count for count in range(100_000) if not pacer.try_take(now))
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "most"), [(900.0, 4.0, 4), (10_000.0, 4.0, 40), (10_000.0, 100.0, 100), (10_000.0, 1.0, 1)]
+)
+def test_a_fast_pace_starts_a_batch_at_once(rate: float, burst: float, most: int) -> None:
+    pacer = pacer_of(rate, burst)
+    assert at_once(pacer, NOW + 1.0) == most
+    pacer.limits.rate = 100.0
+    pacer.apply(NOW, NOW + 1.0)
+    assert at_once(pacer, NOW + 9.0) == burst
+
+
 class TestPace:
     def test_a_burst_starts_at_once_and_the_next_call_waits_for_its_token(self):
         pacer = pacer_of()

@@ -162,14 +162,20 @@ def after_pause(pause: float, until: float) -> ResumeRamp:
     return ResumeRamp(until, min(0.1 * pause, 3.0), 0.5)
 
 
+AT_ONCE = 0.004
+"""Seconds of the rate that may start at once, where that is more than the burst: a busy event loop handles calls in
+batches, and a queue for a batch of thirty at 6,000 calls a second costs more than the time it spreads them over."""
+
+
 class Pacer(TokenBucket):
-    __slots__ = ("ceiling", "configured_most", "least", "limits", "most", "ramp")
+    __slots__ = ("ceiling", "configured_burst", "configured_most", "least", "limits", "most", "ramp")
 
     lost_store = ""
     """The store that cannot be reached, where this pacer replaces it."""
 
     def __init__(self, limits: Limits, burst: float, least: float, most: float) -> None:
         super().__init__(burst, least)
+        self.configured_burst = burst
         self.limits = limits
         self.least = least
         self.most = self.configured_most = most
@@ -238,6 +244,8 @@ class Pacer(TokenBucket):
         if rate != self.rate:
             self.refill(now)
             self.rate = rate
+            if self.configured_burst > 1.0:  # else calls must never start together
+                self.burst = max(self.configured_burst, AT_ONCE * rate)
 
     @property
     def learned_rate(self) -> float:

@@ -106,6 +106,8 @@ def _wait(reason: WaitReason, why: Explanation) -> str:
         return f"{plural(why.in_flight, 'call')} in flight, {_cap_text(why.controller_note)}"
     if reason is WaitReason.FLOOR:
         return f"rate limited by the server{left}"
+    if reason is WaitReason.CAPACITY:
+        return f"the service tier is full{left}"
     if reason is WaitReason.HOLD:
         return f"rate limited a moment ago, {controller_text(why.controller_note)}{left}"
     if reason is WaitReason.QUOTA:
@@ -132,6 +134,13 @@ def _to_go(seconds: float) -> str:
 ACCOUNT_RESTS = (
     "the account has no credit or is at its spending limit; one call every 15 min checks whether it is freed"
 )
+
+
+def not_sent_text(seconds: float | None) -> str:
+    """What a vendor's client is told of a call that an account cannot pay for; the next check is in so many seconds."""
+    when = "" if seconds is None else f", next in {format_seconds(seconds)}"
+    return f"Not sent: {ACCOUNT_RESTS}{when}. Add credit or raise the limit at the vendor."
+
 
 _LANES = {
     "": "",

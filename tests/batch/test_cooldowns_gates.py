@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate import AdaptiveRateLimiter, CostTooLargeError, CredentialCoordinator, RateLimitConfig
+from headgate import AdaptiveRateLimiter, CostTooLargeError, CredentialCoordinator, Outcome, RateLimitConfig, Signal
 from headgate.lab.virtual_time import VirtualClock
 
 
@@ -23,6 +23,17 @@ def test_a_pause_lets_nothing_start_and_a_shorter_one_shortens_nothing():
     assert gate.key_status("api").waits_for == "floor"
     clock.advance(0.1)
     assert gate.try_acquire("api") is not None
+
+
+def test_a_full_tier_is_told_as_that_and_not_as_a_rate_limit():
+    clock = VirtualClock()
+    gate = limiter(clock)
+    gate.acquire("api/flex").report(Signal(outcome=Outcome.CAPACITY))
+    assert gate.try_acquire("api/flex") is None
+    assert gate.key_status("api/flex").waits_for == "capacity"
+    assert "the service tier is full" in (gate.key_status("api/flex").reason or "")
+    gate.pause("api/flex", 100.0)
+    assert gate.key_status("api/flex").waits_for == "floor"
 
 
 def test_after_a_pause_there_is_no_burst_and_half_of_the_pace_at_first():

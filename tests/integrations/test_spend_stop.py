@@ -10,7 +10,6 @@ from tests.sdks import anthropic, openai
 
 import headgate
 from headgate.core.cooldown import SPEND_REST
-from headgate.errors import WaitTooLongError
 from headgate.mock.api import MockPlan
 from headgate.mock.server import MockServer
 from headgate.units import Rate
@@ -25,7 +24,7 @@ UNPAID, GOOD = "unpaid-0123456789", "sk-good-0123456789"
 @pytest.mark.parametrize("name", MADE)
 def test_calls_of_an_account_without_credit_are_refused_here(name):
     told_by_server = (openai.APIStatusError, anthropic.APIStatusError)
-    refused_here = (openai.APITimeoutError, anthropic.APITimeoutError)
+    refused_here = (openai.RateLimitError, anthropic.RateLimitError)
 
     async def main():
         passing = headgate.Passing()
@@ -55,11 +54,35 @@ def test_calls_of_an_account_without_credit_are_refused_here(name):
                 await call(UNPAID)
             with pytest.raises(refused_here):
                 await call(UNPAID)
-            return told.value, refused.value.__cause__, server.truth()["providers"][name]
+            return told.value, refused.value, server.truth()["providers"][name]
 
     told, refused, truth = asyncio.run(main())
     assert told.status_code in (402, 429)
-    assert isinstance(refused, WaitTooLongError)
-    assert "no credit" in str(refused)
-    assert refused.retry_after == pytest.approx(SPEND_REST, abs=60.0)
+    assert "Not sent: the account has no credit or is at its spending limit" in str(refused)
+    assert "next in 15 min" in str(refused) or "next in 14 min" in str(refused)
+    assert "Add credit or raise the limit" in str(refused), "what to do, where a program shows it"
     assert (truth["asked"], truth["out_of_quota"], truth["answered"]) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("keys", [[UNPAID], [UNPAID, "unpaid-9876543210"]])
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+def test_so_are_those_of_a_client_that_uses_several_keys_or_streams(name, keys):
+    made = headgate.openai_client if name == "openai" else headgate.anthropic_client
+
+    async def main():
+        async with MockServer(MockPlan(rate=Rate(10_000), latency=0.0), providers=(name,)) as server:
+
+            def ask():
+                client = made(base_url=server.base_url(name), keys=headgate.CredentialCoordinator(keys), max_wait=1.0)
+                endpoint = client.messages if name == "anthropic" else client.chat.completions
+                with client:
+                    for _ in keys:
+                        with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)):
+                            endpoint.create(model="m", max_tokens=9, messages=MESSAGES)
+                    with pytest.raises((openai.RateLimitError, anthropic.RateLimitError)) as refused:
+                        endpoint.create(model="m", max_tokens=9, messages=MESSAGES, stream=True)
+                return str(refused.value)
+
+            return await asyncio.to_thread(ask)
+
+    assert "Not sent: the account has no credit" in asyncio.run(main())

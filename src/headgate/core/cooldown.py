@@ -168,7 +168,7 @@ RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Ou
 class HoldPolicy:
     """Start nothing while a pause lasts: the server's, our own cooldown's, an operator's or the controller's."""
 
-    __slots__ = ("cooldown", "learns_from_success", "limits", "pacer", "settings")
+    __slots__ = ("asked_for", "cooldown", "learns_from_success", "limits", "pacer", "settings")
 
     def __init__(self, limits: Limits, settings: CooldownSettings | None, pacer: Pacer) -> None:
         self.limits = limits
@@ -177,6 +177,8 @@ class HoldPolicy:
         """Resumes gently when the pause is over."""
         self.cooldown: Cooldown | None = None
         """The pause that was asked for; made when one first is."""
+        self.asked_for = WaitReason.FLOOR
+        """Why the last one was."""
         self.learns_from_success = False
         """A success proves a pause long enough, once there was one."""
 
@@ -195,7 +197,7 @@ class HoldPolicy:
     def reason(self) -> WaitReason:
         """What ends last: the pause that was asked for, or the controller's hold."""
         asked = self.cooldown is not None and self.cooldown.until >= self.limits.hold_until
-        return WaitReason.FLOOR if asked else WaitReason.HOLD
+        return self.asked_for if asked else WaitReason.HOLD
 
     def check(self, now: float, demand: Demand) -> Wait | None:
         opens_at = self.opens_at
@@ -217,6 +219,7 @@ class HoldPolicy:
         policy = CAPACITY_REST if is_full else None
         cooldown.report(ticket.sent_at, now, signal.retry_after or 0.0, draw, policy)
         if cooldown.until > max(before, now):
+            self.asked_for = WaitReason.CAPACITY if is_full else WaitReason.FLOOR
             self.pacer.resume_after_pause(cooldown.until - now, cooldown.until)
 
     def pause(self, seconds: float, now: float) -> bool:
@@ -224,7 +227,7 @@ class HoldPolicy:
         cooldown, until = self._cooldown(), now + seconds
         if until <= max(cooldown.until, now):
             return False
-        cooldown.until = until
+        cooldown.until, self.asked_for = until, WaitReason.FLOOR
         self.pacer.resume_after_pause(seconds, until)
         return True
 

@@ -80,6 +80,8 @@ class WaitReason(StrEnum):
     NONE = ""
     FLOOR = "floor"
     """The server, or the cooldown after its refusal, asked for a pause."""
+    CAPACITY = "capacity"
+    """The service tier is full."""
     HOLD = "hold"
     """The controller lets nothing start after a refusal."""
     DEPTH = "depth"

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..checks import check, check_time, check_whole, number
 from ..clock import Clock
 from ..config import Limits, RateLimitConfig
+from ..core.decision import Outcome
 from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
@@ -71,6 +72,8 @@ class ClientGate:
     repeats_conflicts = False
     """Whether a 409 goes again, as it does in the clients of language models."""
     fallbacks: ClientFallbacks | None = None
+    answers_spend_stops = False
+    """Whether calls that an account cannot pay for get an answer: a vendor's client hides the words of an error."""
     """Other targets for requests that theirs cannot take."""
     _is_shared = True
     """False: it was made for one client, and is closed with it."""
@@ -288,6 +291,14 @@ def refusal_kinds(
 ) -> Refusals:
     """A client's own kinds of refusal."""
     return dict(zip(_FAMILIES, (wait_too_long, out_of_time, circuit_open, other), strict=True))
+
+
+_SPEND = Outcome.SPEND.value
+
+
+def is_spend_stop(error: Refused) -> bool:
+    """Whether a call was refused because no account that it could use can spend."""
+    return error.code == _SPEND or {*getattr(error, "reasons", {}).values()} == {_SPEND}
 
 
 def as_client_error(error: Refused, kinds: Refusals) -> Refused:

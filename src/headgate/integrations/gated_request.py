@@ -237,7 +237,9 @@ class GatedRequest:
         if self._hosts.spend and self._credentials is None:
             wait = self._hosts.spend_wait(self.request.account)
             if wait > 0.0:
-                raise WaitTooLongError(self._call.provider.key, ACCOUNT_RESTS, wait)
+                refusal = WaitTooLongError(self._call.provider.key, ACCOUNT_RESTS, wait)
+                refusal.code = Outcome.SPEND.value
+                raise refusal
 
     def _note_account(self, outcome: Outcome) -> None:
         spend, call = self._hosts.spend, self._call

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from ..core.fallback import MoveReason
 from ..errors import ConfigError, Refused
-from .client_gate import ClientGate, Refusals, as_client_error
+from ..reason_text import not_sent_text
+from .client_gate import ClientGate, Refusals, as_client_error, is_spend_stop
 from .fallback import RequestRoute, refusal_in_bytes
 from .gated_request import GatedRequest, leaked_requests
 from .origins import first_hop, strip
@@ -27,6 +28,8 @@ from .request import OutgoingRequest
 from .response_reader import LARGEST_ERROR, has_readable_error, unpacked
 
 T = TypeVar("T")
+SPEND_STOP = "insufficient_quota"
+"""The code of an answer that stands for a call which was not sent."""
 FIRST_HOP = "headgate.first_hop"
 """Where a request remembers its first hop; clients take extensions along from hop to hop."""
 
@@ -56,7 +59,7 @@ class TransportAdapter:
                 response = sending.gated.send_sync(send, receive, lambda response: response.close(), sending.as_error)
             except BaseException as error:
                 if not sending.moves(error):
-                    raise
+                    return sending.answer_to(error)
             else:
                 if not sending.moves():
                     return sending.completed(response)
@@ -81,7 +84,7 @@ class TransportAdapter:
                 response = await sending.gated.send_async(send, receive, close, sending.as_error)
             except BaseException as error:
                 if not sending.moves(error):
-                    raise
+                    return sending.answer_to(error)
             else:
                 if not sending.moves():
                     return sending.completed(response)
@@ -189,6 +192,16 @@ class _Sending:
             return False
         self._begin()
         return True
+
+    def answer_to(self, error: BaseException) -> Any:
+        """What a vendor's client is told of an account that cannot spend, as by its server; else raises the error."""
+        if not (self._gate.answers_spend_stops and isinstance(error, Refused) and is_spend_stop(error)):
+            raise error
+        told = {"type": SPEND_STOP, "code": SPEND_STOP, "message": not_sent_text(error.retry_after)}
+        headers = {"x-should-retry": "false"}
+        return self._library.Response(
+            429, headers=headers, json={"type": "error", "error": told}, request=self._request
+        )
 
     def as_error(self, error: Refused) -> Refused:
         """A refusal as an error of the client's library."""

@@ -38,6 +38,7 @@ def client_options(
     """
     fallbacks = read_fallbacks(options.pop("fallback", None))
     passing = _model_gate(base_url, passing, keys, options)
+    passing.answers_spend_stops = True
     if fallbacks:
         primary = passing.credentials_at(base_url)
         passing.fallbacks = ClientFallbacks(base_url, fallbacks, dialect=dialect, primary=primary)

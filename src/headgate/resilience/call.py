@@ -28,7 +28,7 @@ from ..limiter.permit import Cost, Permit, WhenOpen
 from .attempt import CIRCUIT, CREDENTIAL, ENDED, OPEN, PERMIT, SEND, SENT, SLEEP, WAITING, Holdings, Step
 from .classify import Verdict, classify_failure, is_away, signal_in_result
 from .config import CallOptions
-from .context import Lease
+from .context import Lease, cannot_spend
 from .events import emit_abandoned, emit_failure, emit_retry, emit_success, emit_wait
 from .manager import get_resilience_manager
 from .retry import RetryState
@@ -138,8 +138,8 @@ class Call:
                 return self._request_permit(CIRCUIT)  # neither a credential nor a pace is held meanwhile
             if self.credentials is not None and held.lease is None:
                 self._check_circuit()
-                left = self.time_left()  # a retry may use all of it
-                self.wait = left if self._retry is not None else min(left, self._wait_left())
+                most = self._wait_left() if self._retry is None else UNKNOWN  # a retry may use all of the budget
+                self.wait = 0.0 if cannot_spend(self.credentials) else min(self.time_left(), most)
                 return CREDENTIAL
             if self.limiter is not None:
                 if provider.per_credential:
@@ -315,7 +315,8 @@ class Call:
         if not (retry.should_retry(outcome, is_spared=spared) and verdict.retryable):
             return False
         elsewhere = outcome.needs_other_credential
-        if elsewhere and (lease is None or (signal.is_forbidden and not getattr(lease, "is_void", True))):
+        is_kept = signal.is_forbidden and not getattr(lease, "is_void", True)
+        if elsewhere and (lease is None or is_kept or cannot_spend(self.credentials)):
             return False  # there is no other to go on with
         now, wait = self.manager.clock.now(), 0.0
         if not elsewhere:

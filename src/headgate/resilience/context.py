@@ -41,6 +41,12 @@ class Credentials(Protocol):
     async def acquire_async(self, timeout: float | None = None) -> Lease: ...  # noqa: ASYNC109 - theirs
 
 
+def cannot_spend(credentials: Credentials | None) -> bool:
+    """Whether the accounts of all of them are out of credit: a wait of minutes for one is not what callers mean."""
+    labels, why = getattr(credentials, "labels", ()), getattr(credentials, "rests_because", None)
+    return bool(labels) and why is not None and all(why(label) == Outcome.SPEND.value for label in labels)
+
+
 def check_credentials(credentials: object) -> None:
     """Bare keys are refused: what one call learns of them, the next would not know."""
     if not (hasattr(credentials, "acquire") and hasattr(credentials, "acquire_async")):

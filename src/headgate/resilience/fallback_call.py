@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.decision import UNKNOWN, CircuitState, Outcome
+from ..core.decision import UNKNOWN, CircuitState
 from ..core.fallback import LONG_QUOTA, CallRoute, MoveReason, reason_of
 from ..errors import (
     CircuitOpenError,
@@ -23,7 +23,7 @@ from ..errors import (
 )
 from .call import Call
 from .config import CallOptions
-from .context import Credentials
+from .context import Credentials, cannot_spend
 from .fallback import Fallback, accepted_reasons
 from .manager import get_resilience_manager
 
@@ -90,7 +90,7 @@ def why_moved(call: Call, error: BaseException | None) -> tuple[MoveReason | Non
     if isinstance(error, CircuitOpenError) and call.verdict is None:
         return MoveReason.CIRCUIT_OPEN, error.retry_after
     if isinstance(error, Refused):
-        if isinstance(error, NoCredentialError) and _all_without_credit(call.credentials):
+        if isinstance(error, NoCredentialError) and cannot_spend(call.credentials):
             return MoveReason.SPEND, error.retry_after
         is_long = (error.retry_after or 0.0) > LONG_QUOTA
         if is_long or isinstance(error, TimeBudgetExceededError):
@@ -100,11 +100,6 @@ def why_moved(call: Call, error: BaseException | None) -> tuple[MoveReason | Non
     signal, limiter = call.verdict.signal, call.limiter
     is_open = limiter is not None and limiter.circuit_state(call.provider.key) is not CircuitState.CLOSED
     return reason_of(signal, is_last=True, is_open=is_open), signal.retry_after
-
-
-def _all_without_credit(credentials: Credentials | None) -> bool:
-    labels, why = getattr(credentials, "labels", ()), getattr(credentials, "rests_because", None)
-    return bool(labels) and why is not None and all(why(label) == Outcome.SPEND.value for label in labels)
 
 
 def name_of(provider: str, fallback: Fallback) -> str:

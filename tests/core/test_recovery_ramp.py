@@ -309,9 +309,10 @@ class AgainstPlainSums(RuleBasedStateMachine):
             self.held_until = self.ramp.backoff_until
             self.fresh = []
         elif self.multiplier != before:
+            judged = kept if len(kept) >= 5 else self.fresh[-5:]  # on the way up, whatever their age
             assert limited
-            assert len(kept) >= 5
-            assert failing < 0.1
+            assert len(judged) >= 5
+            assert sum(not success for _, success in judged) < 0.1 * len(judged)
             assert self.now >= self.held_until
             assert self.multiplier == before * 2
             self.fresh = []

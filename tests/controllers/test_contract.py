@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import hypothesis.strategies as st
@@ -18,6 +19,7 @@ from headgate.core.signal import SILENT
 from headgate.reason_text import CONTROLLER_TEXTS, controller_text
 
 OPTIONS = RateLimitConfig(initial_rps=5.0, min_rps=0.5, max_rps=40.0)
+LIMITER_PAGE = Path(__file__).parents[2] / "docs" / "limiter.md"
 ONE_CUT_PER_ERA = ("aimd", "gradient")
 """Controllers that cut once for a burst of refusals; one that does so is added here, and held to it."""
 
@@ -61,7 +63,7 @@ class AnyAnswers(RuleBasedStateMachine):
     @rule()
     def put_away_and_take_out(self) -> None:
         state = self.controller.to_state()
-        assert state is not None
+        assert state is not None, "a registered controller defines to_state and load_state: idle keys are packed"
         other = controller_factory(self.name, OPTIONS)()
         other.load_state(state)
         assert (other.rate, other.to_state()) == (self.controller.rate, state)
@@ -84,3 +86,8 @@ def test_any_order_of_answers(name: str) -> None:
     run_state_machine_as_test(
         machine, settings=settings(derandomize=True, deadline=None, max_examples=12, stateful_step_count=30)
     )
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_the_manual_names_it(name: str) -> None:
+    assert f"`{name}`" in LIMITER_PAGE.read_text(encoding="utf-8"), 'name it in docs/limiter.md, "Your own strategy"'

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -650,6 +651,12 @@ def test_every_dialect_has_an_answer_that_is_recognised(said: Read, answers: dic
     assert {dialect.name for dialect in DIALECTS} - by_address_alone <= recognised, (
         "add a real answer of the vendor to ANSWERS in tests/wire/conftest.py, by which it is recognised"
     )
+
+
+def test_the_manual_names_every_vendor() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "limiter.md").read_text(encoding="utf-8")
+    missing = [one.title for one in DIALECTS if one.hosts and one.title not in page]
+    assert not missing, 'name these in docs/limiter.md, "What it reads"'
 
 
 def _gives_itself_away(dialect: Dialect) -> bool:

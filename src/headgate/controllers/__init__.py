@@ -3,8 +3,9 @@
 To add one:
 
 1. Write ``controllers/<name>.py``: a subclass of ``core.controller.Controller``, which says what a controller promises,
-   and ``factory(options)``, which returns a function that makes one for a key. ``fixed.py`` is the shortest,
-   ``aimd.py`` the one to start from. Settings of its own are fields of ``RateLimitConfig`` and ``ControllerOptions``.
+   with ``to_state`` and ``load_state``, since idle keys are packed, and ``factory(options)``, which returns a function
+   that makes one for a key. ``fixed.py`` is the shortest, ``aimd.py`` the one to start from. Settings of its own are
+   fields of ``RateLimitConfig`` and ``ControllerOptions``.
 2. Add its name to ``CONTROLLERS`` below.
 3. Say what it goes by: a ``PaceReason`` in ``core/decision.py`` for its ``why()``, worded in ``reason_text.py``.
 4. Test what is its own in ``tests/controllers/test_<name>.py``, and name it in docs/limiter.md, "Your own strategy".

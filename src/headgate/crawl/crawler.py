@@ -199,7 +199,7 @@ class Crawler:
         return report
 
     def hosts(self, most: int = 100) -> list[HostStatus]:
-        """How the busiest hosts stand at this moment, and some that are shut, and why they wait."""
+        """The busiest hosts now, and some that are shut, with why each waits."""
         run = self._run
         return [] if run is None else run.status.hosts(most)
 
@@ -223,7 +223,7 @@ class Crawler:
         return {} if run is None else run.status.waits()
 
     def lost(self, after: int = 0, limit: int = 1_000) -> list[LostUrl]:
-        """URLs that failed or were refused, with their reasons; go on behind the last one's number."""
+        """URLs that failed or were refused, with their reasons; ``after`` is the number of the last one read."""
         path = self.frontier
         return [] if path is None else read_lost(path, after, limit)
 

@@ -97,7 +97,7 @@ def level_of(record: EventRecord) -> int:
 
 
 def _parts(record: EventRecord) -> list[str]:
-    """The least known comes last: what is cut off at the end is missed least."""
+    """What the reason is made of, the most important first: a long one is cut at its end."""
     fields, form = record.fields, record.form
     if form is ResilienceEvent:
         attempt, most, wait_ms = (fields.get(name) for name in ("attempt", "max_attempts", "wait_ms"))
@@ -164,7 +164,7 @@ class EventBuffer:
         return self._kept.get(kind, 0) < MOST_A_SECOND or int(self.clock.now()) != self._second
 
     def missed(self, kind: str, count: int) -> None:
-        """There were so many that no listener wanted."""
+        """So many events were not made, because no listener wanted them."""
         with self._lock:
             self.number += count
             self.kinds[self._known(kind)] += count
@@ -204,7 +204,7 @@ class EventBuffer:
         return kind if kind in self.kinds or len(self.kinds) < MOST_KINDS else OTHERS
 
     def _keep(self, line: EventLine) -> None:
-        """In the order of their numbers, though two threads may be quick and slow."""
+        """Add a line in the order of numbers; threads may come out of order."""
         with self._lock:
             lines = self._routine if is_routine(line) else self._rare
             place = _place(lines, line.number)

@@ -280,7 +280,7 @@ def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: t
 
 
 def plainly(text: str) -> str:
-    """So that it is shown as it is, whatever a server has put into its words."""
+    """The text with Markdown escaped: a server's message is shown as it is."""
     return _SPECIAL.sub(r"\\\1", _bare(text))
 
 

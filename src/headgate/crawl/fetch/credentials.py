@@ -70,7 +70,7 @@ class OriginCredentials:
 
 
 def keys_by_origin(given: Mapping[str, Given]) -> dict[str, OriginCredentials]:
-    """Checked, and with origins in the spelling of URLs. An error has no word of a secret."""
+    """Checked credentials by origin, spelled as in URLs. Raises ``ConfigError``, which shows no secret."""
     if len(given) > MOST_ORIGINS:
         raise ConfigError(f"credentials: got {len(given):,} origins; the limit is {MOST_ORIGINS:,}")
     found: dict[str, OriginCredentials] = {}
@@ -84,7 +84,7 @@ def keys_by_origin(given: Mapping[str, Given]) -> dict[str, OriginCredentials]:
 
 
 def origin_named(what: str, number: int, text: str) -> str:
-    """An origin as URLs spell it; what is none would never be asked, and that is said."""
+    """The origin of this text, spelled as in URLs. Raises ``ConfigError`` if it is not one."""
     url = canonical(text)
     if url is None or url != f"{origin_of(url)}/":
         raise ConfigError(f"{what}: number {number} {unfit(text) or 'has a path'}; an origin is https://host")

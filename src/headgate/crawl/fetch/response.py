@@ -207,7 +207,7 @@ class ResponseReader:
         )
 
     async def _body_of_error(self, response: aiohttp.ClientResponse) -> bytes:
-        """Its body is worth a moment; the status is what was wanted."""
+        """Read the body of an error, but only for a moment: its status is what matters."""
         self._total_at = min(self._total_at, self._loop.time() + self._limits.silence)
         self.alarm.reschedule(None)
         try:
@@ -242,7 +242,7 @@ class ResponseReader:
         return bytes(content)
 
     async def _piece(self, response: aiohttp.ClientResponse, largest: int) -> bytes:
-        """What has come, on time and not too much of it; nothing at the end."""
+        """The next piece of the body, within the limits on time and size; empty at the end."""
         self.alarm.reschedule(min(self._total_at, self._loop.time() + self._limits.silence))
         try:
             piece = await response.content.readany()
@@ -260,7 +260,7 @@ class ResponseReader:
         return piece
 
     async def _make_room(self, count: int) -> None:
-        """Not before there is memory for it; the server is not to blame for the time."""
+        """Wait until there is memory for so many bytes. The time does not count against the server."""
         share = self._share
         if share is None or share.grow(count):
             return
@@ -297,7 +297,7 @@ class ResponseReader:
 
 
 def _is_wanted(content_type: str, accept: Collection[str]) -> bool:
-    """What does not say what it is may be anything."""
+    """Whether to read this content type; one that is not given may be anything."""
     if not content_type or content_type in accept or "*/*" in accept:
         return True
     if f"{content_type.partition('/')[0]}/*" in accept:
@@ -306,7 +306,7 @@ def _is_wanted(content_type: str, accept: Collection[str]) -> bool:
 
 
 def _readable(headers: CIMultiDictProxy[str]) -> Mapping[str, str]:
-    """Without bytes that are no text, which could not be written."""
+    """The headers with bytes that are not text replaced, since outputs could not hold them."""
     if all(map(str.isascii, headers.values())):
         return headers
     return CIMultiDict(

@@ -103,7 +103,7 @@ class Frontier:
         await self.close()
 
     async def close(self) -> None:
-        """What is taken waits again. May be called again, and after a ``begin`` that failed."""
+        """Return what was taken, and close the file. May be called again, and after a ``begin`` that failed."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
@@ -225,14 +225,14 @@ class Frontier:
         await self._ended(visit, host, losing)
 
     def _end(self, visit: Visit) -> int:
-        """Its host's number; from now on no other call can end it."""
+        """Mark the visit as ended, so that no other call can end it. Returns its host's number."""
         host = self._taken.pop(visit.number, None)
         if host is None:
             raise LedgerError(f"{visit.url} is not taken: its visit has already ended or belongs to another crawl")
         return host
 
     async def _ended(self, visit: Visit, host: int, ending: asyncio.Future[T]) -> T:
-        """... unless it could not be written down: then it is still out."""
+        """Wait until its end is on disk. If it cannot be written, the visit is open again."""
         try:
             return await asyncio.shield(ending)
         except asyncio.CancelledError:

@@ -233,7 +233,7 @@ class FrontierTransaction:
         self._totals[STATES[new].value] += 1
 
     def _awake(self) -> None:
-        """What was put off until now waits again."""
+        """Make deferred URLs whose time has come wait for a fetch again."""
         if self.now < self._due_at:
             return
         self._write()

@@ -302,7 +302,7 @@ class Counters:
             counts[place] = counts.get(place, 0) + by
 
     def _name(self, label: str, value: str) -> str:
-        """Under the lock."""
+        """What the value is called in metrics. Call it under the lock."""
         names = self._names[label]
         name = names.name(value)
         if names.lost:

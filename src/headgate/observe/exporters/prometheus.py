@@ -261,7 +261,7 @@ class _Following:
             yield Number(metric, run | {"key": readable(name)}, total)
 
     def _count(self, name: str, line: KeyLine) -> None:
-        """What came on top since the last look; a key that was forgotten meanwhile starts from nothing."""
+        """Add what was counted since the last scrape; a key that was evicted meanwhile starts at zero."""
         before = self._seen.setdefault(line.key, {})
         for metric, field in COUNTED.items():
             now: int = getattr(line, field)

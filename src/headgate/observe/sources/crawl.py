@@ -91,7 +91,7 @@ class CrawlSource:
         return Waits(found, sum(line.behind for line in found))
 
     def _behind(self, shut: set[str]) -> Mapping[str, int]:
-        """Most addresses of a host lie on disk, all of them where it is shut."""
+        """Open URLs by host. Most of them are only on disk, and all of a host that is shut."""
         now = self.clock.now()
         if now >= self._read_at + (READ_EVERY if shut <= self._shut else READ_AGAIN):
             self._read_at, self._shut = now, shut

@@ -74,7 +74,7 @@ class JobSource:
         )
 
     def _counts(self) -> tuple[Counts, int | None]:
-        """Of a job the whole ledger's, of a runner alone what it has done itself."""
+        """Counts, and how many rows there are: of a job's whole ledger, or of what a runner alone has done."""
         known = None if self._rows is None else self._rows()
         job = self._job
         if job is None:
@@ -89,7 +89,7 @@ class JobSource:
         return counts, None if known is None else max(known, final)
 
     def dead(self) -> list[DeadLine]:
-        """Of those that have failed in other processes meanwhile, the ledger counts the categories."""
+        """Failed rows by reason; of those that failed in other processes only the category is known."""
         if self._job is None:
             deaths, rest = self._runner.report.deaths.all(), Counter[str]()
         else:

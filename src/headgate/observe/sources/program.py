@@ -80,7 +80,7 @@ class ProgramSource:
 
 
 def _finite(told: ProgressLine) -> ProgressLine:
-    """A program may divide by nothing; JSON has no number for what comes of that."""
+    """The same without infinite numbers and NaN, which JSON cannot hold."""
     eta = told.eta if told.eta is not None and isfinite(told.eta) else None
     return replace(
         told, eta=eta, rate=told.rate if isfinite(told.rate) else 0.0, cost=told.cost if isfinite(told.cost) else 0.0
@@ -121,7 +121,7 @@ class CredentialSource:
         self.lines, self.states = lines, states
 
     def waits(self) -> list[WaitLine]:
-        """Callers that stand in line for a credential."""
+        """Callers that wait for a credential."""
         return [
             _wait(coordinator.provider or name or "credentials", coordinator.states(), behind)
             for name, coordinator in self._coordinators.items()

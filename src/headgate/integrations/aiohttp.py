@@ -152,7 +152,7 @@ class Middleware:
         return redirects
 
     def _remember(self, redirects: _Redirects, response: aiohttp.ClientResponse) -> None:
-        """For as long as this answer is in the history of the request that was redirected."""
+        """Keep the hops for as long as this response is in the history of its request."""
         self._redirected[id(redirects.timer)] = redirects
         weakref.finalize(response, self._forget, redirects).atexit = False
 
@@ -261,7 +261,7 @@ def _hold(response: aiohttp.ClientResponse, gated: GatedRequest) -> None:
 
 
 def _soon(loop: asyncio.AbstractEventLoop, do: Callable[..., None], *args: Any) -> None:
-    """Not at once: the collector may have found the answer, anywhere, and that is no place to take locks."""
+    """Not at once: the garbage collector may have found the response in the middle of a decision, with a lock held."""
     try:
         loop.call_soon_threadsafe(do, *args)
     except RuntimeError:  # the loop is over
@@ -284,7 +284,7 @@ class _Content(aiohttp.StreamReader):
             self._take(b"")
 
     async def _wait(self, func_name: str) -> None:
-        """Where every way of reading goes when nothing is there."""
+        """Called by every way of reading when the buffer is empty."""
         piece = await self._inside.readany()
         if not self._eof:
             self._take(piece)

@@ -166,7 +166,7 @@ class RequestRoute:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Of the fallback that it goes to."""
+        """The endpoint of the fallback that it goes to."""
         return self._fallbacks.endpoint_of(self._route.choice.target)
 
     @property
@@ -210,7 +210,7 @@ class RequestRoute:
 
 
 def refusal_in_bytes(body: bytes, encoding: str) -> MoveReason | None:
-    """What a good answer refuses, by how its body begins; a long one is an answer."""
+    """Whether a good answer refuses its content, by how its body begins; a long one does not."""
     read = unpacked(body, encoding)
     try:
         return None if read is None else refusal_in(json.loads(read))
@@ -219,7 +219,7 @@ def refusal_in_bytes(body: bytes, encoding: str) -> MoveReason | None:
 
 
 def credentials_for(fallback: Fallback, endpoint: Endpoint) -> Credentials | None:
-    """Those of a fallback: given, named, or the vendor's usual ones. None: it needs none."""
+    """The credentials of a fallback: given, named, or the vendor's usual ones. None: it needs none."""
     if not isinstance(fallback.keys, tuple):
         return fallback.keys
     sources = fallback.sources or ((f"env:{endpoint.key_variable}",) if endpoint.key_variable else ())

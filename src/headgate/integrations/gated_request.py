@@ -100,7 +100,7 @@ class GatedRequest:
         return self._call
 
     def bound_waits(self, *, refuses_open: bool, max_wait: float | None, stops_at_capacity: bool) -> None:
-        """Before it is sent: what need not be waited for, because another target can take it."""
+        """Bound its waits, before it is sent, where another target can take it."""
         if refuses_open:
             self._call.when_open = "refuse"
         if max_wait is not None:
@@ -111,7 +111,7 @@ class GatedRequest:
 
     @property
     def secret(self) -> str:
-        """Of the credential that is leased for this attempt; empty if there is none."""
+        """The secret of the credential that is leased for this attempt; empty if there is none."""
         return "" if self._call.lease is None or self._credentials is None else self._call.lease.secret
 
     def headers(self) -> dict[str, str]:
@@ -313,7 +313,7 @@ The garbage collector finds such a response anywhere, also in the middle of a de
 
 
 def release_leaked() -> None:
-    """Give back what they hold."""
+    """Give back what leaked requests hold."""
     while leaked_requests:
         with suppress(IndexError):  # another thread was faster
             leaked_requests.popleft().abandon()

@@ -104,7 +104,7 @@ class HostManager(ProviderResilienceManager):
         return self._config.for_key(key) if owner is None else self._pace_config(owner.key)
 
     def _pace_config(self, key: str) -> RateLimitConfig:
-        """Of a credential's own gate: everything but the circuit. The same object each time."""
+        """The config of a credential's own gate, which has no circuit. The same object each time."""
         config = self._config.for_key(key)
         paced = self._pace_configs.get(id(config))
         if paced is None:

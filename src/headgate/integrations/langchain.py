@@ -160,7 +160,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         return permit
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        """A call that is cancelled ends without a word to the callbacks."""
+        """End the call: LangChain calls no callback for one that is cancelled."""
         if not task.cancelled():
             return
         with self._lock:

@@ -200,7 +200,7 @@ def _with(headers: Any, added: dict[str, str]) -> Any:
 
 
 def _without_repeats(retries: urllib3.Retry) -> urllib3.Retry:
-    """What the errors of these look like, without another attempt: ``False`` raises them as they are."""
+    """The same without another attempt, for the errors that it raises; ``False`` raises them as they are."""
     counts = {name: False if getattr(retries, name) is False else 0 for name in ("total", "connect", "read", "other")}
     return retries.new(**counts)
 
@@ -220,7 +220,7 @@ class GatedResponse(urllib3.HTTPResponse):
 
     @classmethod
     def hold(cls, response: Any, gated: GatedRequest) -> None:
-        """Make a response that urllib3 has begun one of these. Of another kind it is not known when it ends."""
+        """Let a response of urllib3 hold the permit. One of another class ends it at once: its end cannot be seen."""
         if type(response) is urllib3.HTTPResponse:
             response._gated = gated  # type: ignore[attr-defined]
             response.__class__ = cls
@@ -307,7 +307,7 @@ class GatedResponse(urllib3.HTTPResponse):
 
 
 class _RestOfBody:
-    """A body of which the start was read: that again, and then what is left."""
+    """A body whose start was read already: the start again, then the rest."""
 
     def __init__(self, start: bytes, response: Any) -> None:
         self._start, self._response = io.BytesIO(start), response

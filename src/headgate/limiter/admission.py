@@ -383,7 +383,7 @@ def too_long(entry: KeyEntry, wait: Wait, now: float, what: str) -> Refused:
 
 
 def _reason(entry: KeyEntry, wait: Wait, now: float) -> str:
-    """Without the time: the error says when to try again."""
+    """Why it waits, without the time: the error says when to try again."""
     return reason_text(replace(explain(entry.gate, wait, now), seconds_left=None))
 
 

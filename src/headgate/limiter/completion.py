@@ -146,7 +146,7 @@ class Completion:
             self._events.notify_dropped(permit, sent)
 
     def give_back(self, permit: Permit, sent: bool, now: float) -> None:
-        """Under the lock."""
+        """Release a permit that was sent, or cancel one that was not, under all of its keys. Under the lock."""
         for one in (permit, *permit.others):
             entry = one.entry
             if entry.gate.release(one, now) if sent else entry.gate.cancel(one, now):

@@ -156,7 +156,7 @@ class Settings:
     retry_budget: float
 
     def of_gate(self) -> tuple[Any, ...]:
-        """Those that all calls to the provider share."""
+        """The settings that all calls to the provider share."""
         limiter = self.rate_limiter
         pace = (limiter.requests_per_second, limiter.burst_limit, limiter.strategy, limiter.ceiling)
         return (pace, self.failure_threshold, self.recovery_timeout, self.half_open_probes, self.retry_budget)

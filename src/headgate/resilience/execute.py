@@ -110,6 +110,7 @@ async def drive_targets(func: Callable[..., Any], provider: str, options: CallOp
 
 
 def drive_targets_sync(func: Callable[..., Any], provider: str, options: CallOptions, fallback: Fallbacks) -> Any:
+    """The same for a thread."""
     calls = fallback_calls(func, provider, options, fallback)
     while calls.has_next:
         with calls:

@@ -91,7 +91,7 @@ Fallbacks = Iterable[Fallback | str | Mapping[str, Any]]
 
 
 def read_fallbacks(given: Fallbacks | None) -> tuple[Fallback, ...]:
-    """Raises ``ConfigError``."""
+    """The fallbacks in their order, checked. Raises ``ConfigError``."""
     if given is None:
         return ()
     if isinstance(given, str | Mapping | Fallback):
@@ -103,7 +103,7 @@ def read_fallbacks(given: Fallbacks | None) -> tuple[Fallback, ...]:
 
 
 def accepted_reasons(fallbacks: Sequence[Fallback]) -> tuple[frozenset[MoveReason], ...]:
-    """For ``core.fallback.choose``: of the primary, and of each fallback."""
+    """The reasons that may move a call to each target, for ``core.fallback``: none for the primary."""
     return (frozenset(), *(one.on for one in fallbacks))
 
 

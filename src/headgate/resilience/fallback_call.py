@@ -108,7 +108,7 @@ def name_of(provider: str, fallback: Fallback) -> str:
 
 
 def credentials_of(primary: Credentials | None, fallback: Fallback) -> Credentials | None:
-    """Those of a fallback: its own, else for the same provider the primary's."""
+    """The credentials of a fallback: its own; else, for the same provider, the primary's."""
     if fallback.sources:
         raise ConfigError("fallback keys must be a CredentialCoordinator here, made once for all calls")
     if not isinstance(fallback.keys, tuple):

@@ -13,6 +13,33 @@ from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 BOTH = RateLimitConfig(limits={"requests": "500/min", "tokens": "200000/min"})
 
 
+def test_two_keys_may_spend_of_one_limit_and_keep_all_else_apart() -> None:
+    clock = VirtualClock()
+    config = RateLimitConfig(limits={"requests": "4/day"}, max_keys=2, domain_state_ttl=1.0, min_rps=1.0)
+    limiter = AdaptiveRateLimiter(config, clock=clock)
+    limiter.share_limits("model/flex", "model")
+    limiter.pause("model/flex", 60.0)
+    assert [limiter.try_acquire(key) is not None for key in ("model", "model/flex")] == [True, False]
+    clock.advance(7200.0)
+    for key in ("model/flex", "model", "model/flex"):
+        clock.advance(10.0)
+        permit = limiter.try_acquire(key)
+        assert permit is not None
+        permit.report(status_code=200)
+    clock.advance(7200.0)
+    assert [limiter.try_acquire(key) for key in ("model", "model/flex")] == [None, None]
+
+
+def test_a_key_with_other_limits_keeps_them() -> None:
+    config = RateLimitConfig(
+        limits={"requests": "1/day"}, overrides={"own": RateLimitConfig(limits={"requests": "9/day"})}
+    )
+    limiter = AdaptiveRateLimiter(config, clock=VirtualClock())
+    limiter.share_limits("own", "model")
+    limiter.share_limits("own", "own")
+    assert [limiter.try_acquire(key) is not None for key in ("model", "model", "own")] == [True, False, True]
+
+
 def test_no_window_ever_holds_more_than_the_limits() -> None:
     async def main(clock: LoopClock) -> list[tuple[float, int]]:
         limiter = AdaptiveRateLimiter(BOTH, clock=clock, rng=random.Random(2))

@@ -37,6 +37,8 @@ class RowValidator:
         self._target, self._prices, self._has_cap, self._counts_tokens = target, target.prices, has_cap, counts_tokens
         self._keys: dict[str, tuple[str, bool]] = {}
         """By model and tier."""
+        self.owners: dict[str, str] = {}
+        """By the key of a tier: the key of its model, where it shares the limits of that."""
         self._valid_path: str | None = None
 
     def check(self, row: InputRow) -> None:
@@ -56,13 +58,16 @@ class RowValidator:
         """Vendors count for each model by itself, and its flex tier may be full while the usual one is not. The key is
         shown to people: a name of control characters is none."""
         model = self._target.model_of(row)[:80]
-        if not self._name and (tier := row.request().tier):
+        tier = "" if self._name else row.request().tier
+        if tier:
             model = f"{model}/{tier}"
         known = self._keys.get(model)
         if known is None:
             key = name = self._name or self._target.endpoint.name
             if model and model.isprintable() and len(self._keys) < MOST_MODELS:
                 key = f"{name}/{model}"
+                if tier and not self._target.has_own_tiers:
+                    self.owners[key] = key.removesuffix(f"/{tier}")
             known = key, self._counts_tokens(key)
             if key != name:
                 self._keys[model] = known

@@ -117,6 +117,10 @@ class RowTargets:
         """Its ``key`` is asked for first."""
         return self._validators[target].cost(row)
 
+    def limits_of(self, key: str) -> str:
+        """The key whose known limits this one shares; most have their own."""
+        return self.validator.owners.get(key, key)
+
     def account_of(self, key: str) -> str:
         """The account behind a key: empty for the primary's."""
         name = key.partition("/")[0]

@@ -212,6 +212,13 @@ class BatchRunner:
 
     def gate_keys(self, key: str) -> dict[str | None, str]:
         """The limiter's keys for this key, by the label of their credential."""
+        owner = key if self._targets is None else self._targets.limits_of(key)
+        found, owners = (self._gate_keys(one) for one in (key, owner))
+        for label in found if owner != key else ():
+            self.limiter.share_limits(found[label], owners[label])
+        return found
+
+    def _gate_keys(self, key: str) -> dict[str | None, str]:
         keys = self.credentials_of(key)
         return {None: key} if keys is None else {label: pair_key(key, keys.paced_by(label)) for label in keys.labels}
 

@@ -32,7 +32,7 @@ from ..exchange import (
 )
 from ..formatting import is_credential
 from ..resilience.fallback import Fallback
-from ..wire.parse import vendor_in, vendor_of
+from ..wire.parse import has_own_tiers, vendor_in, vendor_of
 from ..wire.refusals import refusal_in
 from ..wire.token_usage import COUNTED_AT_ADMISSION, Usage, admitted, is_silent, settled, usage_of
 from ..wire.tokens_per_call import TokenCounts
@@ -156,6 +156,11 @@ class Target:
             return result.value
         row: InputRow = result.item
         return dead_line(row_id(row.index, row.digest), result.name, FailureReason.parse(result.reason))
+
+    @property
+    def has_own_tiers(self) -> bool:
+        """Whether the tiers of its models have limits of their own."""
+        return has_own_tiers(self._vendor)
 
     def model_of(self, row: InputRow) -> str:
         """The model that a row asks for here. Raises ``BrokenRowError``."""

@@ -218,13 +218,22 @@ class QuotaBucket:
 class QuotaPolicy:
     """All known limits of one key: a call is let through under all of them or under none."""
 
-    __slots__ = ("_in_flight", "all", "lengths")
+    __slots__ = ("_in_flight", "all", "is_shared", "lengths")
 
     def __init__(self, quotas: Iterable[Quota], in_flight: Sized = ()) -> None:
         self.all = tuple(map(QuotaBucket, quotas))
+        self.is_shared = False
+        """Whether another key spends of the same."""
         self._in_flight = in_flight
         self.lengths: AnswerLengths | None = None
         """What was learned of answers, from the first call on whose cost is estimated."""
+
+    def share(self, owner: QuotaPolicy) -> None:
+        """Spend of the limits of another key from now on, where they are the same."""
+        mine, theirs = ([(one.dimension, one.quota.amount, one.quota.window) for one in of.all] for of in (self, owner))
+        if mine == theirs:
+            self.all = owner.all
+            self.is_shared = owner.is_shared = True
 
     # ------------------------------------------------------------------ as a policy
 

@@ -35,6 +35,7 @@ from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.permit import WhenOpen, check_when_open
 from ..resilience.config import LONGEST_WAIT, REMEMBERED, CallOptions, ProviderResilienceConfig, RateLimiterConfig
+from ..wire.parse import has_own_tiers
 from .gated_request import Errors, GatedRequest, RepeatRule, release_leaked
 from .host_manager import HostManager
 from .origins import Given, OriginCredentials, bind, origin_of
@@ -208,6 +209,8 @@ class ClientGate:
         request.drop_parsed()
         origin = origin_of(request.url) if self._bound else ""
         bound = self._bound.get(origin)
+        if request.tier and not has_own_tiers(request.vendor):
+            self.hosts.share_tier(key, request.tier, bound if credentials is None else credentials)
         options = self._options_of.get(origin, self._options)
         if credentials is not None and credentials is not bound:
             bound = credentials

@@ -23,10 +23,11 @@ from ..resilience.manager import MOST_PROVIDERS, ProviderResilienceManager, Prov
 from ..wire.parse import vendor_of
 from ..wire.token_usage import VENDORS
 from ..wire.tokens_per_call import MOST_KEYS, TokenCounts
-from ..wire.urls import host_key
+from ..wire.urls import host_key, pair_key
 
 if TYPE_CHECKING:
     from ..distributed.store import Store
+    from .origins import OriginCredentials
 
 
 class HostManager(ProviderResilienceManager):
@@ -80,6 +81,20 @@ class HostManager(ProviderResilienceManager):
         """An answer of an address that is not known gives its vendor away."""
         if dialect in VENDORS and not self.vendor_at(url):
             self._vendors[host_key(url)] = dialect
+
+    def share_tier(self, key: str, tier: str, keys: OriginCredentials | None) -> None:
+        """Let the tier of a model spend of the model's known limits, with each of these keys."""
+        model = key.removesuffix(f"/{tier}")
+        if not self._config.for_key(key).limits or model == key:
+            return
+        self.provider_state(model, None, keys is not None)
+        pairs = [(key, model)]
+        if keys is not None:
+            paced_by = getattr(keys.credentials, "paced_by", str)
+            names = {paced_by(label) for label in getattr(keys.credentials, "labels", ())}
+            pairs = [(pair_key(key, name), pair_key(model, name)) for name in names]
+        for spends, owner in pairs:
+            self.limiter.share_limits(spends, owner)
 
     def spend_wait(self, account: Hashable) -> float:
         """Seconds until a call of this account may leave; 0: it does now. One call at a time finds out."""

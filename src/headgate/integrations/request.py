@@ -110,7 +110,8 @@ def by_host(request: OutgoingRequest) -> str:
 def by_model(request: OutgoingRequest) -> str:
     """One key for each model of a host, since vendors of language models limit each model on its own.
 
-    Requests of its flex tier have a key of their own: that may be full while the usual one is not.
+    Requests of its flex tier have a key of their own: that may be full while the usual one is not. It spends of the
+    model's known limits, unless the vendor's tiers have their own (``Dialect.has_own_tiers``).
     """
     host = host_key(request.url)
     if not request.for_model:

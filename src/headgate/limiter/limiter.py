@@ -41,13 +41,11 @@ _blank = object.__new__
 
 
 class AdaptiveRateLimiter:
-    """Lets calls through as fast as each key's server accepts them.
+    """Lets calls through as fast as each key's server accepts them; for threads and asyncio at once, without its own.
 
-    Safe for threads and for asyncio at once, bound to no event loop, without a thread of its own.
-
-        limiter = AdaptiveRateLimiter()
-        with limiter.permit("api.example.com") as permit:
-            permit.report(requests.get(...))
+    limiter = AdaptiveRateLimiter()
+    with limiter.permit("api.example.com") as permit:
+        permit.report(requests.get(...))
     """
 
     def __init__(
@@ -62,8 +60,7 @@ class AdaptiveRateLimiter:
     ) -> None:
         """``store`` shares all keys with every process that uses the same one: "machine", "redis://...", or an object.
 
-        ``for_key`` finds the settings of a key whose owner is not known yet; by default ``config`` does.
-        It is called under the lock and must return the very same object each time.
+        ``for_key`` finds the settings of a key, the same object each time, under the lock; by default ``config`` does.
         """
         self.config = RateLimitConfig() if config is None else config
         self.clock: Clock = SystemClock() if clock is None else clock
@@ -260,6 +257,11 @@ class AdaptiveRateLimiter:
         """Whether limits are known for this key. Where none are, a call's cost is its number of requests alone."""
         with self._lock:
             return self._registry.open(key, self._now()).has_quotas
+
+    def share_limits(self, key: str, owner: str) -> None:
+        """Count calls of ``key`` against the known limits of ``owner``, if both have the same; all else is its own."""
+        with self._lock:
+            self._registry.share_limits(key, owner, self._now())
 
     def check_circuit(self, key: str) -> None:
         """Raise ``CircuitOpenError`` if this key's circuit would refuse a call now. Takes nothing, not even a probe."""

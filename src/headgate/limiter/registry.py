@@ -28,6 +28,7 @@ from ..core.circuit_breaker import Breaker
 from ..core.decision import CircuitState
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
+from ..core.quota import QuotaPolicy
 from ..errors import ConfigError, TooManyKeysError
 from ..wire.urls import group_key, host_key
 from .events import LimiterEvents
@@ -62,7 +63,7 @@ def pack(entry: KeyEntry, now: float) -> bytes | None:
     gate = entry.gate
     gate.controller.rest()
     state = gate.to_state()
-    if state is None or len(gate.in_flight):
+    if state is None or len(gate.in_flight) or _shares_limits(entry):
         return None
     packed = marshal.dumps((state, entry.refused, entry.failed))
     return _HEAD.pack(entry.used_at, gate.idle_from(now), gate.seq) + zlib.compress(packed, wbits=_RAW)
@@ -278,6 +279,12 @@ class KeyRegistry:
         entry.gate.set_ceiling(ceiling, now)
         return entry
 
+    def share_limits(self, key: str, owner: str, now: float) -> None:
+        """Let a key spend of the known limits of another, where both have the same; not those that a store keeps."""
+        mine, theirs = (self.open(name, now).gate.policies.quotas for name in (key, owner))
+        if mine is not theirs and isinstance(mine, QuotaPolicy) and isinstance(theirs, QuotaPolicy):
+            mine.share(theirs)
+
     def split_pace(self, key: str, pace_key: str, config: RateLimitConfig, now: float) -> None:
         """Move the gate of a key to ``pace_key``; the key keeps its circuit, in a new gate with these settings."""
         if self._is_known(pace_key) or not self._is_known(key):
@@ -339,4 +346,10 @@ def _last_use(entry: KeyEntry) -> float:
 
 
 def _is_idle(entry: KeyEntry, now: float) -> bool:
-    return not entry.gate.has_waiters and entry.gate.idle_from(now) <= now
+    return not (entry.gate.has_waiters or _shares_limits(entry)) and entry.gate.idle_from(now) <= now
+
+
+def _shares_limits(entry: KeyEntry) -> bool:
+    """Whether its limits are another key's too: alone it cannot be put away."""
+    quotas = entry.gate.policies.quotas
+    return isinstance(quotas, QuotaPolicy) and quotas.is_shared

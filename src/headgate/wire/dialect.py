@@ -63,6 +63,8 @@ class Dialect:
     """A reset says when a budget is whole again, not when the next call passes."""
     reset_when_free: bool = False
     """A reset says when the next call passes; without one an empty budget takes its renewal period."""
+    has_own_tiers: bool = False
+    """Service tiers of a model have limits of their own; elsewhere they share the model's."""
     silent_pause: float | None = None
     """Seconds to pause after a refusal that says nothing about when to come back."""
     scope: Callable[[RateLimitHeaders, bool], str | None] | None = None

@@ -337,6 +337,13 @@ def vendor_of(url: str) -> str:
     return "" if known is None else known.name
 
 
+def has_own_tiers(vendor: str) -> bool:
+    """Whether the service tiers of this vendor's models have limits of their own; not, where that is not known."""
+    from .dialects import BY_NAME
+
+    return vendor in BY_NAME and BY_NAME[vendor].has_own_tiers
+
+
 def vendor_in(headers: object) -> str:
     """The dialect of the limits in an answer's headers; empty where it has none."""
     from .dialects import recognise

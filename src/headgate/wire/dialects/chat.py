@@ -210,6 +210,7 @@ GROQ = _chat_dialect(
     windows={"requests": 86400.0, "tokens": 60.0},
     implies_window=True,
     reset_when_full=True,
+    has_own_tiers=True,
 )
 OPENROUTER = _chat_dialect(
     name="openrouter",

@@ -42,6 +42,11 @@ def test_a_search_doubles_in_a_quarter_of_a_second_slower_when_fast_and_not_befo
     assert search_doubling(pace) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(("latency", "seconds"), [(0.0005, 0.25), (0.005, 1.25), (0.01, 2.5), (3.0, 2.5)])
+def test_a_fast_search_goes_on_faster_where_answers_are_quick(latency, seconds):
+    assert search_doubling(800.0, latency) == pytest.approx(seconds)
+
+
 def test_a_slow_search_grows_by_half_a_doubling_with_each_call():
     assert doubled(0.1, 12.0, search_doubling(0.1), sent_lately=0, at_least=2.0) == pytest.approx(0.1 * 2**0.5)
     assert doubled(2.0, 0.6, search_doubling(2.0), sent_lately=9, at_least=2.0) == pytest.approx(4.0)

@@ -80,8 +80,9 @@ DOUBLING = 0.25
 LONGEST_SEARCH = 0.5
 """Seconds, and slots, by which a search advances at once."""
 
-FAST = 80.0
-"""... up to this pace; above it, in proportion slower: so many more are out when the first is refused."""
+FAST, QUICK = 80.0, 0.01
+"""... up to this pace; above it, in proportion slower: so many more are out when the first is refused. Fewer are where
+answers take less than so many seconds, in proportion."""
 
 SEEK_DOUBLING = 0.65
 """Seconds in which it doubles when the quota has grown."""
@@ -147,9 +148,9 @@ GOLDEN = 0.6180339887498949
 """Multiples of it fill an interval evenly."""
 
 
-def search_doubling(pace: float) -> float:
+def search_doubling(pace: float, latency: float = QUICK) -> float:
     """Seconds to double in while nothing is known; not before a call was made at this pace."""
-    return DOUBLING * max(1.0, pace / FAST, 1.0 / (DOUBLING * pace))
+    return DOUBLING * max(1.0, min(latency / QUICK, 1.0) * pace / FAST, 1.0 / (DOUBLING * pace))
 
 
 def doubled(pace: float, dt: float, doubling: float, sent_lately: float, at_least: float) -> float:

@@ -98,7 +98,7 @@ class LimitModels(Storable):
         elif wanted:
             if self.header_model.is_full and self.search.phase is Phase.CRUISE:
                 self.search.look(now, seq)
-            self.search.grow(dt, now, seq)
+            self.search.grow(dt, now, seq, self.latency_model.mean or inf)
 
     def verdict(self, seq: int, depth: int, now: float) -> tuple[float, float, float]:
         """The pace, the instant before which nothing starts, and the calls in flight at most."""

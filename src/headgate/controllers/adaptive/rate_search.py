@@ -20,7 +20,7 @@ from enum import Enum
 from ...core.decision import NEVER
 from ...core.policy import Ticket
 from .estimator import CRUISED, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory, QuotaEstimator
-from .growth_probe import EXACT_CALLS, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
+from .growth_probe import EXACT_CALLS, QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
 from .state import Storable
 from .trace import Step, Trace
 from .window import PROBE_GRACE, Block
@@ -130,8 +130,8 @@ class RateSearch(Storable):
 
     # -- moving on ------------------------------------------------------------------------------
 
-    def grow(self, dt: float, now: float, seq: int) -> None:
-        """``dt`` seconds passed in which a call waited for the pace."""
+    def grow(self, dt: float, now: float, seq: int, latency: float = QUICK) -> None:
+        """``dt`` seconds passed in which a call waited for the pace; answers take ``latency``."""
         if self.phase is Phase.CRUISE:
             self._cruise(dt, now, seq)
         elif self.phase is Phase.PROBE:
@@ -140,7 +140,7 @@ class RateSearch(Storable):
                 self._climb(now)
         elif self.phase is not Phase.BLOCK:
             if self.phase is Phase.START:
-                doubling = max(self.doubling, search_doubling(self.pace))
+                doubling = max(self.doubling, search_doubling(self.pace, latency))
             else:
                 doubling = self.curve.seek_doubling(now - self.growth_probe.since_at)
             self.pace = doubled(self.pace, dt, doubling, seq - self.history.sends.seq_at(now - 1.0), self.initial)

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from .. import wire
 from ..core.decision import Outcome
@@ -54,8 +53,7 @@ _SHOULD_RETRY = {"true": True, "false": False}
 _OK = SILENT[Outcome.OK]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatRule:
+class RepeatRule(NamedTuple):
     """What may be sent twice."""
 
     is_safe: bool

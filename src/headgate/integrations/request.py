@@ -60,6 +60,7 @@ class OutgoingRequest:
     """"flex", if the body was looked at and asks for that service tier."""
     _json: Any = field(default=None, init=False, repr=False)
     _is_parsed: bool = field(default=False, init=False, repr=False)
+    _for_model: bool | None = field(default=None, init=False, repr=False)
 
     @property
     def path(self) -> str:
@@ -68,7 +69,9 @@ class OutgoingRequest:
     @property
     def for_model(self) -> bool:
         """Whether a language model answers there."""
-        return self.method == "POST" and self.path.endswith(_MODELS)
+        if self._for_model is None:
+            self._for_model = self.method == "POST" and self.path.endswith(_MODELS)
+        return self._for_model
 
     @property
     def is_repeated(self) -> bool:

@@ -17,7 +17,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -43,8 +43,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _REFUSED_METHODS = ("CONNECT", "TRACE")
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     mount: Mount | None
     """None: a path of the proxy itself."""
     target: str

@@ -228,7 +228,8 @@ class ProxiedRequest:
         start = b""
 
         async def send() -> UpstreamResponse:
-            await connection.check_client()
+            if upload.kept is None:
+                await connection.check_client()
             self.is_sent = True
             self._secret = gated.secret
             headers.update(gated.headers())
@@ -310,7 +311,9 @@ class ProxiedRequest:
         headers = response_headers(response.headers, self._mount, f"http://{request.headers['Host']}", self._secret)
         if self._route is not None:
             headers.update(self._route.told())
-        reason = self._masked(response.reason.encode(errors="replace")).decode()
+        reason = response.reason
+        if not reason.isascii() or (self._secret and self._secret in reason):
+            reason = self._masked(reason.encode(errors="replace")).decode()
         try:
             chunk = content.read_nowait()
         except (aiohttp.ClientError, OSError) as error:

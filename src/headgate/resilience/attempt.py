@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ..core.decision import Outcome
-from ..core.signal import Signal
+from ..core.signal import SILENT, Signal
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.permit import Cost, Permit
 from .context import Lease
@@ -105,7 +105,7 @@ class Holdings:
                 self.circuit = None
                 if outcome is OK or outcome.counts_against_target:
                     floor = signal.retry_after if outcome is Outcome.OVERLOADED else None
-                    health = Signal(outcome=outcome, retry_after=floor)
+                    health = SILENT[outcome] if floor is None else Signal(outcome=outcome, retry_after=floor)
                     drawn = circuit.report_signal(health, latency=latency, is_call=False)
                     draw = None if floor is None else drawn
                 else:

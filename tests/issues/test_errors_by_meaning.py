@@ -54,6 +54,47 @@ def test_rows_stay_open_when_the_account_may_not_spend(batch, server, keys):
     assert len(server.calls) <= 3 + 2 * 2, "nothing is sent once it is known"
 
 
+def openai_error(status, code, kind="insufficient_quota", message=BILLING):
+    return status, {"error": {"message": message, "type": kind, "code": code}}
+
+
+def anthropic_error(status, kind, message=BILLING, **more):
+    return status, {"type": "error", "error": {"type": kind, "message": message, **more}}
+
+
+USED = "You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC."
+SPEND_STOPS = {
+    "insufficient_quota": openai_error(429, "insufficient_quota"),
+    "credit_balance": openai_error(429, "credit_balance_exhausted"),
+    "organization_spend": openai_error(429, "organization_spend_limit_exceeded"),
+    "project_spend": openai_error(429, "project_spend_limit_exceeded"),
+    "organization_usage": openai_error(429, "organization_usage_limit_exceeded"),
+    "anthropic-402": anthropic_error(402, "billing_error"),
+    "anthropic-429": anthropic_error(429, "rate_limit_error", details={"error_code": "enforced_spend_limit_reached"}),
+    "anthropic-400": anthropic_error(400, "invalid_request_error", USED),
+    "gemini-402": (402, {"error": {"code": 402, "message": BILLING, "status": "RESOURCE_EXHAUSTED"}}),
+    "groq-400": openai_error(400, "blocked_api_access", "invalid_request_error"),
+}
+
+
+@pytest.mark.parametrize("stop", SPEND_STOPS.values(), ids=SPEND_STOPS)
+def test_every_vendors_spend_stop_leaves_rows_open_and_is_told_in_its_words(batch, server, stop):
+    server.plan = lambda _: stop
+    batch.write(6)
+    ended = end(batch.run("--json", "--workers", "2"))
+    assert (ended["exit_code"], ended["done"], ended["dead"], ended["open"]) == (4, 0, 0, 6)
+    assert ended["held_by"] == "spend"
+    assert stop[1]["error"]["message"].rstrip(".") in ended["next"]
+    assert len(server.calls) <= 2
+
+
+def test_money_is_known_by_a_code_and_never_by_a_missing_retry_after(batch, server):
+    slow_down = openai_error(429, "rate_limit_exceeded", "requests", "Slow down")
+    server.plan = lambda n: slow_down if n == 1 else (200, {"ok": True})
+    batch.write(2)
+    assert end(batch.run("--json", "--workers", "1"))["exit_code"] == 0
+
+
 def test_a_run_goes_on_once_the_account_is_paid(batch, server):
     server.plan = lambda n: SPEND if n == 1 else (200, {"ok": True})
     batch.write(5)
@@ -187,9 +228,26 @@ def test_a_model_that_is_gone_stops_after_a_few_rows_and_the_others_go_on(batch,
     assert "The model `gone` has been deprecated" in ended["next"]
 
 
-def test_a_row_larger_than_the_whole_bucket_fails_at_once_with_the_number(batch, server):
+NO_MODEL = {
+    "openai": openai_error(404, "model_not_found", "invalid_request_error", "The model `gone` does not exist"),
+    "anthropic": anthropic_error(404, "not_found_error", "model: gone"),
+    "azure": openai_error(404, "DeploymentNotFound", None, "The API deployment for this resource does not exist."),
+    "mistral": (400, {"object": "error", "message": "Invalid model: gone", "type": "invalid_model", "code": "1500"}),
+}
+
+
+@pytest.mark.parametrize("gone", NO_MODEL.values(), ids=NO_MODEL)
+def test_so_it_does_at_every_vendor(batch, server, gone):
+    server.plan = lambda _: gone
+    write(batch, [{"model": "gone"} for _ in range(20)])
+    ended = end(batch.run("--json", "--workers", "1"))
+    assert (ended["exit_code"], ended["dead"], ended["open"], len(server.calls)) == (4, 3, 17, 3)
+
+
+@pytest.mark.parametrize("status", [429, 413], ids=["openai", "groq"])
+def test_a_row_larger_than_the_whole_bucket_fails_at_once_with_the_number(batch, server, status):
     body = {"error": {"message": LARGE, "type": "tokens", "code": "rate_limit_exceeded"}}
-    server.plan = lambda n: (429, body) if n == 1 else (200, {"ok": True})
+    server.plan = lambda n: (status, body) if n == 1 else (200, {"ok": True})
     batch.write(2)
     ended = end(batch.run("--json", "--workers", "1"))
     assert (ended["dead"], ended["done"], len(server.calls)) == (1, 1, 2)

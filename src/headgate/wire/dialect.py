@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..core.signal import Limit
-from .error_body import MOST_ENTRIES, ErrorDetails, Json, code_text, outcome_of_codes, status_in
+from .error_body import MOST_ENTRIES, UNKNOWN_MODEL, ErrorDetails, Json, code_text, outcome_of_codes, status_in
 from .headers import Budget, RateLimitHeaders
 from .retry_after import Arrival
 
@@ -115,6 +115,7 @@ def read_flat_error(body: Json, arrival: Arrival) -> ErrorDetails | None:
         reason=code_text(kind if mistral else code) or code_text(kind),
         dialect="mistral" if mistral else "semantic-scholar" if code == "429" and message and not kind else "",
         status=status_in(code) if isinstance(message, str) else None,
+        is_unknown_model=kind in UNKNOWN_MODEL,
     )
 
 

@@ -196,9 +196,10 @@ _CODES = {
         keyInvalid API_KEY_INVALID UNAUTHENTICATED PERMISSION_DENIED SERVICE_DISABLED API_KEY_SERVICE_BLOCKED""",
     Outcome.TOO_LARGE: "request_too_large context_length_exceeded MAX_COST_EXCEEDED",
     Outcome.INVALID: """
-        invalid_request_error not_found_error model_not_found DeploymentNotFound INVALID_ARGUMENT NOT_FOUND""",
+        invalid_request_error not_found_error model_not_found DeploymentNotFound invalid_model INVALID_ARGUMENT
+        NOT_FOUND""",
 }
-UNKNOWN_MODEL = ("model_not_found", "DeploymentNotFound")
+UNKNOWN_MODEL = ("model_not_found", "DeploymentNotFound", "invalid_model")
 """Codes of errors that hold for every call to the same model."""
 
 REFUSED_CONTENT = frozenset(

@@ -57,10 +57,6 @@ def test_a_long_floor_is_overstayed_by_seconds_not_by_minutes() -> None:
     assert delay(1, ALMOST_ONE, floor=86400.0) == pytest.approx(86400.0 + MOST_FLOOR_JITTER)
 
 
-def test_a_floor_without_jitter_is_exact() -> None:
-    assert delay(1, ALMOST_ONE, floor=30.0, floor_jitter=0.0) == 30.0
-
-
 @pytest.mark.parametrize("floor", [inf, 1e300, LONGEST_WAIT])
 def test_31_days_bound_every_floor(floor: float) -> None:
     assert delay(1, 0.5, floor=floor) == above(floor, 0.5) == LONGEST_WAIT

@@ -38,11 +38,11 @@ MOST_FLOOR_JITTER = 5.0
 """... and by how many seconds at most: a pause of an hour does not need six minutes of spreading."""
 
 
-def above(floor: float, draw: float, jitter: float = FLOOR_JITTER) -> float:
+def above(floor: float, draw: float) -> float:
     """A wait at or a little above ``floor``, within [0, 31 days]. A floor that is no time (negative, NaN) is none."""
     if not floor > 0.0:
         return 0.0
-    return min(floor + draw * min(floor * jitter, MOST_FLOOR_JITTER), LONGEST_WAIT)
+    return min(floor + draw * min(floor * FLOOR_JITTER, MOST_FLOOR_JITTER), LONGEST_WAIT)
 
 
 @dataclass(frozen=True, slots=True)

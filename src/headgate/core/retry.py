@@ -16,28 +16,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
-from .cooldown import FLOOR_JITTER, above
+from .cooldown import above
 from .decision import LONGEST_WAIT, UNKNOWN
 from .rolling_stats import SlidingCounts
 
 _MOST_DOUBLINGS = 1023
 
 
-def delay(
-    attempt: int,
-    draw: float,
-    *,
-    base: float = 0.2,
-    max_delay: float = 5.0,
-    floor: float = 0.0,
-    floor_jitter: float = FLOOR_JITTER,
-) -> float:
+def delay(attempt: int, draw: float, *, base: float = 0.2, max_delay: float = 5.0, floor: float = 0.0) -> float:
     """Seconds to wait after attempt number ``attempt`` (from 1) failed; ``draw`` is uniform in [0, 1).
 
     Never below ``floor``, and above ``max_delay`` only for a floor's sake.
     """
     ceiling = min(max_delay, base * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS), LONGEST_WAIT)
-    return max(draw * ceiling, above(floor, draw, floor_jitter))
+    return max(draw * ceiling, above(floor, draw))
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,9 +85,8 @@ def unfit(url: str, base: str | None = None) -> str | None:
     return None
 
 
-def host_of(url: str) -> str:
-    """Which server's limits count: ``host`` or ``host:port``, the limiter's key."""
-    return host_key(url)
+host_of = host_key
+"""Which server's limits count: ``host`` or ``host:port``, the limiter's key."""
 
 
 def origin_of(url: str) -> str:

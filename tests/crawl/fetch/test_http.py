@@ -103,18 +103,11 @@ def test_an_answer_has_everything_a_crawl_needs():
 
 
 def test_the_request_says_who_asks_and_for_what_and_nothing_more():
-    _, (request,) = ask(answer(), "a?b=1", if_none_match='"7"')
+    _, (request,) = ask(answer(), "a?b=1")
     lines = request.rstrip().split("\r\n")
     assert lines[0] == "GET /a?b=1 HTTP/1.1"
-    assert {line.partition(":")[0] for line in lines[1:]} == {
-        "Host",
-        "User-Agent",
-        "Accept",
-        "Accept-Encoding",
-        "If-None-Match",
-    }
+    assert {line.partition(":")[0] for line in lines[1:]} == {"Host", "User-Agent", "Accept", "Accept-Encoding"}
     assert "User-Agent: headgate-test/1 (+http://x)" in lines
-    assert 'If-None-Match: "7"' in lines
     assert f"Accept: {', '.join(PAGES)}" in lines
     assert "gzip, deflate" in request
 

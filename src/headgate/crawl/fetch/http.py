@@ -119,7 +119,6 @@ async def fetch(
     limits: FetchLimits,
     guard: SsrfGuard,
     accept: Collection[str] = PAGES,
-    if_none_match: str | None = None,
     headers_by_origin: Mapping[str, Mapping[str, str]] | None = None,
     share: MemoryShare | None = None,
 ) -> FetchResponse:
@@ -134,8 +133,6 @@ async def fetch(
     if why_not is not None:
         raise FetchError(FetchProblem.BAD_ADDRESS, why_not, host="the URL")
     headers = {"Accept": ", ".join(accept), "Accept-Encoding": accepted()}
-    if if_none_match is not None:
-        headers["If-None-Match"] = if_none_match
     if headers_by_origin is not None:
         headers.update(headers_by_origin.get(origin_of(url), {}))
     reading = ResponseReader(url, limits, accept, share)

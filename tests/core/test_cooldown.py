@@ -9,8 +9,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headgate.core.cooldown import MOST_ESCALATIONS, MOST_FLOOR_JITTER, Cooldown, ExponentialCooldown, FixedCooldown
-from headgate.core.decision import LONGEST_WAIT
+from headgate import RateLimitConfig
+from headgate.controllers import controller_factory
+from headgate.core.cooldown import (
+    MOST_ESCALATIONS,
+    MOST_FLOOR_JITTER,
+    Cooldown,
+    ExponentialCooldown,
+    FixedCooldown,
+    HoldPolicy,
+)
+from headgate.core.decision import LONGEST_WAIT, Outcome, WaitReason
+from headgate.core.pacer import Pacer
+from headgate.core.policy import Ticket
+from headgate.core.signal import Signal
 
 
 def test_a_fresh_cooldown_holds_nothing() -> None:
@@ -262,3 +274,14 @@ class AgainstAHistory(RuleBasedStateMachine):
 
 AgainstAHistory.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None, derandomize=True)
 TestAgainstAHistory = AgainstAHistory.TestCase
+
+
+def test_a_hold_put_away_still_knows_why_it_holds() -> None:
+    limits = controller_factory("fixed", RateLimitConfig())()
+    pacer = Pacer(limits, 1.0, 1.0, 1.0)
+    hold, taken_out = HoldPolicy(limits, None, pacer), HoldPolicy(limits, None, pacer)
+    hold.record(Ticket(None, 1, 0.0, 0), Signal(outcome=Outcome.CAPACITY, retry_after=30.0), 0.1, 1.0, 0.0)
+    taken_out.load_state(hold.to_state())
+    assert (taken_out.reason, taken_out.opens_at) == (WaitReason.CAPACITY, 31.0)
+    taken_out.load_state((31.0, 1, 1.0, 1, 1))  # as earlier versions have stored it
+    assert (taken_out.reason, taken_out.opens_at) == (WaitReason.FLOOR, 31.0)

@@ -245,8 +245,13 @@ class HoldPolicy:
 
     def to_state(self) -> tuple[Any, ...] | None:
         one = self.cooldown
-        return None if one is None else (one.until, one.era, one.era_started_at, one.eras_in_a_row, one.participants)
+        if one is None:
+            return None
+        counts = (one.until, one.era, one.era_started_at, one.eras_in_a_row, one.participants)
+        return counts if self.asked_for is WaitReason.FLOOR else (*counts, self.asked_for.value)
 
     def load_state(self, state: tuple[Any, ...] | None) -> None:
         if state is not None:
-            self.cooldown, self.learns_from_success = Cooldown(self.settings, *state), True
+            counts, why = state[:5], state[5:]  # states of earlier versions do not say why
+            self.asked_for = WaitReason(why[0]) if why else WaitReason.FLOOR
+            self.cooldown, self.learns_from_success = Cooldown(self.settings, *counts), True

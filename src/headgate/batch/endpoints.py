@@ -300,7 +300,7 @@ def read_headers(texts: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]
 
 
 def read_query(texts: Iterable[str]) -> dict[str, str]:
-    """Of ``name=value`` each."""
+    """The query of a target, from ``name=value`` texts."""
     query: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

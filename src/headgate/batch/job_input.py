@@ -123,7 +123,7 @@ class JobLedger(SqliteLedger):
         return [*claims, *[RowState.PENDING] * (len(rows) - valid)]
 
     async def _reject_duplicate_ids(self, rows: Sequence[Any]) -> None:
-        """Of rows with the same name the first is valid, and the others are not."""
+        """Reject rows whose name an earlier row has."""
         names = [storable(row.key) for row in rows]
         ours = {row.index for row in rows}
         first: dict[str, int] = {}
@@ -184,7 +184,7 @@ class FileRows:
 
 
 async def pipe_rows(rows: Rows, on_error: Callable[[InputError], None]) -> AsyncIterator[InputRow]:
-    """The same of what can be read only once."""
+    """The same for an input that can be read only once."""
     try:
         async for row in read_in_thread(rows):
             yield row

@@ -219,7 +219,7 @@ def error_line(row_id: str, name: str, code: str, message: str) -> bytes:
 
 
 def dead_line(row_id: str, name: str, reason: FailureReason) -> bytes:
-    """Of a row that had no answer."""
+    """The output line of a row that had no answer."""
     return error_line(row_id, name, reason.category, reason.detail or reason.category)
 
 

@@ -32,7 +32,7 @@ _PUBLISHED_AS = {"gemini": "google", "xai": "x-ai"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Of a million tokens."""
+    """The price of a million tokens."""
 
     input: float
     output: float = 0.0

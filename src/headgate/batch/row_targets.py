@@ -103,7 +103,7 @@ class RowTargets:
 
     @property
     def validator(self) -> RowValidator:
-        """Of the primary."""
+        """The validator of the primary target."""
         return self._validators[PRIMARY]
 
     @property
@@ -114,7 +114,7 @@ class RowTargets:
         return self._validators[target].key(row)
 
     def cost(self, row: InputRow, target: int) -> Cost:
-        """Its ``key`` is asked for first."""
+        """What the row is likely to take at this target. Call ``key`` first."""
         return self._validators[target].cost(row)
 
     def limits_of(self, key: str) -> str:
@@ -128,7 +128,7 @@ class RowTargets:
 
     @property
     def own_credentials(self) -> dict[str, CredentialCoordinator]:
-        """Of the fallbacks that do not use the primary's, by their names."""
+        """The credentials of fallbacks that do not use the primary's, by their names."""
         return {name: keys for name, keys in self._credentials.items() if keys is not None}
 
     def credentials_of(self, key: str, primary: CredentialCoordinator | None) -> CredentialCoordinator | None:

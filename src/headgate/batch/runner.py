@@ -207,7 +207,7 @@ class BatchRunner:
         return others if self.credentials is None else {"": self.credentials, **others}
 
     def credentials_of(self, key: str) -> CredentialCoordinator | None:
-        """Those that rows of this key are sent with."""
+        """The credentials that rows of this key are sent with."""
         return self.credentials if self._targets is None else self._targets.credentials_of(key, self.credentials)
 
     def gate_keys(self, key: str) -> dict[str | None, str]:

@@ -247,7 +247,7 @@ class Scheduler(Generic[I]):
         return True
 
     def set_deadline(self, item: I, at: float) -> None:
-        """It must be done by then; until ``forget``."""
+        """The item must be done by then, unless ``forget`` comes first."""
         item.deadline_at = at
         self._deadlines[item.index] = item
 

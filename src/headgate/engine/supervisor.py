@@ -55,7 +55,7 @@ class Stop:
     detail: str = ""
 
     def __str__(self) -> str:
-        """As ``report.stopped`` has it."""
+        """The text of ``report.stopped``."""
         return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
 
 

@@ -201,7 +201,7 @@ class Rows:
             source.close()
 
     def close(self) -> None:
-        """What is being read closes itself at its end."""
+        """Close an input that was opened and not read; one that is being read closes itself at its end."""
         if self._begun is not None:
             self._begun.close()
             self._begun = None

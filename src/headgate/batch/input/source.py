@@ -125,7 +125,7 @@ class Source:
         return [line for _, line in seen]
 
     def close(self) -> None:
-        """Of a file; standard input is not ours to close."""
+        """Close a file; standard input stays open."""
         if self._file is not None:
             self._stream.close()
             self._file.close()

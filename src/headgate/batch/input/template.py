@@ -70,7 +70,7 @@ class Template:
 
     @classmethod
     def read(cls, path: str | Path) -> Template:
-        """From a file."""
+        """Read a template from a file."""
         try:
             with open(path, encoding="utf-8") as file:
                 return cls(file.read(LARGEST_TEMPLATE + 1), str(path))

@@ -149,7 +149,7 @@ class MemoryLedger:
             entry.fence += 1
 
     def _state(self, index: int) -> RowState | None:
-        """Of a final row; None for all others."""
+        """The state of a final row; None for all others."""
         number = self._final[index] if index < len(self._final) else UNKNOWN
         return None if number == UNKNOWN else STATES[number]
 

@@ -180,7 +180,7 @@ class LedgerTransaction:
         return bool(found)
 
     def _load_paths(self, indexes: Sequence[int]) -> None:
-        """Of rows that were claimed before; in most ledgers none has a path."""
+        """Load the paths of rows that were claimed before; in most ledgers none has one."""
         if indexes and self._has_paths():
             known = self.connection.execute(SELECT_PATHS, (json.dumps(indexes),)).fetchall()
             self.paths = {**dict(known), **self.paths}

@@ -56,8 +56,9 @@ COARSE = 1.0, 0.02
 TARGET = 0.35
 """The fill level at which to settle in a bucket: high enough for several clients that do not know of each other."""
 
-TOKEN_TARGET = 0.05
-"""The same in a bucket of tokens: they are many, and a minute's worth of them is not left unused."""
+TOKEN_TARGET = 0.15
+"""The same in a bucket of tokens: they are many, and a minute's worth of them is not left unused. Nearer to empty, a
+bucket looks like a log (within a tenth of its limit), and one that tells whole thousands like an empty one."""
 
 EVEN = 1.05
 """How many times a bucket's refill the pace is at most where bursts are refused."""

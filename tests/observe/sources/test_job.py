@@ -190,7 +190,7 @@ class TestBatch:
             await clock.sleep_async(0.0)
             return watched
 
-        watched = self.play(picky, act, rows=100)
+        watched = self.play(picky, act, rows=100, limiter=lambda clock: limiter_on(clock, 100.0))
         (dead,) = watched.snapshot().dead
         assert (dead.reason, dead.count, dead.example) == ("invalid: ValueError: no", 10, "row 4")
 

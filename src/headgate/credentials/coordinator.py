@@ -79,6 +79,7 @@ class CredentialCoordinator:
         self.clock: Clock = SystemClock() if clock is None else clock
         names = Identities.of_user() if identities is None else identities
         self._pool = Pool([Key(credential) for credential in labelled(credentials)], at_once, cooldown)
+        self.labels = tuple(key.label for key in self._pool.slots)
         self._by_secret = BySecret((key.credential.secret, key) for key in self._pool.slots)
         self._queue = LeaseQueue(self._pool, self.clock, self.name, groups)
         self._events = CredentialEvents(self.name, provider, self.clock, on_event, names)
@@ -201,10 +202,6 @@ class CredentialCoordinator:
         return self._queue.generation
 
     # ------------------------------------------------------------------ labels
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(key.label for key in self._pool.slots)
 
     def paced_by(self, label: str) -> str:
         """The name its pace is learned under: its group, whose members share one budget, or its label."""

@@ -49,8 +49,8 @@ from headgate.proxy import Proxy, lines_of, mounts_of
 RESULTS = Path(__file__).with_name("PROXY.md")
 ROUNDS = 3
 MANY, FEW = 32, 4
-WARM = 30.0
-"""Seconds until the pace is learned: a search for it goes up by 220 calls/s each second once it is above 80/s."""
+WARM = 15.0
+"""Seconds until the pace is learned; on loopback a search for it takes half of that."""
 BODY = json.dumps({"text": "x" * 280}).encode()
 DIRECT, LEARNED, CHATTING = "direct", "headgate proxy", "headgate proxy, chat"
 LITELLM = "litellm, chat"
@@ -305,12 +305,12 @@ def page(found: dict[str, Round], seconds: float, litellm: str | None) -> str:
     words = (
         "nginx passes bytes on. The proxy also keeps the line, leases a key for each call, keeps small bodies so "
         "that a refused call can go again, and reads what answers say of limits and tokens, in Python. With a fixed "
-        "pace that is all there is; as the command starts it, it also looks for the pace that the API takes, which "
-        f"rises by 220 calls/s each second and is timed after {WARM:g} s. By the profiler a sixth of a call is the "
-        "two writes to sockets, two fifths are aiohttp's (parsing, streams, connections), the rest is ours: "
-        "permits, circuit and lease a fifth, the answer's limits 6 %, bodies, headers and checks 10 %. A chat "
-        "completion is parsed for its model and its tokens as well. An API that takes 100 ms to answer does not "
-        "show the difference, and few vendors' limits let through as much."
+        "pace that is all there is; as the command starts it, it also looks for the pace that the API takes, "
+        f"is timed after {WARM:g} s of that, and counts what happens for its page. By a sampling profiler a sixth of "
+        "a call is the two writes to sockets, three tenths are aiohttp's (reading, parsing, streams), the rest is "
+        "ours: permits, circuit, retries and lease over a quarter, bodies, headers and checks a fifth, the answer's "
+        "limits and the events 5 %. A chat completion is parsed for its model and its tokens as well. An API that "
+        "takes 100 ms to answer does not show the difference, and few vendors' limits let through as much."
     )
     return (
         "# The proxy, beside nginx and LiteLLM\n\n"

@@ -172,3 +172,14 @@ def test_a_bucket_of_one_call_that_fills_twice_as_fast_is_followed(lab):
     bucket.rate = 10
     world.run(300)
     assert world.run(420).served >= 0.85 * 10 * 120
+
+
+@pytest.mark.parametrize(
+    ("since", "pace", "rate"), [(0.4, 200.0, 100.0 * 2.0 / 2.15), (0.4, 100.0, 80.0), (2.0, 200.0, 0.0)]
+)
+def test_a_log_that_is_full_of_a_search_allows_what_it_held(since, pace, rate):
+    """Too short a time after a search measures what is left of the log, not the quota."""
+    history = CallHistory()
+    for tenth in range(101):
+        history.sends.mark(0.1 * tenth, 10 * tenth)
+    assert Burst().rate_of_log(history, since, pace, 10.0) == pytest.approx(rate)

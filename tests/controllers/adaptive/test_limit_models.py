@@ -219,10 +219,9 @@ def test_a_cap_passes_its_trial_only_if_as_much_gets_done_as_the_quota_allows(th
     models.search.cruise_from(100)
     for _ in range(2):
         models.concurrency.suspect(5, 5, 0, 100, 0.0)
-    models.latency_model.throughput = throughput
     assert models.concurrency.trial
     for seq in range(101, 200):
-        models.advance(0.5, seq, 5, wanted=True, now=0.5 * (seq - 100))
+        models.advance(1.0 / throughput, seq, 5, wanted=True, now=(seq - 100) / throughput)
     assert models.concurrency.on is held
     assert models.search.curve.quota == 10.0
 

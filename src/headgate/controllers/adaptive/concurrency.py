@@ -228,10 +228,10 @@ class ConcurrencyCap(Storable):
             return self._begin(max(1, min(self.depths)), latest)
         if exact >= EXACT_ENOUGH or self.common:
             return Verdict.NOT_MINE
-        seen = self.depths[1 - KEPT if doubted else -2 :]
+        seen = self.depths[-KEPT if doubted else -2 :]
         low, high = min(seen), max(seen)
         equal = high - low <= (0 if depth < SHALLOW else max(1, int(NEARLY * depth)))
-        if len(seen) < (KEPT - 1 if doubted else 2) or low < SHALLOWEST or not equal or deepest > high + 2 + high // 8:
+        if len(seen) < (KEPT if doubted else 2) or low < SHALLOWEST or not equal or deepest > high + 2 + high // 8:
             return Verdict.NOT_MINE
         return self._begin(low, latest)
 

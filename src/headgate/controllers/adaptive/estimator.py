@@ -325,6 +325,9 @@ MOST_CUT = 0.1
 LIKELY_BURST = 0.15
 """Seconds of the last moments of a search that may owe what was let in to a burst."""
 
+FULL, FELL = 2.0, 0.8
+"""Seconds after a search in which a refusal may be a log's that is full of it, and the share of the pace to fall to."""
+
 LEAST_LOOK = 0.03
 """How far above the quota a look goes at least."""
 
@@ -363,6 +366,10 @@ class Burst(Storable):
         seconds = max(seconds, 8.0 / pace)
         accepted = history.accepted(until - seconds, until)
         return max(accepted / (seconds + LIKELY_BURST), (accepted - self.most) / seconds)
+
+    def rate_of_log(self, history: CallHistory, since: float, pace: float, until: float) -> float:
+        """Calls a second that a log allows at least which is still full of a search, ``since`` seconds ago; else 0."""
+        return min(FELL * pace, self.rate_lately(history, FULL, pace, until)) if since < FULL else 0.0
 
     def looked(self, excess: float) -> None:
         """A look that went so far was refused: the quota lies between."""

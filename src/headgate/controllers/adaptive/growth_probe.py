@@ -27,7 +27,7 @@ from itertools import pairwise
 from .estimator import CallHistory, QuotaEstimator
 from .state import Storable
 
-FEWEST, MOST, EXACT_CALLS = 4, 6, 40.0
+FEWEST, MOST, EXACT_CALLS = 4, 6, 16.0
 """Clean measurements to judge by; the calls that make one exact enough."""
 
 SURELY, STILL = 0.03, 0.01
@@ -36,12 +36,12 @@ SURELY, STILL = 0.03, 0.01
 YIELD = 0.2
 """The share of the pace given up at a refusal."""
 
-GROWTH, SLOW_GROWTH = 0.04, 0.002
+GROWTH, SLOW_GROWTH = 0.036, 0.002
 """Calls a second, each second: times the square root of the pace, so that the small catch up; below about
 9/s, times its square, so that a slow quota is not overrun."""
 
-IMPATIENCE = 8.0
-"""Seconds without a refusal after which growth doubles, and then quickens."""
+IMPATIENCE, IMPATIENT_CALLS = 8.0, 24.0
+"""Seconds, and calls, without a refusal after which growth doubles, and then quickens."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -68,7 +68,7 @@ class SharingDetector(Storable):
     def grown(self, pace: float, dt: float, age: float, window: float) -> float:
         """The pace ``dt`` seconds later, ``age`` seconds after the last refusal."""
         growth = min(GROWTH * math.sqrt(pace), SLOW_GROWTH * pace * pace) / max(1.0, window / 10.0)
-        return pace + dt * growth * (1.0 + (age / IMPATIENCE) ** 2)
+        return pace + dt * growth * (1.0 + (age / max(IMPATIENCE, IMPATIENT_CALLS / pace)) ** 2)
 
 
 FASTEST = 1e5
@@ -117,8 +117,9 @@ ROUGH_SWING, ROUGH_WINDOW_SWING = 0.1, 0.05
 MOST_EXCESS, LEAST_EXCESS, ROUGH_EXCESS = 0.15, 0.03, 0.2
 """How far above the quota a look goes."""
 
-CREEP = 75.0
-"""Calls, or a window if that is longer, in which the curve goes as far above a window's quota as it began below it."""
+CREEP, SHORTEST_CREEP = 75.0, 10.0
+"""Calls and seconds, or a window if that is longer, in which the curve goes as far above a window's quota as it began
+below it."""
 
 AT_RISK = 1.0
 """Calls above the quota that may be on their way when a look's first refusal comes back."""
@@ -292,7 +293,7 @@ class PaceCurve(Storable):
             return self.sharing.grown(pace, dt, self.age, self.window)
         way = self.age / self.half - 1.0
         if self.window and way > 0.0:  # a long period below the quota is cheap, another one above it tells nothing more
-            way = (self.age - self.half) / min(self.half, max(self.window, CREEP / self.quota))
+            way = (self.age - self.half) / min(self.half, max(self.window, CREEP / self.quota, SHORTEST_CREEP))
         return self.quota * (1.0 + self.swing * way * way * way)
 
     def excess(self, trip: float) -> float:

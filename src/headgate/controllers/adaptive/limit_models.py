@@ -91,7 +91,7 @@ class LimitModels(Storable):
         self.search.history.sends.mark(now, seq)
         if self.concurrency.on:
             passed = self.concurrency.grow(dt, depth, seq, self.search.trip)
-            if passed and self.latency_model.throughput < HELD * self.search.curve.quota:
+            if passed and self.search.history.lately(self.search.pace, now) < HELD * self.search.curve.quota:
                 self.concurrency.let_go(now)
                 self.search.cruise_from(seq)
                 self.search.trace.note(now, Step.NOT_A_CAP, pace=self.search.pace)

@@ -45,8 +45,7 @@ LATELY, FEW = 0.4, 12.0
 """In a search: seconds that make "lately", and calls between two refusals below which only their average counts."""
 
 AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
-"""Calls to search on with in the time of a block: it let in one, perhaps a few. A first one shorter than so many
-seconds may be a bucket's as well as a window's, and does not end the search."""
+"""Calls to search on with in the time of a block; a first one of fewer seconds may be a bucket's and ends no search."""
 
 SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 """Slots to let pass, so that the pipe drains."""
@@ -299,6 +298,8 @@ class RateSearch(Storable):
             return pace, False
         if measured is None:
             return (curve.quota if phase is Phase.PROBE else max(0.9 * pace, 0.99 * min(curve.quota, pace))), False
+        if curve.rough and phase is Phase.CRUISE and not curve.window:
+            measured = max(measured, self.burst.rate_of_log(self.history, span, pace, sent_at))
         return curve.leaned(measured, curve.quota * (1.0 + curve.swing) if phase is Phase.PROBE else pace), False
 
     def _judge_single(self, before: float) -> tuple[float, bool]:
@@ -380,10 +381,9 @@ class RateSearch(Storable):
         calls = self.history.accepted_calls(block.reopened_seq, block.probe_seq)
         grew = self.resume_as is Phase.CLIMB or self.growth_probe.since_at > block.reopened_at
         quota, first = block.teach(curve, calls, self.history.accepted, grew)
-        self.echoes = 0
         if self.resume_as in STEADY and not first:
             curve.count_cost()
-        curve.refused = 0
+        self.echoes = curve.refused = 0
         self.estimator.forget()
         if calls < 5.0 or (first and block.told):  # one such block may have any cause: search again, carefully
             curve.window = 0.0

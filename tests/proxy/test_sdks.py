@@ -50,3 +50,28 @@ def test_programs_need_no_key_and_see_no_429(tools, name):
     assert len(pieces) > 3
     assert counts["answered"] == 13
     assert (ours.answered, ours.refused, ours.failed) == (13, 0, 0)
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+@pytest.mark.parametrize("keys", [None, ["unpaid-0123456789"]], ids=["", "keys"])
+def test_an_account_without_credit_is_told_and_no_client_waits_for_it(tools, name, keys):
+    """Also one that repeats by itself: Anthropic's sleeps for as long as Retry-After says."""
+
+    async def work():
+        async with MockServer(MockPlan(rate=Rate(1000), latency=0.0), providers=(name,), seed=1) as server:
+            header = {"header": None if name == "openai" else "x-api-key: {secret}"} if keys else {}
+            async with tools.proxied(server.url, config=None, **({"keys": keys} if keys else {}), **header) as proxy:
+                kind = openai.AsyncOpenAI if name == "openai" else anthropic.AsyncAnthropic
+                base_url = server.base_url(name).replace(server.url, proxy.url)
+                told = []
+                async with kind(base_url=base_url, api_key="unpaid-0123456789", max_retries=2) as client:
+                    for _ in range(3):
+                        with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)) as caught:
+                            await create(name, client)
+                        told.append(str(caught.value))
+                return told, server.services[name].counts["asked"]
+
+    (_, *others), asked = run(work())
+    assert all("spend" in one and "credit" in one for one in others), others
+    assert asked <= 3, "of the first call alone, as often as the client repeats it"

@@ -2,7 +2,7 @@
 
 {"error": {"type": "headgate", "code": "wait_too_long", "message": "...", "retry_after": 12.5}}
 
-the gate    WaitTooLong, NoCredential (one will be back)   429, Retry-After
+the gate    WaitTooLong, NoCredential (one will be back)   429, Retry-After; not to be repeated where no account can pay
             CircuitOpen, NoCredential, TooManyKeys         503, Retry-After where it is known
             CostTooLarge                                   413
             TimeBudgetExceeded                             504; 429 if it is known when to retry
@@ -21,6 +21,7 @@ from aiohttp import web
 from ..errors import CostTooLargeError, NoCredentialError, Refused, TimeBudgetExceededError, WaitTooLongError
 from ..exchange import why_no_answer
 from ..formatting import redact
+from ..integrations.client_gate import is_spend_stop
 
 TYPE = "headgate"
 _TOLD_WHEN = (NoCredentialError, TimeBudgetExceededError)
@@ -63,7 +64,11 @@ def gate_refusal(error: Refused) -> web.Response:
         status = 429
     else:
         status = 504 if isinstance(error, TimeBudgetExceededError) else 503
-    return error_response(status, error.code, redact(str(error)), error.retry_after)
+    is_unpaid = is_spend_stop(error)
+    response = error_response(status, "spend" if is_unpaid else error.code, redact(str(error)), error.retry_after)
+    if is_unpaid:  # Anthropic's client sleeps for as long as it is told
+        response.headers["x-should-retry"] = "false"
+    return response
 
 
 def upstream_failure(name: str, error: Exception, timeout: float) -> web.Response:

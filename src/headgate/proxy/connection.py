@@ -225,7 +225,7 @@ class Connection(web.RequestHandler):
     A client that has finished sending gets its responses, and then the connection is closed.
     """
 
-    __slots__ = ("_answered", "_has_ended", "_monitor", "_request", "_unread_since", "watched_as")
+    __slots__ = ("_answered", "_has_ended", "_monitor", "_request", "_unread_since", "_was_paused", "watched_as")
 
     def __init__(self, listener: Listener, monitor: DisconnectMonitor, **settings: Any) -> None:
         super().__init__(listener, read_bufsize=READ_AHEAD, **settings)
@@ -234,6 +234,7 @@ class Connection(web.RequestHandler):
         self._answered = 0
         self._has_ended = False
         self._unread_since: float | None = None
+        self._was_paused = False
         self.watched_as: int | None = None
         """The file descriptor under which the monitor watches it."""
 
@@ -276,9 +277,16 @@ class Connection(web.RequestHandler):
             self.transport = cast("asyncio.Transport", StartedTransport(self, self.transport))
         return cast("StartedTransport", self.transport).begin(spare)
 
+    def pause_reading(self) -> None:
+        self._was_paused = True
+        super().pause_reading()
+
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Asked for after every read; nothing is to be done unless reading was paused."""
-        if self._reading_paused:
+        """Asked for after every read; nothing is to be done unless reading was paused.
+
+        The parser can remember that beyond the request, and then waits to be resumed.
+        """
+        if self._reading_paused or self._was_paused:
             super().resume_reading(resume_parser)
 
     def eof_received(self) -> bool:  # type: ignore[override]

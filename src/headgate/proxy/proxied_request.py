@@ -75,7 +75,7 @@ class ProxyContext:
 class Upload:
     """The body of a request. ``kept`` is all of it, or None: then ``_rest`` follows ``_first``."""
 
-    __slots__ = ("_first", "_held", "_memory", "_rest", "_stalled_after", "is_stalled", "kept", "length")
+    __slots__ = ("_first", "_held", "_memory", "_rest", "_sender", "_stalled_after", "is_stalled", "kept", "length")
 
     def __init__(self, memory: MemoryBudget, stalled_after: float) -> None:
         self.kept: bytes | None = b""
@@ -85,6 +85,8 @@ class Upload:
         self._memory, self._held, self._stalled_after = memory, 0, stalled_after
         self._first: bytearray | None = None
         self._rest: StreamReader | None = None
+        self._sender: asyncio.Task[object] | None = None
+        """Reads ``_rest``."""
 
     async def receive(self, request: web.BaseRequest, largest: int) -> None:
         """Read a small body. Raises ``RejectedRequestError`` if it does not arrive."""
@@ -126,9 +128,13 @@ class Upload:
         """The same request for another target."""
         self.kept, self.length = body, len(body)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Nothing reads the body any more: aiohttp may then read and drop what still arrives."""
         self._memory.give_back(self._held)
         self._held = 0
+        if self._sender is not None and not self._sender.done():
+            self._sender.cancel()
+            await asyncio.wait((self._sender,))
 
     def _keep(self, body: bytes) -> None:
         self.kept, self.length = body, len(body)
@@ -137,6 +143,7 @@ class Upload:
         rest, first, self._rest, self._first = self._rest, bytes(self._first or b""), None, None
         if rest is None:
             raise ClientStalledError("the body was sent before")
+        self._sender = asyncio.current_task()
         async for chunk in _chunks_of(first):
             yield chunk
         while True:
@@ -191,7 +198,7 @@ class ProxiedRequest:
             self._context.counts.refused += 1
             return error_response(503, "stopping", "the proxy is stopping; nothing was sent", 1.0, close=True)
         finally:
-            self._upload.close()
+            await self._upload.close()
 
     async def _forward(self) -> web.StreamResponse:
         context, request, mount, upload = self._context, self._request, self._mount, self._upload
@@ -237,7 +244,7 @@ class ProxiedRequest:
                 return await upstream.send(request.method, self._target, headers, upload.data())
             except Exception as error:
                 failed()
-                if isinstance(error, ValueError):  # nothing was sent
+                if isinstance(error, ValueError) and not isinstance(error, aiohttp.ClientError):  # nothing was sent
                     raise RejectedRequestError(400, "bad_header", "a header has invalid characters") from None
                 raise
 
@@ -349,7 +356,7 @@ class ProxiedRequest:
         try:
             return await response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
-            gated.fail(error)
+            gated.fail(ClientStalledError("the body stopped arriving") if self._upload.is_stalled else error)
         abort(self._request)
         raise TruncatedResponseError
 

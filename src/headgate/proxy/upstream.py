@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest
+from aiohttp.helpers import _EXC_SENTINEL
 from aiohttp.http import HttpProcessingError, StreamWriter
 from yarl import URL
 
@@ -45,27 +46,78 @@ def new_connector() -> aiohttp.TCPConnector:
 
 
 class UpstreamConnection(ResponseHandler):
-    """A connection to an API, with one parser and one timer for all of its responses."""
+    """A connection to an API, with one parser and one timer for all of its responses.
+
+    The timer bounds the API's silence from the first byte of a request to the last of its response, whatever arrives
+    between them: while the API neither takes what is sent nor sends anything, and the client is not waited for.
+    """
 
     is_due = False
     """Whether a response is awaited or arriving."""
     with_body: bool | None = None
     """Whether the parser expects responses to have bodies; None before there is one."""
-    _silent_since: float | None = None
-    """Since when the API sends nothing; None while nothing is awaited."""
+    is_parser_paused = False
+    """Whether the parser was paused: it can remember it beyond the response, and then waits to be resumed."""
+    awaits_client = False
+    """Whether the rest of the request's body is awaited."""
+    _silent_since = 0.0
+
+    def begin(self, with_body: bool, silence: float) -> None:
+        """A request is sent now."""
+        self.is_due = True
+        if self.with_body is not with_body or self.is_parser_paused:
+            self.with_body, self.is_parser_paused = with_body, False
+            self.set_response_params(
+                skip_payload=not with_body,
+                read_until_eof=True,
+                auto_decompress=False,
+                read_timeout=silence,
+                read_bufsize=READ_AHEAD,
+                max_line_size=LARGEST_FIELD,
+                max_field_size=LARGEST_FIELD,
+            )
+        self._reschedule_timeout()
+
+    def is_clean(self) -> bool:
+        """Whether nothing follows the last response: its parser is asked, which may hold part of another one."""
+        if not self.is_connected() or self.should_close or self._parser is None:
+            return False
+        try:
+            return self._parser.feed_eof() is None
+        except Exception:
+            return False
 
     def data_received(self, data: bytes) -> None:
         """Ends the connection if nothing is awaited: the next request must not get what belongs to no request."""
         if self.is_due:
             super().data_received(data)
-        elif self.transport is not None:
+        elif data and self.transport is not None:
             self.force_close()
             self.transport.close()
 
+    def pause_reading(self) -> None:
+        self.is_parser_paused = True
+        super().pause_reading()
+
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Asked for after every read; nothing is to be done unless reading was paused."""
-        if self._reading_paused:
+        if self._reading_paused or self.is_parser_paused:
             super().resume_reading(resume_parser)
+
+    def set_exception(self, exc: BaseException, exc_cause: BaseException = _EXC_SENTINEL) -> None:
+        """Also of the body that is being read."""
+        super().set_exception(exc, exc_cause)
+        payload, self._payload = self._payload, None
+        if payload is not None and not payload.is_eof() and payload.exception() is None:
+            if not isinstance(exc, aiohttp.ClientError | OSError):
+                exc, exc_cause = aiohttp.ClientPayloadError("malformed response"), exc
+            payload.set_exception(exc, exc_cause)
+
+    def close(self) -> None:
+        """What the API does not take is not waited for."""
+        if self.transport is not None and self.transport.get_write_buffer_size():
+            self.abort()
+        super().close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
@@ -80,17 +132,21 @@ class UpstreamConnection(ResponseHandler):
             self._read_timeout_handle = self._loop.call_later(self._read_timeout, self._on_read_timeout)
 
     def _drop_timeout(self) -> None:
-        self._silent_since = None
+        """Nothing but the end of the response ends the wait."""
 
     def _on_read_timeout(self) -> None:
         self._read_timeout_handle = None
-        if self._silent_since is None or self._read_timeout is None:
+        if not self.is_due or self.transport is None or self._read_timeout is None:
             return
-        left = self._silent_since + self._read_timeout - self._loop.time()
+        now = self._loop.time()
+        if self._reading_paused or self._buffer_paused or self.awaits_client:
+            self._silent_since = now  # the client is slow, not the API
+        left = self._silent_since + self._read_timeout - now
         if left > 0.0:
             self._read_timeout_handle = self._loop.call_later(left, self._on_read_timeout)
         else:
             super()._on_read_timeout()
+            self.abort()
 
 
 class UpstreamResponse:
@@ -159,18 +215,7 @@ class Upstream:
         protocol = cast("UpstreamConnection", connection.protocol)
         writing = None
         try:
-            protocol.is_due, with_body = True, method != "HEAD"
-            if protocol.with_body is not with_body:
-                protocol.with_body = with_body
-                protocol.set_response_params(
-                    skip_payload=not with_body,
-                    read_until_eof=True,
-                    auto_decompress=False,
-                    read_timeout=self._silence,
-                    read_bufsize=READ_AHEAD,
-                    max_line_size=LARGEST_FIELD,
-                    max_field_size=LARGEST_FIELD,
-                )
+            protocol.begin(method != "HEAD", self._silence)
             writer = StreamWriter(protocol, self._loop)
             if "Content-Length" not in headers:
                 if body is not None:
@@ -181,7 +226,6 @@ class Upstream:
             await writer.write_headers(f"{method} {target} HTTP/1.1", headers)
             if body is None or isinstance(body, bytes):
                 await writer.write_eof(body or b"")
-                protocol.start_timeout()
             else:
                 writer.send_headers()
                 writing = self._loop.create_task(_write(writer, body))
@@ -209,8 +253,8 @@ class Upstream:
     def _take_idle(self) -> Connection | None:
         while self._idle:
             connection, _ = self._idle.pop()
-            protocol = connection.protocol
-            if protocol is not None and protocol.is_connected() and not protocol.should_close:
+            protocol = cast("UpstreamConnection | None", connection.protocol)
+            if protocol is not None and protocol.is_clean():
                 return connection
             connection.close()
         return None
@@ -236,13 +280,20 @@ class Upstream:
 
 
 async def _write(writer: StreamWriter, body: AsyncIterator[bytes]) -> None:
-    """The body, chunk by chunk. If it cannot be sent, the wait for a response ends."""
-    protocol = writer.protocol
-    assert isinstance(protocol, aiohttp.client_proto.ResponseHandler)
+    """The body, chunk by chunk. If it cannot be sent, the wait for the response ends."""
+    protocol = cast("UpstreamConnection", writer.protocol)
     try:
+        protocol.awaits_client = True
         async for chunk in body:
+            protocol.awaits_client = False
+            protocol.start_timeout()
             await writer.write(chunk)
-        await writer.write_eof()
+            protocol.awaits_client = True
+        protocol.awaits_client = False
         protocol.start_timeout()
+        await writer.write_eof()
     except Exception as error:
-        protocol.set_exception(aiohttp.ClientConnectionError("the body was not sent"), error)
+        if protocol.exception() is None:
+            protocol.set_exception(aiohttp.ClientConnectionError("the body was not sent"), error)
+    finally:
+        protocol.awaits_client = False

@@ -46,7 +46,7 @@ def test_two_percent_is_too_little_to_start_sharing_and_too_much_to_end_it():
     assert compared(50.0, 53.0, 50.0, 53.0, *alternating)[0].on
 
 
-@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.36), (8.0, 0.72), (16.0, 1.8)])
+@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.4), (8.0, 0.8), (16.0, 2.0)])
 def test_growth_doubles_after_eight_seconds_without_a_refusal_and_then_quickens(age, grown):
     assert SharingDetector().grown(100.0, 1.0, age, window=0.0) == pytest.approx(100.0 + grown)
 
@@ -64,7 +64,7 @@ def test_a_slow_client_waits_for_two_dozen_calls_before_it_grows_faster():
 
 
 def test_a_window_of_a_minute_is_shared_six_times_as_slowly():
-    assert SharingDetector().grown(100.0, 1.0, 0.0, window=60.0) == pytest.approx(100.0 + 0.36 / 6.0)
+    assert SharingDetector().grown(100.0, 1.0, 0.0, window=60.0) == pytest.approx(100.0 + 0.4 / 6.0)
 
 
 def test_a_neighbour_that_comes_and_goes_is_noticed_and_yielded_to(lab):

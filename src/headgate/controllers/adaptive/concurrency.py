@@ -213,13 +213,13 @@ class ConcurrencyCap(Storable):
         self.mistakes += 1
         return Verdict.LET_GO
 
-    def suspect(self, depth: int, deepest: int, exact: int, latest: int, now: float, doubted: bool = False) -> Verdict:
+    def suspect(self, depth: int, deepest: int, exact: int, latest: int, now: float, doubts: int = 0) -> Verdict:
         """A refusal that is news while the cap is off: does it always happen at this depth?
 
         ``deepest`` is the greatest depth at which a call was let in recently; ``exact`` how often in a row the
         quota was measured to be the same number, which speaks for a quota. A quota may be refused at one depth twice,
-        too, so a cap begins on trial. It is ``doubted``, and must show more often, where others share it, so that it
-        may pass by chance, and where the server says how long to wait, which quotas do.
+        too, so a cap begins on trial. It must show as often again as there are ``doubts``: one where others share it,
+        so that it may pass by chance, and two where the server says how long to wait, which quotas do.
         """
         if now < self.rest_until:
             return Verdict.NOT_MINE
@@ -228,10 +228,10 @@ class ConcurrencyCap(Storable):
             return self._begin(max(1, min(self.depths)), latest)
         if exact >= EXACT_ENOUGH or self.common:
             return Verdict.NOT_MINE
-        seen = self.depths[-KEPT if doubted else -2 :]
+        seen = self.depths[-2 - doubts :]
         low, high = min(seen), max(seen)
         equal = high - low <= (0 if depth < SHALLOW else max(1, int(NEARLY * depth)))
-        if len(seen) < (KEPT if doubted else 2) or low < SHALLOWEST or not equal or deepest > high + 2 + high // 8:
+        if len(seen) < 2 + doubts or low < SHALLOWEST or not equal or deepest > high + 2 + high // 8:
             return Verdict.NOT_MINE
         return self._begin(low, latest)
 

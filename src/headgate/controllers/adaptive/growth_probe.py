@@ -36,7 +36,7 @@ SURELY, STILL = 0.03, 0.01
 YIELD = 0.2
 """The share of the pace given up at a refusal."""
 
-GROWTH, SLOW_GROWTH = 0.036, 0.002
+GROWTH, SLOW_GROWTH = 0.04, 0.002
 """Calls a second, each second: times the square root of the pace, so that the small catch up; below about
 9/s, times its square, so that a slow quota is not overrun."""
 

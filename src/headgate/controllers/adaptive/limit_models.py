@@ -213,7 +213,7 @@ class LimitModels(Storable):
                 concurrency.weigh(self._crowd(ticket), ticket.depth)
             curve = search.curve
             verdict = concurrency.suspect(
-                ticket.depth, deepest, curve.exact, latest, now, curve.sharing.on or floor > 0.0
+                ticket.depth, deepest, curve.exact, latest, now, 2 if floor > 0.0 else int(curve.sharing.on)
             )
             if verdict is Verdict.MINE:
                 search.trace.note(now, Step.CAPPED, cap=concurrency.cap)

@@ -375,6 +375,31 @@ class TestOtherFaults:
         assert sum(BEGIN + 3.3 <= at < BEGIN + 4.0 for at in starts) >= 0.8 * 0.7 * 200
         assert fullest_window(starts, 1.0) <= 1.02 * 200 + 4 * (0.03 * 50 + 1)
 
+    def test_a_late_store_gives_no_more_of_a_known_limit(self, shared, fullest_window):
+        """One member has used up a minute's tokens when the others come: how much is left only the store knows."""
+
+        async def main(population):
+            first, *others = [population.join() for _ in range(8)]
+            for member in others:
+                (await member.limiter.acquire_async(KEY, cost={"tokens": 1})).report(status_code=200)
+            population.work(first, 4, cost={"tokens": 5000})
+            await population.until(65.0)
+            for member in others:
+                population.work(member, 2, cost={"tokens": 5000})
+            await population.until(66.0)
+            answer, until = population.store._answer, population.clock.now() + 0.3
+
+            async def late(due, patience):
+                await population.clock.sleep_async(max(0.0, until - population.clock.now()))
+                return await answer(due, patience)
+
+            population.store._answer = late
+            await population.until(90.0)
+            return population.starts()
+
+        starts = shared(main, fixed(1000.0, limits={"tokens": "100000/60s"}))
+        assert 5000 * fullest_window(starts, 60.0) <= 100_000
+
     @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in range(1, 3))])
     def test_a_store_that_stalls_now_and_then_keeps_nobody_waiting(self, shared, seed):
         async def main(population):

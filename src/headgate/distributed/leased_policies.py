@@ -280,10 +280,13 @@ class LeasedPacer(Lease):
         return max(waited, demand.last_sent_at + self.members * share / free)
 
     def _is_short(self, now: float, *, is_late: bool) -> bool:
-        """Whether the coordinator was short of something for this member, and that still counts."""
+        """Whether the coordinator was short of something for this member, and that still counts.
+
+        What it said of the pace is over when it is late: the pace is known. What is left of a limit only it knows.
+        """
         if not self.short_of or (self.short_of == "solo" and now >= self.short_until):
             return False
-        return now < self.short_until or not is_late or self._has_long_window
+        return now < self.short_until or not (is_late and self.short_of == "pace")
 
     def admit(self, ticket: Ticket, now: float) -> None:
         self.tokens += max(0.0, now - self.filled_at) * self.rate

@@ -89,7 +89,7 @@ class Item:
         self.refused: dict[int, MoveReason] = {}
         """Targets that will not take this row, however often they are asked."""
         self.path = ""
-        """The same for the ledger, by the targets' names."""
+        """``refused`` as the ledger keeps it, by the targets' names."""
         self.moved = ""
         """Target and reason, where it is not the primary."""
         self.attempts_elsewhere = 0

@@ -73,9 +73,9 @@ class ClientGate:
     repeats_conflicts = False
     """Whether a 409 goes again, as it does in the clients of language models."""
     fallbacks: ClientFallbacks | None = None
+    """Other targets for requests that theirs cannot take."""
     answers_spend_stops = False
     """Whether calls that an account cannot pay for get an answer: a vendor's client hides the words of an error."""
-    """Other targets for requests that theirs cannot take."""
     _is_shared = True
     """False: it was made for one client, and is closed with it."""
     _token = ""

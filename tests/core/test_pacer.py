@@ -27,6 +27,11 @@ from headgate.core.quota import CATCH_UP
 NOW = 1000.0
 
 
+class CountsTokens(Fixed):
+    def worth(self, cost):
+        return cost["tokens"] / 100.0
+
+
 def pacer_of(rate=10.0, burst=2.0, least=0.01, most=1e6):
     pacer = Pacer(Fixed(rate), burst, least, most)
     pacer.apply(NOW, NOW)
@@ -169,6 +174,30 @@ class TestQueue:
         pacer.resume_after_pause(10.0, NOW)
         other.load_state(pacer.to_state())
         assert (other.tokens, other.ramp, other.rate) == (pacer.tokens, pacer.ramp, pacer.rate)
+
+    def test_so_does_what_may_start_at_once_at_a_fast_pace(self):
+        pacer, other = pacer_of(10_000.0, 4.0), pacer_of(10.0, 4.0)
+        other.load_state(pacer.to_state())
+        assert at_once(other, NOW + 1.0) == at_once(pacer, NOW + 1.0) == 40
+
+    def test_a_cost_that_is_worth_less_than_a_call_is_no_way_past_the_most(self):
+        pacer = pacer_of(10.0, 4.0, most=20.0)
+        pacer.limits = CountsTokens(10.0)
+        assert [pacer.worth({"tokens": tokens}) for tokens in (1.0, 70.0, 300.0)] == [0.5, 0.7, 3.0]
+        now, starts = NOW + 9.0, []
+        while len(starts) < 60:
+            wait = pacer.check(now, Demand({"tokens": 1.0}, pacer.worth({"tokens": 1.0})))
+            now = now if wait is None else wait.until
+            start(pacer, now, {"tokens": 1.0})
+            starts.append(now)
+        assert starts[3] == NOW + 9.0 < starts[4]
+        assert starts[-1] - starts[0] == pytest.approx((60 - 4) / 20.0)
+        pacer.set_ceiling(5.0)
+        assert pacer.calls is None
+        assert pacer.worth({"tokens": 1.0}) == 1.0
+        before = pacer.tokens
+        pacer.cancel(LongTicket(None, 1, now, 0, {"tokens": 1.0}, 0.0), now)
+        assert pacer.tokens == before + 1.0
 
 
 class UnderAnyOrder(RuleBasedStateMachine):

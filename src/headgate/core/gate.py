@@ -159,7 +159,7 @@ class Gate:
     ) -> Wait | Refuse | None:
         """What keeps a call from starting now, or None. With others ahead in the queue: when its turn would come."""
         pacer = self.pacer
-        requests = cost if isinstance(cost, NUMBER) else self.controller.worth(cost)
+        requests = cost if isinstance(cost, NUMBER) else pacer.worth(cost)
         if now >= self._only_pace_from:
             return pacer.check(now, Demand(cost, requests, requests_ahead, costs_ahead, False, self.last_sent_at))
         demand = Demand(cost, requests, requests_ahead, costs_ahead, pacer.is_late(now), self.last_sent_at)

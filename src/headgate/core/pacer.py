@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Explanation, Wait, WaitReason
-from .policy import NUMBER, Demand, Limits, QueueDemand, Ticket
+from .policy import NUMBER, Cost, Demand, Limits, QueueDemand, Ticket, requests_of
 from .quota import CATCH_UP
 
 
@@ -168,7 +168,7 @@ batches, and a queue for a batch of thirty at 6,000 calls a second costs more th
 
 
 class Pacer(TokenBucket):
-    __slots__ = ("ceiling", "configured_burst", "configured_most", "least", "limits", "most", "ramp")
+    __slots__ = ("calls", "ceiling", "configured_burst", "configured_most", "least", "limits", "most", "ramp")
 
     lost_store = ""
     """The store that cannot be reached, where this pacer replaces it."""
@@ -181,12 +181,16 @@ class Pacer(TokenBucket):
         self.most = self.configured_most = most
         self.ceiling: float | None = None
         """An operator's limit."""
+        self.calls: TokenBucket | None = None
+        """How many calls may start, where some take less of the pace than one: they are bounded by ``most`` too."""
         self.ramp = NO_RAMP
 
     # ------------------------------------------------------------------ deciding
 
     def check(self, now: float, demand: Demand) -> Wait | None:
         paced_at = self.available_at(demand.requests_ahead + min(demand.requests, self.burst), now)
+        if self.calls is not None and not isinstance(demand.cost, NUMBER):
+            paced_at = max(paced_at, self.calls.available_at(min(requests_of(demand.cost), self.calls.burst), now))
         ramp = self.ramp
         if ramp is not NO_RAMP and paced_at > ramp.ends_at:  # from there on at the full pace
             paced_at = ramp.ends_at + (paced_at - ramp.ends_at) * ramp.share(now)
@@ -201,10 +205,27 @@ class Pacer(TokenBucket):
         if now > self.filled_at:
             self.refill(now)
         cost = ticket.cost
-        self.tokens -= cost if isinstance(cost, NUMBER) else self.limits.take(cost)
+        if isinstance(cost, NUMBER):
+            self.tokens -= cost
+            return
+        calls = requests_of(cost)
+        taken = max(self.limits.take(cost), self._least_worth(calls))
+        self.tokens -= taken
+        if taken < calls and self.calls is None:
+            self.calls = TokenBucket(self._burst_at(self.most), self.most)
+        if self.calls is not None:
+            self.calls.refill(now)
+            self.calls.tokens -= calls
+
+    def worth(self, cost: Cost) -> float:
+        """How much of the pace a cost takes: never so little that calls could start faster than is allowed."""
+        return max(self.limits.worth(cost), self._least_worth(requests_of(cost)))
+
+    def _least_worth(self, calls: float) -> float:
+        return calls * min(1.0, self.rate / self.most)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
-        self.give_back(self.limits.worth(ticket.cost))
+        self.give_back(self.worth(ticket.cost))
 
     def on_queue(self, queue: QueueDemand | None, now: float) -> None:
         self.has_waiters = queue is not None
@@ -219,6 +240,7 @@ class Pacer(TokenBucket):
     def set_ceiling(self, ceiling: float | None) -> None:
         self.ceiling = ceiling
         self.most = self.configured_most if ceiling is None else min(self.configured_most, ceiling)
+        self.calls = None
 
     @property
     def is_at_ceiling(self) -> bool:
@@ -244,8 +266,11 @@ class Pacer(TokenBucket):
         if rate != self.rate:
             self.refill(now)
             self.rate = rate
-            if self.configured_burst > 1.0:  # else calls must never start together
-                self.burst = max(self.configured_burst, AT_ONCE * rate)
+            self.burst = self._burst_at(rate)
+
+    def _burst_at(self, rate: float) -> float:
+        """With a burst of 1, calls must never start together."""
+        return max(self.configured_burst, AT_ONCE * rate) if self.configured_burst > 1.0 else self.configured_burst
 
     @property
     def learned_rate(self) -> float:
@@ -286,5 +311,6 @@ class Pacer(TokenBucket):
 
     def load_state(self, state: tuple[Any, ...]) -> None:
         (self.tokens, self.filled_at, self.rate, self.held), ramp = state
+        self.burst = self._burst_at(self.rate)
         if ramp[1]:
             self.ramp = ResumeRamp(*ramp)

@@ -194,6 +194,9 @@ class LeasedPacer(Lease):
 
     # ------------------------------------------------------------------ deciding
 
+    def worth(self, cost: Cost) -> float:
+        return requests_of(cost)
+
     def try_take(self, now: float) -> bool:
         tokens = self.tokens + (now - self.filled_at) * self.rate
         if tokens < 1.0 or self.left < 1 or now > self.expires_at:

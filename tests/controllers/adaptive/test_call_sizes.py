@@ -8,6 +8,7 @@ import pytest
 
 from headgate import RateLimitConfig
 from headgate.controllers.adaptive.call_sizes import CallSizes, tokens_of
+from headgate.core.answer_length import TokenCost
 from headgate.core.decision import Outcome
 from headgate.core.gate import Gate
 from headgate.core.policy import Ticket
@@ -41,7 +42,7 @@ def test_the_unit_in_which_measurements_agree_is_the_one_that_counts():
 
 def test_a_call_is_worth_its_tokens_only_where_they_count():
     sizes = CallSizes()
-    assert [sizes.sent(tokens) for tokens in (SMALL, LARGE)] == [1.0, 1.0]
+    assert [sizes.sent(tokens) for tokens in (LARGE, SMALL)] == [1.0, 1.0]
     assert sizes.usual == (SMALL + LARGE) / 2
     assert sizes.worth(LARGE) == 1.0
     sizes.calls_differ = 0.1
@@ -52,7 +53,7 @@ def test_a_call_is_worth_its_tokens_only_where_they_count():
 
 def test_a_refused_call_takes_nothing_and_says_that_half_of_it_was_left():
     sizes = CallSizes()
-    for tokens in (SMALL, SMALL, LARGE):
+    for tokens in (LARGE, SMALL, SMALL):
         sizes.sent(tokens)
     before = sizes.surplus
     sizes.was_refused(LARGE)
@@ -67,10 +68,13 @@ def test_a_refused_call_takes_nothing_and_says_that_half_of_it_was_left():
 class TokenServer:
     """A bucket of tokens behind a gate, one call at a time."""
 
-    def __init__(self, rate, burst):
-        self.gate = Gate.local(RateLimitConfig().gate_config())
+    def __init__(self, rate=5_000.0, burst=10_000.0, **config):
+        self.gate = Gate.local(RateLimitConfig(**config).gate_config())
         self.rate, self.burst, self.left, self.now = rate, burst, burst, 0.0
         self.sent = self.refused = 0
+        rng = random.Random(1)
+        for _ in range(3_000):
+            self.call(rng.choice((SMALL, LARGE)))
 
     def call(self, tokens):
         cost = {"requests": 1, "tokens": tokens}
@@ -85,9 +89,7 @@ class TokenServer:
 
 
 def test_a_gate_learns_in_tokens_and_goes_on_from_a_stored_state():
-    server, rng = TokenServer(rate=5_000.0, burst=10_000.0), random.Random(1)
-    for _ in range(3_000):
-        server.call(rng.choice((SMALL, LARGE)))
+    server = TokenServer()
     controller = server.gate.controller
     assert controller.models.search.estimator.sizes.count
     assert server.refused < 0.02 * server.sent
@@ -99,6 +101,60 @@ def test_a_gate_learns_in_tokens_and_goes_on_from_a_stored_state():
     assert fresh.to_state() == controller.to_state()
     assert fresh.worth({"tokens": LARGE}) == controller.worth({"tokens": LARGE})
     assert controller.worth({"requests": 2}) == 2
+
+
+@pytest.mark.parametrize("bound", ["max_rps", "ceiling"])
+def test_small_calls_stay_within_the_calls_a_second_that_are_allowed(bound):
+    server = TokenServer(**({"max_rps": 20.0} if bound == "max_rps" else {}))
+    assert server.gate.controller.models.search.estimator.sizes.count
+    if bound == "ceiling":
+        server.gate.set_ceiling(20.0, server.now)
+    starts = []
+    for _ in range(400):
+        server.call(5.0)
+        starts.append(server.now)
+    burst = server.gate.pacer.configured_burst
+    assert all(later - first >= 1.0 for first, later in zip(starts, starts[20 + int(burst) :], strict=False))
+    assert starts[-1] - starts[0] == pytest.approx(400 / 20, rel=0.05)
+
+
+def test_after_a_rest_no_more_small_calls_start_at_once_than_others():
+    server = TokenServer(rate=500.0, max_rps=20.0)
+    assert server.gate.pacer.rate < 2.0
+    server.now += 60.0
+    at, before = server.now, server.sent
+    while server.now < at + 1.0:
+        server.call(1.0)
+    assert server.sent - before <= 20 + server.gate.pacer.configured_burst + 1
+
+
+@pytest.mark.parametrize("tokens", [1e5, 1e7])
+def test_a_call_that_never_fits_holds_up_the_next_one_for_a_moment_only(tokens):
+    server = TokenServer()
+    usual, rate = server.gate.controller.models.search.estimator.sizes.usual, server.gate.controller.rate
+    for _ in range(5):
+        server.call(tokens)
+        at = server.now
+        server.call(LARGE)
+        assert server.now - at < 4.0
+    sizes = server.gate.controller.models.search.estimator.sizes
+    assert sizes.usual == pytest.approx(usual, rel=0.1)
+    assert server.gate.controller.rate == pytest.approx(rate, rel=0.3)
+
+
+def test_larger_calls_count_in_full_once_they_are_let_in():
+    sizes = CallSizes()
+    for tokens in [SMALL] * 5 + [100 * SMALL] * 5:
+        sizes.sent(tokens)
+    assert sizes.largest == 100 * SMALL
+    sizes.was_refused(100 * SMALL)
+    assert sizes.largest == 100 * SMALL
+
+
+def test_what_a_call_asks_for_is_its_size_whatever_is_reserved_of_it():
+    sets = {"of_prompt": frozenset({"tokens"}), "of_answer": frozenset({"tokens"})}
+    asked = TokenCost({"tokens": LARGE}, prompt=50.0, answer=850.0, **sets)
+    assert tokens_of(asked) == tokens_of(asked.replaced({"tokens": SMALL})) == LARGE
 
 
 @pytest.mark.no_cover

@@ -12,18 +12,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.answer_length import TokenCost
 from ...core.policy import NUMBER, Cost
 from .state import Storable
 
 KEPT = 1000
 """Calls that make the usual one."""
 
+BEYOND = 4.0
+"""Of a call larger than any that was let in, no more than so many times the largest counts: it may never fit."""
+
 NEWEST = 0.3
 """How much the newest measurement counts in how well those of a unit agree."""
 
 
 def tokens_of(cost: Cost) -> float:
-    """What one call takes in tokens; 0 where it does not say."""
+    """What one call takes in tokens; 0 where it does not say. What it asks for counts, not what is reserved of that."""
+    cost = cost.asked if isinstance(cost, TokenCost) else cost
     return 0.0 if isinstance(cost, NUMBER) or cost.get("requests", 1) != 1 else cost.get("tokens", 0.0)
 
 
@@ -42,6 +47,9 @@ class CallSizes(Storable):
     calls_differ: float = 0.0
     tokens_differ: float = 0.0
     """By which share it differs from the one before, on average."""
+    largest: float = 0.0
+    """Tokens of the largest call, but for those refused."""
+    added = 1
 
     @property
     def count(self) -> bool:
@@ -50,18 +58,24 @@ class CallSizes(Storable):
 
     def worth(self, tokens: float) -> float:
         """How many calls' worth of pace a call takes."""
-        return tokens / self.usual if tokens and self.count else 1.0
+        return self._bounded(tokens) / self.usual if tokens and self.count else 1.0
+
+    def _bounded(self, tokens: float) -> float:
+        return min(tokens, BEYOND * self.largest) if self.largest else tokens
 
     def sent(self, tokens: float) -> float:
         """A call leaves. Returns what a quota that is known has to be multiplied by: the usual call has changed."""
-        before = self.usual
+        before, tokens = self.usual, self._bounded(tokens)
+        self.largest = max(self.largest, tokens)
         self.calls = min(self.calls + 1, KEPT)
         self.usual += (tokens - before) / self.calls
         self.surplus += tokens / self.usual - 1.0
         return before / self.usual if before and self.count else 1.0
 
     def was_refused(self, tokens: float) -> None:
-        self.refused = tokens / self.usual - 1.0 if tokens else 0.0
+        if tokens > self.largest:
+            self.largest /= BEYOND
+        self.refused = self._bounded(tokens) / self.usual - 1.0 if tokens else 0.0
         self.surplus -= self.refused
 
     def measure(self, calls: float, span: float) -> None:

@@ -13,11 +13,13 @@ from headgate import (
     AdaptiveRateLimiter,
     CircuitOpenError,
     ConfigError,
+    Controller,
     Feedback,
     Permit,
     RateLimitConfig,
     WaitTooLongError,
 )
+from headgate.core.policy import Cost
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 
@@ -27,6 +29,38 @@ def fixed(rate: float, burst: float = 1.0, **more: object) -> RateLimitConfig:
 
 def limiter_on(clock: LoopClock | VirtualClock, config: RateLimitConfig) -> AdaptiveRateLimiter:
     return AdaptiveRateLimiter(config, clock=clock, rng=random.Random(3))
+
+
+class CountsTokens(Controller):
+    def __init__(self, _: object) -> None:
+        self.rate = 10.0
+
+    def worth(self, cost: Cost) -> float:
+        return cost["tokens"] / 100.0 if isinstance(cost, dict) else 1.0
+
+    def on_answer(self, *_: object) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize(("tokens", "fit"), [(400.0, 25), (100.0, 100), (10.0, 120)])
+def test_a_promise_counts_waiters_as_what_they_take_of_the_pace(tokens: float, fit: int) -> None:
+    async def main(clock: LoopClock) -> list[float]:
+        limiter = limiter_on(clock, RateLimitConfig(strategy=CountsTokens, token_bucket_capacity=1.0))
+        refused = []
+
+        async def caller() -> None:
+            asked_at = clock.now()
+            try:
+                await limiter.acquire_async("api", cost={"tokens": tokens}, max_wait=10.0)
+            except WaitTooLongError:
+                refused.append(clock.now() - asked_at)
+
+        await asyncio.gather(*(caller() for _ in range(120)))
+        return refused
+
+    refused = run(main)
+    assert refused == [0.0] * len(refused)
+    assert 120 - len(refused) == pytest.approx(fit, abs=2)
 
 
 def test_a_thousand_waiters_are_served_in_the_order_they_came_and_on_time() -> None:

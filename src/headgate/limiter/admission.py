@@ -19,6 +19,7 @@ from threading import Lock
 
 from ..clock import Clock
 from ..core.decision import INSTANT, NEVER, UNKNOWN, Refuse, RefuseReason, Wait, WaitReason, explain
+from ..core.policy import NUMBER
 from ..errors import CircuitOpenError, Refused, WaitTooLongError
 from ..fork_safety import run_locked
 from ..reason_text import reason_text, refuse_text
@@ -67,11 +68,13 @@ class Admission:
         refusal = pointless(decider, decision, now, waiter.give_up_at)
         if refusal is None:
             call.entries = entries
+            is_plain = isinstance(call.cost, NUMBER) or len(entries) > 1  # keys may count in different units
+            worth = None if is_plain else entries[0].gate.pacer.worth(call.cost)
             for entry in entries:
                 if entry.queue is None:
                     entry.queue = WaitQueue()
                     entry.gate.set_queue(entry.queue, now)
-                entry.queue.join(call)
+                entry.queue.join(call, worth)
         if is_first and isinstance(found, Wait):  # once it has joined, since policies look at the queue
             decider.gate.on_wait(found, now)
         if refusal is not None:

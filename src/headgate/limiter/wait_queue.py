@@ -50,12 +50,15 @@ class QueuedCall:
         "refusal",
         "waiter",
         "waits_when_open",
+        "worth",
     )
 
     def __init__(self, waiter: Waiter, cost: Cost, when_open: str = "refuse") -> None:
         self.waiter = waiter
         self.cost = cost
         self.costs = NOTHING
+        self.worth = 1.0
+        """How much of the pace it takes, as known when it joined."""
         self.waits_when_open = when_open == "wait"
         """Whether it stays in the queue while the circuit lets nothing through."""
         self.ordinal = 0
@@ -86,7 +89,7 @@ class TotalDemand:
     def __init__(self) -> None:
         self.count = 0
         self.requests = 0.0
-        """Calls' worth of pace ..."""
+        """How much of the pace they take ..."""
         self.costs: dict[str, float] = {}
         """... and what they take of each known limit."""
 
@@ -95,7 +98,7 @@ class TotalDemand:
         self.count += sign
         for dimension, amount in call.costs.items():
             self.costs[dimension] = self.costs.get(dimension, 0.0) + sign * amount
-        self.requests += sign * call.costs["requests"]
+        self.requests += sign * call.worth
 
 
 class WaitQueue:
@@ -151,7 +154,7 @@ class WaitQueue:
 
     @property
     def requests(self) -> float:
-        """Calls' worth of pace that all of them will take."""
+        """How much of the pace all of them will take."""
         return self.total.requests
 
     @property
@@ -161,9 +164,11 @@ class WaitQueue:
 
     # ------------------------------------------------------------------ waiters
 
-    def join(self, call: QueuedCall) -> None:
+    def join(self, call: QueuedCall, worth: float | None = None) -> None:
+        """Without a ``worth``, it takes as much of the pace as it makes requests."""
         if not call.ordinal:
             call.costs, call.ordinal = costs_of(call.cost), next(_ordinals)
+            call.worth = call.costs["requests"] if worth is None else worth
         self.waiting[call] = None
         self.total.add(call)
         home = call.waiter.home

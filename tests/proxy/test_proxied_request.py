@@ -314,3 +314,17 @@ def test_old_clients_are_answered_too(tools):
     said = run(work())
     assert said.startswith(b"HTTP/1.0 200")
     assert said.endswith(b"{}")
+
+
+@pytest.mark.parametrize(
+    "body", [b"Content-Length: 2\r\n\r\n{}", b"Content-Length: 3\r\n\r\n{}"], ids=["whole", "begun"]
+)
+@pytest.mark.parametrize("date", [b"", b"Date: x\r\n"])
+def test_a_header_that_cannot_be_passed_on_is_the_apis_failure(tools, body, date):
+    async def work():
+        answer = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nX-A: a\x01b\r\n" + date + body
+        async with tools.upstream(answer) as api, tools.proxied(api.url) as proxy:
+            said = await tools.raw(proxy, tools.request("GET", "/x", close=False) + tools.request("GET", "/x"))
+            return said.count(b"HTTP/1.1 502"), b"valid HTTP" in said, proxy.counts.failed, proxy.counts.answered
+
+    assert run(work()) == (2, True, 2, 0)

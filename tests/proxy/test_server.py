@@ -373,3 +373,31 @@ def test_draining_finishes_what_is_out_and_turns_away_the_rest(tools):
             return refused.status, told["error"]["code"], answer.status, await answer.text(), len(api.asked)
 
     assert run(work()) == (503, "stopping", 200, "{}", 1)
+
+
+def test_a_cancelled_stop_leaves_nothing_behind(tools):
+    before = gc.get_threshold()
+
+    async def work():
+        made, is_stopping = [], asyncio.Event()
+
+        async def never(_):
+            is_stopping.set()
+            await asyncio.sleep(20)
+
+        async def serve():
+            async with tools.upstream() as api, tools.proxied(api.url) as proxy:
+                await tools.raw(proxy, tools.request("GET", "/x"))
+                made.append(proxy)
+                proxy._listener.shutdown = never
+
+        task = asyncio.create_task(serve())
+        await is_stopping.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        made[0]._listener._monitor.close()
+        return made[0]._connector.closed
+
+    assert run(work()) is True
+    assert gc.get_threshold() == before

@@ -1,29 +1,20 @@
-"""The clients' connections: bounded in number, with errors in JSON, and noticed when they end.
+"""The clients' connections: bounded in number, with errors in JSON, and ended where the client does not read.
 
 aiohttp parses HTTP strictly; anything else (two lengths, an endless header, a request inside another) ends the
 connection.
-
-A client that closes its connection and one that has only finished sending look the same (both send FIN). They differ in
-how they take a byte of the response, which always begins with the same bytes:
-
-    FIN ──first byte of the response──┬─ RST: the client is gone, and its call is cancelled
-                                      └─ nothing: it waits for the rest
-
-While a body lies unread, nothing is read from its connection, so FIN is polled for beside the event loop's reads. Where
-the body fills the buffers, FIN does not even arrive: such a client gets a byte from time to time, and one when its call
-is admitted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import select
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Iterable
+import traceback
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
+from contextvars import copy_context
 from types import CoroutineType
 from typing import Any, cast
 
@@ -33,16 +24,12 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import LineTooLong
 from multidict import CIMultiDict
 
+from .bounds import Bounds
+from .disconnect_monitor import FIRST_PROBE, DisconnectMonitor, StartedTransport
 from .error_response import RejectedRequestError, error_response
 
-RESPONSE_START = b"HTTP/1."
-"""The bytes that every response begins with: they can be sent before it is known."""
-FIRST_PROBE = 0.25
-"""Seconds in the queue after which a client whose body lies unread gets a byte; then twice as long each time."""
 RESET_WITHIN = 0.02
 """Seconds that an admitted call waits for the reset of a client that is gone."""
-MOST_EVENTS = 256
-_FIN = getattr(select, "EPOLLRDHUP", 0)
 
 
 class TruncatedResponseError(ConnectionResetError):
@@ -51,110 +38,6 @@ class TruncatedResponseError(ConnectionResetError):
 
 class ClientDisconnectedError(Exception):
     """The client disconnected before its request was sent."""
-
-
-class DisconnectMonitor:
-    """Ends the connections of clients that are gone, also while nothing is read from them.
-
-    Without epoll, FIN alone counts as a disconnect, and only when it is read.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._poll = select.epoll() if hasattr(select, "epoll") else None
-        self._watched: dict[int, Connection] = {}
-        self._probes: dict[Connection, asyncio.TimerHandle] = {}
-        if self._poll is not None:
-            self._loop.add_reader(self._poll.fileno(), self._poll_events)
-
-    def watch_unread(self, connection: Connection) -> None:
-        """From now on the body of its request may lie unread."""
-        if self._register(connection, _FIN):
-            self._probes[connection] = self._loop.call_later(FIRST_PROBE, self._probe_again, connection, FIRST_PROBE)
-
-    def may_be_alive(self, connection: Connection) -> bool:
-        """FIN has arrived: whether the client may still be there. If it proves to be gone, the connection ends."""
-        if not self._register(connection, 0):
-            return False
-        connection.begin_response()
-        return True
-
-    def forget(self, connection: Connection) -> None:
-        timer = self._probes.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
-        if connection.watched_as is not None:
-            self._watched.pop(connection.watched_as, None)
-            if self._poll is not None:
-                with suppress(OSError):  # it was closed
-                    self._poll.unregister(connection.watched_as)
-            connection.watched_as = None
-
-    def close(self) -> None:
-        if self._poll is not None:
-            self._loop.remove_reader(self._poll.fileno())
-            self._poll.close()
-            self._poll = None
-        for timer in self._probes.values():
-            timer.cancel()
-        self._probes.clear()
-
-    def _register(self, connection: Connection, events: int) -> bool:
-        own = None if connection.transport is None else connection.transport.get_extra_info("socket")
-        if self._poll is None or own is None or own.fileno() < 0:
-            return False
-        if connection.watched_as is None:
-            connection.watched_as = own.fileno()
-            self._watched[connection.watched_as] = connection
-            self._poll.register(connection.watched_as, events)
-        else:
-            self._poll.modify(connection.watched_as, events)
-        return True
-
-    def _poll_events(self) -> None:
-        if self._poll is None:
-            return
-        for number, events in self._poll.poll(0, MOST_EVENTS):
-            connection = self._watched.get(number)
-            if connection is None:
-                continue
-            if events & (select.EPOLLHUP | select.EPOLLERR):
-                self.forget(connection)
-                if connection.transport is not None:
-                    connection.transport.abort()
-            else:
-                self.may_be_alive(connection)
-
-    def _probe_again(self, connection: Connection, after: float) -> None:
-        if connection.begin_response(spare=1):
-            self._probes[connection] = self._loop.call_later(2 * after, self._probe_again, connection, 2 * after)
-
-
-class StartedTransport:
-    """A transport on which the first bytes of a response were sent: the first write goes without them."""
-
-    def __init__(self, connection: Connection, transport: asyncio.Transport) -> None:
-        self._connection, self._transport = connection, transport
-        self.sent = 0
-        """Bytes of ``RESPONSE_START`` that were sent."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def begin(self, spare: int) -> bool:
-        """Send one byte more, if there are more than ``spare``."""
-        if self.sent + spare >= len(RESPONSE_START):
-            return False
-        self._transport.write(RESPONSE_START[self.sent : self.sent + 1])
-        self.sent += 1
-        return True
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._connection.transport = self._transport
-        self._transport.write(memoryview(data)[self.sent :])
-
-    def writelines(self, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(pieces))
 
 
 class WholeResponse(web.StreamResponse):
@@ -175,13 +58,15 @@ class WholeResponse(web.StreamResponse):
         return is_complete and is_exact and request.version == aiohttp.HttpVersion11
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        writer = request.writer
-        await writer.write_headers(f"HTTP/1.1 {self._status} {self._reason}", self._headers)
-        await writer.write_eof(self._whole)
-        return writer
+        """Raises ``ValueError`` for a head that cannot be sent."""
+        if self._payload_writer is None:
+            await request.writer.write_headers(f"HTTP/1.1 {self._status} {self._reason}", self._headers)
+            self._payload_writer = request.writer
+        return self._payload_writer
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """It is written already."""
+        assert self._payload_writer is not None
+        await self._payload_writer.write_eof(self._whole)
 
 
 def abort(request: web.BaseRequest) -> None:
@@ -225,11 +110,17 @@ class Connection(web.RequestHandler):
     A client that has finished sending gets its responses, and then the connection is closed.
     """
 
-    __slots__ = ("_answered", "_has_ended", "_monitor", "_request", "_unread_since", "_was_paused", "watched_as")
+    __slots__ = (
+        *("_answered", "_has_ended", "_monitor", "_request", "_stalled_after", "_unread_since", "_unsent_timer"),
+        *("_was_paused", "is_cut_off", "watched_as"),
+    )
 
-    def __init__(self, listener: Listener, monitor: DisconnectMonitor, **settings: Any) -> None:
+    def __init__(self, listener: Listener, monitor: DisconnectMonitor, stalled_after: float, **settings: Any) -> None:
         super().__init__(listener, read_bufsize=READ_AHEAD, **settings)
-        self._monitor = monitor
+        self._monitor, self._stalled_after = monitor, stalled_after
+        self._unsent_timer: asyncio.TimerHandle | None = None
+        self.is_cut_off = False
+        """Whether it was ended because the client does not read."""
         self._request: web.BaseRequest | None = None
         self._answered = 0
         self._has_ended = False
@@ -243,8 +134,11 @@ class Connection(web.RequestHandler):
         return self._request is None
 
     def begin(self, request: web.BaseRequest) -> None:
-        """A request is being handled."""
+        """A request is being handled. Raises ``RejectedRequestError`` for a version of HTTP that is not spoken."""
         self._request = request
+        if request._version.major != 1:  # the property keeps what it has once read
+            request._version = aiohttp.HttpVersion11  # of the response
+            raise RejectedRequestError(505, "http_version", "only HTTP/1.1 and HTTP/1.0 are supported")
         if self._has_ended and not self._may_be_alive(request) and self.transport is not None:
             self.transport.abort()
 
@@ -276,6 +170,38 @@ class Connection(web.RequestHandler):
         if not isinstance(self.transport, StartedTransport):
             self.transport = cast("asyncio.Transport", StartedTransport(self, self.transport))
         return cast("StartedTransport", self.transport).begin(spare)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).set_write_buffer_limits(0)  # any unsent byte pauses writing
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._unsent_timer is not None:
+            self._unsent_timer.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Bytes wait for the client: it must take some of them in time, also while the connection is closing."""
+        super().pause_writing()
+        if self.transport is not None:
+            self._await_client(self.transport, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unsent_timer is not None:
+            self._unsent_timer.cancel()
+            self._unsent_timer = None
+
+    def _await_client(self, transport: asyncio.Transport, unsent: int) -> None:
+        self._unsent_timer = self._loop.call_later(self._stalled_after, self._check_client_reads, transport, unsent)
+
+    def _check_client_reads(self, transport: asyncio.Transport, unsent: int) -> None:
+        left = transport.get_write_buffer_size()
+        if left < unsent:
+            self._await_client(transport, left)
+        else:
+            self.is_cut_off = True
+            transport.abort()
 
     def pause_reading(self) -> None:
         self._was_paused = True
@@ -317,14 +243,22 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
+        if status >= 500 and not isinstance(exc, ConnectionError):  # without its message, which may quote what was sent
+            log.error("internal error of the proxy: %s in %s", type(exc).__name__, _place_of(exc))
+        else:
+            log.debug("not answered: %s", type(exc).__name__)
         if request.writer.output_size > 0:
             raise ConnectionError("the response has begun")
-        log.debug("not answered: %s", type(exc).__name__)
         if isinstance(exc, LineTooLong):
             return error_response(431, "too_large", f"a header is longer than {LARGEST_FIELD:,} bytes", close=True)
         if status < 500:
             return error_response(400, "bad_request", "malformed HTTP request", close=True)
         return error_response(500, "fault", "internal error of the proxy", close=True)
+
+
+def _place_of(exc: BaseException | None) -> str:
+    frames = traceback.extract_tb(None if exc is None else exc.__traceback__)
+    return f"{frames[-1].name}, line {frames[-1].lineno} of {frames[-1].filename}" if frames else "an unknown place"
 
 
 class _OneTask:
@@ -340,29 +274,50 @@ class _OneTask:
         return getattr(self._loop, name)
 
     def create_task(self, work: CoroutineType[Any, Any, Any]) -> Awaitable[Any]:
-        return work if work.__name__ == "_handle_request" else self._loop.create_task(work)
+        return _OwnContext(work) if work.__name__ == "_handle_request" else self._loop.create_task(work)
+
+
+class _OwnContext:
+    """Awaits a coroutine in a copy of the context, as a task would: the next request sees none of its variables."""
+
+    def __init__(self, work: CoroutineType[Any, Any, Any]) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        run, work = copy_context().run, self._work
+        step: Callable[[Any], Any] = work.send
+        given: Any = None
+        while True:
+            try:
+                awaited = run(step, given)
+            except StopIteration as end:
+                return end.value
+            try:
+                step, given = work.send, (yield awaited)
+            except BaseException as error:
+                step, given = work.throw, error
 
 
 class Listener(web.Server):
     """Makes connections, bounds their number, and closes idle ones."""
 
-    def __init__(self, handler: Any, most: int, **settings: Any) -> None:
+    def __init__(self, handler: Any, bounds: Bounds, **settings: Any) -> None:
         super().__init__(handler, handler_cancellation=True, **settings)
-        self._most, self._settings = most, settings
+        self._bounds, self._settings = bounds, settings
         self._monitor = DisconnectMonitor()
         self.open: set[Connection] = set()
 
     def __call__(self) -> Connection:
         loop: Any = asyncio.get_running_loop()
         loop = loop if sys.version_info >= (3, 12) else _OneTask(loop)
-        return Connection(self, self._monitor, loop=loop, **self._settings)
+        return Connection(self, self._monitor, self._bounds.stalled, loop=loop, **self._settings)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         self.open.add(cast("Connection", handler))
         with suppress(AttributeError):  # uvloop has no such setting
             transport.max_size = READ_AT_ONCE  # type: ignore[attr-defined]
-        if len(self.open) > self._most:
+        if len(self.open) > self._bounds.connections:
             transport.write(
                 b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
             )
@@ -375,8 +330,10 @@ class Listener(web.Server):
         super().connection_lost(handler, exc)
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # aiohttp's own
-        await super().shutdown(timeout)
-        self._monitor.close()
+        try:
+            await super().shutdown(timeout)
+        finally:
+            self._monitor.close()
 
     def close_idle(self) -> None:
         for one in [one for one in self.open if one.is_idle]:

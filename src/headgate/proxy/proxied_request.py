@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16
 """Bytes that are handed to a connection before it is waited for: what it cannot send yet, it copies."""
-MOST_UNREAD = 1 << 16
-"""Bytes that may wait for a client; a write of more waits for it, within ``Bounds.stalled``."""
 
 
 class ClientStalledError(Exception):
@@ -192,7 +190,9 @@ class ProxiedRequest:
             return await self._forward()
         except asyncio.CancelledError:
             if not self._is_rejected or self.is_sent or self.task is None:
-                self._context.counts.left += 1
+                is_cut_off = cast("Connection", self._request.protocol).is_cut_off
+                self._context.counts.failed += is_cut_off
+                self._context.counts.left += not is_cut_off
                 raise
             self.task.uncancel()
             self._context.counts.refused += 1
@@ -324,33 +324,43 @@ class ProxiedRequest:
         try:
             chunk = content.read_nowait()
         except (aiohttp.ClientError, OSError) as error:
-            gated.fail(error)
-            response.close()
-            return self._no_response(error)
-        if content.at_eof():
-            asyncio.get_running_loop().call_soon(_complete, gated, chunk)  # the client does not wait for what it takes
-            self._context.counts.answered += 1
+            return self._failed(gated, response, error)
+        passed: web.StreamResponse
+        is_whole = content.at_eof()
+        if is_whole:
             body = self._masked(start + chunk)
             if not self._context.is_stopping and WholeResponse.suits(request, response.status, headers, body):
-                return WholeResponse(response.status, reason, headers, body)
-            whole = web.Response(status=response.status, reason=reason, headers=headers, body=body)
-            if self._context.is_stopping:
-                whole.force_close()
-            return whole
-        streamed = web.StreamResponse(status=response.status, reason=reason, headers=headers)
+                passed = WholeResponse(response.status, reason, headers, body)
+            else:
+                passed = web.Response(status=response.status, reason=reason, headers=headers, body=body)
+        else:
+            passed = web.StreamResponse(status=response.status, reason=reason, headers=headers)
         if self._context.is_stopping:
-            streamed.force_close()
-        await streamed.prepare(request)
+            passed.force_close()
+        try:
+            await passed.prepare(request)
+        except ValueError:  # a control character, which aiohttp reads and does not write
+            return self._failed(gated, response, self._context.upstreams[self._mount.origin].malformed())
+        if is_whole:
+            asyncio.get_running_loop().call_soon(_complete, gated, chunk)  # the client does not wait for what it takes
+            self._context.counts.answered += 1
+            return passed
         if start:
-            await self._write(streamed, start)
+            await passed.write(self._masked(start))
         while chunk or (chunk := await self._next(gated, response)):
             gated.on_chunk(chunk)
-            await self._write(streamed, chunk)
+            await passed.write(self._masked(chunk))
             chunk = b""
         gated.complete()
-        await streamed.write_eof()
+        await passed.write_eof()
         self._context.counts.answered += 1
-        return streamed
+        return passed
+
+    def _failed(self, gated: GatedRequest, response: UpstreamResponse, error: Exception) -> web.StreamResponse:
+        """The client has nothing of the response, and gets another one."""
+        gated.fail(error)
+        response.close()
+        return self._no_response(error)
 
     async def _next(self, gated: GatedRequest, response: UpstreamResponse) -> bytes:
         try:
@@ -359,18 +369,6 @@ class ProxiedRequest:
             gated.fail(ClientStalledError("the body stopped arriving") if self._upload.is_stalled else error)
         abort(self._request)
         raise TruncatedResponseError
-
-    async def _write(self, response: web.StreamResponse, chunk: bytes) -> None:
-        transport = self._request.transport
-        if transport is None or transport.get_write_buffer_size() + len(chunk) < MOST_UNREAD:
-            await response.write(self._masked(chunk))
-            return
-        try:
-            async with asyncio.timeout(self._context.bounds.stalled):
-                await response.write(self._masked(chunk))
-        except TimeoutError:
-            abort(self._request)
-            raise TruncatedResponseError from None
 
     def _masked(self, data: bytes) -> bytes:
         """Without the credential, should the API repeat it; the length stays the same."""

@@ -95,7 +95,7 @@ class Proxy:
         """Raises ``OSError`` if it cannot listen there."""
         self._listener = Listener(
             self._handle,
-            self.bounds.connections,
+            self.bounds,
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=self.bounds.idle,
@@ -104,10 +104,6 @@ class Proxy:
             max_field_size=LARGEST_FIELD,
             max_headers=MOST_FIELDS,
         )
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._listener, self.host, self.port, backlog=BACKLOG)
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._while_serving.enter_context(infrequent_gc())
         self._connector = new_connector()
         self._context = ProxyContext(
             gate=self.passing,
@@ -118,6 +114,10 @@ class Proxy:
             memory=self.memory,
             counts=self.counts,
         )
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._listener, self.host, self.port, backlog=BACKLOG)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._while_serving.enter_context(infrequent_gc())
         return self
 
     def _origins(self) -> set[str]:
@@ -150,22 +150,24 @@ class Proxy:
         for request in list(self.requests):
             if request.task is not None:
                 request.task.cancel()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STOP_WITHIN):
-                await self._listener.shutdown(STOP_WITHIN / 2)
-        for one in self._context.upstreams.values():
-            one.close()
-        await self._connector.close()
-        self._while_serving.close()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_WITHIN):
+                    await self._listener.shutdown(STOP_WITHIN / 2)
+        finally:
+            self._while_serving.close()
+            for one in self._context.upstreams.values():
+                one.close()
+            await self._connector.close()
         return cancelled
 
     # ------------------------------------------------------------------ one request
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", request.protocol)
-        connection.begin(request)
         context = self._context
         try:
+            connection.begin(request)
             admitted = self._admission.admit(request)
             if admitted.mount is None:
                 return self._own_response(admitted.target)
@@ -182,6 +184,9 @@ class Proxy:
         except RejectedRequestError as error:
             context.counts.turned_away += 1
             return rejection(error)
+        except Exception as error:
+            context.counts.failed += not isinstance(error, ConnectionError)  # the client's, and counted already
+            raise
         finally:
             connection.end()
 

@@ -238,10 +238,14 @@ class Upstream:
                 writing.cancel()
             connection.close()
             if isinstance(error, HttpProcessingError):
-                raise aiohttp.ClientResponseError(self._address.request_info, (), status=error.code) from error
+                raise self.malformed(error.code) from error
             if isinstance(error, OSError) and not isinstance(error, aiohttp.ClientError | TimeoutError):
                 raise aiohttp.ClientOSError(*error.args) from error
             raise
+
+    def malformed(self, code: int = 400) -> aiohttp.ClientResponseError:
+        """The API's response is not valid HTTP."""
+        return aiohttp.ClientResponseError(self._address.request_info, (), status=code)
 
     def close(self) -> None:
         """Close the idle connections."""

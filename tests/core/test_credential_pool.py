@@ -26,7 +26,7 @@ def take(pool: Pool[PoolEntry], now: float, prefer: str | None = None) -> str | 
 
 def back(pool: Pool[PoolEntry], label: str) -> None:
     pool.by_label[label].holders -= 1
-    pool.file(pool.by_label[label])
+    pool.give_back(pool.by_label[label], 0, is_answered=True)
 
 
 def hear(pool: Pool[PoolEntry], label: str, outcome: Outcome, now: float, **said: object) -> list[str]:
@@ -248,7 +248,7 @@ class TestRetiring:
         a, b = pool.slots
         pool.retire(a, "dead")
         pool.rest((b,), 100, 0, "parked")
-        assert (pool.bring_back(a), pool.bring_back(b), pool.bring_back(b)) == (True, True, False)
+        assert (pool.bring_back(a), pool.bring_back(b), pool.bring_back(b)) == ([a], [b], [])
         assert [take(pool, 0), take(pool, 0)] == ["a", "b"]
 
     def test_an_operator_cannot_take_it_from_who_holds_it(self) -> None:

@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from bench.redis_server import RedisServer
 from headgate import Outcome, Signal
 from headgate.clock import SystemClock
 from headgate.core import credential_pool, spend_rest
-from headgate.credentials import Credential, CredentialCoordinator, Identities, Record, record
+from headgate.credentials import Credential, CredentialCoordinator, Identities, Record, record, redis_store
 from headgate.credentials.redis_store import CREDENTIALS, RedisCredentialStore
 from headgate.distributed.protocol import QuotaTerms, SyncRequest
 from headgate.errors import ConfigError
@@ -120,49 +118,14 @@ class TestOthers:
 
 
 class TestSpendingStops:
-    def test_of_many_that_claim_a_probe_at_once_one_gets_it(self, redis_server):
-        stores = [RedisCredentialStore(redis_server.url, timeout=TIMEOUT) for _ in range(6)]
-        wall, identity = time.time(), stores[0].identities().of(f"sk-claimed-{time.time_ns()}")
-        probe = Record(identity=identity, label="a", written_at=wall, until=wall + 900.0, reason="spend")
-        stores[0].save([replace(probe, until=wall)])
-        begin, granted = threading.Barrier(len(stores)), []
-
-        def claim(store):
-            begin.wait()
-            granted.append(store.claim([probe]))
-
-        threads = [threading.Thread(target=claim, args=(store,)) for store in stores]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(granted) == [False] * 5 + [True]
-
-    @pytest.mark.parametrize(
-        ("known", "is_free"),
-        [
-            ({"until": 60.0, "reason": "spend"}, False),
-            ({"until": 60.0, "reason": "rate_limited"}, True),
-            ({"until": -1.0, "reason": "spend"}, True),
-            ({"era": 1}, False),
-            ({"identity": "cd" * 16, "group": "org", "until": 60.0, "reason": "spend"}, False),
-            ({"identity": "cd" * 16, "group": "another", "until": 60.0, "reason": "spend"}, True),
-            ({"identity": "cd" * 16, "group": "org", "provider": "q", "until": 60.0, "reason": "spend"}, True),
-        ],
-    )
-    def test_what_forbids_a_probe(self, redis_server, known, is_free):
-        store = RedisCredentialStore(redis_server.url, timeout=TIMEOUT)
-        with redis.Redis(port=redis_server.port, protocol=2) as client:
-            client.delete(CREDENTIALS)
-        wall = time.time()
-        probe = Record(identity="ab" * 16, label="a", provider="p", group="org", written_at=wall)
-        store.save([replace(probe, **{**known, "until": wall + known.get("until", -wall)})])
-        assert store.claim([replace(probe, until=wall + 900.0, reason="spend")]) is is_free
-
     def test_one_process_asks_for_all_and_tells_the_others(self, share, monkeypatch):
-        for module in (spend_rest, credential_pool, record):
+        for module in (spend_rest, credential_pool):
             monkeypatch.setattr(module, "SPEND_REST", 1.0)
-        everyone = [share([f"sk-{id(monkeypatch)}"]) for _ in range(3)]
+        monkeypatch.setattr(record, "SAME_STOP", 0.1)
+        everyone = []
+        for seconds in (0.1, 2.0, 4.0):
+            monkeypatch.setattr(record, "YIELD", (seconds, seconds))
+            everyone.append(share([f"sk-{id(monkeypatch)}"]))
         stopped_at = time.monotonic()
         for lease in [keys.acquire() for keys in everyone]:
             lease.report(signal=Signal(outcome=Outcome.SPEND))
@@ -302,6 +265,18 @@ class TestSecrets:
             for name, text in {"x": "", "y" * 32: "{}", "cd" * 16: '{"era": 0}\n[]', "ef" * 16: "[]\n{}\n"}.items():
                 client.hset(CREDENTIALS, name, text)
         assert [one.label for one in store.load()] == ["a"]
+        store.save([Record(identity="cd" * 16, label="b", written_at=1.0)])
+        assert sorted(one.label for one in store.load()) == ["a", "b"]
+        store.close()
+
+    def test_nor_does_it_stop_a_store_that_is_full(self, server, monkeypatch):
+        monkeypatch.setattr(redis_store, "MOST_RECORDS", 3)
+        store = RedisCredentialStore(server.url, timeout=5.0)
+        with redis.Redis(port=server.port, protocol=2) as client:
+            for name, text in {"x": "", "y" * 32: "{}", "cd" * 16: '{"era": 0}\n[]', "ef" * 16: "[]\n{}\n"}.items():
+                client.hset(CREDENTIALS, name, text)
+        store.save([Record(identity=f"{number:032x}", label=f"{number}", written_at=number) for number in range(1, 6)])
+        assert sorted(one.label for one in store.load()) == ["3", "4", "5"]
         store.close()
 
 

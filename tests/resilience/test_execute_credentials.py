@@ -129,3 +129,41 @@ def test_a_slow_key_holds_up_no_other(play) -> None:
         assert lab.nothing_is_held()
 
     play(scenario)
+
+
+def test_an_account_that_could_not_spend_is_used_again_once_a_call_found_out(play, response) -> None:
+    unpaid = response(402, body=json.dumps({"error": {"type": "billing_error", "message": "no credit"}}))
+
+    async def scenario(lab):
+        keys = coordinator(lab, "a")
+        script = lab.script(unpaid, unpaid, response(200))
+        await lab.outcome(script, credentials=keys)
+        assert isinstance(await lab.outcome(script, credentials=keys), NoCredentialError)
+        assert script.calls == 1
+        for _ in range(2):
+            await asyncio.sleep(901.0)
+            await lab.outcome(script, credentials=keys)
+        assert script.calls == 3
+        for _ in range(5):
+            assert (await lab.execute(script, credentials=keys)).status_code == 200
+        assert (script.calls, lab.nothing_is_held()) == (8, True)
+
+    play(scenario)
+
+
+def test_a_call_that_is_cancelled_before_it_could_ask_leaves_that_to_the_next(play, response) -> None:
+    unpaid = response(402, body=json.dumps({"error": {"type": "billing_error", "message": "no credit"}}))
+
+    async def scenario(lab):
+        keys = coordinator(lab, "a")
+        script = lab.script(unpaid, response(200), takes=5.0)
+        await lab.outcome(script, credentials=keys)
+        await asyncio.sleep(901.0)
+        asking = asyncio.create_task(lab.execute(script, credentials=keys))
+        await asyncio.sleep(1.0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert (await lab.execute(script, credentials=keys)).status_code == 200
+        assert lab.nothing_is_held()
+
+    play(scenario)

@@ -12,14 +12,12 @@
 A rest ends by time or by an operator: the longest wins. Answers to calls from before an operator's word are void.
 
 An account that may not spend (``spend_rest.py``) is a group: its rest over, one call goes out with one of its
-credentials, and all of them rest meanwhile. A success ends that, in a new era, of which other processes hear.
-Where processes share a store, that says which of them may ask (``claims_probes``).
+credentials, and all of them rest meanwhile, but for that call (``LimitGroup.probe``). A success ends that, in a new
+era, of which other processes hear. A call that is given back without an answer has not asked: the next one may.
 
-The least recently used goes first; of those whose budget is known only the one with the most left,
-and one that has nothing left goes after all of which nothing is known.
-
-A pick is shared: others may hold the same one, ``at_once`` of them where that is set. An exclusive
-pick takes only what has no holder, and then nothing else gets it.
+The least recently used goes first; of those whose budget is known only the one with the most left, and one that has
+nothing left goes after all of which nothing is known. A pick is shared, by ``at_once`` callers where that is set; an
+exclusive one takes only what has no holder, and then nothing else gets it.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from .spend_rest import SpendRests
 class LimitGroup:
     """Credentials that share one limit: what they have in common. A credential without a group is one of its own."""
 
-    __slots__ = ("budget", "budget_until", "members", "refusals", "until")
+    __slots__ = ("budget", "budget_until", "members", "probe", "refusals", "until")
 
     def __init__(self) -> None:
         self.members: list[PoolEntry] = []
@@ -46,6 +44,8 @@ class LimitGroup:
         self.until = NEVER
         self.budget, self.budget_until = UNKNOWN, UNKNOWN
         """Calls that are left to all of them together, and until when that holds."""
+        self.probe = 0
+        """The pool's use that finds out whether the account can spend again, 0 if none does: their rest is not its."""
 
 
 class PoolEntry:
@@ -101,11 +101,8 @@ UNTOLD_BUDGET = 60.0
 """How long to go by a budget of which it is not known when it is whole again."""
 SILENT_REST = ExponentialCooldown(base=0.25, factor=2.0, max=60.0)
 """How long to rest after a refusal that does not say for how long."""
-CLAIM_AGAIN = 1.0
-"""Seconds for which an account rests on that no call was allowed to ask yet."""
 _SPEND = Outcome.SPEND.value
 _by_use = attrgetter("used")
-_by_end = attrgetter("until")
 
 S = TypeVar("S", bound=PoolEntry)
 
@@ -130,8 +127,6 @@ class Pool(Generic[S]):
         """When the first of the resting is back."""
         self.change_at = UNKNOWN
         """When something changes by itself: then ``turn`` is due."""
-        self.claims_probes = False
-        """Whether an account that cannot spend is asked only after ``allow_probe``."""
         self.spend = SpendRests()  # by their groups
         self._budgets = False
         """Whether any budget is known."""
@@ -169,6 +164,7 @@ class Pool(Generic[S]):
         if not exclusive and slot.holders + 1 != self.at_once:
             free[slot] = None
         if self.spend and slot.limit_group in self.spend:  # it is to find out: all others wait for its answer
+            slot.limit_group.probe = slot.used
             self.rest(self.family_of(slot), SPEND_REST, now, _SPEND)
         slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
         return slot
@@ -196,15 +192,17 @@ class Pool(Generic[S]):
             return either
         return unknown if richest.limit_group.budget < 1.0 or unknown.used < richest.used else richest
 
-    def file(self, slot: S) -> None:
-        """Put it where it belongs: among the free, as the one used last, or not. Shortens no rest."""
-        free = self.free
-        if slot in free:
-            del free[slot]
+    def give_back(self, slot: S, use: int, *, is_answered: bool = False) -> None:
+        """The call that was this ``use`` has ended and is no holder any more: file its credential as used last."""
+        self.free.pop(slot, None)
         slot.exclusive = slot.exclusive and slot.holders > 0
         if self._may_be_free(slot):
             self._uses = slot.used = self._uses + 1
-            free[slot] = None
+            self.free[slot] = None
+        if slot.limit_group.probe == use:
+            slot.limit_group.probe = 0
+            if not is_answered:  # it has not found out: the next one may
+                self._come_back(self._stopped(slot.limit_group))
 
     def _may_be_free(self, slot: S) -> bool:
         return not (slot.exclusive or slot.holders == self.at_once or slot.retired or slot in self.resting)
@@ -235,11 +233,10 @@ class Pool(Generic[S]):
             changed = self.rest((slot,), told, now, outcome.value)
         elif outcome is Outcome.SPEND:
             changed = self._stop_spending(slot, sent_at, now, use)
-        elif outcome is Outcome.AUTH or outcome is Outcome.KEY_DEAD:
-            if not (signal.is_forbidden and self._is_last(slot)):
-                changed = self.retire(slot, outcome.value)
         elif outcome is Outcome.OK:
             self.worked(slot, sent_at)
+        elif outcome in (Outcome.AUTH, Outcome.KEY_DEAD) and not (signal.is_forbidden and self._is_last(slot)):
+            changed = self.retire(slot, outcome.value)
         if signal.limits:
             self.learn(slot, signal.limits, now)
         return changed
@@ -273,20 +270,13 @@ class Pool(Generic[S]):
         if sent_at >= limit_group.until:
             limit_group.refusals = 0
         if self.spend and self.spend.worked(limit_group, sent_at):
-            back = self._stopped(limit_group)
-            for member in back:
-                member.era, member.freed_after = member.era + 1, self._uses
-            self._come_back(back)
+            self._begin_era(self._can_spend(limit_group))
 
-    def probes_due(self, now: float) -> list[list[S]]:
-        """The credentials of each account whose rest is over and that no call may ask yet."""
-        due = [one for one in self.families if one in self.spend and self.spend.until(one) <= now]
-        return [stopped for one in due if (stopped := self._stopped(one))]
-
-    def allow_probe(self, slot: S, now: float) -> list[S]:
-        """One call may find out whether this one's account can spend. Returns those that it may use."""
-        self.spend.on_send(slot.limit_group, now)
-        back = self._stopped(slot.limit_group)
+    def _can_spend(self, limit_group: LimitGroup) -> list[S]:
+        """The account can spend again. Returns those that do not rest any more."""
+        back = self._stopped(limit_group)
+        limit_group.probe = 0
+        self.spend.forget(limit_group)
         self._come_back(back)
         return back
 
@@ -310,9 +300,7 @@ class Pool(Generic[S]):
     def turn(self, now: float) -> list[S]:
         """Bring back those that have rested, and forget budgets that are whole again. Returns those that are back."""
         due = now + INSTANT
-        for slot in self.resting if self.claims_probes else ():
-            slot.until = now + CLAIM_AGAIN if slot.until <= due and slot.reason == _SPEND else slot.until
-        back = sorted((slot for slot in self.resting if slot.until <= due), key=_by_end)
+        back = sorted((slot for slot in self.resting if slot.until <= due), key=attrgetter("until"))
         for limit_group in self.families if self._budgets else ():
             if limit_group.budget_until <= due:
                 limit_group.budget, limit_group.budget_until = UNKNOWN, UNKNOWN
@@ -340,23 +328,34 @@ class Pool(Generic[S]):
         self._look_ahead()
         return [slot]
 
-    def bring_back(self, slot: S) -> bool:
-        """Reset by an operator: no rest, not retired, nothing known. False if that is how it was."""
+    def bring_back(self, slot: S) -> list[S]:
+        """Reset by an operator: no rest, nothing known, and its account can spend. Returns those that were away."""
+        back = self._can_spend(slot.limit_group)
+        if self._reset(slot):
+            back.append(slot)
+        self._begin_era(back)
+        return back
+
+    def _reset(self, slot: S) -> bool:
+        """No rest, not retired, nothing known. False if that is how it was."""
         limit_group, was_away = slot.limit_group, slot.retired or slot.until != NEVER
-        if was_away:
-            slot.era, slot.freed_after = slot.era + 1, self._uses
         slot.retired, limit_group.refusals, limit_group.until = False, 0, NEVER
         limit_group.budget, limit_group.budget_until = UNKNOWN, UNKNOWN
-        self.spend.forget(limit_group)
         self._come_back((slot,))
         return was_away
+
+    def _begin_era(self, slots: Iterable[S]) -> None:
+        for slot in slots:
+            slot.era, slot.freed_after = slot.era + 1, self._uses
 
     def restore(self, slot: S, era: int, seconds: float, retired: bool, reason: str, now: float) -> list[S]:
         """Take what others know of it: a newer era as it is, of this one the longer rest. Returns as ``rest``."""
         if era < slot.era:
             return []
         if era > slot.era:
-            self.bring_back(slot)
+            if slot.reason == _SPEND and seconds <= 0.0 and not retired:
+                self._can_spend(slot.limit_group)
+            self._reset(slot)
             slot.era, slot.freed_after = era, self._uses
         return self.retire(slot, reason) if retired else self.rest((slot,), seconds, now, reason)
 

@@ -222,6 +222,7 @@ class Groups(Generic[S]):
                 continue
             joined.until = max(joined.until, group.until)
             joined.refusals = max(joined.refusals, group.refusals)
+            joined.probe = joined.probe or group.probe
             self._pool.spend.join(joined, group)
             if group.budget < joined.budget:
                 joined.budget, joined.budget_until = group.budget, group.budget_until

@@ -89,7 +89,6 @@ class CredentialCoordinator:
             records = StoreRecords(opened, provider, self._pool.slots, self._events, names)
             thread = SyncThread(self) if isinstance(opened, FarCredentialStore) else None
             self._sync = StoreSync(records, self._queue, thread)
-            self._pool.claims_probes = True
             self._sync.check_with_retries()
             self._after()
 
@@ -175,8 +174,6 @@ class CredentialCoordinator:
         if self._sync is not None:
             self._sync.check_if_due()
         is_taken = self._queue.try_take(lease, prefer, only=only)
-        if not is_taken and self._sync is not None and self._sync.claim_probe():
-            is_taken = self._queue.try_take(lease, prefer, only=only)
         if self._queue.has_news:
             self._after()
         return is_taken
@@ -192,9 +189,9 @@ class CredentialCoordinator:
         if self._queue.has_news:
             self._after()
 
-    def end_later(self, key: Key, generation: int) -> None:
+    def end_later(self, key: Key, use: int, generation: int) -> None:
         """A lease was garbage-collected."""
-        self._queue.end_later(key, generation)
+        self._queue.end_later(key, use, generation)
 
     @property
     def generation(self) -> int:
@@ -222,8 +219,6 @@ class CredentialCoordinator:
         """In how many seconds this one has rested; 0 if it does not rest, None if it is retired."""
         self._check_if_due()
         key = self._labelled(label)
-        if key.reason and self._sync is not None:
-            self._sync.claim_probe()
         return None if key.retired else max(0.0, key.until - self.clock.now()) if key.until != NEVER else 0.0
 
     def rests_because(self, label: str) -> str:
@@ -237,8 +232,6 @@ class CredentialCoordinator:
         if self._sync is not None:
             self._sync.check_if_due()
         key = self._queue.try_take_exclusive()
-        if key is None and self._sync is not None and self._sync.claim_probe():
-            key = self._queue.try_take_exclusive()
         if self._queue.has_news:
             self._after()
         return None if key is None else key.credential.secret
@@ -286,11 +279,11 @@ class CredentialCoordinator:
         self._change(self._find(label), lambda key, now: self._pool.rest((key,), seconds, now, PARKED))
 
     def free(self, label: str) -> None:
-        """Use this one again at once, whether it rested or was retired."""
+        """Use this one again at once, whether it rested or was retired; and all others of an account without credit."""
 
         def bring_back(key: Key, now: float) -> list[Key]:
-            if self._pool.bring_back(key):
-                self._queue.changes.append(Change(ChangeKind.BACK, key, 0.0, "freed by hand"))
+            back = self._pool.bring_back(key)
+            self._queue.changes.extend(Change(ChangeKind.BACK, one, 0.0, "freed by hand") for one in back)
             return []
 
         self._change(self._find(label), bring_back)

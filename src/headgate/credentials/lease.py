@@ -36,7 +36,7 @@ class LeaseSource(Protocol):
 
     def end(self, lease: Lease, signal: Signal | None) -> None: ...
 
-    def end_later(self, key: Key, generation: int) -> None: ...
+    def end_later(self, key: Key, use: int, generation: int) -> None: ...
 
 
 class Lease:
@@ -81,7 +81,10 @@ class Lease:
     @property
     def is_void(self) -> bool:
         """Whether it must rest since it was taken, or is retired: start nothing with it."""
-        return self.key is not None and self.key.state(self._source.clock.now()) in ("resting", "retired")
+        key = self.key
+        if key is None or (key.limit_group.probe == self.use and key.reason == Outcome.SPEND.value):
+            return False  # all others rest while this one asks whether the account can spend again
+        return key.state(self._source.clock.now()) in ("resting", "retired")
 
     def report(self, answer: object = None, *, signal: Signal | None = None) -> Outcome:
         """Say how the call ended, which ends the lease. Returns what it counts as.
@@ -145,7 +148,7 @@ class Lease:
         key = getattr(self, "key", None)  # an interrupted __init__ has not come so far
         if key is not None and not self.ended:
             self.ended = True  # collected with others, of which one may bring it back to life and end it
-            self._source.end_later(key, self.generation)
+            self._source.end_later(key, self.use, self.generation)
 
     def __repr__(self) -> str:
         name = "not started" if self.key is None else repr(self.key.label)

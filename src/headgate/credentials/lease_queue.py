@@ -169,8 +169,8 @@ class LeaseQueue:
         with self._lock:
             now = self._begin()
             key = None if self._requests else self.pool.pick(now, exclusive=True)
-            if key is not None and key.reason:
-                self._note_probe(key)
+            if key is not None:
+                self._note_pick(key)
             self._torn = False
         return key
 
@@ -182,7 +182,7 @@ class LeaseQueue:
             if key is not None and not lease.ended and lease.generation == self.generation:
                 era = key.era
                 changed = [] if signal is None else self.pool.hear(key, signal, lease.since, now, lease.use)
-                self._give_back(key, lease)
+                self._give_back(lease, is_answered=signal is not None)
                 if key.era != era:
                     self._note_probe(key)
                 found = None if signal is None else self.groups.hear(key, signal, lease.since, now)
@@ -200,24 +200,22 @@ class LeaseQueue:
         with self._lock:
             now = self._begin()
             changed = [] if rests is None else self.pool.limit(key, rests, now, now)
-            if rests is None and key.exclusive and key.limit_group in self.pool.spend:  # this call has found out
-                self.pool.worked(key, now)
-                self._note_probe(key)
             was_taken = key.exclusive
             if was_taken:
                 key.holders -= 1
-                self.pool.file(key)
+                self.pool.give_back(key, key.used, is_answered=rests is not None)
             if changed or self._requests:
                 self.apply(changed, now)
             self._torn = False
         return was_taken
 
-    def end_later(self, key: Key, generation: int) -> None:
+    def end_later(self, key: Key, use: int, generation: int) -> None:
         """A lease was garbage-collected, perhaps in the middle of a decision."""
 
         def give_back() -> None:
             if generation == self.generation:
-                self._give_back(key)
+                key.holders -= 1
+                self.pool.give_back(key, use)
 
         self.defer(give_back)
 
@@ -227,17 +225,21 @@ class LeaseQueue:
         key = lease.key = self.pool.pick(now, prefer)
         if key is not None:
             lease.use = key.used
-            if key.reason:  # it rests already, but for this one call
-                self._note_probe(key)
+            self._note_pick(key)
+
+    def _note_pick(self, key: Key) -> None:
+        if key.limit_group.probe == key.used:  # it is to find out whether its account can spend
+            self._note_probe(key)
 
     def _note_probe(self, key: Key) -> None:
         self.changes.extend(Change(ChangeKind.PROBED, one) for one in self.pool.family_of(key))
 
-    def _give_back(self, key: Key, lease: Lease | None = None) -> None:
-        if lease is not None:
-            lease.ended = True
-        key.holders -= 1
-        self.pool.file(key)
+    def _give_back(self, lease: Lease, *, is_answered: bool = False) -> None:
+        key = lease.key
+        lease.ended = True
+        if key is not None:
+            key.holders -= 1  # with no call in between, where a signal could be handled
+            self.pool.give_back(key, lease.use, is_answered=is_answered)
 
     # ------------------------------------------------------------------ waiting
 
@@ -283,7 +285,7 @@ class LeaseQueue:
             request.waiter.settled = True
             lease = request.lease
             if lease.key is not None and not lease.ended and lease.generation == self.generation:
-                self._give_back(lease.key, lease)
+                self._give_back(lease)
 
         self.defer(give_up)
 
@@ -300,7 +302,7 @@ class LeaseQueue:
                     break
                 lease.waited = now - head.joined_at
                 if not waiter.settle():  # its loop has closed this very moment
-                    self._give_back(lease.key, lease)
+                    self._give_back(lease)
             requests.pop(head, None)
         else:
             return

@@ -16,13 +16,13 @@ read or written before. What the store turns out to know less of (it was wiped, 
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import Any, Protocol, runtime_checkable
 
-from ..core.cooldown import SPEND_REST
 from ..core.credential_pool import Pool
 from ..core.decision import LONGEST_WAIT, NEVER, UNKNOWN, Outcome
 from ..identity import IDENTITY_DIGITS, Identities
@@ -37,6 +37,11 @@ PARKED, RETIRED = "parked by hand", "retired by hand"
 """What an operator has said, as the reason of a rest or a retirement."""
 LONGER = 0.05
 """Seconds by which a rest must end later to be news: clocks of hosts are compared no better than that."""
+SAME_STOP = 2.0
+"""... of an account that cannot spend: what a process wrote itself comes back from a server later by a round trip."""
+YIELD = (5.0, 30.0)
+"""Seconds, drawn once, by which a process that reads that an account cannot spend asks later than the one that wrote
+so: it hears first what that one finds."""
 MOST_BUSY = 5
 """How often in a row a file may be locked, for a second each, before that is a failure."""
 _NOTHING_KNOWN = (-1, False, 0.0)
@@ -72,14 +77,6 @@ class Record:
         """Calls that are left, as far as that is still known."""
         return self.budget if wall < self.budget_until else None
 
-    def forbids(self, claim: Record) -> bool:
-        """Whether a process that wants to ask if the account of ``claim`` can spend again may not: another one does."""
-        if self.name == claim.name and self.era != claim.era:
-            return self.era > claim.era
-        is_of_group = self.group is not None and (self.group, self.provider) == (claim.group, claim.provider)
-        is_same = self.name == claim.name or is_of_group
-        return is_same and self.reason == Outcome.SPEND.value and self.rests_for(claim.written_at) > 0.0
-
     def merged(self, newer: Record) -> Record:
         """Both, as one."""
         if newer.era != self.era:
@@ -101,14 +98,6 @@ class CredentialStore(Protocol):
 
     def stamp(self) -> object:
         """A value that differs once any process has saved; asked for often, so it must be cheap."""
-
-
-@runtime_checkable
-class ClaimingStore(CredentialStore, Protocol):
-    """One by which processes agree which of them asks whether an account can spend again."""
-
-    def claim(self, records: Sequence[Record]) -> bool:
-        """As ``save``, unless a record that is there forbids one of these: then False, and nothing is changed."""
 
 
 @runtime_checkable
@@ -212,8 +201,7 @@ class StoreRecords:
         self._stamp: object = self  # no store returns this one
         self._busy = 0
         """How often in a row other processes had it locked."""
-        self._claims_fail = False
-        """Whether the last claim could not be made: the next one is not waited for."""
+        self._yields_for = random.uniform(*YIELD)
 
     # ------------------------------------------------------------------ reading
 
@@ -244,22 +232,25 @@ class StoreRecords:
     def take(self, news: dict[str, Record], pool: Pool[Key], now: float, wall: float) -> tuple[list[Key], list[Key]]:
         """Put news into the pool. Returns what was sent away by it, and what was brought back."""
         away: list[Key] = []
-        back: list[Key] = []
+        were_away = [key for key in self._identity_of if key.retired or key.until != NEVER] if news else []
         for key in self._identity_of if news else ():
             record = news.pop(self._name_of(key), None)
             if record is None:
                 continue
-            was_away = key.retired or key.until != NEVER
-            if self._is_more(record):
-                away += pool.restore(key, record.era, record.rests_for(wall), record.retired, record.reason, now)
-            if was_away and not key.retired and key.until == NEVER:
-                back.append(key)
+            rest = self._rest_of(record, wall)
+            is_same_stop = record.reason == Outcome.SPEND.value == key.reason and record.written_at <= wall
+            if self._is_more(record) or (is_same_stop and now + rest > key.until + SAME_STOP):
+                away += pool.restore(key, record.era, rest, record.retired, record.reason, now)
             if key.budget == UNKNOWN and (left := record.budget_at(wall)) is not None:
                 pool.know(key, left, now + record.budget_until - wall)
         for record in news.values():  # of others, in one group with ours: they share one limit
             if self._is_more(record) and not record.retired:
-                away += pool.rest(self._groups[record.group or ""], record.rests_for(wall), now, record.reason)
-        return away, back
+                away += pool.rest(self._groups[record.group or ""], self._rest_of(record, wall), now, record.reason)
+        return away, [key for key in were_away if not key.retired and key.until == NEVER]
+
+    def _rest_of(self, record: Record, wall: float) -> float:
+        rest = record.rests_for(wall)
+        return rest + self._yields_for if rest > 0.0 and record.reason == Outcome.SPEND.value else rest
 
     def _is_of_our_group(self, record: Record) -> bool:
         is_of_all = record.reason in (Outcome.RATE_LIMITED.value, Outcome.SPEND.value)  # others concern one alone
@@ -270,7 +261,13 @@ class StoreRecords:
     def records(self, keys: Iterable[Key], now: float, wall: float) -> list[Record]:
         """Their states as records; none while the store's names for them are not known."""
         known = keys if self._identity_of else ()
-        return [record_of(key, self._identity_of[key], self._provider, now, wall) for key in known]
+        return [self._without_yield(record_of(key, self._identity_of[key], self._provider, now, wall)) for key in known]
+
+    def _without_yield(self, record: Record) -> Record:
+        """What was read is not written back longer by what this process waits: the others would add theirs to it."""
+        era, _, until = self._most_known.get(record.name, _NOTHING_KNOWN)
+        is_same = era == record.era and 0.0 < record.until - until <= self._yields_for + SAME_STOP
+        return replace(record, until=until) if is_same and record.reason == Outcome.SPEND.value else record
 
     def save(self, records: Sequence[Record]) -> bool:
         if not records:
@@ -280,33 +277,11 @@ class StoreRecords:
         except Exception as error:
             self._failed(error)
             return False
-        self._note_written(records)
-        return True
-
-    def claim(self, records: Sequence[Record]) -> bool:
-        """Whether this process may ask if the account of these can spend: then they rest for all others.
-
-        A store that stays away forbids nothing.
-        """
-        if not isinstance(self._store, ClaimingStore):
-            return True
-        claims, is_down = [_claim_of(record) for record in records], self._claims_fail
-        self._claims_fail = True
-        try:
-            is_granted = self._store.claim(claims)
-        except Exception as error:
-            self._failed(error)
-            return is_down
-        self._claims_fail = False
-        if is_granted:
-            self._note_written(claims)
-        return is_granted
-
-    def _note_written(self, records: Sequence[Record]) -> None:
         self._seen.update((record.name, record) for record in records)
         self._stamp = self  # a store that goes back to what was there before this has another one
         for record in records:
             self._is_more(record)
+        return True
 
     def note_success(self) -> None:
         """It could be read, and written where there was something to write."""
@@ -351,8 +326,9 @@ class StoreRecords:
     def _is_more(self, record: Record) -> bool:
         """Whether it says more than all before it; from now on that is known."""
         era, retired, until = self._most_known.get(record.name, _NOTHING_KNOWN)
+        longer = SAME_STOP if record.reason == Outcome.SPEND.value else LONGER
         more = (record.era, record.retired) > (era, retired) or (
-            (record.era, record.retired) == (era, retired) and record.until > until + LONGER
+            (record.era, record.retired) == (era, retired) and record.until > until + longer
         )
         if more:
             self._most_known[record.name] = record.era, record.retired, record.until
@@ -364,8 +340,3 @@ class StoreRecords:
         if not self.is_down and self._busy >= MOST_BUSY:
             self.is_down = True
             self._events.store_failed(error)
-
-
-def _claim_of(record: Record) -> Record:
-    """While its account is asked, it rests for all others."""
-    return replace(record, until=record.written_at + SPEND_REST, reason=Outcome.SPEND.value)

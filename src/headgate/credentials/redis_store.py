@@ -13,7 +13,7 @@ round trip too long than any too short.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -34,10 +34,7 @@ MERGED = ("era", "until", "retired", "reason", "written_at")
 """What the script goes by; the rest is as the last writer has it."""
 TIMES = ("written_at", "until", "budget_until")
 
-FORBIDDEN = -1
-"""What the script answers to a claim that cannot be granted."""
-
-_MERGE = Script("credentials")
+_SAVE = Script("credentials")
 
 
 class RedisCredentialStore(RedisStore):
@@ -77,19 +74,13 @@ class RedisCredentialStore(RedisStore):
     def save(self, records: Iterable[Record]) -> None:
         """Each is merged into what is there, in one script for all of them."""
         given = list(records)
-        for first in range(0, len(given), MOST_AT_ONCE):
-            self._merge(given[first : first + MOST_AT_ONCE], b"save")
-
-    def claim(self, records: Sequence[Record]) -> bool:
-        """Save these, unless another process asks meanwhile whether their account can spend again."""
-        return bool(self._merge(records, b"claim") != FORBIDDEN)
-
-    def _merge(self, records: Sequence[Record], how: bytes) -> Any:
         before = self._clock.wall()
         (server_time,) = self.ask(Request(CREDENTIALS, ("TIME",)))
-        some = [_shifted(record, _seconds(server_time) - before) for record in records]
-        words = [word for record in some for word in (record.name.encode(), _text(record))]
-        return self.run(_MERGE, CREDENTIALS, (b"%d" % MOST_RECORDS, how, *words))
+        ahead = _seconds(server_time) - before
+        for first in range(0, len(given), MOST_AT_ONCE):
+            some = [_shifted(record, ahead) for record in given[first : first + MOST_AT_ONCE]]
+            words = [word for record in some for word in (record.name.encode(), _text(record))]
+            self.run(_SAVE, CREDENTIALS, (b"%d" % MOST_RECORDS, *words))
 
 
 def _shifted(record: Record, seconds: float) -> Record:

@@ -8,8 +8,7 @@ used by a thread of its own (``SyncThread``), so that no caller waits for the ne
 written later.
 
 A store that fails fails no call: it is logged and dispatched once for each outage, and the program goes on by what it
-knows; no rest that is known is cut short by it. Of processes that would ask whether an account can spend again, the
-store lets one.
+knows; no rest that is known is cut short by it.
 """
 
 from __future__ import annotations
@@ -57,8 +56,6 @@ class StoreSync:
         self._clock = queue.clock
         self._at_store = fork_safety.lock(slow=True)
         """Held while the store is read and written."""
-        self._wants_probe = False
-        """Whether a caller would ask an account that could not spend."""
         self._unwritten: dict[Key, None] = {}
         self._write_budgets_at = self._write_again_at = 0.0
 
@@ -87,17 +84,6 @@ class StoreSync:
             self._schedule()
             self._thread.wake()
 
-    def claim_probe(self) -> bool:
-        """A caller finds nothing that it could use. Whether it may try again: this process asks a stopped account."""
-        if not self._queue.pool.spend or not self._queue.read(self._queue.pool.probes_due):
-            return False
-        self._wants_probe = True
-        if self._thread is not None:
-            self._thread.wake()
-            return False
-        self.check()
-        return not self._wants_probe
-
     def check_with_retries(self, wait: float = 0.0) -> None:
         """At the beginning and at the end there is one chance only: a server that is merely busy gets a second one."""
         for _ in range(MOST_ATTEMPTS):
@@ -120,24 +106,8 @@ class StoreSync:
             self._note_due(queue.decide(lambda now: self._apply(news, now)))
             if not self._unwritten or self._write():
                 records.note_success()
-        if self._queue.pool.spend and (self._wants_probe or len(queue)):
-            self._claim_probes()
         if records.is_down:
             self._schedule()
-
-    def _claim_probes(self) -> None:
-        """Of the accounts whose rest is over, ask those that no other process asks."""
-        self._wants_probe = False
-        for keys in self._queue.decide(self._queue.pool.probes_due):
-            wall = self._clock.wall()
-            if self._records.claim(self._queue.read(lambda now: self._records.records(keys, now, wall))):  # noqa: B023
-                self._queue.decide(lambda now: self._allow_probe(keys[0], now))  # noqa: B023
-
-    def _allow_probe(self, key: Key, now: float) -> None:
-        queue = self._queue
-        back = queue.pool.allow_probe(key, now)
-        queue.changes.extend(Change(ChangeKind.BACK, one, from_store=True) for one in back)
-        queue.apply((), now)
 
     def flush(self, wait: float) -> None:
         """The program ends: write what is not written yet, or wait until another thread has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
@@ -63,16 +63,13 @@ class FileStore:
     def save(self, records: Iterable[Record]) -> None:
         """Merge these into what is there; the file is made if need be."""
         with self._opened() as file:
-            _merge(file, file.records(), records)
-
-    def claim(self, records: Sequence[Record]) -> bool:
-        """Save these, unless another process asks meanwhile whether their account can spend again."""
-        with self._opened() as file:
             known = file.records()
-            is_free = not any(one.forbids(record) for one in known.values() for record in records)
-            if is_free:
-                _merge(file, known, records)
-        return is_free
+            merged = {
+                record.name: known[record.name].merged(record) if record.name in known else record for record in records
+            }
+            changed = {name: record for name, record in merged.items() if known.get(name) != record}
+            if changed:
+                file.put(changed, known | changed)
 
     def stamp(self) -> object:
         """When and how the file was last written; None if there is none."""
@@ -104,13 +101,6 @@ class _File(Protocol):
     def records(self) -> dict[str, Record]: ...
 
     def put(self, changed: dict[str, Record], everything: dict[str, Record]) -> None: ...
-
-
-def _merge(file: _File, known: dict[str, Record], records: Iterable[Record]) -> None:
-    merged = {record.name: known[record.name].merged(record) if record.name in known else record for record in records}
-    changed = {name: record for name, record in merged.items() if known.get(name) != record}
-    if changed:
-        file.put(changed, known | changed)
 
 
 class _Json:

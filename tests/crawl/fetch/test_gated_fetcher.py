@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate import AdaptiveRateLimiter, CredentialCoordinator, Outcome, RateLimitConfig, Signal
 from headgate.crawl.config import CrawlConfig
+from headgate.crawl.fetch.credentials import FetchPermit, keys_by_origin
 from headgate.crawl.fetch.gated_fetcher import LONGEST_IN_LINE, Deferred, Fetched, FetchFailed, GatedFetcher, Redirected
 from headgate.crawl.fetch.response import FetchError, FetchResponse
 from headgate.crawl.frontier import Reason, Visit
@@ -234,3 +235,22 @@ def test_calls_are_told_with_the_wait_for_the_permit_apart_from_the_fetch():
     assert first == (0.0, 0.3, 200)
     assert second[0] > 0.3  # of the wait, nothing is the server's
     assert second[1:] == (0.3, 200)
+
+
+def test_a_key_whose_account_could_not_spend_asks_again():
+    async def main(clock):
+        origin = f"http://{HOST}"
+        keys = keys_by_origin({origin: CredentialCoordinator(["sk-aaaa"], clock=clock)})
+        limiter = AdaptiveRateLimiter(clock=clock, rng=random.Random(1))
+        way = GatedFetcher(limiter, Script(clock, ()), CrawlConfig(), random.Random(1), None, keys)
+        found = []
+        for outcome in (Outcome.SPEND, Outcome.SPEND, Outcome.OK, Outcome.OK):
+            permit = await way.acquire(f"{origin}/1")
+            found.append(type(permit))
+            permit.end(Signal(outcome=outcome))
+            if outcome is Outcome.SPEND:
+                found.append(type(await way.acquire(f"{origin}/1")))
+                await asyncio.sleep(901)
+        return found
+
+    assert run(main) == [FetchPermit, Deferred, FetchPermit, Deferred, FetchPermit, FetchPermit]

@@ -95,3 +95,57 @@ def test_context_variables_of_a_request_are_its_own(tools, monkeypatch):
 
     assert run(work()) == 2
     assert seen == ["", ""]
+
+
+@pytest.mark.parametrize("kept", [1000, 100_000], ids=["sent on", "kept"])
+def test_a_malformed_chunk_of_a_request_is_told_at_once(tools, kept):
+    async def work():
+        bounds = Bounds(kept=kept, stalled=600.0)
+        async with tools.upstream() as api, tools.proxied(api.url, timeout=600.0, bounds=bounds) as proxy:
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            head = b"POST /x HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            writer.write(head + b"1388\r\n" + b"x" * 5000 + b"\r\n")
+            while not (api.asked if kept == 1000 else proxy.requests):
+                await asyncio.sleep(0.01)
+            writer.write(b"zz\r\n")
+            said = await reader.read()
+            writer.close()
+            await asyncio.sleep(0)
+            return tools.status_of(said), in_flight(proxy), proxy.counts.failed, proxy.counts.turned_away
+
+    assert run(work()) == (400, 0, 0, 1)
+
+
+def test_requests_that_wait_behind_another_take_little_memory(tools):
+    async def work():
+        async def silent(asked, reader, writer):
+            await reader.read()
+            return "end"
+
+        async with tools.upstream(silent) as api, tools.proxied(api.url) as proxy:
+            _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            for _ in range(40):
+                writer.write(tools.request("POST", "/x", body=b"x" * 30_000, close=False))
+            while not api.asked:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            (one,) = proxy._listener.open
+            waiting = sum(body._size for _, body in one._messages)
+            writer.transport.abort()
+            while proxy._listener.open or proxy.requests:
+                await asyncio.sleep(0.01)
+            return waiting, in_flight(proxy)
+
+    waiting, left = run(work())
+    assert waiting < 100_000
+    assert left == 0
+
+
+def test_requests_behind_one_another_are_answered_in_turn(tools):
+    async def work():
+        async with tools.upstream() as api, tools.proxied(api.url) as proxy:
+            one = tools.request("POST", "/x", body=b"x" * 3000, close=False)
+            said = await tools.raw(proxy, one * 39 + tools.request("POST", "/x", body=b"x"))
+            return said.count(b"HTTP/1.1 200"), [len(one.body) for one in api.asked] == [3000] * 39 + [1]
+
+    assert run(work()) == (40, True)

@@ -117,6 +117,7 @@ class Connection(web.RequestHandler):
 
     def __init__(self, listener: Listener, monitor: DisconnectMonitor, stalled_after: float, **settings: Any) -> None:
         super().__init__(listener, read_bufsize=READ_AHEAD, **settings)
+        self._max_msg_queue_size, self._msg_queue_resume_size = 2, 1  # requests that wait behind another, in memory
         self._monitor, self._stalled_after = monitor, stalled_after
         self._unsent_timer: asyncio.TimerHandle | None = None
         self.is_cut_off = False
@@ -139,8 +140,23 @@ class Connection(web.RequestHandler):
         if request._version.major != 1:  # the property keeps what it has once read
             request._version = aiohttp.HttpVersion11  # of the response
             raise RejectedRequestError(505, "http_version", "only HTTP/1.1 and HTTP/1.0 are supported")
+        if self._messages:
+            self._look_behind(request)
         if self._has_ended and not self._may_be_alive(request) and self.transport is not None:
             self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._messages and self._request is not None:
+            self._look_behind(self._request)
+
+    def _look_behind(self, request: web.BaseRequest) -> None:
+        """Something has arrived behind this request: behind half a body it is what could not be parsed."""
+        if not request.content.is_eof():
+            request.content.set_exception(RejectedRequestError(400, "bad_request", "malformed HTTP request"))
+            request.content.feed_eof()
+        elif self._buffer_paused and self._unread_since is None:
+            self.watch_unread()
 
     def end(self) -> None:
         self._request = self._unread_since = None

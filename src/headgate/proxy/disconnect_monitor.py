@@ -46,7 +46,7 @@ class DisconnectMonitor:
 
     def watch_unread(self, connection: Connection) -> None:
         """From now on the body of its request may lie unread."""
-        if self._register(connection, _FIN):
+        if self._register(connection, _FIN) and connection not in self._probes:
             self._probes[connection] = self._loop.call_later(FIRST_PROBE, self._probe_again, connection, FIRST_PROBE)
 
     def may_be_alive(self, connection: Connection) -> bool:

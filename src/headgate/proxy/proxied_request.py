@@ -43,14 +43,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16
 """Bytes that are handed to a connection before it is waited for: what it cannot send yet, it copies."""
-
-
-class ClientStalledError(Exception):
-    """The client stopped sending the body, which says nothing about the API."""
-
-
 UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-CLIENT_ERRORS = (ClientDisconnectedError, ClientStalledError, RejectedRequestError)
+CLIENT_ERRORS = (ClientDisconnectedError, RejectedRequestError)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,13 +67,14 @@ class ProxyContext:
 class Upload:
     """The body of a request. ``kept`` is all of it, or None: then ``_rest`` follows ``_first``."""
 
-    __slots__ = ("_first", "_held", "_memory", "_rest", "_sender", "_stalled_after", "is_stalled", "kept", "length")
+    __slots__ = ("_first", "_held", "_memory", "_rest", "_sender", "_stalled_after", "kept", "length", "rejection")
 
     def __init__(self, memory: MemoryBudget, stalled_after: float) -> None:
         self.kept: bytes | None = b""
         self.length: int | None = None
         """Of the body; None where it is not known yet, or there is none."""
-        self.is_stalled = False
+        self.rejection: RejectedRequestError | None = None
+        """Why the rest did not arrive, which says nothing about the API."""
         self._memory, self._held, self._stalled_after = memory, 0, stalled_after
         self._first: bytearray | None = None
         self._rest: StreamReader | None = None
@@ -140,7 +135,7 @@ class Upload:
     async def _stream(self) -> AsyncIterator[bytes]:
         rest, first, self._rest, self._first = self._rest, bytes(self._first or b""), None, None
         if rest is None:
-            raise ClientStalledError("the body was sent before")
+            raise aiohttp.ClientConnectionError("the body was sent before")
         self._sender = asyncio.current_task()
         async for chunk in _chunks_of(first):
             yield chunk
@@ -149,8 +144,11 @@ class Upload:
                 async with asyncio.timeout(self._stalled_after):
                     chunk = await rest.readany()
             except TimeoutError:
-                self.is_stalled = True
-                raise ClientStalledError("the body stopped arriving") from None
+                self.rejection = RejectedRequestError(408, "slow_upload", "the request body stopped arriving")
+                raise self.rejection from None
+            except RejectedRequestError as error:
+                self.rejection = error
+                raise
             if not chunk:
                 return
             yield chunk
@@ -269,8 +267,8 @@ class ProxiedRequest:
         def failed() -> None:
             self.is_sent = False
             outgoing.can_repeat_body &= not context.is_stopping
-            if upload.is_stalled:
-                raise ClientStalledError("the body stopped arriving") from None
+            if upload.rejection is not None:
+                raise upload.rejection from None
 
         try:
             response = await gated.send_async(send, receive, _close)
@@ -306,8 +304,6 @@ class ProxiedRequest:
             return gate_refusal(error)
         if isinstance(error, ClientDisconnectedError):
             raise asyncio.CancelledError from None  # its permit was returned unused
-        if isinstance(error, ClientStalledError):
-            raise RejectedRequestError(408, "slow_upload", "the request body stopped arriving") from None
         if isinstance(error, aiohttp.ClientError | OSError):  # and TimeoutError, which is one
             counts.failed += 1
             return upstream_failure(self._mount.name, error, self._context.timeout)
@@ -366,7 +362,7 @@ class ProxiedRequest:
         try:
             return await response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
-            gated.fail(ClientStalledError("the body stopped arriving") if self._upload.is_stalled else error)
+            gated.fail(self._upload.rejection or error)
         abort(self._request)
         raise TruncatedResponseError
 

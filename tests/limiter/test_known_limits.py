@@ -30,6 +30,81 @@ def test_two_keys_may_spend_of_one_limit_and_keep_all_else_apart() -> None:
     assert [limiter.try_acquire(key) for key in ("model", "model/flex")] == [None, None]
 
 
+TOKENS = RateLimitConfig(limits={"tokens": "60000/min"}, strategy="fixed", initial_rps=1000.0)
+
+
+@pytest.mark.parametrize("tier", ["model", "model/flex"])
+def test_keys_that_spend_of_one_limit_are_served_in_the_order_in_which_calls_came(tier: str) -> None:
+    async def main(clock: LoopClock) -> tuple[int, int]:
+        limiter = AdaptiveRateLimiter(TOKENS, clock=clock)
+        limiter.share_limits("model/flex", "model")
+        started: dict[int, int] = {300: 0, 5000: 0}
+
+        async def call(key: str, tokens: int) -> None:
+            while True:
+                permit = await limiter.acquire_async(key, cost={"tokens": tokens})
+                started[tokens] += 1
+                permit.report(status_code=200)
+
+        callers = [asyncio.create_task(call("model", 300)) for _ in range(8)]
+        callers.append(asyncio.create_task(call(tier, 5000)))
+        await clock.sleep_async(120.0)
+        for caller in callers:
+            caller.cancel()
+        return started[300], started[5000]
+
+    small, large = run(main)
+    assert large >= 14  # a round takes 8.2 s
+    assert small == pytest.approx(8 * large, abs=30)
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "paused"])
+def test_a_waiter_that_no_longer_waits_for_a_shared_limit_holds_up_no_other_key(ends: str) -> None:
+    async def main(clock: LoopClock) -> float:
+        limiter = AdaptiveRateLimiter(TOKENS, clock=clock)
+        limiter.share_limits("model/flex", "model")
+        (await limiter.acquire_async("model", cost={"tokens": 5900})).report(status_code=200)
+        large = asyncio.create_task(limiter.acquire_async("model/flex", cost={"tokens": 50_000}))
+        await clock.sleep_async(0.1)
+        assert limiter.try_acquire("model", cost={"tokens": 100}) is None
+        small = asyncio.create_task(limiter.acquire_async("model", cost={"tokens": 100}))
+        await clock.sleep_async(0.1)
+        if ends == "cancelled":
+            large.cancel()
+        else:
+            limiter.pause("model/flex", 3600.0)
+        ended_at = clock.now()
+        await small
+        large.cancel()
+        return clock.now() - ended_at
+
+    assert run(main) < (1.1 if ends == "cancelled" else 10.0)
+
+
+def pass_through(limiter: AdaptiveRateLimiter, key: str) -> bool:
+    permit = limiter.try_acquire(key)
+    if permit is not None:
+        permit.report(status_code=200)
+    return permit is not None
+
+
+def test_keys_that_share_a_limit_are_evicted_when_idle_and_share_it_again() -> None:
+    clock = VirtualClock()
+    config = RateLimitConfig(limits={"requests": "4/min"}, max_keys=4, domain_state_ttl=60.0, min_rps=1.0)
+    limiter = AdaptiveRateLimiter(config, clock=clock)
+    for model in ("a", "b"):
+        limiter.share_limits(f"{model}/flex", model)
+    clock.advance(86400.0)
+    assert [pass_through(limiter, key) for key in ("c", "d", "e")] == [True] * 3
+    clock.advance(86400.0)
+    for first, second in (("a/flex", "a"), ("b", "b/flex")):
+        passed = 0
+        for key in (first, second) * 8:
+            clock.advance(1.0)
+            passed += pass_through(limiter, key)
+        assert passed == 4
+
+
 def test_a_key_with_other_limits_keeps_them() -> None:
     config = RateLimitConfig(
         limits={"requests": "1/day"}, overrides={"own": RateLimitConfig(limits={"requests": "9/day"})}

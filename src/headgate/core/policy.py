@@ -137,6 +137,14 @@ class Limits(Protocol):
         ...
 
 
+class QueuedDemand(Protocol):
+    """One waiter of a key."""
+
+    cost: Cost
+    ordinal: int
+    """Its place among the waiters of all keys."""
+
+
 class QueueDemand(Protocol):
     """What the waiters of a key will take together; a gate's policies may look at it."""
 
@@ -144,6 +152,10 @@ class QueueDemand(Protocol):
     def requests(self) -> float: ...
 
     def __len__(self) -> int: ...
+
+    def head(self) -> QueuedDemand | None:
+        """The first in order."""
+        ...
 
     def waiting_costs(self) -> Iterable[Cost]:
         """The cost of each waiter, in order."""

@@ -18,6 +18,9 @@ whole amount: then the window alone decides. A cost above ``amount`` can never f
 What an answer will take is learned (``answer_length.py``), and reserved instead of all that the request allows. A
 dimension that is reserved like that has a smaller burst, a fiftieth of its limit, or more if answers are longer.
 
+Several keys may spend of the same limits. Their waiters are served in the order in which they came: a call leaves what
+a waiter of another key needs that came sooner and waits for these limits too.
+
 Every operation is O(1) in the cost: a request of 100,000 tokens costs what one of 1 does.
 """
 
@@ -30,8 +33,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, cast
 
 from .answer_length import AnswerLengths, TokenCost
-from .decision import INSTANT, LONGEST_WAIT, NEVER, Wait, WaitReason
-from .policy import Demand, costs_of
+from .decision import INSTANT, LONGEST_WAIT, NEVER, Refuse, Wait, WaitReason
+from .policy import Demand, QueueDemand, costs_of
 
 if TYPE_CHECKING:
     from .policy import Ticket
@@ -44,6 +47,8 @@ LONG_WINDOW = 3600.0
 """A window of so many seconds or more bounds what starts within it and, unless a burst is set, does not pace."""
 SLICES = 64
 """In how many slices of a window spending is remembered."""
+YIELDS = 1.0
+"""Seconds for which a call yields to a waiter of another key before it asks again, and to one that misses its turn."""
 USUAL_BURST = 10
 """What is not requests may by default be taken at once: a tenth of its limit ..."""
 LEARNED_BURST = 50
@@ -218,12 +223,15 @@ class QuotaBucket:
 class QuotaPolicy:
     """All known limits of one key: a call is let through under all of them or under none."""
 
-    __slots__ = ("_in_flight", "all", "is_shared", "lengths")
+    __slots__ = ("_in_flight", "_queue", "_turn_at", "all", "lengths", "queued")
 
     def __init__(self, quotas: Iterable[Quota], in_flight: Sized = ()) -> None:
         self.all = tuple(map(QuotaBucket, quotas))
-        self.is_shared = False
-        """Whether another key spends of the same."""
+        self.queued: list[QuotaPolicy] | None = None
+        """Where several keys spend of the same limits: those of them that have waiters."""
+        self._queue: QueueDemand | None = None
+        self._turn_at = NEVER
+        """When these limits let the first waiter through, if it is they that it waits for."""
         self._in_flight = in_flight
         self.lengths: AnswerLengths | None = None
         """What was learned of answers, from the first call on whose cost is estimated."""
@@ -231,9 +239,15 @@ class QuotaPolicy:
     def share(self, owner: QuotaPolicy) -> None:
         """Spend of the limits of another key from now on, where they are the same."""
         mine, theirs = ([(one.dimension, one.quota.amount, one.quota.window) for one in of.all] for of in (self, owner))
-        if mine == theirs:
-            self.all = owner.all
-            self.is_shared = owner.is_shared = True
+        if self.all is owner.all or mine != theirs:
+            return
+        if owner.queued is None:
+            owner.queued = [] if owner._queue is None else [owner]
+        if self.queued is not None and self in self.queued:
+            self.queued.remove(self)
+        self.all, self.queued = owner.all, owner.queued
+        if self._queue is not None:
+            self.queued.append(self)
 
     # ------------------------------------------------------------------ as a policy
 
@@ -243,6 +257,10 @@ class QuotaPolicy:
             asked, cost = cost, self.reserved(cost)
             ahead = scaled_ahead(ahead, cost, asked)
         at, decides = self.ready_at(cost, now, demand.is_late, ahead)
+        if self.queued:
+            later, decides_later = self.ready_at(cost, now, demand.is_late, self._after_others(ahead, now))
+            if later > at:
+                at, decides = max(at, min(later, now + YIELDS)), decides_later
         return None if at <= now + INSTANT else Wait(WaitReason.QUOTA, at, decides)
 
     def admit(self, ticket: Ticket, now: float) -> None:
@@ -260,6 +278,27 @@ class QuotaPolicy:
 
     def cancel(self, ticket: Ticket, now: float) -> None:
         self.refund(costs_of(ticket.cost), ticket.sent_at)
+
+    def on_wait(self, wait: Wait | Refuse, now: float) -> None:
+        self._turn_at = wait.until if isinstance(wait, Wait) and wait.reason is WaitReason.QUOTA else NEVER
+
+    def on_queue(self, queue: QueueDemand | None, now: float) -> None:
+        if self.queued is not None and (queue is None) is not (self._queue is None):
+            (self.queued.append if self._queue is None else self.queued.remove)(self)
+        self._queue, self._turn_at = queue, NEVER
+
+    def _after_others(self, ahead: Mapping[str, float], now: float) -> Mapping[str, float]:
+        """What is taken first, with what waiters of other keys need that came sooner than the first of this one."""
+        own = None if self._queue is None else self._queue.head()
+        total = dict(ahead)
+        for other in self.queued or ():
+            head = None if other is self or other._queue is None else other._queue.head()
+            if head is None or now > other._turn_at + YIELDS or (own is not None and own.ordinal < head.ordinal):
+                continue
+            cost = other.reserved(head.cost) if isinstance(head.cost, TokenCost) else costs_of(head.cost)
+            for name, amount in cost.items():
+                total[name] = total.get(name, 0.0) + amount
+        return total
 
     def may_object(self) -> bool:
         return True

@@ -42,7 +42,7 @@ PACK_AFTER = 10.0
 """Seconds without a call after which a key is packed."""
 LONGEST_KEY = 1024
 MOST_CEILINGS = 10_000
-"""Keys for which an operator may set a limit."""
+"""Keys for which an operator may set a limit, and those that share known limits."""
 MOST_ALIASES = 4096
 """Other spellings of keys that are remembered."""
 TIDY_STEPS = 64
@@ -103,6 +103,8 @@ class KeyRegistry:
         self._aliases: dict[str, str] = {}
         self._ceilings: dict[str, float] = {}
         """What an operator has set; it outlives the entries."""
+        self._limit_groups: dict[str, set[str]] = {}
+        """By key: all keys that spend of the same known limits; it outlives the entries too."""
         self._gate_configs: dict[int, GateConfig] = {}
 
     def __len__(self) -> int:
@@ -281,9 +283,15 @@ class KeyRegistry:
 
     def share_limits(self, key: str, owner: str, now: float) -> None:
         """Let a key spend of the known limits of another, where both have the same; not those that a store keeps."""
-        mine, theirs = (self.open(name, now).gate.policies.quotas for name in (key, owner))
-        if mine is not theirs and isinstance(mine, QuotaPolicy) and isinstance(theirs, QuotaPolicy):
-            mine.share(theirs)
+        spends, owns = self.open(key, now), self.open(owner, now)
+        if spends is owns:
+            return
+        if spends.key not in self._limit_groups:
+            if len(self._limit_groups) >= MOST_CEILINGS:
+                self._limit_groups.clear()
+            group = self._limit_groups[spends.key] = self._limit_groups.setdefault(owns.key, {owns.key})
+            group.add(spends.key)
+        _share_limits(spends, owns)
 
     def split_pace(self, key: str, pace_key: str, config: RateLimitConfig, now: float) -> None:
         """Move the gate of a key to ``pace_key``; the key keeps its circuit, in a new gate with these settings."""
@@ -315,6 +323,9 @@ class KeyRegistry:
         entry = self._new(name, self._for_key(name), now)
         if packed is not None:
             unpack(entry, packed, now)
+        for other in self._limit_groups.get(name, ()):
+            if other in self.entries:
+                _share_limits(entry, self.entries[other])
         if name in self._ceilings:
             entry.gate.set_ceiling(self._ceilings[name], now)
         entry.rate_noted = entry.gate.pacer.learned_rate
@@ -346,10 +357,16 @@ def _last_use(entry: KeyEntry) -> float:
 
 
 def _is_idle(entry: KeyEntry, now: float) -> bool:
-    return not (entry.gate.has_waiters or _shares_limits(entry)) and entry.gate.idle_from(now) <= now
+    return not entry.gate.has_waiters and entry.gate.idle_from(now) <= now
 
 
 def _shares_limits(entry: KeyEntry) -> bool:
-    """Whether its limits are another key's too: alone it cannot be put away."""
+    """Whether its limits are another key's too: it cannot be packed alone, only evicted once they are full."""
     quotas = entry.gate.policies.quotas
-    return isinstance(quotas, QuotaPolicy) and quotas.is_shared
+    return isinstance(quotas, QuotaPolicy) and quotas.queued is not None
+
+
+def _share_limits(entry: KeyEntry, owner: KeyEntry) -> None:
+    mine, theirs = entry.gate.policies.quotas, owner.gate.policies.quotas
+    if isinstance(mine, QuotaPolicy) and isinstance(theirs, QuotaPolicy):
+        mine.share(theirs)

@@ -328,3 +328,19 @@ def test_a_header_that_cannot_be_passed_on_is_the_apis_failure(tools, body, date
             return said.count(b"HTTP/1.1 502"), b"valid HTTP" in said, proxy.counts.failed, proxy.counts.answered
 
     assert run(work()) == (2, True, 2, 0)
+
+
+def test_the_permit_is_returned_if_reading_an_answer_fails(tools, monkeypatch, caplog):
+    def fault(*_):
+        raise KeyError(tools.CANARY)
+
+    monkeypatch.setattr("headgate.integrations.gated_request.GatedRequest.on_chunk", fault)
+
+    async def work():
+        async with tools.upstream() as api, tools.proxied(api.url) as proxy:
+            said = await tools.raw(proxy, tools.request("GET", "/x"))
+            return tools.status_of(said), sum(one.in_flight for one in proxy.passing.limiter.snapshot().keys)
+
+    assert run(work()) == (200, 0)
+    assert "KeyError in fault" in caplog.text
+    assert tools.CANARY not in caplog.text

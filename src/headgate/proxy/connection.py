@@ -11,7 +11,6 @@ import logging
 import socket
 import struct
 import sys
-import traceback
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from contextvars import copy_context
@@ -26,7 +25,7 @@ from multidict import CIMultiDict
 
 from .bounds import Bounds
 from .disconnect_monitor import FIRST_PROBE, DisconnectMonitor, StartedTransport
-from .error_response import RejectedRequestError, error_response
+from .error_response import RejectedRequestError, error_response, log_fault
 
 RESET_WITHIN = 0.02
 """Seconds that an admitted call waits for the reset of a client that is gone."""
@@ -259,8 +258,8 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        if status >= 500 and not isinstance(exc, ConnectionError):  # without its message, which may quote what was sent
-            log.error("internal error of the proxy: %s in %s", type(exc).__name__, _place_of(exc))
+        if status >= 500 and not isinstance(exc, ConnectionError):
+            log_fault(exc)
         else:
             log.debug("not answered: %s", type(exc).__name__)
         if request.writer.output_size > 0:
@@ -270,11 +269,6 @@ class Connection(web.RequestHandler):
         if status < 500:
             return error_response(400, "bad_request", "malformed HTTP request", close=True)
         return error_response(500, "fault", "internal error of the proxy", close=True)
-
-
-def _place_of(exc: BaseException | None) -> str:
-    frames = traceback.extract_tb(None if exc is None else exc.__traceback__)
-    return f"{frames[-1].name}, line {frames[-1].lineno} of {frames[-1].filename}" if frames else "an unknown place"
 
 
 class _OneTask:

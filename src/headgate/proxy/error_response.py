@@ -13,6 +13,8 @@ the API     no connection, disconnected, not HTTP          502
 from __future__ import annotations
 
 import json
+import logging
+import traceback
 from math import ceil, isfinite
 
 import aiohttp
@@ -24,6 +26,7 @@ from ..formatting import redact
 from ..integrations.client_gate import is_spend_stop
 
 TYPE = "headgate"
+log = logging.getLogger("headgate.proxy")
 _TOLD_WHEN = (NoCredentialError, TimeBudgetExceededError)
 """429 where it is known when to retry."""
 
@@ -76,3 +79,10 @@ def upstream_failure(name: str, error: Exception, timeout: float) -> web.Respons
     is_late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
     status, code = (504, "no_answer_in_time") if is_late else (502, "no_answer")
     return error_response(status, code, f"{name} {why_no_answer(error, timeout)}")
+
+
+def log_fault(exc: BaseException | None) -> None:
+    """Without its message, which may quote what was sent."""
+    frames = traceback.extract_tb(None if exc is None else exc.__traceback__)
+    place = f"{frames[-1].name}, line {frames[-1].lineno} of {frames[-1].filename}" if frames else "an unknown place"
+    log.error("internal error of the proxy: %s in %s", type(exc).__name__, place)

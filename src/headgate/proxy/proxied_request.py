@@ -31,7 +31,7 @@ from ..integrations.request import OutgoingRequest
 from ..integrations.response_reader import LARGEST_ERROR, unpacked
 from .bounds import Bounds, Counts, MemoryBudget
 from .connection import ClientDisconnectedError, TruncatedResponseError, WholeResponse, abort, continue_expected
-from .error_response import RejectedRequestError, error_response, gate_refusal, upstream_failure
+from .error_response import RejectedRequestError, error_response, gate_refusal, log_fault, upstream_failure
 from .fallback import ProxiedRoute
 from .mounts import Mount, request_headers, response_headers
 
@@ -375,8 +375,13 @@ class ProxiedRequest:
 
 
 def _complete(gated: GatedRequest, body: bytes) -> None:
-    gated.on_chunk(body)
-    gated.complete()
+    """The client has its response: whatever fails here, the permit is returned."""
+    try:
+        gated.on_chunk(body)
+        gated.complete()
+    except Exception as error:
+        log_fault(error)
+        gated.abandon(error)
 
 
 async def _close(response: UpstreamResponse) -> None:

@@ -137,20 +137,6 @@ def test_the_quota_is_used_by_its_headers(monkeypatch, way, algorithm):
     assert (used >= 0.97, refused) == (True, 0)
 
 
-def test_so_is_a_small_one_and_evenly(monkeypatch):
-    """Of 18,000 tokens a minute, told in thousands, the last few look like none: a bucket is not run that low."""
-    monkeypatch.setitem(globals(), "LIMIT", 18_000.0)
-
-    async def scenario(clock):
-        api = Api(clock, constant, 1.0, tells=True)
-        await by_client(clock, api, None, monkeypatch)
-        shares = [sum(tokens for at, tokens in api.written if 0.0 <= at - since < 20.0) for since in range(60, 180, 20)]
-        return [share / (LIMIT / 3) for share in shares], api.refused
-
-    shares, refused = run(scenario)
-    assert (min(shares) >= 0.9, sum(shares) / len(shares) >= 0.97, refused) == (True, True, 0), shares
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("length", "least"), [(constant, 0.95), (varied, 0.9)])
 def test_the_quota_is_used_where_only_the_limit_was_told(monkeypatch, way, length, least):

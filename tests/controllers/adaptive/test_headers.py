@@ -52,15 +52,6 @@ def test_an_empty_window_is_waited_for_but_never_longer_than_believed():
     assert 111.0 < hold <= 111.0 + LONGEST_BELIEF + 0.02
 
 
-@pytest.mark.parametrize(("window", "slows"), [(1.0, False), (60.0, True)])
-def test_a_bucket_of_tokens_is_run_lower_if_it_refills_in_a_second(window, slows):
-    law = HeaderModel.of_tokens()
-    for n in range(4):
-        heard(law, 150, 12, 0.9 * window, window, dimension="requests_by_tokens", seq=10 + n, now=100.0 + 0.01 * n)
-    rate, _ = law.pace(13, SendLog(), 100.03)
-    assert (rate < 150 / window) is slows
-
-
 def test_an_empty_token_budget_holds_until_it_is_refilled_and_no_longer_than_the_next_header():
     law = HeaderModel()
     heard(law, 100_000, 0, 12, 60, dimension="tokens")

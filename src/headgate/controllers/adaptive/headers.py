@@ -56,12 +56,8 @@ COARSE = 1.0, 0.02
 TARGET = 0.35
 """The fill level at which to settle in a bucket: high enough for several clients that do not know of each other."""
 
-TOKEN_TARGET = 0.15
-"""The same in a bucket of tokens: they are many, and a minute's worth of them is not left unused. Nearer to empty, a
-bucket looks like a log (within a tenth of its limit), and one that tells whole thousands like an empty one."""
-
-SHORT_TARGET = 0.05
-"""... in one of a second or so, which the calls in flight nearly empty while it is not the limit that binds."""
+TOKEN_TARGET = 0.05
+"""The same in a bucket of tokens: they are many, and a minute's worth of them is not left unused."""
 
 EVEN = 1.05
 """How many times a bucket's refill the pace is at most where bursts are refused."""
@@ -228,19 +224,15 @@ class HeaderModel(Storable):
     def _is_bucket(self) -> bool:
         return self.is_log <= SURELY_LOG and self.counts_down <= 0.5 and self.jumps < 2.0
 
-    @property
-    def _target(self) -> float:
-        return self.target if self.window >= SHORT or self.counted == "requests" else SHORT_TARGET
-
     def _tune_bucket(self, now: float, usual_latency: float) -> None:
         """A window in whole seconds misstates a bucket's rate: correct it by where the fill level settles."""
         self.fill_sum += self.remaining / self.limit
         self.fill_count += 1
         if self.fill_count >= 4 and now - self.gain_at > max(0.5, usual_latency):
             fill = self.fill_sum / self.fill_count
-            if fill > 1.2 * self._target:
+            if fill > 1.2 * self.target:
                 self.bucket_gain = min(200.0, self.bucket_gain * 1.1)
-            elif fill < 0.6 * self._target:
+            elif fill < 0.6 * self.target:
                 self.bucket_gain = max(0.05, self.bucket_gain / 1.1)
             self.fill_sum, self.fill_count, self.gain_at = 0.0, 0, now
 
@@ -293,7 +285,7 @@ class HeaderModel(Storable):
             return self._at_least(limit / window * self.trim), NEVER
         refilled = limit / window * max(0.0, now - self.heard_at)
         left = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq))
-        gain = self.bucket_gain * min(4.0, (left / limit / self._target) ** 2)
+        gain = self.bucket_gain * min(4.0, (left / limit / self.target) ** 2)
         return self._at_least(limit / window * (min(gain, EVEN) if self.even_after else gain)), NEVER
 
     def _mend(self, most: float, now: float) -> None:

@@ -2,12 +2,10 @@
 
 import asyncio
 import socket
-from contextvars import ContextVar
 
 import pytest
 
 from headgate.proxy import Bounds
-from headgate.proxy.proxied_request import ProxiedRequest
 
 
 def run(work):
@@ -73,28 +71,6 @@ def test_a_later_version_of_http_is_not_supported(tools):
             return said[:12], len(api.asked), proxy.counts.turned_away
 
     assert run(work()) == (b"HTTP/1.1 505", 0, 1)
-
-
-def test_context_variables_of_a_request_are_its_own(tools, monkeypatch):
-    who, seen = ContextVar("who", default=""), []
-    real = ProxiedRequest.respond
-
-    async def respond(self):
-        seen.append(who.get())
-        who.set("the first")
-        response = await real(self)
-        assert who.get() == "the first"
-        return response
-
-    monkeypatch.setattr(ProxiedRequest, "respond", respond)
-
-    async def work():
-        async with tools.upstream() as api, tools.proxied(api.url) as proxy:
-            one = tools.request("GET", "/x", close=False)
-            return (await tools.raw(proxy, one + tools.request("GET", "/x"))).count(b"HTTP/1.1 200")
-
-    assert run(work()) == 2
-    assert seen == ["", ""]
 
 
 @pytest.mark.parametrize("kept", [1000, 100_000], ids=["sent on", "kept"])

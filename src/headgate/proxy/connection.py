@@ -11,9 +11,8 @@ import logging
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable
 from contextlib import suppress
-from contextvars import copy_context
 from types import CoroutineType
 from typing import Any, cast
 
@@ -275,6 +274,7 @@ class _OneTask:
     """The event loop as a connection sees it that handles its requests in its own task.
 
     aiohttp makes a task for each, which takes two more rounds of the loop; from Python 3.12 on it starts them at once.
+    Until then, the requests of a connection share its context variables: a copy for each takes 3 % of a call's time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -284,28 +284,7 @@ class _OneTask:
         return getattr(self._loop, name)
 
     def create_task(self, work: CoroutineType[Any, Any, Any]) -> Awaitable[Any]:
-        return _OwnContext(work) if work.__name__ == "_handle_request" else self._loop.create_task(work)
-
-
-class _OwnContext:
-    """Awaits a coroutine in a copy of the context, as a task would: the next request sees none of its variables."""
-
-    def __init__(self, work: CoroutineType[Any, Any, Any]) -> None:
-        self._work = work
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        run, work = copy_context().run, self._work
-        step: Callable[[Any], Any] = work.send
-        given: Any = None
-        while True:
-            try:
-                awaited = run(step, given)
-            except StopIteration as end:
-                return end.value
-            try:
-                step, given = work.send, (yield awaited)
-            except BaseException as error:
-                step, given = work.throw, error
+        return work if work.__name__ == "_handle_request" else self._loop.create_task(work)
 
 
 class Listener(web.Server):

@@ -266,7 +266,8 @@ class Pacer(TokenBucket):
         if rate != self.rate:
             self.refill(now)
             self.rate = rate
-            self.burst = self._burst_at(rate)
+            at_once = AT_ONCE * rate  # as _burst_at, which would be called for every answer
+            self.burst = at_once if at_once > self.configured_burst > 1.0 else self.configured_burst
 
     def _burst_at(self, rate: float) -> float:
         """With a burst of 1, calls must never start together."""

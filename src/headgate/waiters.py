@@ -194,3 +194,10 @@ class TaskWaiter(Waiter):
         except RuntimeError:  # closed just now
             return False
         return True
+
+
+async def let_others_run() -> None:
+    """Give every task that was woken its turn on this event loop."""
+    import asyncio
+
+    await asyncio.sleep(0)

@@ -21,6 +21,7 @@ from headgate import (
 )
 from headgate.core.policy import Cost
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
+from headgate.limiter.wait_queue import WaitQueue
 
 
 def fixed(rate: float, burst: float = 1.0, **more: object) -> RateLimitConfig:
@@ -429,3 +430,25 @@ def test_any_clock_with_four_methods_will_do() -> None:
 
     asyncio.run(tasks())
     assert clock.time == 8.0
+
+
+def test_a_queue_ends_once_nothing_holds_its_calls_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that ask again and again would otherwise stand behind each other for ever, at a tenth of the speed."""
+
+    async def main(clock: LoopClock) -> None:
+        limiter = limiter_on(clock, fixed(1000.0, burst=10_000.0))
+        limiter.pause_all()
+
+        async def caller() -> None:
+            for _ in range(100):
+                (await limiter.acquire_async("api")).report(status_code=200)
+
+        callers = asyncio.gather(*(caller() for _ in range(50)))
+        await clock.sleep_async(1.0)
+        limiter.resume_all()
+        await callers
+
+    join, joined = WaitQueue.join, []
+    monkeypatch.setattr(WaitQueue, "join", lambda queue, *call: joined.append(call) or join(queue, *call))
+    run(main)
+    assert len(joined) == 50

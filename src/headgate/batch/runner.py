@@ -86,7 +86,7 @@ class BatchRunner:
         self.rng = random.Random() if rng is None else rng
         self.workers = _checked(workers, is_async(worker))
         self.limiter = AdaptiveRateLimiter(clock=self.clock, rng=self.rng) if limiter is None else limiter
-        self.limiter.warn_unreported = False  # every permit is reported; a thousand at once are no leak
+        self.limiter.allow_unreported()  # every permit is reported; a thousand at once are no leak
         self.credentials = None if credentials is None else _coordinator_of(credentials, self.clock)
         self.on_event = on_event
         self._worker, self._given_ledger, self._targets = worker, ledger, targets

@@ -87,7 +87,7 @@ class Crawler:
         rng = random.Random() if rng is None else rng
         if limiter is None:
             limiter = AdaptiveRateLimiter(config.pace(), clock=clock, rng=rng)
-        limiter.warn_unreported = False  # every permit is reported; a few slow hosts at first are no silence
+        limiter.allow_unreported()  # every permit is reported; a few slow hosts at first are no silence
         outputs: tuple[Output, ...] = (
             *(() if output is None else (JsonlOutput(output),)),
             *(() if warc is None else (WarcOutput(warc, description=f"crawl of {urls[0]}"),)),

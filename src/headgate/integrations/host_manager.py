@@ -59,7 +59,7 @@ class HostManager(ProviderResilienceManager):
         limiter = AdaptiveRateLimiter(
             self._config, clock=self.clock, rng=self.rng, for_key=self._config_of, store=self._store
         )
-        limiter.warn_unreported = False
+        limiter.allow_unreported()
         return limiter
 
     def has_token_limits(self, key: str) -> bool:

@@ -73,7 +73,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         if limiter is None:
             config = RateLimitConfig(limits=limits or {}) if config is None else config
             limiter = AdaptiveRateLimiter(config, clock=clock, rng=rng, store=store)
-            limiter.warn_unreported = False
+            limiter.allow_unreported()
         check_when_open(when_open)
         self.key, self.limiter, self.max_wait, self.when_open = key, limiter, max_wait, when_open
         limited = limiter.config.for_key(key).limits

@@ -90,7 +90,7 @@ class CrawlerGate:
             wake=self.wake,
             is_under_way=lambda request: request in self.crawler.engine.downloader.active,
         )
-        self.lanes.limiter.warn_unreported = False
+        self.lanes.limiter.allow_unreported()
         crawler.signals.connect(self._closed, signal=signals.spider_closed)
 
     @classmethod

@@ -22,7 +22,7 @@ from ..core.decision import UNKNOWN, CircuitState
 from ..core.policy import NUMBER
 from ..errors import WaitTooLongError
 from ..events import Event
-from ..waiters import TaskWaiter, ThreadWaiter
+from ..waiters import TaskWaiter, ThreadWaiter, let_others_run
 from .admin import Admin
 from .admission import Admission
 from .completion import Completion
@@ -106,11 +106,10 @@ class AdaptiveRateLimiter:
     ) -> Permit:
         """Wait, in this thread, until the call may start.
 
-        ``max_wait`` and ``deadline_at`` (an instant on the limiter's clock) are promises: if they
-        cannot be kept, ``WaitTooLongError`` is raised at once. ``cost`` is a number of requests or what
-        the call takes of each known limit. With ``also``, the call is let through under all keys or none.
-        An open circuit raises ``CircuitOpenError`` at once; with ``when_open="wait"`` the call waits until the
-        circuit lets it through, as the next probe or after it.
+        ``max_wait`` and ``deadline_at`` (an instant on the limiter's clock) are promises: if they cannot be kept,
+        ``WaitTooLongError`` is raised at once. ``cost`` is a number of requests or what the call takes of each known
+        limit. With ``also``, the call is let through under all keys or none. An open circuit raises
+        ``CircuitOpenError`` at once; with ``when_open="wait"`` the call waits until the circuit lets it through.
         """
         is_plain = max_wait is None or (isinstance(max_wait, NUMBER) and max_wait >= 0)
         if is_plain and cost == 1 and deadline_at is None and not also:
@@ -152,14 +151,18 @@ class AdaptiveRateLimiter:
         is_plain = max_wait is None or (isinstance(max_wait, NUMBER) and max_wait >= 0)
         if is_plain and cost == 1 and deadline_at is None and not also:
             permit = _blank(Permit)
-            self._take_lock()  # not `with`: no signal handler raises here, and it costs a tenth of the whole way
-            try:
-                entry = self._find(key)
-                if entry is not None and entry.gate.try_fast_admit(permit, self._now()):
-                    permit.entry = entry
-                    return permit
-            finally:
-                self._free_lock()
+            for may_yield in (True, True, False):
+                self._take_lock()  # not `with`: no signal handler raises here, and it costs a tenth of the whole way
+                try:
+                    entry = self._find(key)
+                    if entry is not None and entry.gate.try_fast_admit(permit, self._now()):
+                        permit.entry = entry
+                        return permit
+                finally:
+                    self._free_lock()
+                if not may_yield or entry is None or entry.queue is None or entry.queue.waiting:
+                    break
+                await let_others_run()  # all that queue have their turn: joining them would keep the queue alive
         others = check_request(cost, max_wait, deadline_at, also, when_open)
         waiter = TaskWaiter(self.clock)
         call = QueuedCall(waiter, cost, when_open)
@@ -308,14 +311,9 @@ class AdaptiveRateLimiter:
         with self._lock:
             self.events.observe(tuple(one for one in self.events.observers if one is not observer))
 
-    @property
-    def warn_unreported(self) -> bool:
-        """Whether to warn, once, that nothing can be learned because nothing is reported."""
-        return self._completion.warn_unreported
-
-    @warn_unreported.setter
-    def warn_unreported(self, value: bool) -> None:
-        self._completion.warn_unreported = value
+    def allow_unreported(self) -> None:
+        """Do not warn that nothing can be learned because nothing is reported."""
+        self._completion.warn_unreported = False
 
     # ------------------------------------------------------------------ operator actions (see ``admin``)
 

@@ -263,7 +263,7 @@ class ProviderResilienceManager:
 
     def _new_limiter(self) -> AdaptiveRateLimiter:
         limiter = AdaptiveRateLimiter(clock=self.clock, rng=self.rng, for_key=self._config_of)
-        limiter.warn_unreported = False  # every permit is reported; twenty at once are no silence
+        limiter.allow_unreported()  # every permit is reported; twenty at once are no silence
         return limiter
 
     # ------------------------------------------------------------------ status

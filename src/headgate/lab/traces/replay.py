@@ -164,7 +164,7 @@ class _Stage:
         self._trace, self._clock = trace, clock
         self._chance = _Chance()
         self._limiter = AdaptiveRateLimiter(config, clock=clock, rng=self._chance, on_event=self._hear)
-        self._limiter.warn_unreported = False
+        self._limiter.allow_unreported()
         self._result = Replayed([None] * len(trace.calls))
         self._left = len(trace.calls)
         self._asking: set[asyncio.Task[None]] = set()

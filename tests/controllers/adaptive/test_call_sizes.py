@@ -34,34 +34,34 @@ def test_only_a_single_call_that_says_its_tokens_has_a_size():
 
 
 def test_the_unit_in_which_measurements_agree_is_the_one_that_counts():
-    assert measured((50, 10), (70, -10), (40, 20)).count
-    assert not measured((50, 10), (50, -10), (50, 20)).count
-    assert not measured((50, 10)).count
-    assert not measured().count
+    assert measured((50, 10), (70, -10), (40, 20)).tokens_are_counted
+    assert not measured((50, 10), (50, -10), (50, 20)).tokens_are_counted
+    assert not measured((50, 10)).tokens_are_counted
+    assert not measured().tokens_are_counted
 
 
 def test_a_call_is_worth_its_tokens_only_where_they_count():
     sizes = CallSizes()
-    assert [sizes.sent(tokens) for tokens in (LARGE, SMALL)] == [1.0, 1.0]
+    assert [sizes.note_sent(tokens) for tokens in (LARGE, SMALL)] == [1.0, 1.0]
     assert sizes.usual == (SMALL + LARGE) / 2
     assert sizes.worth(LARGE) == 1.0
-    sizes.calls_differ = 0.1
+    sizes.change_in_calls = 0.1
     assert sizes.worth(LARGE) == LARGE / sizes.usual
     assert sizes.worth(0.0) == 1.0
-    assert sizes.sent(LARGE) == pytest.approx((SMALL + LARGE) / 2 / sizes.usual)
+    assert sizes.note_sent(LARGE) == pytest.approx((SMALL + LARGE) / 2 / sizes.usual)
 
 
 def test_a_refused_call_takes_nothing_and_says_that_half_of_it_was_left():
     sizes = CallSizes()
     for tokens in (LARGE, SMALL, SMALL):
-        sizes.sent(tokens)
+        sizes.note_sent(tokens)
     before = sizes.surplus
-    sizes.was_refused(LARGE)
+    sizes.note_refused(LARGE)
     over = LARGE / sizes.usual - 1.0
     assert sizes.surplus == pytest.approx(before - over)
     sizes.restart()
     assert sizes.surplus == pytest.approx(-over / 2)
-    sizes.was_refused(0.0)
+    sizes.note_refused(0.0)
     assert sizes.refused == 0.0
 
 
@@ -91,7 +91,7 @@ class TokenServer:
 def test_a_gate_learns_in_tokens_and_goes_on_from_a_stored_state():
     server = TokenServer()
     controller = server.gate.controller
-    assert controller.models.search.estimator.sizes.count
+    assert controller.models.search.estimator.sizes.tokens_are_counted
     assert server.refused < 0.02 * server.sent
     assert controller.worth({"tokens": LARGE}) > 8 * controller.worth({"tokens": SMALL})
     assert controller.rate == pytest.approx(10.0, rel=0.1)  # usual calls a second
@@ -106,7 +106,7 @@ def test_a_gate_learns_in_tokens_and_goes_on_from_a_stored_state():
 @pytest.mark.parametrize("bound", ["max_rps", "ceiling"])
 def test_small_calls_stay_within_the_calls_a_second_that_are_allowed(bound):
     server = TokenServer(**({"max_rps": 20.0} if bound == "max_rps" else {}))
-    assert server.gate.controller.models.search.estimator.sizes.count
+    assert server.gate.controller.models.search.estimator.sizes.tokens_are_counted
     if bound == "ceiling":
         server.gate.set_ceiling(20.0, server.now)
     starts = []
@@ -145,9 +145,9 @@ def test_a_call_that_never_fits_holds_up_the_next_one_for_a_moment_only(tokens):
 def test_larger_calls_count_in_full_once_they_are_let_in():
     sizes = CallSizes()
     for tokens in [SMALL] * 5 + [100 * SMALL] * 5:
-        sizes.sent(tokens)
+        sizes.note_sent(tokens)
     assert sizes.largest == 100 * SMALL
-    sizes.was_refused(100 * SMALL)
+    sizes.note_refused(100 * SMALL)
     assert sizes.largest == 100 * SMALL
 
 

@@ -237,7 +237,7 @@ class QuotaEstimator(Storable):
     def note(self, ticket: Ticket) -> None:
         """A call was refused."""
         if self.sizes is not None:
-            self.sizes.was_refused(tokens_of(ticket.cost))
+            self.sizes.note_refused(tokens_of(ticket.cost))
 
     def restart(self, seq: int, sent_at: float) -> None:
         """Measure from the refused call ``seq`` on."""
@@ -268,7 +268,7 @@ class QuotaEstimator(Storable):
             return calls
         if refused_at is not None:
             sizes.measure(calls, self.span(refused_at))
-        return max(0.0, calls + sizes.surplus) if sizes.count else calls
+        return max(0.0, calls + sizes.surplus) if sizes.tokens_are_counted else calls
 
     def span(self, sent_at: float) -> float:
         return max(sent_at - self.since_at, SHORTEST)

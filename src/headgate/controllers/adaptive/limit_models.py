@@ -64,11 +64,11 @@ class LimitModels(Storable):
         return requests_of(cost) * (1.0 if sizes is None else sizes.worth(tokens_of(cost)))
 
     def take(self, cost: Cost) -> float:
-        """The same of a call that leaves now."""
+        """The same of a call that leaves now. It changes the usual call, the unit of a quota that counts tokens."""
         tokens, estimator = tokens_of(cost), self.search.estimator
         if tokens:
             estimator.sizes = estimator.sizes or CallSizes()
-            self.search.curve.quota *= estimator.sizes.sent(tokens)
+            self.search.curve.quota *= estimator.sizes.note_sent(tokens)
         return self.worth(cost)
 
     def idle(self, seq: int, now: float) -> None:

@@ -237,12 +237,12 @@ class TestForking:
         time.sleep(0.3)
         children = []
         for _ in range(int(sys.argv[2])):
-            held = limiter._registry.entries["k"].client.lease.holds
+            held = limiter._registry.entries["k"].client.lease.numbers.count
             child = os.fork()
             if not child:
                 entry = limiter._registry.entries["k"]
                 client = entry.client
-                fresh = client.lease.holds == 0 and client.leader is None and not entry.gate.in_flight.pending
+                fresh = client.lease.numbers.count == 0 and client.leader is None and not entry.gate.in_flight.pending
                 for _ in range(20):
                     limiter.acquire("k", max_wait=20.0).report(status_code=200)
                 shared_by = limiter.key_status("k").shared_by
@@ -430,14 +430,15 @@ def test_numbers_are_never_used_twice(shared):
     async def main(population):
         before = Lease.use
 
-        def use(lease, numbers, now):
-            at = lease.next_number if lease.left or not lease._ranges else lease._ranges[0][0]
+        def use(lease, count, now):
+            numbers = lease.numbers
+            at = numbers.next if numbers.left or not numbers._later else numbers._later[0][0]
             client = lease.exchange.want.__self__
-            for number in range(numbers):
+            for number in range(count):
                 name = (client.key, client.era, at + number)
                 assert name not in seen, name
                 seen.add(name)
-            before(lease, numbers, now)
+            before(lease, count, now)
 
         Lease.use = use
         try:

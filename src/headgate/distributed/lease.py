@@ -1,27 +1,25 @@
-"""What a member holds of a coordinator's numbers, and what it asks for: enough that calls find one when they come.
+"""The lease of one member: by which numbers its calls start, when those come due, and when to ask for more.
 
-    held   17 18 19      41 42 43          numbers of this process; those between belong to others
+    held   17 18 19      41 42 43          numbers of this member; those between belong to others
     line   ─────────●──────────────────>   grows by the rate all have together: 17 and 18 may start
+                    └─ lead: by how much the line is ahead of the next number that is held
 
-More are asked for before the last one comes due, sooner the longer an exchange takes, if calls go on like this. What is
-not used shortly after its time goes back.
-
-``TokenBucket`` keeps the arithmetic: ``tokens`` is by how much the line is ahead of the next number that is held.
+A number is used once the line has reached it, so once the lead is 1. More are asked for before the last one comes due,
+sooner the longer an exchange takes, if calls go on like this. What is not used shortly after its time goes back.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator
 from math import ceil
 
-from ..core.answer_length import TokenCost
 from ..core.decision import INSTANT, NEVER, UNKNOWN
-from ..core.pacer import TokenBucket
 from ..core.policy import NOTHING, Cost, QueueDemand, costs_of
 from .grants import PERIOD, numbers_of
+from .holdings import LEAST_RATE, CreditAccount, HeldAmounts, HeldNumbers
 from .protocol import MOST_ASKS, NO_CAP, QuotaTerms, SyncReply
 from .protocol import Cost as Amounts
+from .round_trip import FAR, RoundTrip
 
 LISTEN_EVERY = 0.04
 """Seconds between two exchanges while there is anything to do: this soon a member knows of another's refusal."""
@@ -29,367 +27,277 @@ LISTEN_OFTEN = 16
 """Members that may all exchange that often; of more, each does so less often ..."""
 LISTEN_SELDOM = 0.2
 """... but in so many seconds: one that asked longer ago is not counted when a lease is divided (``grants.ASKING``)."""
-LEAST_RATE = 1e-9
-"""Calls a second; nothing is divided by less."""
 USABLE_FOR = 0.02
 """Seconds for which a number may be used after its time has come; then it goes back."""
 POLLED_FOR = 1.0
 """Seconds for which a number is kept ready for a caller that tried in vain, and did not wait."""
-NEAR = 0.005
-"""Seconds that an exchange takes at most, or a number may be kept for longer than it is worth anything."""
-FAR = 0.05
-"""Seconds that an exchange takes with a store that is far away: what was used before the last one counts half then."""
-SMOOTHING, MOST_TIMES_USUAL = 0.2, 8.0
-"""How much the last exchange counts for how long they usually take, and how many times that it counts for at most."""
 OVERDUE_COUNTS = 0.4
 """A call by a number whose time is long over counts as so much of one on credit. More, and calls would wait where no
 other process wanted the slot; less, and what many had saved up would go on top of the rate. Found in the simulator."""
-QUICKEST_FOR = 2.0
-"""Seconds for which the quickest reply counts, and as long again until a quicker one follows."""
-FREE_OVER = 0.25
-"""Seconds over which it is averaged how much of the rate no process asks for."""
-MOST_OWED = 0.5
-"""Seconds of this member's share that it owes at most: what left on credit long ago must not silence it now."""
-ROUNDING = 1e-9
-ESTIMATE_MOVES = 0.1
-"""By how much an estimate may have grown since the coordinator was asked: the next call is asked so much more for."""
+
+Asks = tuple[tuple[int, Amounts], ...]
+"""How many calls of which cost."""
 
 
-class QuickestReply:
-    """How long an exchange takes if nothing holds it up, and by how much the last reply was held up.
+class LeaseDemand:
+    """What callers want of a lease: those in the queue, those that poll, and those that will follow.
 
-    A reply says what time it is at the coordinator, and cannot arrive before that. So of all replies the one with the
-    least of our own time beside it was on its way for the shortest time, and shows for how long the others were: while
-    64 processes start on a small machine that is half a second, and a moment later nothing. Numbers that all of them
-    count from when a reply arrived would then come due twice as fast.
+    Calls are a *streak* while each follows within ``streak_gap`` of the one before: then as many again are expected.
     """
 
-    __slots__ = ("_next", "_since", "delayed", "shift", "trip")
+    __slots__ = ("in_streak", "last_sent_at", "missed", "polled_at", "polled_cost", "queue", "streak_gap", "used")
 
     def __init__(self) -> None:
-        self.delayed = 0.0
-        """Seconds for which the last reply was on its way longer than the quickest."""
-        self.shift = NEVER
-        """The coordinator's time minus ours, at least."""
-        self.trip = UNKNOWN
-        self._since, self._next = NEVER, (NEVER, UNKNOWN)
+        self.queue: QueueDemand | None = None
+        """What waiters will take, where there are any."""
+        self.polled_at, self.polled_cost = NEVER, NOTHING
+        """When a caller tried that does not wait, and for what: it will try again, and should find it then."""
+        self.missed = 0
+        """1 if a caller found no number since the last exchange."""
+        self.used = 0
+        """Numbers used since the last exchange."""
+        self.last_sent_at = NEVER
+        self.in_streak = False
+        """Whether the last two calls came one right after the other."""
+        self.streak_gap = PERIOD
+        """Seconds within which the next call must come for more to be asked for beforehand."""
 
-    def note(self, there: float, sent_at: float, now: float) -> None:
-        """A request that left at ``sent_at`` was answered at ``there``, by the coordinator's clock."""
-        shift, trip = there - now, now - sent_at
-        if now > self._since + QUICKEST_FOR:
-            (self.shift, self.trip), self._since, self._next = self._next, now, (shift, trip)
-        if self.shift > shift + trip:  # its clock was set back
-            self.shift, self._next = shift, (shift, trip)
-        self.shift, self.trip = max(self.shift, shift), min(self.trip, trip)
-        self._next = max(self._next[0], shift), min(self._next[1], trip)
-        self.delayed = self.shift - shift
+    def is_polled(self, now: float) -> bool:
+        """Whether a caller that does not wait may try again any moment."""
+        return now < self.polled_at + POLLED_FOR and self.queue is None
+
+    def expected(self, now: float) -> int:
+        """How many numbers the next calls will want, if all goes on like this."""
+        goes_on = (self.used > 1 or self.in_streak) and now < self.last_sent_at + self.streak_gap
+        return 2 * self.used if goes_on else 0
+
+    def wanted(self, leaving: int, now: float) -> float:
+        """How many numbers are wanted: by the queue but for the call that just leaves, or soon."""
+        waiting = self.missed if self.queue is None else self.queue.requests - leaving
+        return max(waiting, self.expected(now))
+
+    def start_over(self, trip: float) -> None:
+        """An exchange begins. Where it takes long, calls before it still say how many will come; at most half count."""
+        self.missed = 0
+        self.used = int(self.used * min(0.5, trip / FAR)) if self.queue is None else 0
 
 
-class Lease(TokenBucket):
+class Lease:
     __slots__ = (
-        "_ranges",
+        "amounts",
         "ask_from",
-        "asked",
         "asks_out",
+        "burst",
         "cap",
-        "debt",
+        "credit",
+        "demand",
         "expires_at",
-        "free",
-        "has_fallen",
-        "last_sent_at",
-        "late",
-        "left",
-        "lent",
-        "limited",
-        "line_told",
+        "filled_at",
+        "last_taken",
+        "late_lead",
         "members",
-        "missed",
-        "next_number",
-        "overdue",
-        "polled_at",
-        "polled_cost",
-        "pool",
-        "queue",
-        "quick",
-        "quickest",
+        "numbers",
+        "overdue_lead",
+        "rate",
+        "rate_has_fallen",
+        "round_trip",
         "short_of",
         "short_until",
-        "soon_is",
-        "synced_at",
-        "taking",
+        "sync_pending",
         "terms",
-        "trip",
-        "used",
-        "waits_since",
+        "tokens",
+        "waiting_since",
     )
 
     def __init__(self, terms: QuotaTerms, burst: float, now: float) -> None:
-        super().__init__(burst, max(terms.rate, LEAST_RATE))
-        self.tokens, self.filled_at = 0.0, now
         self.terms = terms
-        self.limited = tuple(dict.fromkeys(limit[0] for limit in terms.limits))
-        """The dimensions of known limits that the coordinator keeps."""
-        self.queue: QueueDemand | None = None
-        """What callers in line will take, where there are any."""
-        self.last_sent_at = NEVER
-        self.left = 0
-        """Numbers held of the range in use."""
-        self.next_number = 0.0
-        """The first of them."""
-        self._ranges: deque[tuple[float, int]] = deque()
-        """Further ones: the first of each range, and how many."""
+        self.burst = burst
+        self.rate = max(terms.rate, LEAST_RATE)
+        """Calls a second of all members together."""
+        self.tokens, self.filled_at = 0.0, now
+        """The lead, and when."""
+        self.numbers = HeldNumbers()
+        self.amounts = HeldAmounts(limit[0] for limit in terms.limits)
+        self.credit = CreditAccount()
+        self.demand = LeaseDemand()
+        self.round_trip = RoundTrip()
+        self.members = 1
         self.expires_at = self.ask_from = NEVER
-        """Until when they may be used; from when on to ask for more."""
-        self.late = self.overdue = UNKNOWN
-        """By how much the line is ahead of a number that is used late: not at once with others; and not for nothing."""
-        self.soon_is = PERIOD
-        """Seconds within which the next call must come for more to be asked for beforehand."""
-        self.pool: dict[str, float] = {}
-        """What is held of known limits."""
+        """Until when numbers may be used; from when on to ask for more."""
+        self.late_lead = self.overdue_lead = UNKNOWN
+        """Above the first, the next number is used late: not at once with others. Above the second, not for nothing."""
+        self.last_taken = 0
+        """Numbers that the last admitted call took."""
+        self.asks_out: Asks = ()
+        """What the request that is on its way asks for."""
+        self.sync_pending = False
+        """Whether an exchange is due or on its way."""
         self.short_until, self.short_of = NEVER, ""
         """What the coordinator had too little of, and when to ask again."""
-        self.asks_out: tuple[tuple[int, Amounts], ...] = ()
-        self.quick = False
-        """Whether the last two calls came one right after the other."""
-        self.used = self.missed = 0
-        """Numbers used since the last exchange; whether a caller found none."""
-        self.taking = 0
-        """Numbers that the last admitted call took."""
-        self.polled_at, self.polled_cost = NEVER, NOTHING
-        """When a caller tried that does not wait, and for what: it will try again, and should find it then."""
-        self.debt = 0
-        """Numbers to let go unused: as many calls left without one."""
-        self.lent = 0.0
-        """Calls that left on credit since the last reply."""
-        self.free = 0.0
-        """Which part of the rate no process asked for recently."""
-        self.cap = NO_CAP
-        self.has_fallen = False
-        """Whether the rate has ever fallen: until then no limit was met."""
-        self.waits_since = UNKNOWN
+        self.waiting_since = UNKNOWN
         """Since when a caller waits for the coordinator's answer."""
-        self.asked = False
-        """Whether an exchange is due or on its way."""
-        self.members = 1
-        self.synced_at = NEVER
-        """When the last request that was answered set out."""
-        self.trip = 0.0
-        """How long recent exchanges took."""
-        self.quickest = QuickestReply()
-        self.line_told = 0.0, UNKNOWN
-        """How far the line was, by the last reply, and when, in the coordinator's time."""
-
-    # ------------------------------------------------------------------ what is held
-
-    @property
-    def holds(self) -> int:
-        """How many numbers are held."""
-        return self.left + sum(count for _, count in self._ranges)
+        self.cap = NO_CAP
+        self.rate_has_fallen = False
+        """Whether the rate has ever fallen: until then no limit was met."""
 
     @property
     def listen_every(self) -> float:
         """Many members listen less often each, so that a store does not have to answer more than it can."""
         return min(LISTEN_EVERY * max(1.0, self.members / LISTEN_OFTEN), LISTEN_SELDOM)
 
-    def ahead(self, now: float) -> float:
+    # ------------------------------------------------------------------ using numbers
+
+    def lead(self, now: float) -> float:
         """By how much the line is ahead of the next number."""
         return self.tokens + (now - self.filled_at) * self.rate
 
-    def due_at(self, wanted: float, due: float, now: float) -> float | None:
-        """When the line reaches number ``due``, counted from the first; None unless as many as wanted are held."""
-        if now > self.expires_at or wanted > self.holds:
+    def due_at(self, wanted: float, ordinal: float, now: float) -> float | None:
+        """When the line reaches the ``ordinal``-th number; None unless as many as wanted are held."""
+        if now > self.expires_at or wanted > self.numbers.count:
             return None
-        number, rest = self.next_number + due, due - self.left
-        for first, count in self._ranges if rest > 0 else ():
-            number = first + rest
-            if rest <= count:
-                break
-            rest -= count
-        missing = number - self.next_number - self.ahead(now)
+        missing = self.numbers.nth(ordinal) - self.numbers.next - self.lead(now)
         return now + missing / self.rate if missing > INSTANT * self.rate else now
 
-    def covers(self, cost: Cost, ahead: Mapping[str, float]) -> bool:
-        """Whether what is held of known limits is enough for this call and those ahead of it."""
-        costs = costs_of(cost) if self.limited else NOTHING
-        slack = ESTIMATE_MOVES if isinstance(cost, TokenCost) else ROUNDING
-        return all(
-            self.pool.get(dimension, 0.0) - ahead.get(dimension, 0.0) >= costs.get(dimension, 0.0) * (1 - slack)
-            for dimension in self.limited
-        )
-
-    def reserved(self, cost: Cost) -> Cost:
-        """What the coordinator is asked for, for a call of this cost."""
-        return cost
-
-    def use(self, numbers: int, now: float) -> None:
+    def use(self, count: int, now: float) -> None:
         """A call takes so many numbers and leaves."""
-        if self.tokens > self.overdue:
-            self.lent += OVERDUE_COUNTS * numbers
-        for _ in range(numbers):
-            if self.left < 1 and self._ranges:
-                first, count = self._ranges.popleft()
-                self.tokens += self.next_number - first
-                self.next_number, self.left = first, count
-            self.left -= 1
-            self.next_number += 1.0
+        if self.tokens > self.overdue_lead:
+            self.credit.on_credit += OVERDUE_COUNTS * count
+        numbers, demand = self.numbers, self.demand
+        for _ in range(count):
+            if numbers.left < 1:
+                self.tokens -= numbers.next_range()
+            numbers.left -= 1
+            numbers.next += 1.0
             self.tokens -= 1.0
-        self.used += numbers
-        self.taking = numbers
-        self.quick = now < self.last_sent_at + self.soon_is
-        self.last_sent_at = now
+        self.last_taken = count
+        demand.used += count
+        demand.in_streak = now < demand.last_sent_at + demand.streak_gap
+        demand.last_sent_at = now
 
-    def use_pool(self, costs: Mapping[str, float]) -> None:
-        """A call takes what it costs of known limits."""
-        if self.pool:
-            for dimension, amount in costs.items():
-                if dimension in self.pool:
-                    self.pool[dimension] -= amount
+    def drop(self) -> tuple[int, dict[str, float]]:
+        """Hold nothing any more; returns what was held."""
+        self.ask_from = NEVER
+        return self.numbers.drop(), self.amounts.drop()
+
+    # ------------------------------------------------------------------ what the coordinator says
 
     def take_grant(self, reply: SyncReply, now: float) -> None:
-        """Add what was granted; bring the line up to date."""
+        """Add what was granted, and go by the rate and the line of this reply from now on."""
+        if reply.granted or (self.demand.queue is None and not self.demand.is_polled(now)):
+            self.waiting_since = UNKNOWN
         self.cap = reply.cap
-        self.has_fallen = self.has_fallen or reply.rate < self.rate
-        if reply.granted or (self.queue is None and not self.is_polled(now)):
-            self.waits_since = UNKNOWN
-        self.rate = max(reply.rate, LEAST_RATE)
-        self.late = self.burst + USABLE_FOR * self.rate if self.trip > NEAR else UNKNOWN
-        self.overdue = self.late + self.trip * self.rate
-        self.soon_is = PERIOD + 2 * self.trip
+        self._set_rate(max(reply.rate, LEAST_RATE), has_fallen=reply.rate < self.rate)
         if reply.granted:
             self._add(reply)
-        self._pay_debt()
-        delayed, late = 0.0, self.trip
-        if self.trip > NEAR and max(self.trip, now - self.synced_at) < self.members / self.rate:
-            # one more exchange brings a number before the next turn
-            delayed, late = self.quickest.delayed, min(self.trip, self.quickest.trip)
-        line = reply.line + max(0.0, delayed - reply.hold) * self.rate
-        self.tokens, self.filled_at = line - self.next_number, now + max(0.0, reply.hold - delayed)
-        self.ask_from = NEVER
-        if self.holds:
-            first, count = self._ranges[-1] if self._ranges else (self.next_number, self.left)
-            last_at = now - delayed + reply.hold + max(0.0, first + count - reply.line) / self.rate
-            self.expires_at = last_at + USABLE_FOR + late
-            self.ask_from = last_at - 0.5 * PERIOD - 2 * self.trip
+        self.credit.pay(self.numbers)
+        self._set_line(reply, now)
         self.short_until, self.short_of = NEVER, reply.short_of
         if reply.short_of:
             self.short_until = now + reply.wait
             self.ask_from = max(self.ask_from, self.short_until)
 
+    def _set_rate(self, rate: float, *, has_fallen: bool) -> None:
+        trip = self.round_trip
+        self.rate_has_fallen = self.rate_has_fallen or has_fallen
+        self.rate = rate
+        # Near the coordinator, numbers that come late are few, and all may be used at once.
+        self.late_lead = self.burst + USABLE_FOR * rate if trip.is_far else UNKNOWN
+        self.overdue_lead = self.late_lead + trip.usual * rate
+        self.demand.streak_gap = PERIOD + 2 * trip.usual
+
     def _add(self, reply: SyncReply) -> None:
-        if self.left < 1 and not self._ranges:
-            self.next_number, self.left = reply.first, reply.granted
-        else:
-            self._ranges.append((reply.first, reply.granted))
+        """Hold what was granted: a number for each call that was asked for, in order, as far as the grant goes."""
+        self.numbers.add(reply.first, reply.granted)
         left = reply.granted
-        for _, cost in self.asks_out if self.limited else ():
+        for _, cost in self.asks_out if self.amounts.dimensions else ():
             left -= numbers_of(cost)
             if left < 0:
                 break
-            for dimension in self.limited:
-                self.pool[dimension] = self.pool.get(dimension, 0.0) + cost.get(dimension, 0.0)
+            self.amounts.add(cost)
 
-    def note_trip(self, took: float) -> None:
-        """An exchange took so long. A single one that was held up does not make the next leases much longer."""
-        if self.trip:
-            took = min(took, max(FAR, MOST_TIMES_USUAL * self.trip))
-        self.trip += (took - self.trip) * (SMOOTHING if self.trip else 1.0)
+    def _set_line(self, reply: SyncReply, now: float) -> None:
+        """Date the line, and by it when the last number comes due.
 
-    def _pay_debt(self) -> None:
-        while self.debt and self.holds:
-            if not self.left:
-                self.next_number, self.left = self._ranges.popleft()
-            paid = min(self.debt, self.left)
-            self.debt, self.left, self.next_number = self.debt - paid, self.left - paid, self.next_number + paid
-
-    def settle_debt(self, reply: SyncReply) -> None:
-        """What left without a number is owed as far as others had the rate meanwhile: the rest is lost."""
-        (line, told_at), used = self.line_told, 1.0
-        elapsed = reply.now - told_at
-        if elapsed > 0:
-            before = line if reply.line >= line else self.terms.burst  # else the coordinator is a new one
-            used = min(max(0.0, (reply.line - before) / max(reply.rate * elapsed, LEAST_RATE)), 1.0)
-            self.free += (1.0 - used - self.free) * min(1.0, elapsed / FREE_OVER)
-        owed = self.debt + max(0, round(used * self.lent))
-        self.debt = min(owed, ceil(MOST_OWED * reply.rate / max(1, reply.members)))
-        self.lent = 0.0
-        self.line_told = reply.line, reply.now + reply.hold
-
-    def forget(self) -> None:
-        """Know nothing of the coordinator any more."""
-        self.asked, self.debt, self.synced_at = False, 0, NEVER
-        self.free, self.lent, self.line_told = 0.0, 0.0, (0.0, UNKNOWN)
-
-    def drop(self) -> tuple[int, dict[str, float]]:
-        """Hold nothing any more; returns what was held."""
-        held, pool = self.holds, self.pool
-        self.left, self.pool, self.ask_from = 0, {}, NEVER
-        self._ranges.clear()
-        return held, pool
+        A reply that was delayed says where the line was a while ago. It is dated back where numbers are lost by that
+        only if others can still be had: where one more exchange brings a number before this member's next turn.
+        """
+        trip, numbers = self.round_trip, self.numbers
+        delayed, late = 0.0, trip.usual
+        if trip.is_far and max(trip.usual, now - trip.sent_at) < self.members / self.rate:
+            delayed, late = trip.delayed, min(trip.usual, trip.quickest)
+        line = reply.line + max(0.0, delayed - reply.hold) * self.rate
+        self.tokens, self.filled_at = line - numbers.next, now + max(0.0, reply.hold - delayed)
+        self.ask_from = NEVER
+        if numbers.count:
+            last_due_at = now - delayed + reply.hold + max(0.0, numbers.end - reply.line) / self.rate
+            self.expires_at = last_due_at + USABLE_FOR + late
+            self.ask_from = last_due_at - 0.5 * PERIOD - 2 * trip.usual
 
     def restart(self, rate: float, now: float) -> None:
         """The line is unknown again: nothing may start before the next reply."""
         self.rate = rate
         self.tokens, self.filled_at = 0.0, now
 
-    # ------------------------------------------------------------------ what is wanted
+    def forget(self) -> None:
+        """Know nothing of the coordinator any more."""
+        self.sync_pending, self.round_trip.sent_at = False, NEVER
+        self.credit.forget()
 
-    def is_polled(self, now: float) -> bool:
-        """Whether a caller that does not wait may try again any moment."""
-        return now < self.polled_at + POLLED_FOR and self.queue is None
+    # ------------------------------------------------------------------ what to ask for
 
     def needs_more(self, leaving: int, now: float) -> bool:
         """Whether more is wanted than is held: by the queue but for the call that just leaves, or soon."""
-        wanted = self.missed if self.queue is None else self.queue.requests - leaving
-        return max(wanted, self._soon(now)) > self.holds
+        return self.demand.wanted(leaving, now) > self.numbers.count
 
-    def _soon(self, now: float) -> int:
-        """How many numbers the next calls will want, if all goes on like this."""
-        goes_on = (self.used > 1 or self.quick) and now < self.last_sent_at + self.soon_is
-        return 2 * self.used if goes_on else 0
+    def reserved(self, cost: Cost) -> Cost:
+        """What the coordinator is asked for, for a call of this cost."""
+        return cost
 
-    def asks(self, now: float, ceiling: float | None, last_sent_at: float) -> tuple[tuple[int, Amounts], ...]:
+    def asks(self, now: float, ceiling: float | None, last_sent_at: float) -> Asks:
         """What to ask the coordinator for: what is wanted beyond what is held.
 
         Under an operator's limit no more than it lets start before the next exchange.
         """
-        self.asks_out = () if self.holds and now < self.ask_from else self._wishes(now)
+        self.asks_out = () if self.numbers.count and now < self.ask_from else self._beyond_held(now)
         if ceiling is not None:
             most = ceil(ceiling * (now + LISTEN_EVERY - max(now, last_sent_at + 1 / ceiling)))
             self.asks_out = tuple((min(count, most), cost) for count, cost in self.asks_out[: max(0, most)])
-        self.missed = 0
-        self.used = int(self.used * min(0.5, self.trip / FAR)) if self.queue is None else 0
+        self.demand.start_over(self.round_trip.usual)
         return self.asks_out
 
-    def _wishes(self, now: float) -> tuple[tuple[int, Amounts], ...]:
-        queue, held = self.queue, self.holds
-        if queue is None or (not self.limited and queue.requests == len(queue)):
-            if queue is None and self.limited:
-                return ((1, self._needed_of(self.polled_cost)),) if self.is_polled(now) and not held else ()
-            wanted = max(int(self.is_polled(now)) if queue is None else len(queue), self._soon(now)) - self._kept(now)
-            return ((wanted, NOTHING),) if wanted > 0 else ()
-        asks: list[tuple[int, Amounts]] = []
-        covered = dict(self.pool)
+    def _beyond_held(self, now: float) -> Asks:
+        demand, queue, limited = self.demand, self.demand.queue, self.amounts.dimensions
+        if queue is not None and (limited or queue.requests != len(queue)):
+            return tuple(self._not_covered(queue))
+        if limited:  # the next calls of a streak may cost anything; a poller has said what it costs
+            is_wanted = demand.is_polled(now) and not self.numbers.count
+            return ((1, self.amounts.needed(demand.polled_cost)),) if is_wanted else ()
+        waiting = int(demand.is_polled(now)) if queue is None else len(queue)
+        wanted = max(waiting, demand.expected(now)) - self._left_at_reply(now)
+        return ((wanted, NOTHING),) if wanted > 0 else ()
+
+    def _not_covered(self, queue: QueueDemand) -> Iterator[tuple[int, Amounts]]:
+        """The calls of a queue, in order, that what is held is not enough for."""
+        held, amounts, asked = self.numbers.count, dict(self.amounts.amounts), 0
         for cost in queue.waiting_costs():
-            needed = self._needed_of(costs_of(self.reserved(cost)))
-            limited = {name: amount for name, amount in needed.items() if name in self.limited}
-            if held >= needed["requests"] and all(covered.get(name, 0.0) >= amount for name, amount in limited.items()):
+            needed = self.amounts.needed(costs_of(self.reserved(cost)))
+            limited = {name: amount for name, amount in needed.items() if name in self.amounts.dimensions}
+            if held >= needed["requests"] and all(amounts.get(name, 0.0) >= amount for name, amount in limited.items()):
                 held -= ceil(needed["requests"])
                 for name, amount in limited.items():
-                    covered[name] -= amount
+                    amounts[name] -= amount
                 continue
-            asks.append((1, needed))
-            if len(asks) >= MOST_ASKS:
+            yield 1, needed
+            asked += 1
+            if asked >= MOST_ASKS:
                 break
-        return tuple(asks)
 
-    def _kept(self, now: float) -> int:
-        """How many of the numbers held now will be left when the reply comes; all, if they wait for callers anyway."""
-        elapsed, is_late = now - self.synced_at, self.ahead(now) > self.late
-        used = 0 if is_late or elapsed <= 0 else int(self.used * min(1.0, self.trip / elapsed))
-        return max(0, self.holds - used)
+    def _left_at_reply(self, now: float) -> int:
+        """How many of the numbers held now will be left when the reply comes, if they are used as before.
 
-    def _needed_of(self, cost: Amounts) -> dict[str, float]:
-        """What of a cost the coordinator has to know."""
-        limited = {dimension: cost[dimension] for dimension in self.limited if cost.get(dimension)}
-        return limited | {"requests": cost.get("requests", 1)}
+        All, where their time is over: then they wait for callers, and not callers for them.
+        """
+        held, elapsed = self.numbers.count, now - self.round_trip.sent_at
+        if elapsed <= 0 or self.lead(now) > self.late_lead:
+            return held
+        return max(0, held - int(self.demand.used * min(1.0, self.round_trip.usual / elapsed)))

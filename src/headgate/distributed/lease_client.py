@@ -27,8 +27,9 @@ from ..core.gate_config import GateConfig
 from ..core.policy import Cost, PolicyList, Ticket
 from ..core.rolling_stats import Latency
 from .grants import LIVE
+from .holdings import LEAST_RATE
 from .leader import QuotaLeader
-from .lease import LEAST_RATE, LISTEN_EVERY
+from .lease import LISTEN_EVERY
 from .leased_policies import LeasedCircuit, LeasedHold, LeasedPacer
 from .member_policies import MemberPolicies, SoloController, share_config, terms_of
 from .membership import KeyRecord, Leadership, Membership, Outbox, Reporter, requests_in
@@ -121,8 +122,7 @@ class LeaseClient:
 
     def _go_leased(self, now: float) -> None:
         self.lease.restart(self._reporter.rate, now)
-        self.lease.last_sent_at = self.gate.last_sent_at
-        self.lease.queue = self.gate.queue
+        self.lease.demand.last_sent_at, self.lease.demand.queue = self.gate.last_sent_at, self.gate.queue
         policies = PolicyList(self.circuit, self.hold, (self._policies.ceiling,), self.lease)
         self._swap(self._gate_config, self._reporter, policies)
 
@@ -134,7 +134,7 @@ class LeaseClient:
 
     def want(self, now: float) -> None:
         """Exchange with the coordinator as soon as possible."""
-        self.lease.asked = True
+        self.lease.sync_pending = True
         self.sync_at = now
         self.membership.wake(self)
 
@@ -143,8 +143,8 @@ class LeaseClient:
         if self.solo:
             self.outbox.taken += requests_in(cost)
         else:
-            self.lease.lent += requests_in(cost)
-        if self.lease.limited:
+            self.lease.credit.on_credit += requests_in(cost)
+        if self.lease.amounts.dimensions:
             self.outbox.spend_alone(cost)
 
     def _uncount(self, ticket: Ticket) -> None:
@@ -158,11 +158,11 @@ class LeaseClient:
         if self.solo and not self.alone and (leaves or not self._could_be_solo(now)):
             self._end_solo(now)  # it will come too seldom to hear of others in time
         gate, lease, outbox, member = self.gate, self.lease, self.outbox, self.membership.member
-        is_idle = not gate.has_waiters and now >= gate.last_sent_at + LISTEN_EVERY + 2 * lease.trip
+        is_idle = not gate.has_waiters and now >= gate.last_sent_at + LISTEN_EVERY + 2 * lease.round_trip.usual
         if leaves or is_idle or now > lease.expires_at or self.membership.is_paused:
             unused, amounts = lease.drop()
             outbox.back += unused
-            outbox.refund(amounts, lease.synced_at)
+            outbox.refund(amounts, lease.round_trip.sent_at)
             if unused and not self.circuit.probe_seq and gate.breaker.state is not CircuitState.CLOSED:
                 outbox.probe_over = True
         may_ask = self.by_numbers and not leaves and not self.membership.is_paused
@@ -173,10 +173,10 @@ class LeaseClient:
         request = SyncRequest(
             member=member,
             number=number,
-            elapsed=0.0 if lease.synced_at == NEVER else now - lease.synced_at,
+            elapsed=0.0 if lease.round_trip.sent_at == NEVER else now - lease.round_trip.sent_at,
             terms=lease.terms,
             asks=lease.asks(now, gate.ceiling, gate.last_sent_at) if may_ask else (),
-            span=2.0 * lease.trip,
+            span=2.0 * lease.round_trip.usual,
             solo=not leaves and self._could_be_solo(now),
             taken=max(0, outbox.taken),
             era=self.era,
@@ -184,7 +184,7 @@ class LeaseClient:
             refund={dimension: amount for dimension, amount in outbox.refunds.items() if amount},
             refund_ago=outbox.refund_age(now),
             apart=outbox.apart,
-            flying=len(gate.in_flight) + lease.holds,
+            flying=len(gate.in_flight) + lease.numbers.count,
             probe_over=outbox.probe_over,
             rest=outbox.rest,
             note=note,
@@ -201,13 +201,14 @@ class LeaseClient:
             self._come_back(now)
         self._joined_at = min(self._joined_at, now)
         if not self.solo:
-            self.lease.settle_debt(reply)
+            self.lease.credit.settle(reply, self.lease.terms.burst)
             self._take_reply(reply, sent_at, now, draw)
             self._go_by(reply, now)
             if self.leader is not None and reply.solo and not reply.circuit_open:
                 self.leadership.take_own(self.membership.member, now, draw)
                 self.log.clear()
-                self._go_solo(now, reply.line - self.lease.next_number if self.lease.holds else 0.0)
+                numbers = self.lease.numbers
+                self._go_solo(now, reply.line - numbers.next if numbers.count else 0.0)
             return
         self._take_reply(reply, sent_at, now, draw)
         if not reply.solo or self.leader is None:
@@ -222,9 +223,8 @@ class LeaseClient:
     def _take_reply(self, reply: SyncReply, sent_at: float, now: float, draw: float) -> None:
         """Take in which members are there, how far the coordinator is, and what there is to learn for a leader."""
         lease = self.lease
-        lease.asked, lease.synced_at = False, sent_at
-        lease.quickest.note(reply.now, sent_at, now)
-        lease.note_trip(now - sent_at)
+        lease.sync_pending = False
+        lease.round_trip.note(reply.now, sent_at, now)
         self._left = reply.left
         lease.members = max(1, reply.members)
         if lease.members >= self.most_members or now > self._most_members_at + LIVE:
@@ -254,9 +254,9 @@ class LeaseClient:
             return now
         if gate.has_waiters:
             return now + min(max(reply.wait, SHORTEST) if reply.short_of else listen_every, listen_every)
-        if lease.is_polled(now):
+        if lease.demand.is_polled(now):
             return max(now + max(reply.wait, SHORTEST) if reply.short_of else lease.expires_at, now + SHORTEST)
-        if len(gate.in_flight) or lease.holds or len(self.log) or reply.notes:
+        if len(gate.in_flight) or lease.numbers.count or len(self.log) or reply.notes:
             return now + listen_every
         half_open = reply.circuit_open and not reply.open_for
         if self.leader is not None and (half_open or now < gate.last_sent_at + IDLE_EVERY):  # others may need it
@@ -267,7 +267,8 @@ class LeaseClient:
     def is_idle(self) -> bool:
         """Whether nothing is wanted, held, in flight or to be reported."""
         gate, lease = self.gate, self.lease
-        return not (gate.has_waiters or len(gate.in_flight) or lease.holds or len(self.log) or lease.asked)
+        has_work = gate.has_waiters or len(gate.in_flight) or len(self.log)
+        return not (has_work or lease.numbers.count or lease.sync_pending)
 
     def recent_failures(self, now: float) -> tuple[int, float]:
         """Failures in a row and the error rate, of all members where this one leads."""
@@ -282,7 +283,7 @@ class LeaseClient:
             return False
         if gate.breaker.state is not CircuitState.CLOSED and not self.solo:
             return False
-        at_work = gate.has_waiters or len(gate.in_flight) > 0 or self.lease.is_polled(now)
+        at_work = gate.has_waiters or len(gate.in_flight) > 0 or self.lease.demand.is_polled(now)
         return at_work or now < gate.last_sent_at + IDLE_EVERY
 
     def _go_solo(self, now: float, tokens: float) -> None:
@@ -290,8 +291,8 @@ class LeaseClient:
         leader, gate, lease = self.leadership.leads, self.gate, self.lease
         held_until, ahead = self.hold.until, self.leadership.shift - leader.base
         self.outbox.taken -= lease.drop()[0]  # the coordinator has counted these
-        self.solo, lease.asked = True, False
-        lease.lent, lease.debt, self.hold.until = 0.0, 0, NEVER
+        self.solo, lease.sync_pending, self.hold.until = True, False, NEVER
+        lease.credit.clear()
         solo = self._solo = SoloController(
             leader, self.membership.member, ahead, gate, self._restart_solo, self._uncount
         )
@@ -339,13 +340,13 @@ class LeaseClient:
     def _leave_lease(self, now: float) -> None:
         gate, lease = self.gate, self.lease
         self.outbox.lose_store()
-        is_new = lease.synced_at == NEVER
+        is_new = lease.round_trip.sent_at == NEVER
         if self.most_members == 1:
             self._learn_alone(now)
             self._go_solo(now, lease.burst if is_new and not gate.seq else 0.0)
         else:
-            lease.asked, self.leadership.leader = False, None
-            lease.lent -= lease.drop()[0]
+            lease.sync_pending, self.leadership.leader = False, None
+            lease.credit.on_credit -= lease.drop()[0]
             config = share_config(self._config, lease.rate, self.most_members)
             controller = config.controller()
             self._swap(config, controller, self._policies.share(config, controller, self.hold.until, now))
@@ -353,7 +354,7 @@ class LeaseClient:
         due = min(1.0, (now - gate.last_sent_at) * gate.pacer.rate)  # a call that waited for the store waits no longer
         gate.pacer.tokens = max(gate.pacer.tokens, due)
         if not is_new and gate.policies.quotas is not None:  # what others spent recently is not known: nothing is left
-            gate.policies.quotas.drain(lease.limited, self._left / self.most_members, now)
+            gate.policies.quotas.drain(lease.amounts.dimensions, self._left / self.most_members, now)
 
     def _learn_alone(self, now: float) -> None:
         """Go on from what was learned as the leader; else begin at the rate that is known."""
@@ -366,7 +367,7 @@ class LeaseClient:
     def _come_back(self, now: float) -> None:
         self.alone = False
         self._policies.store_lost.store = self.gate.pacer.lost_store = ""
-        self.outbox.find_store(self.lease.terms, self.lease.limited, self.most_members, now)
+        self.outbox.find_store(self.lease.terms, self.lease.amounts.dimensions, self.most_members, now)
         if self.solo:
             self.gate.apply_limits(now)
             return

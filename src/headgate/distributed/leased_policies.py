@@ -8,9 +8,9 @@ costs in a process alone.
     the coordinator is short of something ──> wait for just that
 
 Credit keeps calls from waiting for a store that is far away or stalls. It is given at this member's share of what no
-process asked for recently; of everything, if the store takes longer than it usually does. A process that has just come
-gets none: those that share a quota are often started together, and it does not know yet how many there are. A number
-that was kept for long is used at that share too: numbers that many saved up must not all go at once.
+process asked for recently; of the whole rate, if the store takes longer than it usually does. A process that has just
+started gets none: processes that share a quota are often started together, and it does not know yet how many there are.
+A number that was kept for long is used at that share too: numbers that many members saved up must not all go at once.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class LeasedHold:
 
 
 class LeasedPacer(Lease):
-    """Start calls by the numbers that are held, or on credit."""
+    """The pacer of a shared key: start calls by the numbers of its lease, or on credit."""
 
     __slots__ = (
         "asked_since",
@@ -137,8 +137,10 @@ class LeasedPacer(Lease):
         "config",
         "credit_from",
         "exchange",
+        "has_waiters",
         "hold_policy",
         "in_flight",
+        "late_until",
         "learns",
         "lengths",
         "log",
@@ -148,6 +150,8 @@ class LeasedPacer(Lease):
     ramp: ResumeRamp = NO_RAMP
     """The leader's gate resumes gently for all."""
     lost_store = ""
+    held = False
+    """The hold is ``LeasedHold``'s."""
     is_at_ceiling = False
 
     def __init__(
@@ -167,6 +171,8 @@ class LeasedPacer(Lease):
         now: float,
     ) -> None:
         super().__init__(terms, config.burst, now)
+        self.has_waiters, self.late_until = False, NEVER
+        """For the policies that replace this one: whether callers wait, and until when being late is made up for."""
         self.config = config
         self.hold_policy = hold
         self.breaker = breaker
@@ -186,11 +192,7 @@ class LeasedPacer(Lease):
 
     @property
     def _is_guess(self) -> bool:
-        return self.learns and not self.has_fallen
-
-    @property
-    def _has_long_window(self) -> bool:
-        return any(quota.window >= LONG_WINDOW for quota in self.config.quotas)
+        return self.learns and not self.rate_has_fallen
 
     # ------------------------------------------------------------------ deciding
 
@@ -198,34 +200,34 @@ class LeasedPacer(Lease):
         return requests_of(cost)
 
     def try_take(self, now: float) -> bool:
-        tokens = self.tokens + (now - self.filled_at) * self.rate
-        if tokens < 1.0 or self.left < 1 or now > self.expires_at:
+        lead = self.tokens + (now - self.filled_at) * self.rate
+        if lead < 1.0 or self.numbers.left < 1 or now > self.expires_at:
             return False
-        if tokens > self.late and now < self.last_sent_at + self.members / self.rate:
+        if lead > self.late_lead and now < self.demand.last_sent_at + self.members / self.rate:
             return False
-        self.tokens, self.filled_at = tokens, now
+        self.tokens, self.filled_at = lead, now
         self.use(1, now)
         return True
 
     def reserved(self, cost: Cost) -> Cost:
         """Others have calls in flight too: of what all may exceed their estimates by, this member's part."""
-        if not isinstance(cost, TokenCost) or not self.limited:
+        if not isinstance(cost, TokenCost) or not self.amounts.dimensions:
             return cost
         limits = ((dimension, amount) for dimension, amount, *_ in self.terms.limits)
         return self.lengths.reserved(cost, limits, len(self.in_flight) * self.members)
 
     def check(self, now: float, demand: Demand) -> Wait | Refuse | None:
         wanted, ahead = demand.requests, demand.requests_ahead
-        if isinstance(demand.cost, TokenCost) and self.limited:
+        if isinstance(demand.cost, TokenCost) and self.amounts.dimensions:
             cost = self.reserved(demand.cost)
             scaled = scaled_ahead(demand.costs_ahead, costs_of(cost), demand.cost)
             demand = demand._replace(cost=cost, costs_ahead=scaled)
         due_at = self.due_at(ahead + wanted, ahead + min(wanted, self.burst), now)
-        if due_at is None or not self.covers(demand.cost, demand.costs_ahead):
+        if due_at is None or not self.amounts.covers(demand.cost, demand.costs_ahead):
             if not ahead:
-                self.polled_cost = costs_of(demand.cost)
+                self.demand.polled_cost = costs_of(demand.cost)
             return self._not_held(demand, now)
-        if self.ahead(now) > self.late:
+        if self.lead(now) > self.late_lead:
             due_at = max(due_at, demand.last_sent_at + self.members * wanted / self.rate)
         if due_at <= now + INSTANT:
             return None
@@ -238,13 +240,13 @@ class LeasedPacer(Lease):
                 return Refuse(RefuseReason.PROBE_IN_FLIGHT, check_again_at=self.short_until)
             if self.short_of == "depth":
                 return Wait(WaitReason.DEPTH, self.short_until)
-            if self.short_of in self.limited:
+            if self.short_of in self.amounts.dimensions:
                 decider = self._decider(self.short_of, self.short_until - now)
                 return Wait(WaitReason.QUOTA, self.short_until, decider or self.short_of)
         if self.hold_policy.until > now:
             return None  # which the hold objects to already
-        missing = max(0.0, demand.requests_ahead + demand.requests - self.holds - 1)
-        at = now + max(2 * self.trip, SOON) + missing * self.members / self.rate
+        missing = max(0.0, demand.requests_ahead + demand.requests - self.numbers.count - 1)
+        at = now + max(2 * self.round_trip.usual, SOON) + missing * self.members / self.rate
         if not demand.requests_ahead:
             at = min(at, self._credit_at(demand, now))
         return None if at <= now + INSTANT else Wait(SHARE, at, known_until=now if self._is_guess else UNKNOWN)
@@ -255,41 +257,56 @@ class LeasedPacer(Lease):
         return next((quota for quota in quotas if wait <= quota.window), quotas[-1] if quotas else None)
 
     def _credit_at(self, demand: Demand, now: float) -> float:
-        """When a call may leave although nothing is held for it.
+        """When a call may leave although nothing is held for it; ``UNKNOWN`` where it may not.
 
-        Where the store is late, calls go on at this member's share at once. A process that has never had an answer does
-        not know how many share the rate, and gets one call; none under a long window, of which only the store knows
-        what is left.
+        It waits for the answer for a moment first, unless the store is late already, and until this member's share of
+        the rate has come to what it costs.
         """
-        is_late = False
-        if self.synced_at == NEVER:
-            free = 0.0 if self.lent or self._has_long_window else 1.0
-        else:
-            is_late = now >= self.asked_since() + max(CREDIT_AFTER, 2 * self.trip)
-            free = 1.0 if is_late else self.free
-        if (
-            now < self.credit_from()
-            or self._is_short(now, is_late=is_late)
-            or not free
-            or self.breaker.state is not CircuitState.CLOSED
-            or (self.cap != NO_CAP and self.cap <= len(self.in_flight) * self.members)
-        ):
+        is_late = self._store_is_late(now)
+        share = self._credit_share(is_late=is_late)
+        if not share or not self._may_lend(now, is_late=is_late):
             return UNKNOWN
-        costs = costs_of(demand.cost)
-        share = costs["requests"] / self.rate
-        for dimension, amount, window, _ in self.terms.limits:
-            share = max(share, costs.get(dimension, 0.0) * window / amount)
-        waited = now if is_late else min(self.waits_since, now) + CREDIT_AFTER
-        return max(waited, demand.last_sent_at + self.members * share / free)
+        waited_at = now if is_late else min(self.waiting_since, now) + CREDIT_AFTER
+        return max(waited_at, demand.last_sent_at + self.members * self._accrues_in(demand.cost) / share)
+
+    def _store_is_late(self, now: float) -> bool:
+        """Whether the store owes an answer for longer than it usually takes; it has to have given one before."""
+        usual = self.round_trip.usual
+        return self.round_trip.sent_at != NEVER and now >= self.asked_since() + max(CREDIT_AFTER, 2 * usual)
+
+    def _credit_share(self, *, is_late: bool) -> float:
+        """Which part of the rate is given on credit: all of it while the store is late, else what is not asked for.
+
+        A process that has never had an answer does not know how many share the rate, and gets one call; none under a
+        long window, of which only the store knows what is left.
+        """
+        if self.round_trip.sent_at == NEVER:
+            has_long_window = any(quota.window >= LONG_WINDOW for quota in self.config.quotas)
+            return 0.0 if self.credit.on_credit or has_long_window else 1.0
+        return 1.0 if is_late else self.credit.spare
+
+    def _may_lend(self, now: float, *, is_late: bool) -> bool:
+        """Whether nothing but the missing answer keeps calls from leaving."""
+        is_full = self.cap != NO_CAP and self.cap <= len(self.in_flight) * self.members
+        is_closed = self.breaker.state is CircuitState.CLOSED
+        return now >= self.credit_from() and is_closed and not is_full and not self._is_short(now, is_late=is_late)
 
     def _is_short(self, now: float, *, is_late: bool) -> bool:
-        """Whether the coordinator was short of something for this member, and that still counts.
+        """Whether what the coordinator was short of still counts.
 
-        What it said of the pace is over when it is late: the pace is known. What is left of a limit only it knows.
+        Until it said to ask again it does. Afterwards a shortage of pace counts until the next answer, unless that is
+        late: the pace is known here. One of a limit counts in any case: only the coordinator knows what is left of it.
+        That another member was solo ends by itself.
         """
-        if not self.short_of or (self.short_of == "solo" and now >= self.short_until):
-            return False
-        return now < self.short_until or not (is_late and self.short_of == "pace")
+        if now < self.short_until:
+            return bool(self.short_of)
+        return self.short_of not in (("", "solo", "pace") if is_late else ("", "solo"))
+
+    def _accrues_in(self, cost: Cost) -> float:
+        """Seconds in which the rate and every known limit allow one more call of this cost."""
+        costs = costs_of(cost)
+        limits = [costs.get(dimension, 0.0) * window / amount for dimension, amount, window, _ in self.terms.limits]
+        return max(costs["requests"] / self.rate, *limits, 0.0)
 
     def admit(self, ticket: Ticket, now: float) -> None:
         self.tokens += max(0.0, now - self.filled_at) * self.rate
@@ -297,13 +314,13 @@ class LeasedPacer(Lease):
         if isinstance(ticket.cost, TokenCost):
             cast("Any", ticket).cost = self.reserved(ticket.cost)  # a ticket with a cost has a slot for it
         costs, numbers = costs_of(ticket.cost), ceil(requests_of(ticket.cost))
-        if self.due_at(numbers, 0.0, now) is None or not self.covers(ticket.cost, NOTHING):  # on credit
-            self.lent += numbers
-            self.used += numbers
-            self.exchange.refund({name: -costs.get(name, 0.0) for name in self.limited}, now)
+        if self.due_at(numbers, 0.0, now) is None or not self.amounts.covers(ticket.cost, NOTHING):  # on credit
+            self.credit.on_credit += numbers
+            self.demand.used += numbers
+            self.exchange.refund({name: -costs.get(name, 0.0) for name in self.amounts.dimensions}, now)
             numbers = 0
         else:
-            self.use_pool(costs)
+            self.amounts.take(costs)
         self.use(numbers, now)
 
     def settle(self, ticket: Ticket, real: Mapping[str, float]) -> None:
@@ -312,32 +329,32 @@ class LeasedPacer(Lease):
 
     def _charge(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         reserved = costs_of(ticket.cost)
-        less = {name: reserved.get(name, 0.0) - real[name] for name in self.limited if name in real}
+        less = {name: reserved.get(name, 0.0) - real[name] for name in self.amounts.dimensions if name in real}
         self.exchange.refund(less, ticket.sent_at)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
         self.exchange.give_back(ticket)
-        self._charge(ticket, dict.fromkeys(self.limited, 0.0))
+        self._charge(ticket, dict.fromkeys(self.amounts.dimensions, 0.0))
 
     def on_wait(self, wait: Wait | Refuse, now: float) -> None:
         if wait.reason in (WaitReason.PAUSED, WaitReason.CEILING):
             return
-        self.missed = 1
-        if self.queue is None:
-            self.polled_at = now
+        self.demand.missed = 1
+        if self.demand.queue is None:
+            self.demand.polled_at = now
         if wait.reason in (PACE, SHARE):
             self.log.waited_at = now
-        if wait.reason is SHARE and self.waits_since == UNKNOWN:
-            self.waits_since = now
-        lacks_something = wait.reason is SHARE and self.limited
-        if now >= self.ask_from and not self.asked and (lacks_something or self.needs_more(0, now)):
+        if wait.reason is SHARE and self.waiting_since == UNKNOWN:
+            self.waiting_since = now
+        lacks_something = wait.reason is SHARE and self.amounts.dimensions
+        if now >= self.ask_from and not self.sync_pending and (lacks_something or self.needs_more(0, now)):
             self.exchange.want(now)
 
     def on_queue(self, queue: QueueDemand | None, now: float) -> None:
-        self.queue = queue
+        self.demand.queue = queue
         self.has_waiters = queue is not None
         if queue is None:
-            self.polled_at, self.waits_since = NEVER, UNKNOWN
+            self.demand.polled_at, self.waiting_since = NEVER, UNKNOWN
             self.late_until = now + CATCH_UP
 
     # ------------------------------------------------------------------ for the gate
@@ -345,8 +362,21 @@ class LeasedPacer(Lease):
     def apply(self, opens_at: float, now: float) -> None:
         """Its rate and its line are the coordinator's."""
 
+    def skip(self, slots: float, now: float) -> None:
+        """The leader does, for all members."""
+
+    def mark_late(self, is_late: bool, now: float) -> None:
+        """Nothing is lost here while a waiter is late: the line goes on. The next policies must know of it."""
+        if is_late:
+            self.late_until = UNKNOWN
+        elif self.late_until == UNKNOWN:
+            self.late_until = now
+
+    def is_late(self, now: float) -> bool:
+        return self.has_waiters or now < self.late_until
+
     def refill(self, now: float) -> float:
-        return min(float(self.left), self.tokens + max(0.0, now - self.filled_at) * self.rate)
+        return min(float(self.numbers.left), self.tokens + max(0.0, now - self.filled_at) * self.rate)
 
     @property
     def learned_rate(self) -> float:
@@ -361,7 +391,7 @@ class LeasedPacer(Lease):
         return bool(self.config.quotas)
 
     def idle_from(self, now: float) -> float:
-        if len(self.in_flight) or self.holds or self.asked:
+        if len(self.in_flight) or self.numbers.count or self.sync_pending:
             return UNKNOWN
         return max(now, self.hold_policy.until)
 

@@ -39,8 +39,8 @@ from ..core.pacer import NO_RAMP, Pacer, ResumeRamp
 from ..core.policy import Cost, Demand, Limits, PolicyList, QueueDemand, Ticket
 from ..core.quota import Quota, QuotaPolicy
 from ..core.signal import Signal
+from .holdings import LEAST_RATE
 from .leader import QuotaLeader
-from .lease import LEAST_RATE
 from .observation_log import ABANDONED, RELEASED
 from .protocol import QuotaTerms
 

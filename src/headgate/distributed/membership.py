@@ -262,7 +262,7 @@ class Reporter(Controller):
         if self.learns or ticket.seq == self.circuit.probe_seq:
             self.log.send(ticket.seq, now)
         lease = self.lease
-        if now >= lease.ask_from and not lease.asked and lease.needs_more(lease.taking, now):
+        if now >= lease.ask_from and not lease.sync_pending and lease.needs_more(lease.last_taken, now):
             self.want(now)
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
@@ -313,7 +313,7 @@ class Reporter(Controller):
 
     def _make_room(self, now: float) -> None:
         """A call has ended: members that were refused because too many are in flight wait for this."""
-        if self.lease.short_of in ("depth", "turn") and not self.lease.asked:
+        if self.lease.short_of in ("depth", "turn") and not self.lease.sync_pending:
             self.want(now)
 
     def _probe_ended(self, without_answer: bool, now: float) -> None:

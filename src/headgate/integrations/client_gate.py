@@ -205,7 +205,7 @@ class ClientGate:
         if request.for_model:
             request.vendor = self.hosts.vendor_at(request.url)
         key = self._key(request)
-        cost = self._cost(request) if self.hosts.has_token_limits(key) else 1
+        cost = self._cost(request) if self.hosts.counts_tokens(key) else 1
         request.drop_parsed()
         origin = origin_of(request.url) if self._bound else ""
         bound = self._bound.get(origin)

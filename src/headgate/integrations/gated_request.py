@@ -191,6 +191,8 @@ class GatedRequest:
         if signal.dialect and not self.request.vendor and self.request.for_model:
             self._hosts.note_vendor(self.request.url, signal.dialect)
         call.reported = self._hosts.tokens.of(self._pace_key).in_calls(signal)
+        if signal.outcome is Outcome.RATE_LIMITED and self.request.for_model:
+            self._hosts.note_limited(call.provider.name)
         if signal.outcome is not Outcome.OK:
             self._should_retry = _SHOULD_RETRY.get(_value(headers, "x-should-retry").lower())
         self._status = status

@@ -48,6 +48,8 @@ class HostManager(ProviderResilienceManager):
         self.tokens = TokenCounts()
         self.spend = SpendRests()
         """Accounts without credentials of ours that cannot spend."""
+        self._limited: set[str] = set()
+        """Keys of which calls were refused by a limit."""
         self._vendors: dict[str, str] = {}
         """Whose way of counting tokens each host has; empty as long as that is not known."""
         clock = limiter.clock if limiter is not None and clock is None else clock
@@ -62,10 +64,16 @@ class HostManager(ProviderResilienceManager):
         limiter.allow_unreported()
         return limiter
 
-    def has_token_limits(self, key: str) -> bool:
-        """Whether more than requests is limited there, so that it is worth knowing what a request takes."""
+    def counts_tokens(self, key: str) -> bool:
+        """Whether more than requests is limited there, or may be, so that it is worth knowing what a request takes."""
         limits = self._config.for_key(key).limits
-        return len(limits) > ("requests" in limits)
+        return len(limits) > ("requests" in limits) or key in self._limited
+
+    def note_limited(self, key: str) -> None:
+        """A call was refused by a limit: it may be one on tokens."""
+        if len(self._limited) >= MOST_KEYS:
+            self._limited.clear()
+        self._limited.add(key)
 
     def vendor_at(self, url: str) -> str:
         """Whose way of counting tokens the API at this address has; empty if that is not known."""

@@ -5,7 +5,7 @@
     any other                                         only if nothing was done for it: not sent, or turned away (429)
     a body that cannot be read again (a generator)    never
 
-A body is parsed where limits on tokens are known, and nowhere else.
+A body is parsed where limits on tokens are known, or a limit was met that may be one on tokens, and nowhere else.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 
 from .checks import FINITE, WHOLE, shown
 from .controllers import CONTROLLERS, ControllerFactory, controller_factory, is_controller
-from .core.circuit_breaker import BreakerPolicy
+from .core.circuit_breaker import BreakerSettings
 from .core.controller import Controller
 from .core.decision import LONGEST_WAIT
 from .core.gate_config import FASTEST, GateConfig
@@ -228,7 +228,7 @@ class RateLimitConfig:
             burst=1.0 if self.strategy == "leaky" else self.token_bucket_capacity,
             least=self.min_rps,
             most=FASTEST if self.max_rps is None else min(self.max_rps, FASTEST),
-            breaker=BreakerPolicy(
+            breaker=BreakerSettings(
                 failures_to_trip=self.consecutive_fail_threshold,
                 error_rate_to_trip=self.error_rate_threshold,
                 calls_to_judge=self.min_samples_to_trip,

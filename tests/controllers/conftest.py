@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
+from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
 from headgate.core.decision import Outcome
 from headgate.core.policy import Ticket
 from headgate.core.signal import SILENT, Limit, Signal
@@ -132,7 +132,7 @@ class World:
     """One controller, one server, ``workers`` that always have a next call, and a bucket in between."""
 
     def __init__(self, server, *, workers=64, initial=4.0, service=0.15, headers=False, retry_after=None, seed=SEED):
-        self.controller = Adaptive(AdaptivePolicy(initial=initial))
+        self.controller = Adaptive(AdaptiveSettings(initial=initial))
         self.server, self.workers, self.service = server, workers, service
         self.headers, self.retry_after = headers, retry_after
         self.random = random.Random(seed)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.controllers.aimd import Aimd, AimdPolicy
+from headgate.controllers.aimd import Aimd, AimdSettings
 from headgate.core.decision import Outcome
 from headgate.core.gate import Gate
 from headgate.core.gate_config import GateConfig
@@ -17,7 +17,7 @@ TARGET = 1.0
 
 
 def gate_of(burst: float = 4.0, **policy: float) -> Gate:
-    return Gate.local(GateConfig(controller=lambda: Aimd(AimdPolicy(**policy)), burst=burst))
+    return Gate.local(GateConfig(controller=lambda: Aimd(AimdSettings(**policy)), burst=burst))
 
 
 def call(gate: Gate, outcome: Outcome, latency: float = 0.1, now: float = 0.0) -> float:
@@ -54,8 +54,8 @@ def test_the_decrease_can_be_chosen() -> None:
 
 
 def test_it_starts_within_its_bounds() -> None:
-    assert Aimd(AimdPolicy(initial=50.0, most=10.0)).rate == 10.0
-    assert Aimd(AimdPolicy(initial=0.001, least=0.5)).rate == 0.5
+    assert Aimd(AimdSettings(initial=50.0, most=10.0)).rate == 10.0
+    assert Aimd(AimdSettings(initial=0.001, least=0.5)).rate == 0.5
 
 
 @given(
@@ -112,7 +112,7 @@ def test_it_goes_on_from_its_state() -> None:
     gate = gate_of(initial=8.0)
     old = gate.ask(0.0)
     call(gate, Outcome.RATE_LIMITED)
-    copy = Aimd(AimdPolicy(initial=8.0))
+    copy = Aimd(AimdSettings(initial=8.0))
     copy.load_state(gate.controller.to_state())
     assert copy.rate == 4.0
     copy.on_answer(Ticket(gate, old.seq, 0.0, 0), SILENT[Outcome.RATE_LIMITED], 0.1, 1.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.controllers.gradient import Gradient, GradientPolicy
+from headgate.controllers.gradient import Gradient, GradientSettings
 from headgate.core.decision import Outcome, Wait
 from headgate.core.gate import Gate
 from headgate.core.gate_config import GateConfig
@@ -17,7 +17,7 @@ from headgate.core.signal import SILENT
 
 
 def gate_of(**policy: float) -> Gate:
-    return Gate.local(GateConfig(controller=lambda: Gradient(GradientPolicy(**policy)), burst=1.0))
+    return Gate.local(GateConfig(controller=lambda: Gradient(GradientSettings(**policy)), burst=1.0))
 
 
 def drive(gate: Gate, calls: int, latency: float, now: float = 0.0, *, busy: bool = True) -> float:
@@ -81,14 +81,14 @@ def test_a_refusal_cuts() -> None:
 
 
 def test_four_429s_of_one_burst_are_one_cut() -> None:
-    gate = Gate.local(GateConfig(controller=lambda: Gradient(GradientPolicy(initial=10.0, decrease=0.5)), burst=4.0))
+    gate = Gate.local(GateConfig(controller=lambda: Gradient(GradientSettings(initial=10.0, decrease=0.5)), burst=4.0))
     for ticket in [gate.ask(0.0) for _ in range(4)]:
         gate.record(ticket, SILENT[Outcome.RATE_LIMITED], 0.0, 0.0, 0.0)
     assert gate.controller.rate == 5.0
 
 
 def test_answers_to_calls_of_the_era_before_do_not_undo_the_cut() -> None:
-    gate = Gate.local(GateConfig(controller=lambda: Gradient(GradientPolicy(initial=10.0, decrease=0.5)), burst=8.0))
+    gate = Gate.local(GateConfig(controller=lambda: Gradient(GradientSettings(initial=10.0, decrease=0.5)), burst=8.0))
     first, *others = [gate.ask(0.0) for _ in range(8)]
     assert isinstance(gate.ask(0.0), Wait)
     gate.record(first, SILENT[Outcome.RATE_LIMITED], 0.1, 0.1, 0.0)
@@ -124,7 +124,7 @@ def test_the_rate_stays_within_its_bounds(script: list[tuple[Outcome, float, boo
 def test_it_goes_on_from_its_state() -> None:
     gate = gate_of(initial=20.0)
     now = drive(gate, 50, 0.1)
-    copy = Gradient(GradientPolicy(initial=20.0))
+    copy = Gradient(GradientSettings(initial=20.0))
     copy.load_state(marshal.loads(marshal.dumps(gate.controller.to_state())))
     for controller in (gate.controller, copy):
         controller.on_answer(Ticket(gate, gate.seq, now, 0), SILENT[Outcome.OK], 0.15, now)

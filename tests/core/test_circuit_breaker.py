@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headgate.core.circuit_breaker import Breaker, BreakerPolicy
+from headgate.core.circuit_breaker import Breaker, BreakerSettings
 from headgate.core.decision import CircuitState, Outcome, Refuse
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
@@ -22,7 +22,7 @@ class Caller:
     """Numbers calls as a gate does, and lets through only what is not refused."""
 
     def __init__(self, **policy: object) -> None:
-        self.breaker = Breaker(BreakerPolicy(**policy))
+        self.breaker = Breaker(BreakerSettings(**policy))
         self.newest = 0
 
     def ask(self, now: float) -> int | Refuse:
@@ -49,7 +49,7 @@ class Caller:
 def opened(**policy: object) -> Caller:
     """Opened at 0, cools off until 30."""
     caller = Caller(**policy)
-    caller.fail(caller.breaker.policy.failures_to_trip)
+    caller.fail(caller.breaker.settings.failures_to_trip)
     assert caller.breaker.state is OPEN
     return caller
 
@@ -312,7 +312,7 @@ def test_it_remembers_since_when_the_target_is_sick_over_reopenings() -> None:
 )
 def test_a_policy_out_of_range_names_field_and_value(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{field}={value!r}"):
-        BreakerPolicy(**{field: value})
+        BreakerSettings(**{field: value})
 
 
 @pytest.mark.parametrize("script", ["", "ffff", "fffff", "fofofofof", "fffffpo", "fffffpf"])
@@ -363,7 +363,7 @@ class AgainstAModel(RuleBasedStateMachine):
     )
     def start(self, in_a_row: int, rate: float | None, enough: int, probes: int, closes: int) -> None:
         # A window of one bucket forgets all at once, so a model can be exact about it.
-        self.policy = BreakerPolicy(
+        self.policy = BreakerSettings(
             failures_to_trip=in_a_row,
             error_rate_to_trip=rate,
             calls_to_judge=enough,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
-from headgate.controllers.aimd import Aimd, AimdPolicy
+from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
+from headgate.controllers.aimd import Aimd, AimdSettings
 from headgate.controllers.fixed import Fixed
-from headgate.controllers.gradient import Gradient, GradientPolicy
-from headgate.core.circuit_breaker import BreakerPolicy
+from headgate.controllers.gradient import Gradient, GradientSettings
+from headgate.core.circuit_breaker import BreakerSettings
 from headgate.core.concurrency import LOST_AFTER
 from headgate.core.controller import Controller
 from headgate.core.decision import (
@@ -41,9 +41,9 @@ HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
 
 CONTROLLERS: dict[str, Callable[[float], Controller]] = {
     "fixed": Fixed,
-    "aimd": lambda rate: Aimd(AimdPolicy(initial=rate)),
-    "gradient": lambda rate: Gradient(GradientPolicy(initial=rate)),
-    "adaptive": lambda rate: Adaptive(AdaptivePolicy(initial=rate)),
+    "aimd": lambda rate: Aimd(AimdSettings(initial=rate)),
+    "gradient": lambda rate: Gradient(GradientSettings(initial=rate)),
+    "adaptive": lambda rate: Adaptive(AdaptiveSettings(initial=rate)),
 }
 everywhere = pytest.mark.parametrize("name", CONTROLLERS)
 
@@ -125,14 +125,14 @@ def test_a_cost_above_the_burst_waits_for_a_full_one_and_leaves_debt() -> None:
 
 @pytest.mark.parametrize("least", [0.5, 5.0])
 def test_the_least_rate_floors_the_learned_pace(least: float) -> None:
-    gate = Gate.local(GateConfig(controller=lambda: Aimd(AimdPolicy(initial=8.0, least=1e-6)), least=least))
+    gate = Gate.local(GateConfig(controller=lambda: Aimd(AimdSettings(initial=8.0, least=1e-6)), least=least))
     for step in range(30):
         gate.record(admitted(gate, step), REFUSED, 0.1, step + 0.5, 0.0)
     assert gate.pacer.rate == least
 
 
 def test_the_least_rate_floors_no_pace_that_the_server_asks_for() -> None:
-    gate = Gate.local(GateConfig(controller=lambda: Adaptive(AdaptivePolicy(initial=50.0, least=20.0)), least=20.0))
+    gate = Gate.local(GateConfig(controller=lambda: Adaptive(AdaptiveSettings(initial=50.0, least=20.0)), least=20.0))
     for step in range(200):
         now = step / 20
         left = Limit(limit=600, remaining=300 - step, reset=60.0 - now, window=60.0)
@@ -301,7 +301,7 @@ def test_a_joiner_that_extends_a_long_floor_a_little_keeps_its_ramp() -> None:
 
 
 def test_a_short_floor_does_not_end_the_ramp_after_an_outage() -> None:
-    gate = gate_of(rate=100.0, burst=1.0, breaker=BreakerPolicy(failures_to_trip=2, cool_off=20.0))
+    gate = gate_of(rate=100.0, burst=1.0, breaker=BreakerSettings(failures_to_trip=2, cool_off=20.0))
     trip(gate)
     gate.record(gate.ask(20.0), OK, 0.1, 20.0, 0.0)
     before = gate.pacer.rate
@@ -310,7 +310,7 @@ def test_a_short_floor_does_not_end_the_ramp_after_an_outage() -> None:
 
 
 def test_after_an_outage_the_pace_comes_back_over_a_ramp() -> None:
-    gate = gate_of(rate=100.0, burst=4.0, breaker=BreakerPolicy(failures_to_trip=2, cool_off=20.0))
+    gate = gate_of(rate=100.0, burst=4.0, breaker=BreakerSettings(failures_to_trip=2, cool_off=20.0))
     trip(gate)
     gate.record(gate.ask(20.0), OK, 0.1, 20.0, 0.0)
     sent = sent_within(gate, 20.0, 8.0, 0.002)
@@ -510,7 +510,7 @@ def test_answers_without_tickets_sent_after_the_cut_cut_again() -> None:
 
 @everywhere
 def test_a_429_never_trips_the_breaker(name: str) -> None:
-    gate = gate_of(name, breaker=BreakerPolicy(failures_to_trip=1, error_rate_to_trip=0.01, calls_to_judge=1))
+    gate = gate_of(name, breaker=BreakerSettings(failures_to_trip=1, error_rate_to_trip=0.01, calls_to_judge=1))
     for step in range(200):
         gate.record(admitted(gate, step), REFUSED, 0.1, step + 0.1, 0.0)
         assert gate.breaker.state is CircuitState.CLOSED
@@ -526,7 +526,7 @@ def test_a_429_changes_the_very_next_admission(name: str) -> None:
 
 
 def test_a_broken_key_leaves_its_neighbour_alone() -> None:
-    policy = GateConfig(controller=lambda: Aimd(AimdPolicy(initial=8.0)))
+    policy = GateConfig(controller=lambda: Aimd(AimdSettings(initial=8.0)))
     broken, healthy = Gate.local(policy), Gate.local(policy)
     untouched = healthy.to_state()
     trip(broken)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
-from headgate.controllers.aimd import Aimd, AimdPolicy
+from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
+from headgate.controllers.aimd import Aimd, AimdSettings
 from headgate.controllers.fixed import Fixed
-from headgate.controllers.gradient import Gradient, GradientPolicy
-from headgate.core.circuit_breaker import BreakerPolicy
+from headgate.controllers.gradient import Gradient, GradientSettings
+from headgate.core.circuit_breaker import BreakerSettings
 from headgate.core.controller import Controller
 from headgate.core.decision import INSTANT, CircuitState, Outcome, Refuse, Wait, blocked_by, explain
 from headgate.core.gate import Gate
@@ -36,9 +36,9 @@ HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
 
 CONTROLLERS: dict[str, Callable[[float], Controller]] = {
     "fixed": Fixed,
-    "aimd": lambda rate: Aimd(AimdPolicy(initial=rate)),
-    "gradient": lambda rate: Gradient(GradientPolicy(initial=rate)),
-    "adaptive": lambda rate: Adaptive(AdaptivePolicy(initial=rate)),
+    "aimd": lambda rate: Aimd(AimdSettings(initial=rate)),
+    "gradient": lambda rate: Gradient(GradientSettings(initial=rate)),
+    "adaptive": lambda rate: Adaptive(AdaptiveSettings(initial=rate)),
 }
 
 
@@ -88,7 +88,7 @@ policies = st.fixed_dictionaries(
         "burst": st.sampled_from([1.0, 4.0]),
         "most": st.sampled_from([inf, 20.0]),
         "breaker": st.builds(
-            BreakerPolicy,
+            BreakerSettings,
             failures_to_trip=st.integers(1, 4),
             cool_off=st.just(3.0),
             error_rate_to_trip=st.sampled_from([None, 0.5]),
@@ -190,7 +190,7 @@ class AnyCaller(RuleBasedStateMachine):
         quotas = tuple(
             Quota(dimension=name, amount=n, window=window, burst=burst) for name, (n, window, burst) in limits.items()
         )
-        breaker = BreakerPolicy(failures_to_trip=3, cool_off=3.0, half_open_probes=probes, error_rate_to_trip=0.5)
+        breaker = BreakerSettings(failures_to_trip=3, cool_off=3.0, half_open_probes=probes, error_rate_to_trip=0.5)
         self.gate = gate_of(**{**policy, "breaker": breaker}, quotas=quotas)
 
     @rule(step=steps)

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.controllers.fixed import Fixed
-from headgate.core.circuit_breaker import Breaker, BreakerPolicy
+from headgate.core.circuit_breaker import Breaker, BreakerSettings
 from headgate.core.concurrency import InFlight
 from headgate.core.gate_config import GateConfig, local_policies
 from headgate.core.policy import HookPlaces, PolicyList, costs_of, requests_of
@@ -16,7 +16,7 @@ def those_with(hook, policies):
 
 def policies_of(**config):
     settings = GateConfig(controller=lambda: Fixed(10.0), **config)
-    return local_policies(settings, settings.controller(), Breaker(BreakerPolicy()), InFlight())
+    return local_policies(settings, settings.controller(), Breaker(BreakerSettings()), InFlight())
 
 
 class Bound:

@@ -4,7 +4,7 @@ import pytest
 
 from headgate import RateLimitConfig
 from headgate.controllers.fixed import Fixed
-from headgate.core.circuit_breaker import Breaker, BreakerPolicy
+from headgate.core.circuit_breaker import Breaker, BreakerSettings
 from headgate.core.concurrency import InFlight
 from headgate.core.decision import RefuseReason, WaitReason
 from headgate.core.policy import Demand, LongTicket, Ticket
@@ -96,7 +96,7 @@ class TestShares:
     @pytest.mark.parametrize(("known_until", "opens_at"), [(NOW + 5.0, NOW + 5.0), (NOW - 1.0, float("-inf"))])
     def test_a_pause_that_is_known_is_kept(self, known_until, opens_at):
         config = share_config(CONFIG, 100.0, 2)
-        made = MemberPolicies(Breaker(BreakerPolicy()), InFlight(), lambda queue, now: None, lambda cost: None)
+        made = MemberPolicies(Breaker(BreakerSettings()), InFlight(), lambda queue, now: None, lambda cost: None)
         policies = made.share(config, config.controller(), known_until, NOW)
         assert policies.hold.opens_at == opens_at
         assert made.ceiling in policies.in_order

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate import RateLimitConfig
-from headgate.core.circuit_breaker import Breaker, BreakerPolicy
+from headgate.core.circuit_breaker import Breaker, BreakerSettings
 from headgate.core.decision import Outcome
 from headgate.core.signal import SILENT
 from headgate.distributed.membership import ENOUGH_ANSWERS, Leadership
@@ -110,7 +110,7 @@ class TestWhatIsKnown:
         assert leadership.leads.gate.controller.rate == 100.0
 
     def test_who_leads_knows_how_many_failed_of_all(self):
-        breaker = Breaker(BreakerPolicy())
+        breaker = Breaker(BreakerSettings())
         breaker.failures = 3
         assert leading(fence=0).recent_failures(breaker, HERE) == (3, 0.0)
         assert leading().recent_failures(breaker, HERE)[0] == 0

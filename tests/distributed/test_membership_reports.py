@@ -2,9 +2,9 @@
 
 import pytest
 
-from headgate.controllers.aimd import Aimd, AimdPolicy
+from headgate.controllers.aimd import Aimd, AimdSettings
 from headgate.controllers.fixed import Fixed
-from headgate.core.circuit_breaker import Breaker, BreakerPolicy
+from headgate.core.circuit_breaker import Breaker, BreakerSettings
 from headgate.core.decision import CircuitState, Outcome
 from headgate.core.policy import LongTicket, Ticket
 from headgate.core.signal import SILENT
@@ -64,9 +64,9 @@ class Parts:
     def __init__(self, controller=None, state=CircuitState.CLOSED):
         self.wanted = []
         self.log, self.outbox = ObservationLog(), Outbox()
-        idle = Aimd(AimdPolicy(initial=10.0)) if controller is None else controller
+        idle = Aimd(AimdSettings(initial=10.0)) if controller is None else controller
         self.reporter = Reporter(idle, self.log, self.outbox, self.wanted.append)
-        breaker = Breaker(BreakerPolicy())
+        breaker = Breaker(BreakerSettings())
         breaker.state = state
         self.circuit = self.reporter.circuit = LeasedCircuit(breaker, self.reporter)
         self.lease = self.reporter.lease = Lease(TERMS, 1.0, NOW)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
+from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
 from headgate.core.decision import Outcome
 from headgate.core.policy import Ticket
 from headgate.core.signal import Limit, Signal
@@ -31,7 +31,7 @@ class Bucket:
 def played(calls_a_minute, burst, tokens_a_minute, seconds):
     """Calls that were served and refused, sent by a controller as fast as it allows."""
     calls, tokens = Bucket(calls_a_minute, burst), Bucket(tokens_a_minute, tokens_a_minute)
-    controller, per_call, answers = Adaptive(AdaptivePolicy()), TokensPerCall(), []
+    controller, per_call, answers = Adaptive(AdaptiveSettings()), TokensPerCall(), []
     now, seq, next_at, served, refused, gate = 0.0, 0, 0.0, 0, 0, SimpleNamespace()
 
     def hear(until):

@@ -289,7 +289,7 @@ class Attempt:
         if self.verdict is _CANCELLED:
             return False
         breaker, all_attempts = self.permit.gate.breaker, self._terms.config.max_attempts
-        tripping = breaker.policy.failures_to_trip
+        tripping = breaker.settings.failures_to_trip
         if all_attempts > 1:  # one row alone may have too few of them to trip the circuit
             tripping = min(tripping, all_attempts)
         return breaker.state is not CircuitState.CLOSED or self.lane.route.group.failures_in_a_row >= tripping

@@ -84,6 +84,6 @@ def controller_factory(name: str, options: ControllerOptions) -> ControllerFacto
 
 
 def rate_bounds(options: ControllerOptions) -> dict[str, float]:
-    """Where to begin, and what the learned rate never leaves: fields of every policy."""
+    """Where to begin, and what the learned rate never leaves: fields of the settings of every controller."""
     most = float("inf") if options.max_rps is None else options.max_rps
     return {"initial": options.starting_rate(), "least": options.min_rps, "most": most}

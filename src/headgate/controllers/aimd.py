@@ -30,7 +30,7 @@ ON_AVERAGE = 1.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AimdPolicy:
+class AimdSettings:
     initial: float = 2.0
     least: float = 0.01
     most: float = float("inf")
@@ -41,36 +41,36 @@ class AimdPolicy:
 
 
 class Aimd(Controller):
-    __slots__ = ("cut_seq", "latency_target", "policy", "rate")
+    __slots__ = ("cut_seq", "latency_target", "rate", "settings")
 
-    def __init__(self, policy: AimdPolicy) -> None:
-        self.policy = policy
-        self.rate = min(max(policy.initial, policy.least), policy.most)
+    def __init__(self, settings: AimdSettings) -> None:
+        self.settings = settings
+        self.rate = min(max(settings.initial, settings.least), settings.most)
         self.cut_seq = 0
-        self.latency_target = policy.latency_target
+        self.latency_target = settings.latency_target
 
     @property
     def is_guess(self) -> bool:
         return self.cut_seq == 0
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
-        policy, outcome, target = self.policy, signal.outcome, self.latency_target
-        anchor = policy.latency_target
+        settings, outcome, target = self.settings, signal.outcome, self.latency_target
+        anchor = settings.latency_target
         if outcome is OK and (latency > anchor or target > anchor):
             self.latency_target = max(anchor, target + AVERAGED * (latency - target))
         if ticket.seq <= self.cut_seq:
             return 0.0
         if outcome is OK:
             if latency < (target if target == anchor else ON_AVERAGE * target):
-                rate = self.rate + policy.increase
-                self.rate = rate if rate < policy.most else policy.most
+                rate = self.rate + settings.increase
+                self.rate = rate if rate < settings.most else settings.most
                 return 0.0
-            bad = latency >= policy.degrade_factor * target
+            bad = latency >= settings.degrade_factor * target
         else:
             bad = outcome is Outcome.RATE_LIMITED or outcome is Outcome.OVERLOADED
         if bad:
             self.cut_seq = ticket.gate.seq
-            self.rate = max(policy.least, self.rate * policy.decrease)
+            self.rate = max(settings.least, self.rate * settings.decrease)
             return 1.0
         return 0.0
 
@@ -85,11 +85,11 @@ class Aimd(Controller):
 
 
 def factory(options: ControllerOptions) -> ControllerFactory:
-    policy = AimdPolicy(
+    settings = AimdSettings(
         **rate_bounds(options),
         increase=options.aimd_increase,
         decrease=options.aimd_decrease,
         latency_target=options.latency_target,
         degrade_factor=options.latency_degrade_factor,
     )
-    return lambda: Aimd(policy)
+    return lambda: Aimd(settings)

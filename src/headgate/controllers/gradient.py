@@ -35,7 +35,7 @@ STILL_PACED = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GradientPolicy:
+class GradientSettings:
     initial: float = 2.0
     least: float = 0.01
     most: float = float("inf")
@@ -43,12 +43,12 @@ class GradientPolicy:
 
 
 class Gradient(Controller):
-    __slots__ = ("cut_seq", "paced_at", "policy", "rate", "recent", "usual")
+    __slots__ = ("cut_seq", "paced_at", "rate", "recent", "settings", "usual")
     watches_sends = True
 
-    def __init__(self, policy: GradientPolicy) -> None:
-        self.policy = policy
-        self.rate = min(max(policy.initial, policy.least), policy.most)
+    def __init__(self, settings: GradientSettings) -> None:
+        self.settings = settings
+        self.rate = min(max(settings.initial, settings.least), settings.most)
         self.recent = self.usual = 0.0
         self.cut_seq = 0
         self.paced_at = NEVER
@@ -61,12 +61,12 @@ class Gradient(Controller):
         self.paced_at = now
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
-        policy = self.policy
+        settings = self.settings
         if ticket.seq <= self.cut_seq:
             return 0.0
         if signal.outcome is Outcome.RATE_LIMITED:
             self.cut_seq = ticket.gate.seq
-            self.rate = max(policy.least, self.rate * policy.decrease)
+            self.rate = max(settings.least, self.rate * settings.decrease)
             return 1.0
         if signal.outcome is not OK or latency <= 0.0:
             return 0.0
@@ -78,7 +78,7 @@ class Gradient(Controller):
         gradient = max(0.5, min(1.0, TOLERANCE * self.usual / self.recent))
         wanted = self.rate * gradient + min(self.rate**0.5, 0.1 * self.rate)
         if wanted < self.rate or now - self.paced_at <= max(STILL_PACED, 3.0 / self.rate) + latency:
-            self.rate = min(policy.most, max(policy.least, self.rate + STEP * (wanted - self.rate)))
+            self.rate = min(settings.most, max(settings.least, self.rate + STEP * (wanted - self.rate)))
         return 0.0
 
     def why(self) -> ControllerNote:
@@ -92,5 +92,5 @@ class Gradient(Controller):
 
 
 def factory(options: ControllerOptions) -> ControllerFactory:
-    policy = GradientPolicy(**rate_bounds(options))
-    return lambda: Gradient(policy)
+    settings = GradientSettings(**rate_bounds(options))
+    return lambda: Gradient(settings)

@@ -34,7 +34,7 @@ CLOSED, OPEN, HALF_OPEN, OK = CircuitState.CLOSED, CircuitState.OPEN, CircuitSta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerPolicy:
+class BreakerSettings:
     """When to trip, how long to stay open, what proves recovery."""
 
     failures_to_trip: int = 5
@@ -65,16 +65,16 @@ class Breaker:
         "era_after",
         "failures",
         "opened_at",
-        "policy",
         "probes",
         "probes_ok",
+        "settings",
         "sick_since",
         "state",
         "tripped_by",
     )
 
-    def __init__(self, policy: BreakerPolicy) -> None:
-        self.policy = policy
+    def __init__(self, settings: BreakerSettings) -> None:
+        self.settings = settings
         self.state = CLOSED
         self.era_after = 0
         """The number of the last call of the era before this one."""
@@ -87,20 +87,22 @@ class Breaker:
         self.probes: dict[int, float] = {}
         """Probes in flight: their numbers, and when they were sent. At most ``half_open_probes``."""
         self.probes_ok = 0
-        self.counts = None if policy.error_rate_to_trip is None else SlidingCounts(policy.window, policy.window_bucket)
+        self.counts = (
+            None if settings.error_rate_to_trip is None else SlidingCounts(settings.window, settings.window_bucket)
+        )
 
     def check(self, now: float) -> Refuse | None:
         """Why a call may not pass now, or None. Asking takes nothing and moves nothing."""
         if self.state is CLOSED:
             return None
         if self.state is OPEN:
-            ready_at = self.opened_at + self.policy.cool_off
+            ready_at = self.opened_at + self.settings.cool_off
             if now < ready_at:
                 return Refuse(RefuseReason.CIRCUIT_OPEN, ready_at)
             return None
-        if len(self.probes) < self.policy.half_open_probes or self.lost(now):
+        if len(self.probes) < self.settings.half_open_probes or self.lost(now):
             return None
-        lost_at = min(self.probes.values()) + self.policy.cool_off
+        lost_at = min(self.probes.values()) + self.settings.cool_off
         return Refuse(RefuseReason.PROBE_IN_FLIGHT, check_again_at=lost_at)
 
     def admit(self, number: int, now: float) -> bool:
@@ -117,7 +119,7 @@ class Breaker:
 
     def state_at(self, now: float) -> CircuitState:
         """The state that an observer sees; observing takes no probe slot."""
-        cooled = self.state is OPEN and now >= self.opened_at + self.policy.cool_off
+        cooled = self.state is OPEN and now >= self.opened_at + self.settings.cool_off
         return HALF_OPEN if cooled else self.state
 
     def recent_failures(self, now: float) -> tuple[int, float]:
@@ -149,7 +151,7 @@ class Breaker:
                 return False
             if outcome is OK:
                 self.probes_ok += 1
-                if self.probes_ok < self.policy.successes_to_close:
+                if self.probes_ok < self.settings.successes_to_close:
                     return False
                 self._enter(CLOSED, newest)
                 return True
@@ -184,21 +186,21 @@ class Breaker:
         value, self.era_after, self.opened_at, self.sick_since, self.failures, self.probes_ok = own
         self.state = CircuitState(value)
         if self.counts is not None:
-            self.counts = SlidingCounts.from_state(counts, self.policy.window, self.policy.window_bucket)
+            self.counts = SlidingCounts.from_state(counts, self.settings.window, self.settings.window_bucket)
 
     def _sick(self, now: float) -> bool:
-        if self.failures >= self.policy.failures_to_trip:
+        if self.failures >= self.settings.failures_to_trip:
             return True
-        if self.counts is None or self.policy.error_rate_to_trip is None:
+        if self.counts is None or self.settings.error_rate_to_trip is None:
             return False
         return (
-            self.counts.total(now) >= self.policy.calls_to_judge
-            and self.counts.error_rate(now) >= self.policy.error_rate_to_trip
+            self.counts.total(now) >= self.settings.calls_to_judge
+            and self.counts.error_rate(now) >= self.settings.error_rate_to_trip
         )
 
     def lost(self, now: float) -> list[int]:
         """Probes that have been out for as long as the circuit stays open: no longer waited for."""
-        return [number for number, sent_at in self.probes.items() if now >= sent_at + self.policy.cool_off]
+        return [number for number, sent_at in self.probes.items() if now >= sent_at + self.settings.cool_off]
 
     def _enter(self, state: CircuitState, newest: int) -> None:
         self.state = state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .circuit_breaker import Breaker, BreakerPolicy, CircuitPolicy
+from .circuit_breaker import Breaker, BreakerSettings, CircuitPolicy
 from .concurrency import ConcurrencyPolicy, InFlight
 from .controller import Controller
 from .cooldown import ExponentialCooldown, FixedCooldown, HoldPolicy
@@ -23,7 +23,7 @@ class GateConfig:
     burst: float = 4.0
     least: float = 0.01
     most: float = FASTEST
-    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
     quotas: tuple[Quota, ...] = ()
     dimensions: frozenset[str] = field(init=False)
     """What the quotas are counted in."""

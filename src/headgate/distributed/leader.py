@@ -77,7 +77,7 @@ class LeaderGate(Gate):
     def note_send(self, now: float) -> MemberCall:
         """A member's call has left."""
         breaker = self.breaker
-        left_before = breaker.state is CircuitState.OPEN and now < breaker.opened_at + breaker.policy.cool_off
+        left_before = breaker.state is CircuitState.OPEN and now < breaker.opened_at + breaker.settings.cool_off
         self.seq += 1
         self.last_sent_at = now
         ticket = MemberCall(self, self.seq, now, len(self.in_flight))
@@ -299,7 +299,7 @@ class QuotaLeader:
             skip=skipped,
             cap=NO_CAP if cap == float("inf") else max(1.0, cap),
             circuit_open=circuit_open,
-            open_for=max(0.0, breaker.opened_at + breaker.policy.cool_off - now) if circuit_open else 0.0,
+            open_for=max(0.0, breaker.opened_at + breaker.settings.cool_off - now) if circuit_open else 0.0,
             word=self.word,
             read=self.read,
             learned=learned,

@@ -243,7 +243,7 @@ class LeaseClient:
         self.hold.until = now + rest if rest else NEVER
         self.lease.take_grant(reply, now)
         breaker.state = CircuitState.OPEN if reply.circuit_open else CircuitState.CLOSED
-        breaker.opened_at = now + reply.open_for - breaker.policy.cool_off
+        breaker.opened_at = now + reply.open_for - breaker.settings.cool_off
         self.gate.apply_limits(now)
         self.sync_at = self._next_exchange(reply, now)
 

@@ -25,11 +25,11 @@ from ..core.signal import SILENT, Signal
 from ..errors import CircuitOpenError, NoCredentialError, Refused, TimeBudgetExceededError, WaitTooLongError
 from ..limiter.events import CallInfo, around
 from ..limiter.permit import Cost, Permit, WhenOpen
-from .attempt import CIRCUIT, CREDENTIAL, ENDED, OPEN, PERMIT, SEND, SENT, SLEEP, WAITING, Holdings, Step
 from .classify import Verdict, classify_failure, is_away, signal_in_result
 from .config import CallOptions
 from .context import Lease, cannot_spend
 from .events import emit_abandoned, emit_failure, emit_retry, emit_success, emit_wait
+from .holdings import CIRCUIT, CREDENTIAL, ENDED, OPEN, PERMIT, SEND, SENT, SLEEP, WAITING, Holdings, Step
 from .manager import get_resilience_manager
 from .retry import RetryState
 

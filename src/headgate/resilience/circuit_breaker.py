@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 from .. import fork_safety, wire
 from ..checks import check, check_finite, check_whole, number
 from ..clock import Clock, SystemClock
-from ..core.circuit_breaker import Breaker, BreakerPolicy
+from ..core.circuit_breaker import Breaker, BreakerSettings
 from ..core.decision import CircuitState, Outcome
 from ..errors import CircuitOpenError, Refused
 from ..events import call_hook
@@ -63,7 +63,7 @@ class CircuitBreaker:
             check_finite(field, seconds)
         share = error_rate_threshold
         check("error_rate_threshold", share, share is None or 0 < number(share) <= 1, "None, or above 0 and at most 1")
-        policy = BreakerPolicy(
+        settings = BreakerSettings(
             failures_to_trip=failure_threshold,
             error_rate_to_trip=error_rate_threshold,
             calls_to_judge=min_samples,
@@ -73,7 +73,7 @@ class CircuitBreaker:
             half_open_probes=half_open_probes,
             successes_to_close=successes_to_close,
         )
-        self._core = Breaker(policy)
+        self._core = Breaker(settings)
         self._classify = classify
         self._now = (SystemClock() if clock is None else clock).now
         self._lock = fork_safety.lock()

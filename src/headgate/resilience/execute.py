@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ..core.decision import UNKNOWN
 from ..errors import ConfigError
-from .attempt import CIRCUIT, CREDENTIAL, PERMIT, SEND, WAITING
 from .call import Call
 from .config import CallKeywords, CallOptions
 from .context import CallContext
+from .holdings import CIRCUIT, CREDENTIAL, PERMIT, SEND, WAITING
 
 if TYPE_CHECKING:
     from .fallback import Fallbacks

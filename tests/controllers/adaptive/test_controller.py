@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
+from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
 from headgate.core.decision import Outcome
 from headgate.core.signal import SILENT, Limit, Signal
 from headgate.lab.experiment import decision_text
@@ -183,7 +183,7 @@ def test_a_controller_put_away_and_taken_out_again_decides_the_same(lab, server,
     one, other = lab.World(server(lab)), lab.World(server(lab))
     one.run(packed_at)
     other.run(packed_at)
-    reborn = Adaptive(AdaptivePolicy(initial=4.0))
+    reborn = Adaptive(AdaptiveSettings(initial=4.0))
     reborn.load_state(other.controller.to_state())
     other.controller = reborn
     one.run(60, record=True)

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
+from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
 from headgate.controllers.adaptive.headers import SLOWEST
 from headgate.core.decision import LONGEST_WAIT, Outcome
 from headgate.core.policy import Ticket
@@ -43,7 +43,7 @@ signals = st.builds(
 
 def size(value, seen):
     """Bytes of everything a controller holds on to."""
-    if id(value) in seen or isinstance(value, (type, AdaptivePolicy)):
+    if id(value) in seen or isinstance(value, (type, AdaptiveSettings)):
         return 0
     seen.add(id(value))
     parts = (
@@ -55,7 +55,7 @@ def size(value, seen):
 class AnyServer(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.controller = Adaptive(AdaptivePolicy(initial=4.0, least=LEAST, most=MOST))
+        self.controller = Adaptive(AdaptiveSettings(initial=4.0, least=LEAST, most=MOST))
         self.now = self.latest = 1000.0
         self.seq = 0
         self.out = []
@@ -91,7 +91,7 @@ class AnyServer(RuleBasedStateMachine):
     @rule()
     def it_is_put_away_and_taken_out(self):
         state = self.controller.to_state()
-        self.controller = Adaptive(self.controller.policy)
+        self.controller = Adaptive(self.controller.settings)
         self.controller.load_state(state)
         assert self.controller.to_state() == state
 

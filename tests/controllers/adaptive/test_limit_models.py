@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.controllers.adaptive import AdaptivePolicy
+from headgate.controllers.adaptive import AdaptiveSettings
 from headgate.controllers.adaptive.concurrency import LatencyModel
 from headgate.controllers.adaptive.estimator import MARKS, RUNS, RefusalLog, SendLog
 from headgate.controllers.adaptive.limit_models import LimitModels
@@ -27,7 +27,7 @@ SEED = 7
 )
 def test_a_policy_out_of_range_is_refused_by_name_and_value(field, value):
     with pytest.raises(ValueError, match=rf"{field} must be .*{value!r}"):
-        AdaptivePolicy(**{field: value})
+        AdaptiveSettings(**{field: value})
 
 
 # -- the log of sends -----------------------------------------------------------------------------

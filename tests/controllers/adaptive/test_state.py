@@ -11,7 +11,7 @@ from enum import Enum
 
 import pytest
 
-from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
+from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
 from headgate.controllers.adaptive.call_sizes import CallSizes
 from headgate.controllers.adaptive.concurrency import ConcurrencyCap, LatencyModel
 from headgate.controllers.adaptive.estimator import (
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.no_cover
 
 
 def test_a_fresh_key_is_tiny():
-    policy = AdaptivePolicy()
+    policy = AdaptiveSettings()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -137,7 +137,7 @@ BUSY = {
 
 def held(value, seen):
     """Bytes of everything a controller holds on to."""
-    if id(value) in seen or isinstance(value, (type, AdaptivePolicy)):
+    if id(value) in seen or isinstance(value, (type, AdaptiveSettings)):
         return 0
     seen.add(id(value))
     names = value.__slots__ if isinstance(value, Adaptive) else getattr(value, "stored", ())
@@ -167,7 +167,7 @@ def test_a_controller_goes_on_after_a_rest(lab):
 
 
 def test_a_controller_without_models_rests_and_is_put_away_too():
-    controller, reborn = Adaptive(AdaptivePolicy()), Adaptive(AdaptivePolicy())
+    controller, reborn = Adaptive(AdaptiveSettings()), Adaptive(AdaptiveSettings())
     controller.rest()
     controller.done = 3
     reborn.load_state(controller.to_state())

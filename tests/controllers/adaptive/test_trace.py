@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headgate.controllers.adaptive import Adaptive, AdaptivePolicy
+from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
 from headgate.lab.experiment import decision_text
 
 pytestmark = pytest.mark.no_cover
@@ -133,7 +133,7 @@ def test_the_story_is_not_of_what_is_stored(lab):
     heard.run(30)
     state = heard.controller.to_state()
     assert state == silent.controller.to_state()
-    reborn = Adaptive(AdaptivePolicy(initial=4.0))
+    reborn = Adaptive(AdaptiveSettings(initial=4.0))
     reborn.load_state(state)
     assert reborn.to_state() == state
     assert reborn.models.search.trace.listener is None

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from headgate.lab.baselines import BASELINES
-from headgate.lab.baselines.backoff import FAILSAFE, Backoff, BackoffBefore, Throttle, ThrottledWorker, ThrottlePolicy
+from headgate.lab.baselines.backoff import FAILSAFE, Backoff, BackoffBefore, Throttle, ThrottledWorker, ThrottleSettings
 
-SRE = ThrottlePolicy()
+SRE = ThrottleSettings()
 
 
 # -- backoff of each worker

@@ -29,7 +29,7 @@ from .trace import TraceListener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptivePolicy:
+class AdaptiveSettings:
     """Calls a second: where to begin, and what the learned pace never leaves. Everything else it finds out."""
 
     initial: float = 2.0
@@ -85,19 +85,19 @@ class Adaptive(Controller):
         "update_at",
         "updated_at",
         "opened_at",
-        "policy",
+        "settings",
         "rate",
         "models",
         "listener",
         "waited_at",
     )
-    stored = tuple(name for name in __slots__ if name not in ("policy", "models", "listener"))
+    stored = tuple(name for name in __slots__ if name not in ("settings", "models", "listener"))
 
     watches_sends = True
 
-    def __init__(self, policy: AdaptivePolicy) -> None:
-        self.policy = policy
-        self.rate = self._within(policy.initial)
+    def __init__(self, settings: AdaptiveSettings) -> None:
+        self.settings = settings
+        self.rate = self._within(settings.initial)
         self.hold_until = NEVER
         self.cap = inf
         self.opened_at = NEVER
@@ -138,7 +138,7 @@ class Adaptive(Controller):
         if models is None:
             return self.rate
         if models.told.steered:
-            return min(models.told.told_rate, self.policy.most)
+            return min(models.told.told_rate, self.settings.most)
         return min(self.rate, models.latency_model.throughput or self.rate) if models.concurrency.on else self.rate
 
     def on_send(self, ticket: Ticket, now: float) -> None:
@@ -220,7 +220,7 @@ class Adaptive(Controller):
             self.deepest_before, self.deepest, self.deepest_until = self.deepest, 0, now + DEPTH_MEMORY
         waited = now - self.waited_at <= max(RECENTLY, 3.0 / self.rate)
         wanted = dt > 0.0 and waited and self.done != self.failed_after
-        if now - self.answered_at > UNANSWERED and self.rate > UNPROVEN * self.policy.initial:
+        if now - self.answered_at > UNANSWERED and self.rate > UNPROVEN * self.settings.initial:
             wanted = False
         models = self.models
         if models is None and seq >= MODELS_FROM:
@@ -231,12 +231,12 @@ class Adaptive(Controller):
                 models.idle(seq, now)
             models.advance(max(dt, 0.0), seq, depth, wanted, now)
         elif wanted:
-            self.rate = self._within(doubled(self.rate, dt, search_doubling(self.rate), seq, self.policy.initial))
+            self.rate = self._within(doubled(self.rate, dt, search_doubling(self.rate), seq, self.settings.initial))
 
     def _publish(self, models: LimitModels, seq: int, depth: int, now: float) -> None:
         """Publish what the models say, and decide when to update again."""
         pace, hold, self.cap = models.verdict(seq, depth, now)
-        self.rate = min(pace, self.policy.most) if models.told.steered else self._within(pace)
+        self.rate = min(pace, self.settings.most) if models.told.steered else self._within(pace)
         self.hold_until = min(hold, now + LONGEST_WAIT)
         if models.search.phase is Phase.BLOCK:
             self.update_at = NEVER  # every call that leaves in a block matters
@@ -244,12 +244,12 @@ class Adaptive(Controller):
             self.update_at = self.updated_at + CRUISING_UPDATE
 
     def _within(self, pace: float) -> float:
-        policy = self.policy
-        return min(max(pace, policy.least), policy.most, max(FASTEST, policy.least))
+        settings = self.settings
+        return min(max(pace, settings.least), settings.most, max(FASTEST, settings.least))
 
     def _new_models(self, now: float) -> LimitModels:
         opened_at = self.opened_at if self.opened_at > NEVER else now
-        search = RateSearch.start(self.policy.initial, self.rate, opened_at, self.policy.least)
+        search = RateSearch.start(self.settings.initial, self.rate, opened_at, self.settings.least)
         search.trace.listener = self.listener
         self.models = LimitModels(search=search)
         return self.models
@@ -280,5 +280,5 @@ class Adaptive(Controller):
 
 
 def factory(options: ControllerOptions) -> ControllerFactory:
-    policy = AdaptivePolicy(**rate_bounds(options))
-    return lambda: Adaptive(policy)
+    settings = AdaptiveSettings(**rate_bounds(options))
+    return lambda: Adaptive(settings)

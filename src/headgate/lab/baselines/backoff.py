@@ -168,7 +168,7 @@ SHORTEST_REST, LONGEST_REST = 0.2, 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThrottlePolicy:
+class ThrottleSettings:
     accepts_worth: float = 2.0
     """K: how many requests one accepted one stands for."""
     window: float = 120.0
@@ -190,25 +190,25 @@ class Throttle:
     waiting all the time that is just what it gives: half of all calls refused. It protects servers, not quotas.
     """
 
-    def __init__(self, rng: random.Random, policy: ThrottlePolicy) -> None:
-        self.rng, self.policy = rng, policy
+    def __init__(self, rng: random.Random, settings: ThrottleSettings) -> None:
+        self.rng, self.settings = rng, settings
         self.requests, self.accepts = [0] * SLOTS, [0] * SLOTS
         self.all_requests = self.all_accepts = 0
         self.slot = 0
 
     def acquire(self, now: float) -> float:
         self.turn(now)
-        policy = self.policy
-        excess = self.all_requests - policy.accepts_worth * self.all_accepts
-        chance = min(policy.most, excess / (self.all_requests + 1))
-        if policy.counts_asks:
+        settings = self.settings
+        excess = self.all_requests - settings.accepts_worth * self.all_accepts
+        chance = min(settings.most, excess / (self.all_requests + 1))
+        if settings.counts_asks:
             self.count_request()
         dropped = self.rng.random() < chance
         return self.rng.uniform(SHORTEST_REST, LONGEST_REST) if dropped else 0.0
 
     def learn(self, now: float, status: int) -> None:
         self.turn(now)
-        if not self.policy.counts_asks:
+        if not self.settings.counts_asks:
             self.count_request()
         if status == OK:
             self.accepts[self.slot % SLOTS] += 1
@@ -220,7 +220,7 @@ class Throttle:
 
     def turn(self, now: float) -> None:
         """Forget what has left the window."""
-        slot = int(now / (self.policy.window / SLOTS))
+        slot = int(now / (self.settings.window / SLOTS))
         for gone in range(max(self.slot, slot - SLOTS) + 1, slot + 1):
             index = gone % SLOTS
             self.all_requests -= self.requests[index]
@@ -247,12 +247,12 @@ class ThrottledWorker:
         self.throttle.learn(now, status)
 
 
-def sre_clients(setup: ClientSetup, policy: ThrottlePolicy | None = None) -> Clients:
-    throttles = [Throttle(setup.rng, policy or ThrottlePolicy()) for _ in range(setup.keys)]
+def sre_clients(setup: ClientSetup, settings: ThrottleSettings | None = None) -> Clients:
+    throttles = [Throttle(setup.rng, settings or ThrottleSettings()) for _ in range(setup.keys)]
     return one_per_worker(setup, lambda key: ThrottledWorker(throttles[key]))
 
 
-FAILSAFE = ThrottlePolicy(accepts_worth=1 / 0.9, window=60.0, most=0.9, counts_asks=False)
+FAILSAFE = ThrottleSettings(accepts_worth=1 / 0.9, window=60.0, most=0.9, counts_asks=False)
 """failsafe-go's AdaptiveThrottler: the SRE book's throttling with a threshold one can name.
 
 Calls are dropped once over 10 % of the answers of the last minute were failures (K = 1 / 0.9), by a chance of 0.9 at

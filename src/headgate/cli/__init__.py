@@ -26,7 +26,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from .._version import __version__
-from ..formatting import nearest_name
+from ..formatting import nearest_name, redact
 from .ui.terminal import DONE, FAILED, STOPPED, USAGE, complain
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -167,8 +167,6 @@ def run_command(arguments: Sequence[str] | None) -> int:
             return FAILED
         if os.environ.get("HEADGATE_DEBUG"):
             raise
-        from ..formatting import redact
-
         message = redact(f"{type(error).__name__}: {error}")
         complain(f"internal error ({message}); please report it. HEADGATE_DEBUG=1 shows the traceback.")
         return FAILED

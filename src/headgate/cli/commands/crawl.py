@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -25,7 +25,7 @@ from ...resilience.context import KEY_HEADER
 from ...units import read_rate
 from ..ui.config_file import config_option
 from ..ui.display import Summary, open_display
-from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
+from ..ui.observe_options import ObservedCommand, ObserveOptions, TraceRecorder, observe_options, observed
 from ..ui.options import (
     DURATION,
     STANDSTILL,
@@ -41,9 +41,6 @@ from ..ui.session import ignore_late_interrupts, run_async, run_to_end
 from ..ui.shared_state import NONE, SharedState, coordinator_of, read_credentials, store_option
 from ..ui.terminal import CannotStart
 from .crawl_display import ProgressSampler, summarize, summarize_failure, write_failures
-
-if TYPE_CHECKING:
-    from ..ui.observe_options import TraceRecorder
 
 MOST_SEED_BYTES = 100_000_000
 DEFAULTS = CrawlConfig()
@@ -215,8 +212,6 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
 def trace_recorder(path: str | None, config: CrawlConfig) -> TraceRecorder | None:
     if path is None:
         return None
-    from ..ui.observe_options import TraceRecorder
-
     return TraceRecorder(path, workers=config.workers)
 
 

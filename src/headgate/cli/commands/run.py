@@ -7,19 +7,13 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ...batch.config import BatchConfig
-from ...batch.endpoints import endpoint_of
-from ...batch.input import Rows, Template
-from ...batch.input.rows import FORMATS
+from ...batch.input import Rows
 from ...batch.job import Job
 from ...batch.ledger.schema import SUFFIX
-from ...batch.pricing import Prices
-from ...batch.runner import AUTO_WORKERS
 from ...batch.target import TargetConfig
 from ...config import RateLimitConfig
 from ...engine.output_file import STDOUT
@@ -27,54 +21,19 @@ from ...errors import ConfigError, InputError, LedgerError, OutputError
 from ...formatting import redact
 from ...observe.monitor import RunMonitor
 from ...resilience.fallback import read_fallbacks
-from ..ui.config_file import config_option
 from ..ui.display import Summary, open_display
-from ..ui.observe_options import ObservedCommand, ObserveOptions, observe_options, observed
-from ..ui.options import (
-    DURATION,
-    STANDSTILL,
-    Notation,
-    Number,
-    count_option,
-    deadline_option,
-    fallback_credentials,
-    groups_option,
-    json_lines_option,
-    limits_option,
-    quiet_option,
-    target_of,
-    target_options,
-    trace_option,
-    unlimited_elsewhere,
-    wait_option,
-)
+from ..ui.observe_options import ObservedCommand, ObserveOptions, TraceRecorder, observed
+from ..ui.options import fallback_credentials, target_of, unlimited_elsewhere
 from ..ui.session import run_async, run_to_end
-from ..ui.shared_state import MACHINE, SharedState, hide_login, store_option, vendor_coordinator
+from ..ui.shared_state import SharedState, hide_login
 from ..ui.terminal import DONE, CannotStart, say
-from .run_display import ProgressSampler, RunProgress, summarize, summarize_failure
+from .run_options import credentials_of, ledger_path, open_rows, prices_of, run_options, settings_of, trace_recorder
+from .run_progress import ProgressSampler, RunProgress
+from .run_summary import summarize, summarize_failure
 
-if TYPE_CHECKING:
-    from ...credentials import CredentialCoordinator
-    from ..ui.observe_options import TraceRecorder
-
-MOST_WORKERS = 100_000
-ALIKE = 100
-"""Rows that fail with the same error before the run stops: the others would fail too."""
 RETRY_CIRCUIT_AFTER = 5.0
 """Seconds until an open circuit is probed: no caller waits for a single row, so an early probe costs little, and every
 second after an outage in which nothing is sent is lost."""
-
-
-def read_workers(text: str) -> int | str:
-    if text == "auto":
-        return text
-    try:
-        workers = int(text)
-    except ValueError:
-        workers = 0
-    if not 1 <= workers <= MOST_WORKERS:
-        raise ValueError(f"{text!r} is not auto or a whole number from 1 to {MOST_WORKERS:,}")
-    return workers
 
 
 @click.command(
@@ -107,86 +66,7 @@ def read_workers(text: str) -> int | str:
         ("KEY=x headgate run rows.jsonl -o o.jsonl --to http://127.0.0.1:8080/openai/v1 --keys env:KEY", "... a run"),
     ],
 )
-@click.argument("source", metavar="IN")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="OUT",
-    help='Where results go, one line per row as it finishes; "-" is stdout. Names in .gz and .zst are compressed.',
-)
-@target_options
-@groups_option
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="auto",
-    show_default=True,
-    help="The format of IN: a vendor's batch file, plain JSON lines (bodies, or values for a template), or CSV. "
-    "auto looks at its name and first lines.",
-)
-@click.option(
-    "--template", metavar="FILE", help="JSON with {column} placeholders, filled from each row. A CSV needs one."
-)
-@click.option("--name-field", metavar="NAME", help="The column or field with each row's id.  [default: custom_id]")
-@click.option(
-    "--delimiter",
-    metavar="CHARACTER",
-    help="The field separator of a CSV.  [default: , ; or tab, by its header]",
-)
-@click.option(
-    "--on-broken",
-    type=click.Choice(("stop", "dead")),
-    default="stop",
-    show_default=True,
-    help="For a row that is invalid or repeats a custom_id: stop there, or record it as failed (dead) and continue.",
-)
-@click.option(
-    "--plan",
-    "only_plan",
-    is_flag=True,
-    help="Estimate rows, tokens, cost and time, and list rows that cannot be sent; send nothing.",
-)
-@limits_option
-@click.option(
-    "--price",
-    "prices",
-    multiple=True,
-    metavar="MODEL=IN/OUT|auto",
-    help="Per million tokens; * is any model. auto: published prices, by genai-prices. Repeatable.",
-)
-@click.option("--max-cost", type=Number(0, min_open=True), metavar="AMOUNT", help="Stop before the cost exceeds this.")
-@count_option("--max-tokens", "Stop before input and output tokens exceed this.", 1)
-@deadline_option
-@click.option("--timeout", type=DURATION, default="10min", show_default=True, help="Timeout for one response.")
-@click.option(
-    "--workers",
-    type=Notation("auto|N", read_workers),
-    default="auto",
-    show_default=True,
-    help="Maximum concurrent calls; auto leaves this to the limiter.",
-)
-@count_option("--max-attempts", "Maximum attempts per row.", 1, 1000, default=5)
-@store_option(MACHINE)
-@click.option("--ledger", metavar="FILE", help=f"The file with the state of every row.  [default: OUT{SUFFIX}]")
-@click.option(
-    "--recover",
-    is_flag=True,
-    help="If OUT exists and its ledger does not, first rebuild the ledger from IN and OUT: rows in OUT are not sent "
-    "again.",
-)
-@wait_option
-@click.option(
-    "--keep-going",
-    is_flag=True,
-    help=f"Continue even if the first {ALIKE} rows all fail with the same error.  [default: stop]",
-)
-@config_option
-@trace_option
-@observe_options
-@json_lines_option
-@quiet_option
+@run_options
 def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: bool, **given: Any) -> int:
     """Send a file of requests to an API and write the answers to OUT. Run the same command again to resume.
 
@@ -210,41 +90,6 @@ def command(source: str, output: str, only_plan: bool, as_json: bool, quiet: boo
         raise click.UsageError(redact(str(error))) from None
     except (InputError, OutputError, LedgerError) as error:
         raise CannotStart(redact(f"{error}.")) from None
-
-
-def open_rows(source: str, given: dict[str, Any]) -> Rows:
-    template = given["template"]
-    return Rows(
-        source,
-        format=given["form"],
-        template=None if template is None else Template.read(template),
-        name_field=given["name_field"],
-        delimiter=given["delimiter"],
-        on_broken=given["on_broken"],
-    )
-
-
-def ledger_path(output: str, ledger: str | None) -> str | None:
-    """None: standard output without ``--ledger``, whose ledger nothing would find again."""
-    if ledger is not None:
-        if os.path.abspath(ledger) == os.path.abspath(output):
-            raise click.UsageError("--ledger and --output are the same file; each needs its own.")
-        return ledger
-    return None if output == STDOUT else output + SUFFIX
-
-
-def credentials_of(
-    to: TargetConfig, given: dict[str, Any], shared: SharedState | None = None
-) -> CredentialCoordinator | None:
-    endpoint = endpoint_of(to.to, to.dialect)
-    return vendor_coordinator(endpoint.name, endpoint.key_variable, given["sources"], shared, given["groups"])
-
-
-def prices_of(given: Iterable[str]) -> Prices:
-    try:
-        return Prices.of(Prices.table(given))
-    except ConfigError as error:
-        raise click.UsageError(f"--price: {error}.") from None
 
 
 # ---------------------------------------------------------------------- --plan
@@ -319,38 +164,6 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
     if folder and summary.code == DONE:
         shutil.rmtree(folder, ignore_errors=True)  # a temporary ledger whose rows are all done
     return run.exit_code(summary.code)
-
-
-def settings_of(given: dict[str, Any]) -> dict[str, Any]:
-    prices = prices_of(given["prices"])
-    if given["max_cost"] is not None and not prices:
-        raise click.UsageError("--max-cost needs prices; pass --price MODEL=IN/OUT, or --price auto.")
-    return {
-        "workers": given["workers"],
-        "prices": prices,
-        "config": BatchConfig(
-            max_attempts=given["max_attempts"],
-            base_delay=1.0,
-            max_delay=60.0,
-            deadline=given["deadline"],
-            standstill=None if given["wait"] else STANDSTILL,
-            max_tokens=given["max_tokens"],
-            max_cost=given["max_cost"],
-            hopeless_after=None if given["keep_going"] else ALIKE,
-        ),
-    }
-
-
-def trace_recorder(
-    given: dict[str, Any], rows: Rows, credentials: CredentialCoordinator | None
-) -> TraceRecorder | None:
-    if given["trace"] is None:
-        return None
-    from ..ui.observe_options import TraceRecorder, count_rows
-
-    workers = AUTO_WORKERS if given["workers"] == "auto" else given["workers"]
-    keys = 1 if credentials is None else len(credentials.labels)
-    return TraceRecorder(given["trace"], workers=workers, calls=count_rows(rows), keys=keys)
 
 
 def recover(job: Job, rows: Rows, *, quiet: bool) -> None:

@@ -24,7 +24,7 @@ from ...sqlite_file import is_database
 from ..ui.display import MOST_GROUPS, MOST_LISTED, RESUME, failure_fields, failure_text, top_counts
 from ..ui.options import ExampleCommand, json_option, shared_store_options
 from ..ui.run_page import ENDLESS, RunsFrame
-from ..ui.run_sampler import RunsSampler, fitting_runs, fleet_run_option
+from ..ui.run_sampler import FleetFrame, RunsSampler, StoreSampler, fitting_runs, fleet_run_option
 from ..ui.terminal import DONE, CommandFailed, say, table_console
 
 
@@ -89,7 +89,6 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], fleet_ru
 
 
 def show_store(where: str, keys: tuple[str, ...], run: str | None, *, as_json: bool) -> int:
-    from ..ui.run_sampler import FleetFrame, StoreSampler
     from ..ui.store_page import StoreContent, StoreUnreachable
 
     content = StoreSampler(where, keys, run, all_ended=True).sample()

@@ -4,7 +4,7 @@ To add a vendor:
 
 1. Write ``dialects/<vendor>.py`` (or add to the file of its family) with a ``Dialect``: ``dialect.py`` says what each
    field is for. ``platforms.py`` has vendors with next to nothing and small error readers, ``chat.py`` and
-   ``google.py`` large ones.
+   ``google.py`` large ones. An error code that is new goes into ``_CODES`` of ``error_body.py``, by what it means.
 2. Add it to ``DIALECTS`` below. Where two vendors claim an answer, the first one gets it; the same holds for two
    readers that know the shape of an error.
 3. Put a real answer of the vendor into ``tests/wire/conftest.py``, by which it is recognised, test how it is read in

@@ -5,11 +5,14 @@ A value that is not a number is described by its type alone: it may be a secret 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, nan
-from typing import Self
+from typing import Any, Self
 
 FINITE = "a finite number above 0"
 WHOLE = "a whole number, 1 or more"
+LONGEST_VALUE = 200
+"""Characters of a wrong value that are repeated in a message."""
 LONGEST_SHOWN = 64
 """Bits of an integer that is repeated in a message."""
 
@@ -34,6 +37,19 @@ class ConfigError(HeadgateError, ValueError):
 def check(name: str, value: object, fine: bool, range_: str) -> None:
     if not fine:
         raise ConfigError.of(name, f"{name}={shown(value)} must be {range_}")
+
+
+def check_field(
+    config: object, name: str, holds: Callable[[Any], object], range_: str, say: Callable[[object], str] = repr
+) -> None:
+    """Check a field of a configuration. A value that ``holds`` cannot look at is out of range, too."""
+    value = getattr(config, name)
+    try:
+        fine = holds(value)
+    except (TypeError, AttributeError, ArithmeticError):
+        fine = False
+    if not fine:
+        raise ConfigError(f"{name}={say(value)[:LONGEST_VALUE]} must be {range_}")
 
 
 def check_whole(name: str, value: object, least: int = 1) -> None:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from math import inf
 from typing import Any
 
-from .checks import FINITE, WHOLE, shown
+from .checks import FINITE, LONGEST_VALUE, WHOLE, check_field, shown
 from .controllers import CONTROLLERS, ControllerFactory, controller_factory, is_controller
 from .core.circuit_breaker import BreakerSettings
 from .core.controller import Controller
@@ -46,8 +46,6 @@ LIKE = 0.82
 _ABBREVIATED = dict.fromkeys(("req", "reqs", "rps", "rpm", "rph", "rpd"), "requests")
 _ABBREVIATED |= dict.fromkeys(("tok", "toks", "tps", "tpm", "tph", "tpd"), "tokens")
 _PER = re.compile(r"\s*/|[\s_]per[\s_]")
-LONGEST_VALUE = 200
-"""Characters of a wrong value that are worth showing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,10 +316,4 @@ def _check(
     range_: str,
     say: Callable[[object], str] = _shown,
 ) -> None:
-    value = getattr(config, name)
-    try:
-        fine = holds(value)
-    except (TypeError, ArithmeticError):  # no number, or one that no float can hold
-        fine = False
-    if not fine:
-        raise ConfigError(redact(f"{name}={say(value)[:LONGEST_VALUE]} must be {range_}"))
+    check_field(config, name, holds, range_, lambda value: redact(say(value)))

@@ -10,7 +10,7 @@ from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
 from headgate.core.decision import Outcome
 from headgate.core.policy import Ticket
 from headgate.core.signal import Limit, Signal
-from headgate.wire.tokens_per_call import TokensPerCall
+from headgate.wire.token_usage import TokensPerCall
 
 LATENCY, TOKENS = 0.04, 57.0
 

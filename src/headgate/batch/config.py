@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ..checks import check_field, is_whole
 from ..core.decision import LONGEST_WAIT, Outcome
-from ..errors import ConfigError
+from ..engine.supervisor import STANDSTILL
 
 if TYPE_CHECKING:
     import random
@@ -24,6 +25,13 @@ SCOPES = ("credential", "key", "provider")
 DURABILITIES = ("full", "normal")
 MOST_ROWS_IN_MEMORY = 1_000_000
 CATEGORIES = tuple(outcome.value for outcome in Outcome if outcome is not Outcome.OK)
+
+# For jobs, in which no caller waits for a single row: `headgate run`, and the workers of a fleet.
+ALIKE = 100
+"""Rows that fail with the same error before a job stops: the others would fail too."""
+RETRY_CIRCUIT_AFTER = 5.0
+"""Seconds until an open circuit is probed: an early probe costs little, and every second after an outage in which
+nothing is sent is lost."""
 
 
 class PausePolicy(Protocol):
@@ -80,36 +88,50 @@ class BatchConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "prices", dict(self.prices))
         object.__setattr__(self, "fail_fast", tuple(self.fail_fast))
-        _check(self, "max_attempts", _whole(1), "a whole number, 1 or more")
-        _check(self, "max_rate_limit_retries", _whole(0), "a whole number, 0 or more")
-        _check(
+        check_field(self, "max_attempts", is_whole, "a whole number, 1 or more")
+        check_field(self, "max_rate_limit_retries", lambda value: is_whole(value, 0), "a whole number, 0 or more")
+        check_field(
             self,
             "base_delay",
             lambda seconds: 0 < seconds <= self.max_delay,
             f"above 0 and at most max_delay={self.max_delay}",
         )
-        _check(self, "max_delay", lambda seconds: 0 < seconds <= LONGEST_WAIT, "seconds above 0 and at most 31 days")
-        _check(self, "retry_budget", lambda share: 0 <= share < inf, "a ratio of 0 or more")
-        _check(
+        check_field(
+            self, "max_delay", lambda seconds: 0 < seconds <= LONGEST_WAIT, "seconds above 0 and at most 31 days"
+        )
+        check_field(self, "retry_budget", lambda share: 0 <= share < inf, "a ratio of 0 or more")
+        check_field(
             self, "cooldown", lambda policy: policy is None or callable(policy.pause), "None or an object with pause(n)"
         )
-        _check(self, "cooldown_scope", lambda scope: scope in SCOPES, f"one of {', '.join(SCOPES)}")
-        _check(self, "ramp", lambda ramp: ramp is None or _is_ramp(ramp), "a RecoveryRateLimiter")
+        check_field(self, "cooldown_scope", lambda scope: scope in SCOPES, f"one of {', '.join(SCOPES)}")
+        check_field(self, "ramp", lambda ramp: ramp is None or _is_ramp(ramp), "a RecoveryRateLimiter")
         for name in ("attempt_timeout", "item_deadline", "deadline", "standstill", "max_tokens", "max_cost"):
-            _check(self, name, lambda value: value is None or 0 < value < inf, "None or a finite number above 0")
-        _check(self, "prices", lambda by: all(0 <= price < inf for price in by.values()), "numbers of 0 or more")
-        _check(
-            self, "hopeless_after", lambda rows: rows is None or _whole(1)(rows), "None or a whole number, 1 or more"
+            check_field(self, name, lambda value: value is None or 0 < value < inf, "None or a finite number above 0")
+        check_field(self, "prices", lambda by: all(0 <= price < inf for price in by.values()), "numbers of 0 or more")
+        check_field(
+            self, "hopeless_after", lambda rows: rows is None or is_whole(rows), "None or a whole number, 1 or more"
         )
-        _check(
+        check_field(
             self,
             "fail_fast",
             lambda kinds: set(kinds) <= set(CATEGORIES),
             f"a tuple with any of {', '.join(CATEGORIES)}",
         )
         most = MOST_ROWS_IN_MEMORY
-        _check(self, "window", lambda rows: _whole(1)(rows) and rows <= most, f"a whole number from 1 to {most:,}")
-        _check(self, "durability", lambda kind: kind in DURABILITIES, f"one of {', '.join(DURABILITIES)}")
+        check_field(self, "window", lambda rows: is_whole(rows) and rows <= most, f"a whole number from 1 to {most:,}")
+        check_field(self, "durability", lambda kind: kind in DURABILITIES, f"one of {', '.join(DURABILITIES)}")
+
+
+def job_config(*, max_attempts: int, wait: bool, keep_going: bool, **others: Any) -> BatchConfig:
+    """The settings of a job, which has more time than a program that waits for its rows."""
+    return BatchConfig(
+        max_attempts=max_attempts,
+        base_delay=1.0,
+        max_delay=60.0,
+        standstill=None if wait else STANDSTILL,
+        hopeless_after=None if keep_going else ALIKE,
+        **others,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +151,3 @@ def _is_ramp(given: object) -> bool:
     from ..resilience.recovery import RecoveryRateLimiter  # few runs have one
 
     return isinstance(given, RecoveryRateLimiter)
-
-
-def _whole(least: int) -> Any:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _check(config: BatchConfig, name: str, holds: Any, range_: str) -> None:
-    value = getattr(config, name)
-    try:
-        fine = holds(value)
-    except (TypeError, AttributeError):
-        fine = False
-    if not fine:
-        raise ConfigError(f"{name}={repr(value)[:200]} must be {range_}")

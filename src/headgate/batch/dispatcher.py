@@ -31,7 +31,7 @@ from .config import RunContext
 from .cooldowns import Cooldowns
 from .item import Item
 from .lanes import AFTER_AN_ANSWER, LaneSet, Route, RowLane
-from .outcomes import Outcomes
+from .outcomes import REFUSED_FOR, Outcomes
 from .pricing import Budget, worth
 from .stalls import StandstillDetector
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN = 5.0
 """Seconds after which a lane looks whether another process or caller has freed its credential."""
-REFUSED_FOR = 1.0
-"""Seconds to wait after a refusal that does not say for how long."""
 OF_A_CREDENTIAL = (LaneWait.CREDENTIAL, LaneWait.CREDENTIAL_HELD, LaneWait.SPEND)
 """What a lane waits for that its credential alone can end."""
 _PAUSED, _NO_ROWS = Obstacle(LaneWait.PAUSED), Obstacle(LaneWait.ROWS)

@@ -57,8 +57,9 @@ class RowValidator:
     def key(self, row: InputRow) -> str:
         """Vendors count for each model by itself, and its flex tier may be full while the usual one is not. The key is
         shown to people: a name of control characters is none."""
-        model = self._target.model_of(row)[:80]
-        tier = "" if self._name else row.request().tier
+        request = row.request()
+        model = self._target.model_of(request)[:80]
+        tier = "" if self._name else request.tier
         if tier:
             model = f"{model}/{tier}"
         known = self._keys.get(model)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headgate.batch")
 
 REFUSED_FOR = 1.0
-"""Seconds after which a row is tried again that a gate inside of its worker has refused without saying for how long."""
+"""Seconds to wait after a refusal that does not say for how long, by the limiter or by a gate inside of the worker."""
 EVENTS = {state: f"item_{state.value}" for state in RowState}
 """The event of a row that goes there."""
 

@@ -34,8 +34,7 @@ from ..formatting import is_credential
 from ..resilience.fallback import Fallback
 from ..wire.parse import has_own_tiers, vendor_in, vendor_of
 from ..wire.refusals import refusal_in
-from ..wire.token_usage import COUNTED_AT_ADMISSION, Usage, admitted, is_silent, settled, usage_of
-from ..wire.tokens_per_call import TokenCounts
+from ..wire.token_usage import COUNTED_AT_ADMISSION, TokenCounts, Usage, admitted, is_silent, settled, usage_of
 from .endpoints import InvalidPathError, endpoint_of, is_header
 from .endpoints import TargetConfig as TargetConfig
 from .input.rows import BrokenRowError, InputRow
@@ -162,9 +161,9 @@ class Target:
         """Whether the tiers of its models have limits of their own."""
         return has_own_tiers(self._vendor)
 
-    def model_of(self, row: InputRow) -> str:
-        """The model that a row asks for here. Raises ``BrokenRowError``."""
-        return (self._fallback is not None and self._fallback.model) or row.request().model
+    def model_of(self, request: Request) -> str:
+        """The model that a row's request asks for here."""
+        return (self._fallback is not None and self._fallback.model) or request.model
 
     def request(self, row: InputRow) -> Request:
         """What a row asks for here. Raises ``BrokenRowError``."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from .._version import __version__
-from ..checks import is_whole, number
+from ..checks import check_field, is_whole, number
 from ..config import RateLimitConfig
 from ..core.decision import LONGEST_WAIT
-from ..errors import ConfigError
 from .fetch.http import PAGES
 
 AGENT = f"headgate/{__version__} (+https://pypi.org/project/headgate/)"
@@ -96,37 +94,39 @@ class CrawlConfig:
 
     def __post_init__(self) -> None:
         for name in ("hosts", "include", "exclude", "allowed_hosts", "types"):
-            _check(self, name, _are_texts, "a list of non-empty strings")
+            check_field(self, name, _are_texts, "a list of non-empty strings")
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("max_pages", "max_per_host", "max_attempts"):
-            _check(self, name, lambda value: value is None or is_whole(value), "None or a whole number, 1 or more")
-        _check(
+            check_field(self, name, lambda value: value is None or is_whole(value), "None or a whole number, 1 or more")
+        check_field(
             self, "max_depth", lambda value: value is None or is_whole(value, 0), "None or a whole number, 0 or more"
         )
         for name in ("max_per_shape", "per_host", "max_size", "max_held"):
-            _check(self, name, is_whole, "a whole number, 1 or more")
+            check_field(self, name, is_whole, "a whole number, 1 or more")
         for name in ("max_redirects", "max_rate_limit_retries"):
-            _check(self, name, lambda value: is_whole(value, 0), "a whole number, 0 or more")
-        _check(
+            check_field(self, name, lambda value: is_whole(value, 0), "a whole number, 0 or more")
+        check_field(
             self, "workers", lambda n: is_whole(n) and n <= MOST_WORKERS, f"a whole number from 1 to {MOST_WORKERS:,}"
         )
         for name in ("agent", "robots_agent"):
-            _check(self, name, _is_field, "a line of printable ASCII characters")
-        _check(self, "rate", lambda rate: rate is None or 0 < number(rate) < inf, "None or a rate in calls/s above 0")
-        _check(self, "delay", lambda seconds: 0 <= number(seconds) <= LONGEST_WAIT, "seconds from 0 to 31 days")
+            check_field(self, name, _is_field, "a line of printable ASCII characters")
+        check_field(
+            self, "rate", lambda rate: rate is None or 0 < number(rate) < inf, "None or a rate in calls/s above 0"
+        )
+        check_field(self, "delay", lambda seconds: 0 <= number(seconds) <= LONGEST_WAIT, "seconds from 0 to 31 days")
         for name in ("timeout", "first_byte"):
-            _check(self, name, lambda seconds: 0 < number(seconds) < inf, "a finite number of seconds above 0")
+            check_field(self, name, lambda seconds: 0 < number(seconds) < inf, "a finite number of seconds above 0")
         most = LONGEST_WAIT if self.max_delay is None else self.max_delay
-        _check(
+        check_field(
             self,
             "max_delay",
             lambda s: s is None or 0 < number(s) <= LONGEST_WAIT,
             "None or seconds above 0, at most 31 days",
         )
-        _check(self, "base_delay", lambda s: s is None or 0 < number(s) <= most, f"in (0, max_delay={most:g}]")
-        _check(self, "retry_budget", lambda share: 0 <= number(share) < inf, "a fraction, 0 or more")
+        check_field(self, "base_delay", lambda s: s is None or 0 < number(s) <= most, f"in (0, max_delay={most:g}]")
+        check_field(self, "retry_budget", lambda share: 0 <= number(share) < inf, "a fraction, 0 or more")
         for name in ("standstill", "deadline"):
-            _check(self, name, lambda value: value is None or 0 < number(value) < inf, "None or seconds above 0")
+            check_field(self, name, lambda value: value is None or 0 < number(value) < inf, "None or seconds above 0")
 
     def pace(self) -> RateLimitConfig:
         """How the limiter of a crawl treats each host, where the caller brings none."""
@@ -148,13 +148,3 @@ def _are_texts(value: Any) -> bool:
 
 def _is_field(value: Any) -> bool:
     return isinstance(value, str) and value.isascii() and value.isprintable() and bool(value.strip())
-
-
-def _check(config: CrawlConfig, name: str, holds: Callable[[Any], object], range_: str) -> None:
-    value = getattr(config, name)
-    try:
-        fine = holds(value)
-    except TypeError:
-        fine = False
-    if not fine:
-        raise ConfigError(f"{name}={repr(value)[:200]} must be {range_}")

@@ -17,12 +17,13 @@ import shlex
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import LedgerError
+from ..formatting import redact
 from ..sqlite_file import ForeignDatabaseError, Schema, connect, create_tables, enable_wal, error_code, schema_version
 from .output_file import length_of
 
@@ -35,6 +36,23 @@ UNREADABLE = (sqlite3.Error, OSError, ValueError, TypeError, LookupError, Attrib
 character, a table without its row."""
 _DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_FORMAT)
 """A table that is gone, a row that is there twice, a text where a number was: no statement of ours is at fault."""
+
+
+LONGEST_SHOWN = 80
+"""Characters of each value in the message that says what has changed."""
+
+
+def changed_values(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """What a file's rows belong to and no longer fits, by name: ``was 'a.jsonl' and is now 'b.jsonl'``."""
+    changed = [name for name in sorted({*known, *given}) if known.get(name) != given.get(name)]
+    return {name: f"was {_shown(known.get(name))} and is now {_shown(given.get(name))}" for name in changed}
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not given"
+    text = redact(value)
+    return repr(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

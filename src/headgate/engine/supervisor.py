@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+STANDSTILL = 15 * 60.0
+"""Seconds without a call that could start, after which a command that was not told to wait stops."""
+
 
 class StopReason(Enum):
     """The value is the first word of ``report.stopped``, which programs outside read."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from ..batch.config import BatchConfig
+from ..batch.config import RETRY_CIRCUIT_AFTER, BatchConfig, job_config
 from ..batch.endpoints import Endpoint, endpoint_of
 from ..batch.input.template import Template
 from ..batch.pricing import Prices
@@ -36,11 +36,6 @@ TARGET = "headgate_target"
 """The column beside them where there are fallbacks."""
 FORMATS = ("auto", "batch", "columns")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-STANDSTILL = 15 * 60.0
-"""Seconds in which nothing could start, after which a worker that does not ``wait`` leaves its rows undone."""
-ALIKE = 100
-"""First rows that all fail with the same error before a worker stops: the others would fail too."""
-RETRY_CIRCUIT_AFTER = 5.0
 MOST_BYTES = 4 << 30
 """Bytes of remembered answers of one run in a Redis or Valkey, unless ``answers_bytes`` says otherwise."""
 NO_STORE = "none"
@@ -174,13 +169,7 @@ class RowSettings:
 
     def batch_config(self) -> BatchConfig:
         """The caps are not in it: they hold over all workers."""
-        return BatchConfig(
-            max_attempts=self.max_attempts,
-            base_delay=1.0,
-            max_delay=60.0,
-            standstill=None if self.wait else STANDSTILL,
-            hopeless_after=None if self.keep_going else ALIKE,
-        )
+        return job_config(max_attempts=self.max_attempts, wait=self.wait, keep_going=self.keep_going)
 
     def credentials(self) -> list[Credential]:
         """The keys, read on this machine; those of the vendor's usual variable where none are named."""

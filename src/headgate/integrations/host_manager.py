@@ -21,8 +21,7 @@ from ..limiter import AdaptiveRateLimiter
 from ..resilience.config import NEVER_TRIPS, ProviderResilienceConfig
 from ..resilience.manager import MOST_PROVIDERS, ProviderResilienceManager, ProviderState
 from ..wire.parse import vendor_of
-from ..wire.token_usage import VENDORS
-from ..wire.tokens_per_call import MOST_KEYS, TokenCounts
+from ..wire.token_usage import MOST_KEYS, VENDORS, TokenCounts
 from ..wire.urls import host_key, pair_key
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import platform
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +22,6 @@ from .. import fork_safety
 from ..clock import Clock
 from ..core.decision import LONGEST_WAIT
 from ..errors import ConfigError
-from ..events import EventRecord
 from ..formatting import for_display, format_seconds, redact
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.key_lines import KeySource
@@ -43,7 +41,7 @@ from .snapshot import (
     RunSnapshot,
     Timeline,
 )
-from .sources import MOST_EXAMPLES, RunSource, Waits, in_order, pause_wait
+from .sources import RunSource, Waits, in_order, pause_wait
 from .sources.program import CredentialSource, ProgramSource
 
 if TYPE_CHECKING:
@@ -94,13 +92,12 @@ class RunMonitor:
         self.kind, self.title = kind or source.kind, title or source.title or kind or source.kind
         self.run = f"{self.kind}-{os.getpid()}-{secrets.token_hex(3)}"
         self.hub = Hub() if hub is None else hub
-        self.buffer = EventBuffer(self.clock, self._keep_example)
+        self.buffer = EventBuffer(self.clock, source.on_event)
         self.history = History()
         self.keys = None if source.limiter is None else KeySource(source.limiter, MOST_KEYS)
         self.credentials = CredentialSource(source.coordinators)
         self.ending = ""
         """How it ended, where the caller knows better than can be seen here."""
-        self._examples: dict[str, str] = {}
         self._started_at = self.clock.wall()
         self._last: RunSnapshot | None = None
         self._fresh_until = float("-inf")
@@ -184,11 +181,6 @@ class RunMonitor:
             snapshot = self.snapshot()
             self.history.add(snapshot.at, snapshot.keys)
 
-    def _keep_example(self, event: EventRecord) -> None:
-        found = self._source.example(event)
-        if found is not None and len(self._examples) < MOST_EXAMPLES:
-            self._examples.setdefault(*found)
-
     # ------------------------------------------------------------------ reading
 
     def snapshot(self) -> RunSnapshot:
@@ -270,10 +262,7 @@ class RunMonitor:
 
     def _dead(self) -> tuple[DeadLine, ...]:
         """The most first; those that do not fit are counted in the last."""
-        lines = [
-            replace(line, example=line.example or self._examples.get(line.reason, ""))
-            for line in sorted(self._source.dead(), key=lambda line: -line.count)
-        ]
+        lines = sorted(self._source.dead(), key=lambda line: -line.count)
         if len(lines) <= MOST_DEAD:
             return tuple(lines)
         rest = lines[MOST_DEAD - 1 :]

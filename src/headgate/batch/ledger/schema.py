@@ -22,10 +22,9 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Final
 
-from ...engine.database import DatabaseFormat
+from ...engine.database import DatabaseFormat, changed_values
 from ...engine.database import storable as storable
 from ...engine.output_file import STDOUT
-from ...formatting import redact
 from ...process_lock import is_alive
 from ...sqlite_file import Schema
 from . import LedgerError, RowState
@@ -88,8 +87,6 @@ def changed_row(index: int, key: str, *, dead: bool) -> LedgerError:
 # What a ledger's rows belong to: their input, template and target, so that results of two runs are never mixed. Where
 # there is no result yet there is nothing to mix: a mistyped address may be put right, and the ledger is gone on with.
 
-LONGEST_SHOWN = 80
-"""Characters of each value in the message that says what has changed."""
 _BESIDE_THE_INPUT = frozenset(("target", "template", "names"))
 """What rows are made of besides their lines."""
 
@@ -101,7 +98,7 @@ def take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], p
         return
     (rows,) = connection.execute("SELECT EXISTS (SELECT 1 FROM rows)").fetchone()
     if rows:
-        changed = [name for name in sorted({*known, *identity}) if known.get(name) != identity.get(name)]
+        changed = changed_values(known, identity)
         (done,) = connection.execute("SELECT EXISTS (SELECT 1 FROM results WHERE state = ?)", (DONE,)).fetchone()
         (dead,) = connection.execute("SELECT EXISTS (SELECT 1 FROM results)").fetchone()
         processes = connection.execute("SELECT id FROM processes").fetchall()
@@ -109,9 +106,7 @@ def take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], p
             not done and _BESIDE_THE_INPUT.issuperset(changed) and not any(is_alive(path, one) for (one,) in processes)
         )
         if dead or not open_to_change:
-            was = [
-                f"the {name} was {_shown(known.get(name))} and is now {_shown(identity.get(name))}" for name in changed
-            ]
+            was = [f"the {name} {how}" for name, how in changed.items()]
             instead = ", or run headgate retry and then this command: no row is done yet" if open_to_change else ""
             raise LedgerError(
                 f"the rows in {path} belong to another run: {'; '.join(was)}. Results of both would be mixed. "
@@ -131,10 +126,3 @@ def output_of(ledger: str, identity: Mapping[str, str]) -> str | None:
 def beside(ledger: str, name: str) -> str:
     """Files are named as seen from the ledger, so that all of them may be moved together."""
     return os.path.join(os.path.dirname(ledger), name)
-
-
-def _shown(value: str | None) -> str:
-    if value is None:
-        return "not given"
-    text = redact(value)
-    return repr(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...")

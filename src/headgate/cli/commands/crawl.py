@@ -18,6 +18,7 @@ from ...crawl.frontier.schema import SUFFIX
 from ...crawl.url import canonical, host_of, origin_of
 from ...credentials import Credential, CredentialCoordinator
 from ...engine.output_file import STDOUT
+from ...engine.supervisor import STANDSTILL
 from ...errors import ConfigError, LedgerError, OutputError
 from ...formatting import redact
 from ...observe.monitor import RunMonitor
@@ -28,7 +29,6 @@ from ..ui.display import Summary, open_display
 from ..ui.observe_options import ObservedCommand, ObserveOptions, TraceRecorder, observe_options, observed
 from ..ui.options import (
     DURATION,
-    STANDSTILL,
     Notation,
     count_option,
     deadline_option,

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ...batch.config import RETRY_CIRCUIT_AFTER
 from ...batch.input import Rows
 from ...batch.job import Job
 from ...batch.ledger.schema import SUFFIX
@@ -30,10 +31,6 @@ from ..ui.terminal import DONE, CannotStart, say
 from .run_options import credentials_of, ledger_path, open_rows, prices_of, run_options, settings_of, trace_recorder
 from .run_progress import ProgressSampler, RunProgress
 from .run_summary import summarize, summarize_failure
-
-RETRY_CIRCUIT_AFTER = 5.0
-"""Seconds until an open circuit is probed: no caller waits for a single row, so an early probe costs little, and every
-second after an outage in which nothing is sent is lost."""
 
 
 @click.command(

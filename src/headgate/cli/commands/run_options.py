@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...batch.config import BatchConfig
+from ...batch.config import ALIKE, job_config
 from ...batch.endpoints import endpoint_of
 from ...batch.input import Rows, Template
 from ...batch.input.rows import FORMATS
@@ -25,7 +25,6 @@ from ..ui.config_file import config_option
 from ..ui.observe_options import TraceRecorder, count_rows, observe_options
 from ..ui.options import (
     DURATION,
-    STANDSTILL,
     Notation,
     Number,
     count_option,
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
     from ...credentials import CredentialCoordinator
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-ALIKE = 100
-"""Rows that fail with the same error before the run stops: the others would fail too."""
 
 
 def read_workers(text: str) -> int | str:
@@ -198,15 +194,13 @@ def settings_of(given: dict[str, Any]) -> dict[str, Any]:
     return {
         "workers": given["workers"],
         "prices": prices,
-        "config": BatchConfig(
+        "config": job_config(
             max_attempts=given["max_attempts"],
-            base_delay=1.0,
-            max_delay=60.0,
+            wait=given["wait"],
+            keep_going=given["keep_going"],
             deadline=given["deadline"],
-            standstill=None if given["wait"] else STANDSTILL,
             max_tokens=given["max_tokens"],
             max_cost=given["max_cost"],
-            hopeless_after=None if given["keep_going"] else ALIKE,
         ),
     }
 

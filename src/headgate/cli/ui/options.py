@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 HIGHEST_PORT = 65_535
-STANDSTILL = 15 * 60.0
-"""Seconds without a call that could start, after which a command without ``--wait`` stops."""
 FILE_NAME = re.compile(r"\[?((IN|OUT)\b|(\w+\|)*(FILE|OUTPUT)\b).*")
 """Metavars of arguments and options that are names of files."""
 

@@ -15,17 +15,14 @@ import sqlite3
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...engine.database import changed_values
 from ...engine.output_file import STDOUT, OutputFile, length_of
 from ...errors import LedgerError, OutputError
-from ...formatting import redact
 from ...process_lock import ProcessLock, is_alive, remove_lock
 from ..output import Output
 from .schema import ledger_error, open_to_write
 
 log = logging.getLogger("headgate")
-
-LONGEST_SHOWN = 80
-"""Characters of each value in the message that says what has changed."""
 
 GIVE_BACK = (
     "UPDATE urls SET state = 0 WHERE state = 1",
@@ -103,11 +100,7 @@ def _take_identity(connection: sqlite3.Connection, identity: Mapping[str, str], 
         return
     (pages,) = connection.execute("SELECT coalesce(sum(amount), 0) FROM totals WHERE name = 'pages'").fetchone()
     if pages:
-        changed = "; ".join(
-            f"{name} was {_shown(known.get(name))} and is now {_shown(identity.get(name))}"
-            for name in sorted({*known, *identity})
-            if known.get(name) != identity.get(name)
-        )
+        changed = "; ".join(f"{name} {how}" for name, how in changed_values(known, identity).items())
         raise LedgerError(
             f"{path} belongs to another crawl, with {pages:,} page{'s' * (pages > 1)} written: {changed}. Their "
             "pages would be mixed. Use the original options, or choose another output"
@@ -126,13 +119,6 @@ def recover(connection: sqlite3.Connection, now: float) -> None:
         late = seen_at - now
         connection.execute("UPDATE urls SET not_before = not_before - ? WHERE state = 2", (late,))
         connection.execute("UPDATE hosts SET rest_until = rest_until - ?, next_at = next_at - ?", (late, late))
-
-
-def _shown(value: str | None) -> str:
-    if value is None:
-        return "not given"
-    text = redact(value)
-    return repr(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...")
 
 
 # ---------------------------------------------------------------------- the outputs

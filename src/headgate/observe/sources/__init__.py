@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 RECENTLY = 20.0
 """Seconds that are remembered for the rate by which the time to go is estimated."""
 MOST_MARKS = 200
-MOST_EXAMPLES = 100
 
 States = Mapping[str, "CredentialState"]
 """Credentials by their labels."""
@@ -43,6 +42,8 @@ class RunSource(Protocol):
     """By what they are for; the name may be empty."""
     emitters: Sequence[EventEmitter]
     """Parts with events, besides the limiter and the coordinators."""
+    on_event: Callable[[EventRecord], None] | None
+    """Called with each event that is kept, where there is something to learn from it."""
 
     def progress(self) -> ProgressLine: ...
 
@@ -62,10 +63,6 @@ class RunSource(Protocol):
 
     def state(self) -> str:
         """running, paused, stopping or ended."""
-        ...
-
-    def example(self, event: EventRecord) -> tuple[str, str] | None:
-        """If the event says that something has failed for good: its reason, and what it is called."""
         ...
 
     def pause(self) -> None: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...credentials import CredentialCoordinator
 
 MOST_HOSTS = 200
+MOST_EXAMPLES = 100
 READ_EVERY = 5.0
 """Seconds between two looks into the frontier for how many addresses hosts have ..."""
 READ_AGAIN = 0.5
@@ -47,6 +48,9 @@ class CrawlSource:
             for_display(origin): keys.coordinator for origin, keys in crawler.credentials.items()
         }
         self.emitters: Sequence[EventEmitter] = (crawler,)
+        self.on_event: Callable[[EventRecord], None] | None = self._keep_example
+        self._examples: dict[str, str] = {}
+        """By reason: the address of a page that has failed for it."""
 
     def progress(self) -> ProgressLine:
         """How many pages there will be is not known, so there is no total and no time to go."""
@@ -60,12 +64,15 @@ class CrawlSource:
         )
 
     def dead(self) -> list[DeadLine]:
-        return [DeadLine(reason=why, count=count) for why, count in dict(self._crawler.report().reasons).items()]
+        reasons = dict(self._crawler.report().reasons)
+        return [
+            DeadLine(reason=why, count=count, example=self._examples.get(why, "")) for why, count in reasons.items()
+        ]
 
-    def example(self, event: EventRecord) -> tuple[str, str] | None:
-        if event.form is not CrawlEvent or event.kind != "failed":
-            return None
-        return event.reason, for_display(event.fields["url"])
+    def _keep_example(self, event: EventRecord) -> None:
+        """The first page that has failed for each reason."""
+        if event.form is CrawlEvent and event.kind == "failed" and len(self._examples) < MOST_EXAMPLES:
+            self._examples.setdefault(event.reason, for_display(event.fields["url"]))
 
     def counters(self) -> Mapping[str, float]:
         report = self._crawler.report()

@@ -53,6 +53,7 @@ class JobSource:
         self.limiter: AdaptiveRateLimiter | None = self._runner.limiter
         self.coordinators: Mapping[str, CredentialCoordinator] = self._runner.coordinators
         self.emitters: Sequence[EventEmitter] = (self._runner,)
+        self.on_event: Callable[[EventRecord], None] | None = None
 
     # ------------------------------------------------------------------ how far
 
@@ -98,9 +99,6 @@ class JobSource:
             rest[one.category] -= one.count
         others = [FailureGroup(FailureReason(category), "", count) for category, count in rest.items() if count > 0]
         return [_dead(one) for one in (*deaths, *others)]
-
-    def example(self, event: EventRecord) -> tuple[str, str] | None:
-        return None
 
     def counters(self) -> Mapping[str, float]:
         report: BatchReport = self._runner.report

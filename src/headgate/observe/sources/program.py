@@ -42,6 +42,7 @@ class ProgramSource:
         clocks = [limiter.clock] if limiter is not None else [one.clock for one in coordinators.values()]
         self.clock: Clock = clock or (clocks[0] if clocks else SystemClock())
         self.limiter, self.coordinators, self.emitters = limiter, coordinators, emitters
+        self.on_event: Callable[[EventRecord], None] | None = None
         self._progress = progress
 
     def progress(self) -> ProgressLine:
@@ -62,9 +63,6 @@ class ProgramSource:
 
     def state(self) -> str:
         return "paused" if self.limiter is not None and self.limiter.is_paused else "running"
-
-    def example(self, event: EventRecord) -> tuple[str, str] | None:
-        return None
 
     def pause(self) -> None:
         if self.limiter is None:

@@ -65,17 +65,19 @@ class Member:
     def __init__(self, now: float) -> None:
         self.seen_at = now
         self.number = 0
-        """Of its last request, of the last that was granted anything, and what that was:"""
-        self.granted_to = 0
-        self.granted = 0
-        self.first = 0.0
-        self.era = 0
+        """Of its last request."""
+        self.granted_to, self.granted, self.first, self.era = 0, 0, 0.0, 0
+        """Its last lease: the number of the request it was granted to, how many numbers, the first, and its era."""
         self.probe = False
+        """Whether that lease is the probe of a half-open circuit."""
         self.flying = 0
+        """Calls in flight and numbers not yet used, by its last request."""
         self.gone = False
         self.asked_at = -ASKING
         self.span = 0.0
+        """Seconds that its leases should last at least: it is far away."""
         self.solo = False
+        """Whether it starts calls without numbers."""
         self.hungry_at = 0.0
         """Since when it is short of something; 0 if it is not."""
 
@@ -106,7 +108,7 @@ NOTHING = Shortage(0.0, "")
 
 
 def grant(coordinator: QuotaCoordinator, request: SyncRequest, member: Member, now: float) -> Shortage:
-    """Hand out the next numbers, as many as may be had."""
+    """Hand out the next numbers, as many as may be had; returns what there was too little of."""
     wanted = sum(count * numbers_of(cost) for count, cost in request.asks)
     if request.leaves:
         member.asked_at = -ASKING
@@ -114,46 +116,51 @@ def grant(coordinator: QuotaCoordinator, request: SyncRequest, member: Member, n
         member.hungry_at = 0.0
         return NOTHING
     member.asked_at = now
-    asking, span, solo = 0, coordinator.period, False
-    for other in coordinator.members.values():
-        solo = solo or (other.solo and other is not member and now - other.seen_at <= SOLO_HEARS + other.span)
-        if now - other.asked_at <= ASKING + other.span:
-            asking, span = asking + 1, max(span, other.span)
-    if solo:  # it does not know yet that it is not alone
-        return Shortage(AGAIN, "solo")
-    rate = coordinator.pace
-    heavy = numbers_of(request.asks[0][1])
-    room = min(wanted, max(heavy, ceil(rate * span / asking)))
-    if coordinator.circuit_open:
-        if now < coordinator.open_until:
-            return Shortage(coordinator.open_until - now, "circuit")
-        if len(coordinator.probes) >= coordinator.terms.probes:
-            return Shortage(AGAIN, "circuit")
-        room = heavy
-    elif (
-        member.era == coordinator.era and member.first > coordinator.line
-    ):  # its last lease is yet to come: that is enough
-        return Shortage(max(0.0, coordinator.hold_until - now) + (member.first - coordinator.line) / rate, "pace")
-    elif coordinator.issued - coordinator.line > FURTHEST * rate + 2 * coordinator.live_members(now):
-        return Shortage(coordinator.period, "pace")
-    granted, short = _fit(coordinator, request, member, room, now)
+    short = _not_yet(coordinator, member, now)
     if short.of:
-        member.hungry_at = member.hungry_at if member.hungry_at and not granted else now
-    else:
+        return short
+    first_call = numbers_of(request.asks[0][1])
+    room = first_call if coordinator.circuit_open else max(first_call, _lease_length(coordinator, now))
+    granted, short = _fit(coordinator, request, member, min(wanted, room), now)
+    if not short.of:
         member.hungry_at = 0.0
+    elif granted or not member.hungry_at:
+        member.hungry_at = now
     if granted:
-        member.granted_to, member.granted, member.first, member.era = (
-            request.number,
-            granted,
-            coordinator.issued,
-            coordinator.era,
-        )
+        member.granted_to, member.granted = request.number, granted
+        member.first, member.era = coordinator.issued, coordinator.era
         member.probe = coordinator.circuit_open
         member.flying += granted
         coordinator.issued += granted
         if coordinator.circuit_open:
             coordinator.probes.append([request.member, now])
     return short
+
+
+def _not_yet(coordinator: QuotaCoordinator, member: Member, now: float) -> Shortage:
+    """Why this member gets nothing yet, whatever it asks for; ``NOTHING`` if it may get some."""
+    for other in coordinator.members.values():
+        if other.solo and other is not member and now - other.seen_at <= SOLO_HEARS + other.span:
+            return Shortage(AGAIN, "solo")  # it does not know yet that it is not alone
+    if coordinator.circuit_open:
+        if now < coordinator.open_until:
+            return Shortage(coordinator.open_until - now, "circuit")
+        return Shortage(AGAIN, "circuit") if len(coordinator.probes) >= coordinator.terms.probes else NOTHING
+    rate = coordinator.pace
+    if member.era == coordinator.era and member.first > coordinator.line:  # its last lease has not begun
+        return Shortage(max(0.0, coordinator.hold_until - now) + (member.first - coordinator.line) / rate, "pace")
+    if coordinator.issued - coordinator.line > FURTHEST * rate + 2 * coordinator.live_members(now):
+        return Shortage(coordinator.period, "pace")
+    return NOTHING
+
+
+def _lease_length(coordinator: QuotaCoordinator, now: float) -> int:
+    """How many numbers each member that asks gets: as many as the rate allows in a period, or in the longest span."""
+    asking, span = 0, coordinator.period
+    for other in coordinator.members.values():
+        if now - other.asked_at <= ASKING + other.span:
+            asking, span = asking + 1, max(span, other.span)
+    return ceil(coordinator.pace * span / asking)
 
 
 def _fit(

@@ -366,14 +366,11 @@ class LeasedPacer(Lease):
         """The leader does, for all members."""
 
     def mark_late(self, is_late: bool, now: float) -> None:
-        """Nothing is lost here while a waiter is late: the line goes on. The next policies must know of it."""
-        if is_late:
-            self.late_until = UNKNOWN
-        elif self.late_until == UNKNOWN:
-            self.late_until = now
+        """Nothing is lost while a waiter is late: the line goes on."""
 
     def is_late(self, now: float) -> bool:
-        return self.has_waiters or now < self.late_until
+        """Only local quotas make up for it."""
+        return False
 
     def refill(self, now: float) -> float:
         return min(float(self.numbers.left), self.tokens + max(0.0, now - self.filled_at) * self.rate)

@@ -1,4 +1,4 @@
-"""The one place at which all members that share a key's quota ask for permits, whatever store it lies in.
+"""The one place at which all members that share a key's quota ask for permits, in any store.
 
 Permits are numbered. The *line* says how many may have started by now; it grows by the rate, stops during
 a hold and never runs ahead of what was asked for by more than the burst. A member gets a few numbers at a time,
@@ -35,7 +35,7 @@ from .protocol import NO_CAP, Note, Publication, QuotaTerms, StoreActions, SyncR
 
 LEADER_SILENT = 0.15
 REMEMBERED = 86_400.0
-"""What was learned so many seconds ago by a run that is over is worth nothing any more."""
+"""What was learned so many seconds ago by a run that is over is not used."""
 CLOCK_JUMP = 1.0
 """Seconds by which a store's clock may differ from a member's between two requests."""
 STILL_GOOD = 0.01
@@ -43,10 +43,10 @@ STILL_GOOD = 0.01
 MOST_MEMBERS = 1_024
 MOST_NOTES = 512
 LEAST_PACE = 1e-9
-"""Calls a second, whatever members say: time is divided by it."""
+"""Calls a second at least: time is divided by it."""
 NOT_STORED = ("members", "quotas", "period")
 """As they are: the first two are stored under other names."""
-OPENS_ANEW = 0.05
+REOPENS_AFTER = 0.05
 """A circuit that stays open for so many seconds longer than was known has opened again; less is network delay."""
 
 
@@ -104,7 +104,7 @@ class QuotaCoordinator:
         """Whether anything learned was saved, and at which time of day."""
         self.noted = 0
         self.covers = 0
-        """The number of the newest note, and of the newest that no member needs any more."""
+        """The number of the newest note, and of the newest that no member needs."""
         self.quotas: list[SharedQuota] = []
         self.agree(terms)
 
@@ -294,7 +294,7 @@ class QuotaCoordinator:
         self._hold(now + news.hold, now)
         if news.skip > 0:
             self.line = min(self.line, self.issued + 1.0 - news.skip)
-        opens = news.circuit_open and news.open_for > 0 and now + news.open_for > self.open_until + OPENS_ANEW
+        opens = news.circuit_open and news.open_for > 0 and now + news.open_for > self.open_until + REOPENS_AFTER
         if opens or not news.circuit_open:
             self.probes = []
             self.open_until = now + news.open_for

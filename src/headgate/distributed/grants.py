@@ -38,7 +38,7 @@ ASKING = 0.25
 TERM = 1.0
 """Permits and slots of a member that was not seen for so many seconds are free again."""
 LIVE = 3.0
-"""... and after so many it does not count any more."""
+"""... and after so many it does not count."""
 KEPT = 30.0
 """A member that comes back within so many seconds is known: a request that is sent again counts once."""
 
@@ -226,7 +226,7 @@ class SharedQuota:
     """One known limit that many share: a bucket that keeps bursts down, and a record that keeps every window.
 
     The bucket refills at ``(amount - burst) / window``. The record of the last window is what makes the promise:
-    whatever came back or was charged later, no window ever lets more than ``amount`` start. A call counts until a
+    even with refunds and later charges, no window ever lets more than ``amount`` start. A call counts until a
     window after its start, which may be a while after it was taken for. The record has about ``SLICES`` entries: calls
     that start in the same slice of the window count as if the last of them were all.
     """

@@ -88,7 +88,7 @@ class HeldNumbers:
         return skipped
 
     def drop(self) -> int:
-        """Hold none any more; returns how many were held."""
+        """Hold none; returns how many were held."""
         held, self.left = self.count, 0
         self._later.clear()
         return held
@@ -129,7 +129,7 @@ class HeldAmounts:
                     self.amounts[dimension] -= amount
 
     def drop(self) -> dict[str, float]:
-        """Hold nothing any more; returns what was held."""
+        """Hold nothing; returns what was held."""
         held, self.amounts = self.amounts, {}
         return held
 

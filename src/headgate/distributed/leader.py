@@ -4,8 +4,8 @@ The gate is the very one that a process without a store would have. It lets no c
 let in by their numbers, and answers that came back to whichever member. So what is learned together is learned by the
 same code, in the same order of events, as in a single process.
 
-A member that is alone does not wait for an exchange to learn: it tells of each call at once (``send``, ``end``)
-and its own gate goes by what follows (``solo.py``).
+A member that is alone does not wait for an exchange to learn: it reports each call at once (``send``, ``end``), and its
+own gate follows the result (``member_policies.SoloController``).
 """
 
 from __future__ import annotations

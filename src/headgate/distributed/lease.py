@@ -175,7 +175,7 @@ class Lease:
         demand.last_sent_at = now
 
     def drop(self) -> tuple[int, dict[str, float]]:
-        """Hold nothing any more; returns what was held."""
+        """Hold nothing; returns what was held."""
         self.ask_from = NEVER
         return self.numbers.drop(), self.amounts.drop()
 
@@ -239,7 +239,7 @@ class Lease:
         self.tokens, self.filled_at = 0.0, now
 
     def forget(self) -> None:
-        """Know nothing of the coordinator any more."""
+        """Forget the coordinator."""
         self.sync_pending, self.round_trip.sent_at = False, NEVER
         self.credit.forget()
 

@@ -376,7 +376,7 @@ class LeaseClient:
         self._go_leased(now)
 
     def leave(self, now: float) -> None:
-        """Hold nothing of this coordinator's any more, and know nothing of it: waiters ask again."""
+        """Drop all that is held of this coordinator and known of it: waiters ask again."""
         lease = self.lease
         was_alone, self.alone = self.alone, False
         self._policies.store_lost.store = ""

@@ -204,7 +204,7 @@ class Outbox:
         self.taken = min(0, self.taken)
 
     def drop(self) -> None:
-        """What was to be reported concerns no coordinator any more."""
+        """Report none of it: the coordinator that it concerns was left."""
         self.back, self.refunds, self.apart, self.rest, self.taken = 0, {}, {}, 0.0, 0
 
     # ------------------------------------------------------------------ without the store

@@ -72,7 +72,7 @@ class SyncRequest:
     """From 1; the same number is the same request, sent again."""
     elapsed: float = 0.0
     """Seconds by its own clock since this member sent the last answered request; 0 at first. The coordinator has
-    seen it since then, so this betrays a clock that was set forward."""
+    seen it since then, so this shows a clock that was set forward."""
     terms: QuotaTerms
     asks: tuple[tuple[int, Cost], ...] = ()
     """How many calls of which cost are wanted, in the order of the queue. A call takes as many numbers as its cost
@@ -94,7 +94,7 @@ class SyncRequest:
     apart: Mapping[str, float] = field(default_factory=dict)
     """What was started while the store could not be reached, beyond ``refund``; it counts in long windows alone."""
     flying: int = 0
-    """Calls in the air and permits not yet used."""
+    """Calls in flight and permits not yet used."""
     probe_over: bool = False
     """The probe ended without an answer that could tell."""
     rest: float = 0.0
@@ -163,7 +163,7 @@ class StoreActions:
     save: str = ""
     """What was learned, to be kept in place of what was; empty: nothing new."""
     forget_to: int = 0
-    """Notes up to this number are not needed any more."""
+    """Notes up to this number are not needed."""
     give_learned: bool = False
     give_after: int = -1
     """Put the notes after this number into the reply; none if below 0."""

@@ -1,4 +1,4 @@
-"""What every store promises, whatever it is made of.
+"""What every store promises.
 
 A store holds a coordinator for each key, serves the members one by one and gives them its own time. It is one place for
 all processes that can reach it; one that cannot gets ``StoreDown`` in time and goes on without it.
@@ -153,7 +153,7 @@ SMOOTHING = 0.2
 class AdaptiveTimeout:
     """The timeout of exchanges with one store: several times as long as they usually take.
 
-        near (1 ms)   50 ms           a store that stalls is given up soon, and tried again soon
+        near (1 ms)   50 ms           a store that stalls is lost soon, and tried again soon
         far (30 ms)  240 ms           one that is just far away is not
         unknown       10 s, unless a timeout was chosen: a busy machine may need it to start
 

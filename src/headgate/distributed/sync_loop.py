@@ -324,7 +324,7 @@ def _run(loop: weakref.ref[SyncLoop], wake: threading.Event) -> None:
         wake.clear()
         try:
             wait = mine.step()
-        except Exception:  # whatever it was: callers would wait for ever
+        except Exception:  # of any kind: callers would wait for ever
             log.exception("a round of exchanges failed")
             wait = TRY_AGAIN_AT_MOST
         del mine

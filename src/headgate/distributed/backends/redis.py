@@ -5,7 +5,7 @@ clock. Where a server does not answer in time, takes no changes or is gone, ``St
 
 A request expires, by the server's clock, when its member stops waiting for the answer. A server that was frozen or cut
 off carries out late what it was sent meanwhile; such a request would take permits that no call will use. One that has
-expired although its answer arrives in time betrays a server's clock that was set forward: it is sent again.
+expired although its answer arrives in time shows a server's clock that was set forward: it is sent again.
 
     headgate:salt                  what key names are hashed with; made by the first process
     headgate:1:(32 hex digits)     one quota with all that belongs to it: one key, so that a Cluster keeps it whole

@@ -118,7 +118,7 @@ class SqliteStore(FormerStoreNames):
             return []
         began, timeout = time.monotonic(), self._timeout
         if self._process != os.getpid():
-            self._begin_anew()
+            self._start_over()
         replies: list[SyncReply] = []
         if not run_locked(self._lock, timeout.seconds, lambda: replies.extend(self._exchange(requests, began))):
             raise StoreDown(f"{self.where}: another thread is still using it")
@@ -156,7 +156,7 @@ class SqliteStore(FormerStoreNames):
 
     def close(self) -> None:
         if self._process != os.getpid():
-            self._begin_anew()
+            self._start_over()
         with self._lock:
             self._drop()
 
@@ -218,7 +218,7 @@ class SqliteStore(FormerStoreNames):
             return False
         return True
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         """What the parent has open is the parent's, and so is a lock that it held."""
         if self._closing is not None:
             self._closing()

@@ -227,7 +227,7 @@ local function publish(now)
     state.line = math.min(state.line, state.issued + 1 - published.skip)
   end
   local open, open_for = published.circuit_open, published.open_for
-  local opens = open and open_for > 0 and now + open_for > state.open_until + OPENS_ANEW
+  local opens = open and open_for > 0 and now + open_for > state.open_until + REOPENS_AFTER
   if opens or not open then
     state.probes = {}
     state.open_until = now + open_for

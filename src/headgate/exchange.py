@@ -187,7 +187,7 @@ def why_no_answer(error: Exception, within: float) -> str:
 
 
 def sent_once(method: str) -> tuple[aiohttp.ClientMiddlewareType, ...]:
-    """The middlewares of a request that shall never go out twice on one permit."""
+    """The middlewares of a request that must not be sent twice on one permit."""
     return () if method in _SENT_ONCE_ANYWAY else (_send_once,)
 
 

@@ -108,7 +108,7 @@ def filter_logs() -> None:
 # that starts at a fixed word and never goes back, so the work grows with the text and no faster.
 
 LONGEST_TEXT = 65_536
-"""Characters kept; whatever follows is dropped rather than shown unread."""
+"""Characters kept; the rest is dropped, since it was not searched for secrets."""
 HIDDEN = "***"
 
 _NAMES = (

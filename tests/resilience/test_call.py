@@ -10,8 +10,8 @@ from headgate import CircuitOpenError, Outcome, ProviderResilienceManager, Signa
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import WaitTooLongError
 from headgate.resilience.call import Call
+from headgate.resilience.call_holdings import CIRCUIT, CREDENTIAL, ENDED, OPEN, PERMIT, SEND, SENT, SLEEP, WAITING
 from headgate.resilience.config import CallOptions
-from headgate.resilience.holdings import CIRCUIT, CREDENTIAL, ENDED, OPEN, PERMIT, SEND, SENT, SLEEP, WAITING
 
 REFUSED = Signal(outcome=Outcome.RATE_LIMITED, retry_after=10.0)
 

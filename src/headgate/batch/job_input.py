@@ -56,7 +56,7 @@ class RowValidator:
 
     def key(self, row: InputRow) -> str:
         """Vendors count for each model by itself, and its flex tier may be full while the usual one is not. The key is
-        shown to people: a name of control characters is none."""
+        displayed, so a name with control characters is not used."""
         request = row.request()
         model = self._target.model_of(request)[:80]
         tier = "" if self._name else request.tier

@@ -281,7 +281,7 @@ class Outcomes:
         return None
 
     def _lose(self, item: Item) -> None:
-        """Another process has taken the row over; the result is its affair."""
+        """Another process has taken the row over, and records its result."""
         self._report.elsewhere += 1
         self._events.dispatch("item_lost", item.key, make=item.event_fields)
         self._end(item)

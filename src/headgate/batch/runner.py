@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .row_targets import RowTargets
 
 AUTO_WORKERS = 1000
-"""Calls at once without a bound of the caller's: the limiter finds out how many the other side takes."""
+"""Concurrent calls where the caller sets no limit: the limiter finds out how many the server accepts."""
 AUTO_THREADS = 64
 MOST_WORKERS = 100_000
 

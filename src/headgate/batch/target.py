@@ -197,14 +197,14 @@ class Target:
         return Usage(likely.input) if self._is_silent and not request.path else likely
 
     async def __call__(self, row: InputRow, ctx: RowContext) -> bytes:
-        """One line of output. Raises what is no answer, every one a ``Failed``."""
+        """One line of output. Raises a ``Failed`` if there is no usable answer."""
         answer = await self.fetch(row, ctx)
         return answer_line(
             row_id(row.index, row.digest), row.request().name, answer.status_code, answer.request_id, answer.body
         )
 
     async def fetch(self, row: InputRow, ctx: RowContext) -> RowAnswer:
-        """Send the row and report what the answer means. Raises what is no answer, every one a ``Failed``."""
+        """Send the row and report what the answer means. Raises a ``Failed`` if there is no usable answer."""
         if self._session is None:
             raise RuntimeError("this target is not open: use it as 'async with Target(...) as target'")
         request, name = self.request(row), self.endpoint.name
@@ -355,7 +355,7 @@ class SharedTimeout:
 
 
 def _json_of(answer: Answer, name: str) -> tuple[bytes, Any]:
-    """The body as JSON, raw and read. What is no JSON is a text; but a good answer must be what was asked for."""
+    """The body as JSON, raw and read. Another body becomes a JSON string; but a successful answer must be JSON."""
     content = answer.content.strip().removeprefix(b"\xef\xbb\xbf")
     if not content:
         return b"null", None

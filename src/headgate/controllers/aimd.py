@@ -26,7 +26,7 @@ OK = Outcome.OK  # looked up once: in Python 3.11 a member of an enum takes long
 AVERAGED = 0.2
 """What each answer counts for in the moving average."""
 ON_AVERAGE = 1.01
-"""An answer that takes so many times the average of others is no slower than they: of equal ones none is faster."""
+"""Up to so many times the average, an answer is not slow: of equal answers none is below their average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ MOST_FLOOR_JITTER = 5.0
 
 
 def above(floor: float, draw: float) -> float:
-    """A wait at or a little above ``floor``, within [0, 31 days]. A floor that is no time (negative, NaN) is none."""
+    """A wait at or a little above ``floor``, within [0, 31 days]. A negative floor, or NaN, counts as 0."""
     if not floor > 0.0:
         return 0.0
     return min(floor + draw * min(floor * FLOOR_JITTER, MOST_FLOOR_JITTER), LONGEST_WAIT)

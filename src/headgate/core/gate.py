@@ -233,7 +233,7 @@ class Gate:
         self._rate = NEVER
 
     def drop_lost(self, now: float) -> None:
-        """From time to time: do not count for ever what will never end."""
+        """Called from time to time: stop counting calls that will never end."""
         self.in_flight.let_go(now, self.seq)
         self.check_at_seq = self.seq + CHECK_EVERY
 

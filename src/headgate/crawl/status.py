@@ -1,4 +1,4 @@
-"""How the hosts of a crawl stand at one moment, and why they wait, for displays and operators."""
+"""The state of the hosts of a crawl at one moment, and why they wait, for displays and operators."""
 
 from __future__ import annotations
 

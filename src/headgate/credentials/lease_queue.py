@@ -118,7 +118,8 @@ class LeaseQueue:
         """Do what was left to the holder of the lock. It was noted before the lock is looked at, so none is overlooked.
 
         ``with`` and not ``acquire(blocking=False)``: a signal between that and ``try`` would leave the lock held. A
-        thread that takes it meanwhile is waited for, never for ever: what it runs finds the locks of this thread taken.
+        thread that takes it meanwhile is waited for, but not without
+        end: what it runs finds the locks of this thread taken.
         """
         while self._deferred and not self._lock.locked():
             with self._lock:

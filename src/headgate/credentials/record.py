@@ -49,7 +49,7 @@ _NOTHING_KNOWN = (-1, False, 0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """How one credential stood when this was written."""
+    """The state of one credential when this was written."""
 
     identity: str
     label: str
@@ -113,7 +113,7 @@ def record_name(identity: str, provider: str) -> str:
 
 
 def record_of(key: Key, identity: str, provider: str, now: float, wall: float) -> Record:
-    """How a credential stands."""
+    """The state of a credential."""
     return Record(
         identity=identity,
         label=key.label,

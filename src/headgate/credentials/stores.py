@@ -31,7 +31,7 @@ LARGEST_FILE = 16 * 1024 * 1024
 CHANGES_AT = 24
 """Where a database has the number of its changes, in four bytes."""
 LONGEST_LOCK = 1.0
-"""Seconds to wait for another process that writes; an event loop may stand still meanwhile."""
+"""Seconds to wait for another process that writes; an event loop may be blocked meanwhile."""
 
 
 class StoreError(HeadgateError):
@@ -190,7 +190,7 @@ def _sqlite_file(path: str, writes: bool) -> Iterator[_File]:
         create_private(path, b"")  # SQLite gives its journal the same permissions
     connection = connect(path, lock_timeout=LONGEST_LOCK)
     try:
-        # An event loop may stand still meanwhile. What a power cut takes is learned again from the next refusal.
+        # An event loop may be blocked meanwhile. What a power cut takes is learned again from the next refusal.
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")  # readers lock each other out in vain
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()

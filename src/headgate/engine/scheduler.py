@@ -53,7 +53,7 @@ class Queued(Protocol):
     is_stored: bool
     """Whether the store knows that it waits, and until when."""
     is_gone: bool
-    """No longer waiting: a queue that comes upon it drops it."""
+    """No longer waiting: a queue that finds it drops it."""
     place: Place
     times_passed: int
     ready_at: float

@@ -25,10 +25,10 @@ from ..core.signal import SILENT, Signal
 from ..errors import Refused, WaitTooLongError
 from ..reason_text import ACCOUNT_RESTS
 from ..resilience.call import Call
+from ..resilience.call_holdings import OPEN
 from ..resilience.classify import AWAY_STATUSES, Verdict
 from ..resilience.config import CallOptions
 from ..resilience.execute import drive, drive_sync
-from ..resilience.holdings import OPEN
 from ..wire import Headers
 from ..wire.token_usage import Usage, estimate, settled
 from .host_manager import HostManager

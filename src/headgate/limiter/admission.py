@@ -133,7 +133,7 @@ class Admission:
         """Act under the lock, or leave it to ``catch_up``.
 
         Garbage collection can end a permit's block at any moment, also in the middle of a decision of this very
-        thread; waiting for the lock would then be for ever.
+        thread; waiting for the lock would then never end.
         """
         if run_locked(self.lock, LONGEST_DECISION, act):
             self._events.flush()

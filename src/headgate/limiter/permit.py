@@ -41,7 +41,7 @@ WhenOpen = Literal["wait", "refuse"]
 """What a call does at an open circuit: wait for the next probe, or fail at once so that others can take over."""
 MOST_DIMENSIONS = 32
 MOST_COST = 1e12
-"""Of any dimension, in one call: more is a mistake, and would make numbers that are none."""
+"""Of any dimension, in one call: more is a mistake, and sums of it could overflow."""
 MOST_ALSO = 16
 LONGEST_NAME, LONGEST_COST = 40, 200
 """Characters of a dimension's name, and of a wrong cost, that are worth showing."""
@@ -113,8 +113,8 @@ def check_fits(entry: KeyEntry, cost: Cost) -> None:
 def real_cost(cost: Cost) -> dict[str, float]:
     """What a call really cost, by dimension.
 
-    The call was made, so an amount that cannot be is no reason to lose its answer: one that is too large is taken as
-    the most there is, one that is no number leaves what was reserved. Either is warned of.
+    The call was made, so a wrong amount must not lose its answer: one above ``MOST_COST`` is clamped, and one
+    that is NaN leaves what was reserved. Both are logged as a warning.
     """
     if isinstance(cost, dict) and 0 < len(cost) <= MOST_DIMENSIONS:
         try:

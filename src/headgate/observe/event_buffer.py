@@ -4,8 +4,7 @@
 
 Of each kind only so many a second are kept, and what happens all the time is kept apart from all else: ten thousand
 rows that are done do not push out the one circuit that opened, neither in a second nor in an hour. Every event has a
-number, also those that are left out: a gap says how many. (A pace that changes all the time is asked about ten times a
-second; what lies between is no event.)
+number, also those that are left out: a gap says how many. (Changes of a pace are noted at most ten times a second.)
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class History:
         return not self._at <= at < self._at + EVERY  # also where the clock was set back
 
     def add(self, at: float, keys: Iterable[KeyLine]) -> None:
-        """Remember how these stand at this instant (Unix time), unless the last one is hardly over."""
+        """Record the state of these keys at this instant (Unix time), if a record is due."""
         with self._lock:
             if self.is_due(at):
                 self._add_all(at, keys)

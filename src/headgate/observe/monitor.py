@@ -176,7 +176,7 @@ class RunMonitor:
                 log.exception("%s: %s failed and will be retried; further failures are not logged", self.run, name)
 
     def record(self) -> None:
-        """Add how the keys stand to the history, if a second has passed since the last time."""
+        """Add the state of the keys to the history, if a second has passed since the last time."""
         if self.history.is_due(self.clock.wall()):
             snapshot = self.snapshot()
             self.history.add(snapshot.at, snapshot.keys)

@@ -190,7 +190,7 @@ _CREDENTIAL_STATES = {"held": "in use", "retired": "disabled"}
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table; the first column is words, of the others those that are ``numbers`` stand to the right."""
+    """A table. The first column is text; those in ``numbers`` are right-aligned."""
 
     title: str
     about: str

@@ -53,7 +53,7 @@ class Page:
 
 
 def objects(value: object) -> Iterator[Json]:
-    """The objects in a list; nothing when it is no list."""
+    """The objects in a list; nothing if it is not a list."""
     if isinstance(value, list):
         yield from (entry for entry in value if isinstance(entry, Mapping))
 

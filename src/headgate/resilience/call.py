@@ -25,11 +25,11 @@ from ..core.signal import SILENT, Signal
 from ..errors import CircuitOpenError, NoCredentialError, Refused, TimeBudgetExceededError, WaitTooLongError
 from ..limiter.events import CallInfo, around
 from ..limiter.permit import Cost, Permit, WhenOpen
+from .call_holdings import CIRCUIT, CREDENTIAL, ENDED, OPEN, PERMIT, SEND, SENT, SLEEP, WAITING, CallHoldings, Step
 from .classify import Verdict, classify_failure, is_away, signal_in_result
 from .config import CallOptions
 from .context import Lease, cannot_spend
 from .events import emit_abandoned, emit_failure, emit_retry, emit_success, emit_wait
-from .holdings import CIRCUIT, CREDENTIAL, ENDED, OPEN, PERMIT, SEND, SENT, SLEEP, WAITING, Holdings, Step
 from .manager import get_resilience_manager
 from .retry import RetryState
 
@@ -90,7 +90,7 @@ class Call:
         self.provider = manager.provider_state(provider, config, self.credentials is not None)
         self.settings = settings = self.provider.settings_for(config, self.when_open)
         self.limiter = manager.limiter if self.provider.switch.is_enabled() else None  # else plain retries
-        self.held = Holdings(self.limiter, self.provider)
+        self.held = CallHoldings(self.limiter, self.provider)
         self.time_budget = settings.time_budget if options.time_budget is None else options.time_budget
         self.attempt_timeout = settings.attempt_timeout if options.attempt_timeout is None else options.attempt_timeout
         self.max_attempts = settings.max_attempts if options.max_attempts is None else options.max_attempts

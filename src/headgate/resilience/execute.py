@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from ..core.decision import UNKNOWN
 from ..errors import ConfigError
 from .call import Call
+from .call_holdings import CIRCUIT, CREDENTIAL, PERMIT, SEND, WAITING
 from .config import CallKeywords, CallOptions
 from .context import CallContext
-from .holdings import CIRCUIT, CREDENTIAL, PERMIT, SEND, WAITING
 
 if TYPE_CHECKING:
     from .fallback import Fallbacks

@@ -59,8 +59,8 @@ class Connection(H11Protocol):
             v                          v                              v
           cut off                   cut off                         closed
 
-    uvicorn waits for ever for a head that comes byte by byte and for a client that reads nothing. It would also log
-    the request line, the token with it; here nothing is logged at all.
+    uvicorn waits without limit for a head that comes byte by byte and for a client that reads nothing. It would also
+    log the request line, with the token; here nothing is logged at all.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

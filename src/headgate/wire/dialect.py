@@ -5,7 +5,7 @@ is, what a reset says, what to do when nothing is said. All of it is optional. A
 needs a name, a title and its hosts; one with headers of its own lists them in ``marks`` and turns them into limits in
 ``read_limits``; one with error bodies of its own reads them in ``read_error``.
 
-The dialects of no vendor are here too: the IETF's RateLimit fields and problem types, and older conventions.
+Dialects that belong to no vendor are here too: the IETF's RateLimit fields and problem types, and older conventions.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Dialect:
     marks: Mapping[str, bool] = field(default_factory=dict)
     """Headers that only this vendor sends; True where the header alone says something about limits."""
     reads: Mapping[str, bool] = field(default_factory=dict)
-    """Further headers that matter here, although they give no vendor away; True as above."""
+    """Further headers to read, which do not identify the vendor; True as above."""
     owns_budget: Callable[[Budget], bool] | None = None
-    """Whether a budget is named as only this vendor names one."""
+    """Whether the name of a budget is one that only this vendor uses."""
     statuses: tuple[int, ...] = ()
     """Statuses of errors that only this vendor sends."""
     page_mark: str = ""
@@ -73,7 +73,7 @@ class Dialect:
     read_error: ErrorReader | None = None
     """Reads the vendor's error bodies. Vendors of one family share a reader."""
     hides_errors: bool = False
-    """Errors may stand in the body of a good answer, in a shape that cannot be data."""
+    """Errors may be in the body of a successful answer, in a shape that cannot be data."""
 
 
 UNKNOWN = Dialect(name="", title="")
@@ -104,7 +104,7 @@ def read_problem(body: Json, arrival: Arrival) -> ErrorDetails | None:
 
 
 def read_flat_error(body: Json, arrival: Arrival) -> ErrorDetails | None:
-    """Mistral, Semantic Scholar and all that put their code at the top."""
+    """Mistral, Semantic Scholar and others whose code is at the top level."""
     code, kind, message = body.get("code"), body.get("type"), body.get("message")
     outcome = outcome_of_codes(code, kind)
     if outcome is None and status_in(code) is None:

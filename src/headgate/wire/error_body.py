@@ -2,9 +2,9 @@
 
 A body is bytes, text or JSON already parsed. It may be a page of HTML, a stream of
 server-sent events whose last one is the error, a million brackets deep, or half a
-gigabyte; every one of those is looked at within the bounds below or not at all.
+gigabyte; each of them is read within the bounds below or not at all.
 
-What went wrong is told by the exact code a vendor puts into its error. A code is compared whole; no message is ever
+The exact code in a vendor's error tells what went wrong. A code is compared whole; no message is ever
 searched for words. That is why the table of codes can be short and why "4290 tokens" is no 429.
 """
 
@@ -72,7 +72,7 @@ def open_body(body: object) -> Json | None:
 
 
 def objects(value: object) -> Iterator[Json]:
-    """The objects in a list, at most ``MOST_ENTRIES``; nothing when it is no list."""
+    """The objects in a list, at most ``MOST_ENTRIES``; nothing if it is not a list."""
     if isinstance(value, list | tuple):
         for entry in islice(value, MOST_ENTRIES):
             if isinstance(entry, Mapping):
@@ -152,13 +152,13 @@ class ErrorDetails:
     dialect: str = ""
     """The name of the ``Dialect``, where the shape of the body gives it away."""
     status: int | None = None
-    """A status inside the body, believed only where the one outside claims that all is well."""
+    """A status inside the body, believed only where the status of the answer is a success."""
     is_unknown_model: bool = False
     """There is no such model (any more)."""
 
 
 def code_text(value: object) -> str:
-    """A server's code or name made fit for people: printable, short, and empty when it is no word at all."""
+    """A server's code or name for display: printable and short; empty if it is not text."""
     if isinstance(value, int) and not isinstance(value, bool) and -(10**9) < value < 10**9:
         return str(value)
     if not isinstance(value, str):
@@ -211,7 +211,7 @@ OUTCOME_OF = {code: outcome for outcome, codes in _CODES.items() for code in cod
 """Every known code. Where a body has several, the one that weighs most decides."""
 
 WEIGHT = tuple(_CODES)
-"""Heaviest first: a dead key is dead whatever else is said, and a plain refusal gives way to a reason."""
+"""Most important first: a dead key decides over every other code, and a plain refusal gives way to its reason."""
 
 
 def outcome_of_codes(*codes: object) -> Outcome | None:

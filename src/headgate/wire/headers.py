@@ -1,8 +1,8 @@
 """Take out of any kind of headers the few that state limits.
 
 A plain dict, pairs, httpx's and requests' mappings and aiohttp's multidict all come
-here, whole or hostile. The work is bounded by three names: so many headers are looked
-at, so long may a name be, so long a value; what exceeds them is passed over.
+here, malformed ones too. The work is bounded by three constants: how many headers are
+read, how long a name may be, how long a value; what exceeds them is skipped.
 
 Servers agree on the words and on nothing else::
 
@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 LONGEST_NAME = 80
-"""Characters; longer names mean nothing to us and are not remembered."""
+"""Characters; longer names are not looked at."""
 NAMES_REMEMBERED = 1024
 
 WINDOWS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
@@ -66,7 +66,7 @@ class Meaning(NamedTuple):
 
 @lru_cache(maxsize=NAMES_REMEMBERED)
 def meaning(name: str | bytes) -> Meaning | None:
-    """What the header is for; None for all that have nothing to do with limits. At most ``LONGEST_NAME`` long.
+    """What a header of this name (at most ``LONGEST_NAME`` long) is for; None if it has nothing to do with limits.
 
     A program meets the same few dozen names again and again, so the answer is remembered; that is what makes an answer
     without limits cheap to read.
@@ -119,7 +119,7 @@ class Budget:
 
 
 class RateLimitHeaders:
-    """The headers that bear on limits: budgets by name, retry hints, and marks that tell the vendor."""
+    """The headers about limits: budgets by name, retry hints, and marks that identify the vendor."""
 
     __slots__ = ("budgets", "has_limits", "marks", "retries")
 
@@ -158,7 +158,7 @@ NO_HEADERS = RateLimitHeaders()
 
 
 def scan_headers(headers: object, *, only_limits: bool = False) -> RateLimitHeaders:
-    """What the headers say about limits. A pair that is none, a name that is no text: passed over.
+    """What the headers say about limits. Entries that are not pairs, or whose name is not text, are skipped.
 
     ``only_limits``: nothing is wrong, so the vendor matters only if limits are spoken of.
     """

@@ -15,8 +15,8 @@ How a call ended, by its status alone::
 0 means that there was no answer at all. A body corrects a status only where vendors are known to mean that
 (``CORRECTIONS``), and a good status only by naming a known error: money that comes back with time makes a 402 a quota,
 and Google sends its quotas as 403. Two outcomes are known by their codes alone: ``spend`` (the account has no credit or
-has reached a limit on spending: 429, 402 or 400) and ``capacity`` (a cheaper tier is full: 429, or Groq's 498). What is
-no status says nothing about the server: invalid.
+has reached a limit on spending: 429, 402 or 400) and ``capacity`` (a cheaper tier is full: 429, or Groq's 498). A value
+that is not a status is invalid: it says nothing about the server.
 
 Nearly all answers are good ones that say nothing about limits: for these ``read`` ends at its first question. The
 dialects of the vendors are loaded with the first other one.
@@ -60,8 +60,8 @@ def read(
     ``tier`` is the service tier that the request asked for, where that is known: a refusal of "flex" that names no
     limit says that the tier is full.
 
-    Never raises and never works longer than its bounds allow, whatever it is given; every wait and
-    every reset lies within [0, 31 days]. Where nothing can be read, the status alone decides.
+    Never raises, and its work is bounded for any input; every wait and every reset lies within [0, 31 days].
+    Where nothing can be read, the status alone decides.
     """
     try:
         signal = read_strictly(status, headers, body, wall, url)
@@ -152,7 +152,7 @@ CORRECTIONS: dict[int, frozenset[Outcome]] = {
     GROQ_FULL: frozenset((Outcome.CAPACITY,)),
     500: frozenset((Outcome.OVERLOADED,)),
 }
-"""By status, what a body may make of it. 500 stands for every 5xx; all others are what they are."""
+"""By status, the outcomes to which a body may correct it. 500 stands for every 5xx; no other status is corrected."""
 
 LONGEST_ACCOUNT = 80
 _SCOPES = (("anthropic-organization-id", "openai-organization"), ("anthropic-workspace-id", "openai-project"))

@@ -2,9 +2,9 @@
 
     bytes ─> unpacked ─> lines ─> rows (index, line, raw bytes, digest) ─> request, only of those that are sent
 
-A row's digest is of its raw bytes, so a run that goes on with a million rows of which nearly all
+A row's digest is of its raw bytes, so a run that resumes a million rows of which nearly all
 are done reads and hashes them but parses none. Blank lines are no rows. A row that is broken keeps its place and
-its number: what is to become of it (``on_broken``) shows when its request is asked for.
+its number; what happens to it (``on_broken``) is decided when its request is read.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class InputRow:
     def key(self) -> str:
         """The name its result goes by: its ``custom_id``, else its place. Never raises.
 
-        A broken row's is made up, and unlike anything that rows are called: it must not take another's.
+        A broken row gets a made-up name, which no other row can have.
         """
         if self._is_nameless:
             return f"broken-line-{self.line}"
@@ -175,7 +175,7 @@ class Rows:
 
     @property
     def have_names(self) -> bool:
-        """Whether they are called something of their own, which then must be theirs alone."""
+        """Whether rows have names of their own, which must be unique."""
         return self.shape.name_field is not None or (self.template is not None and self.template.names_rows)
 
     def line_of(self, index: int) -> int | None:

@@ -85,7 +85,7 @@ def changed_row(index: int, key: str, *, dead: bool) -> LedgerError:
 # ---------------------------------------------------------------------- identity
 #
 # What a ledger's rows belong to: their input, template and target, so that results of two runs are never mixed. Where
-# there is no result yet there is nothing to mix: a mistyped address may be put right, and the ledger is gone on with.
+# there is no result yet there is nothing to mix: a mistyped address may be corrected, and the ledger is used on.
 
 _BESIDE_THE_INPUT = frozenset(("target", "template", "names"))
 """What rows are made of besides their lines."""

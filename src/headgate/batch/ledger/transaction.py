@@ -159,7 +159,7 @@ class LedgerTransaction:
         return True
 
     def reopen(self, indexes: Iterable[int]) -> None:
-        """Dead rows shall be tried again as if for the first time, corrected or not; what they have cost stays."""
+        """Let dead rows be tried again as if for the first time, corrected or not; what they have cost stays."""
         indexes = list(indexes)
         self._load_wanted()
         for index in indexes:

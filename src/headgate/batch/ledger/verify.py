@@ -134,7 +134,7 @@ class Verification:
 
     @property
     def open(self) -> int:
-        """Rows of the input that are not final, whether a run has come upon them yet or not."""
+        """Rows of the input that are not final, whether a run has reached them yet or not."""
         return self.counts.open + max(0, (self.input_rows or 0) - self.counts.seen)
 
     @property

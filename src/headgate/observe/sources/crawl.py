@@ -1,4 +1,4 @@
-"""A crawl for a monitor: pages done and to go, what each host waits for, how many addresses stand behind it."""
+"""A crawl for a monitor: pages done and to go, what each host waits for, how many addresses wait behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch for a monitor: rows done and to go, what each blocked lane waits for, how many rows stand behind it."""
+"""A batch for a monitor: rows done and to go, what each blocked lane waits for, how many rows wait behind it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ WAITING, SENT, OPEN, ENDED = CallState
 SLEEP, CREDENTIAL, PERMIT, CIRCUIT, SEND = Step
 
 
-class Holdings:
+class CallHoldings:
     __slots__ = ("_limiter", "_pace_key", "_provider", "circuit", "has_retry", "lease", "permit")
 
     def __init__(self, limiter: AdaptiveRateLimiter | None, provider: ProviderState) -> None:

@@ -34,6 +34,11 @@ def test_one_that_is_far_off_among_equal_ones_is_a_change_of_the_quota_and_no_ne
     assert not compared(50.0, 50.1, 50.0, 80.0, 80.1, 80.0)[0].on
 
 
+def test_a_fall_that_shows_in_two_measurements_is_a_single_change():
+    assert not compared(117.0, 117.0, 111.0, 66.6, 65.5)[0].on
+    assert not compared(59.0, 58.9, 54.6, 37.8, 37.7)[0].on
+
+
 def test_measurements_that_agree_again_make_the_quota_ours_again():
     sharing, _ = compared(50.0, 53.0, 50.0, 53.0)
     assert [sharing.compare(50.0) for _ in range(4)] == [False, False, False, True]

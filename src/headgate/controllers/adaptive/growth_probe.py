@@ -57,8 +57,12 @@ class SharingDetector(Storable):
     on: bool = False
 
     def compare(self, measured: float) -> bool:
-        """Another clean measurement. True if that changed our mind."""
-        self.measures = (*self.measures, measured)[-MOST:]
+        """Another clean measurement. True if that changed our mind.
+
+        One on the way of a quota that falls far is of both quotas, and left out: a fall is a single change.
+        """
+        fell = len(self.measures) > 1 and measured / (1.0 - SAME) < self.measures[-1] < self.measures[-2]
+        self.measures = (*(self.measures[:-1] if fell else self.measures), measured)[-MOST:]
         if len(self.measures) < FEWEST:
             return False
         changes = sorted(abs(later / earlier - 1.0) for earlier, later in pairwise(self.measures))

@@ -5,10 +5,13 @@ A value that is not a number is described by its type alone: it may be a secret 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import inf, nan
 from typing import Any, Self
 
+ACCESS_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
+"""What a proxy or a page can be told to ask for."""
 FINITE = "a finite number above 0"
 WHOLE = "a whole number, 1 or more"
 LONGEST_VALUE = 200

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import re
 import socket
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -22,24 +21,21 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from ..checks import check
+from ..checks import ACCESS_TOKEN, check
 from ..errors import ConfigError
-from ..wire.urls import is_loopback
+from ..wire.urls import HOST_FIELD, LOOPBACK, is_loopback
 from .error_response import RejectedRequestError
 from .mounts import Mount
 
 OWN = "/-/"
 """Paths that the proxy answers itself."""
 TOKEN_HEADER = "X-Headgate-Token"  # noqa: S105  # its name
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LONGEST_TARGET = 8_192
 MOST_DECODED = 3
 """How often a path may be percent-encoded."""
 MOST_KNOWN_HOSTS = 64
 MOST_TOKENS = 8
 """Headers of one request that are compared with the token."""
-_HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::\d{1,5})?")
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _REFUSED_METHODS = ("CONNECT", "TRACE")
 
 
@@ -110,7 +106,7 @@ class Admission:
         return Admitted(mount, raw)
 
     def _is_own_name(self, host: str) -> bool:
-        found = _HOST.fullmatch(host.lower())
+        found = HOST_FIELD.fullmatch(host.lower())
         if found is None:
             return False
         name = found[1] or found[2]
@@ -138,7 +134,7 @@ class Admission:
 
 def check_token(token: str | None) -> None:
     """Raises ``ConfigError``, which does not repeat the token."""
-    is_fine = token is None or _TOKEN.fullmatch(token) is not None
+    is_fine = token is None or ACCESS_TOKEN.fullmatch(token) is not None
     check("token", "***" if token else token, is_fine, "16 to 200 letters, digits, - and _, or None")
 
 

@@ -5,6 +5,7 @@
 """
 
 from ..errors import HeadgateError
+from ..wire.urls import LOOPBACK
 
 __all__ = ["LOOPBACK", "NotServedError", "Served", "WebApp", "WebMissingError", "create_app", "new_token", "serve"]
 
@@ -18,7 +19,7 @@ class WebMissingError(HeadgateError, ImportError):
 
 try:
     from .app import WebApp, create_app
-    from .guard import LOOPBACK, new_token
+    from .guard import new_token
     from .server import NotServedError, Served, serve
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):

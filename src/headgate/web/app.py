@@ -30,8 +30,9 @@ from ..errors import HeadgateError
 from ..formatting import redact
 from ..observe.monitor import RunMonitor
 from ..observe.snapshot import ActionRefusedError, MonitoredRun, MonitoredRuns, to_json
+from ..wire.urls import LOOPBACK
 from .event_stream import EventStream, Place
-from .guard import LOOPBACK, Guard, refuse
+from .guard import Guard, refuse
 from .query import BadRequestError, Query, read_action, read_query
 from .view_cache import SHORTEST_INTERVAL, NoAnswerError, View, ViewCache
 

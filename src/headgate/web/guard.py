@@ -19,7 +19,6 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import re
 import secrets
 from base64 import b64encode
 from collections.abc import Sequence
@@ -31,7 +30,8 @@ from urllib.parse import parse_qsl
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..checks import check
+from ..checks import ACCESS_TOKEN, check
+from ..wire.urls import HOST_FIELD
 
 # ---------------------------------------------------------------------- the login page
 #
@@ -85,12 +85,9 @@ WRONG_TOKEN = (
 
 # ---------------------------------------------------------------------- the guard
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""The names of this machine that no other site can take."""
 LARGEST_HEAD = 16_384
 """Bytes of all header fields and the address."""
 TOKENS = "16 to 200 letters, digits, - and _ (new_token() makes one), or None"
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 
 POLICY = (
     f"default-src 'none'; script-src 'self'; style-src 'self' {STYLE_HASH}; img-src 'self' data:; connect-src 'self'; "
@@ -132,7 +129,7 @@ class Guard:
     def __init__(
         self, app: ASGIApp, *, token: str | None, allow_hosts: Sequence[str], open_paths: frozenset[str]
     ) -> None:
-        fine = token is None or (isinstance(token, str) and _TOKEN.fullmatch(token) is not None)
+        fine = token is None or (isinstance(token, str) and ACCESS_TOKEN.fullmatch(token) is not None)
         check("token", token, fine, TOKENS)
         self._app = app
         self._hosts = Hosts(allow_hosts)
@@ -250,7 +247,6 @@ def _is_http1(scope: Scope) -> bool:
 # ``Sec-Fetch-Site``, which pages cannot write, show the second.
 
 ANY = "*"
-_HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::\d{1,5})?")
 
 
 class Hosts:
@@ -268,7 +264,7 @@ class Hosts:
                 self._names.add(one.lower())
 
     def has(self, host: str | None) -> bool:
-        found = _HOST.fullmatch(host.lower()) if host is not None else None
+        found = HOST_FIELD.fullmatch(host.lower()) if host is not None else None
         if found is None or self._any:
             return found is not None
         name = found[1] or found[2]

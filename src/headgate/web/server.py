@@ -26,10 +26,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..checks import check
 from ..errors import ConfigError, HeadgateError
 from ..observe.snapshot import MonitoredRuns
-from ..wire.urls import is_loopback
+from ..wire.urls import LOOPBACK, is_loopback
 from .app import Metrics, WebApp, create_app
 from .event_stream import WRITE_TIME
-from .guard import LARGEST_HEAD, LOOPBACK, new_token
+from .guard import LARGEST_HEAD, new_token
 
 BACKLOG = 64
 CLOSE_TIME = 0.6

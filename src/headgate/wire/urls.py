@@ -25,8 +25,7 @@ _LOCATION = r"(?ai)(?:([^\s/?#@:\[\]\\]+)|\[([0-9a-f:.]{2,64})(?:%[^\]]{1,32})?\
 _IPV4 = r"(?a)\d{1,3}(?:\.\d{1,3}){3}"
 _TOP_LEVEL = r"[^\W\d_]{2,63}|xn--[a-z0-9-]{1,59}"
 _UNFIT = r"[^\w.-]"
-"""Characters of a label that may not stand in a key."""
-"""What may be in a label but not in a key."""
+"""Characters that may be in a label but not in a key."""
 
 
 def host_key(text: str) -> str:
@@ -114,6 +113,12 @@ def _shortest(address: str) -> str:
         return ipaddress.IPv6Address(address).compressed
     except ValueError:
         return address.lower()
+
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""The names of this machine that no other site can take."""
+HOST_FIELD = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::\d{1,5})?")
+"""A ``Host`` header in lower case: an IPv6 address in brackets or a name, and perhaps a port."""
 
 
 def is_loopback(host: str) -> bool:

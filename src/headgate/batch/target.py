@@ -32,6 +32,7 @@ from ..exchange import (
 )
 from ..formatting import is_credential
 from ..resilience.fallback import Fallback
+from ..wire.adapt_body import adapt_bytes
 from ..wire.parse import has_own_tiers, vendor_in, vendor_of
 from ..wire.refusals import refusal_in
 from ..wire.token_usage import COUNTED_AT_ADMISSION, TokenCounts, Usage, admitted, is_silent, settled, usage_of
@@ -171,8 +172,6 @@ class Target:
         if self._fallback is None or asked.body is None:
             return asked
         if self._adapted is None or self._adapted[0] is not row:
-            from ..wire.adapt_body import adapt_bytes  # here, because few runs have fallbacks
-
             name, path = self.endpoint.name, asked.path or self.config.path or self.endpoint.path
             body = adapt_bytes(asked.body, model=self._fallback.model, vendor=name, path=path)
             model = self._fallback.model or asked.model

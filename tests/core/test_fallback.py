@@ -116,3 +116,15 @@ def test_a_call_goes_from_target_to_target_and_the_next_one_knows() -> None:
     assert not route.move(MoveReason.FAILING, 0.0)
     assert route.refused == {0: SPEND, 1: OPEN, 2: MoveReason.FAILING}
     assert CallRoute(ANY, states, ("m", "a", "b"), 1.0).choice == (1, SPEND)
+
+
+def test_targets_of_one_account_cannot_spend_together() -> None:
+    states = TargetStates(["ours", "ours", "theirs"])
+    route = CallRoute(ANY, states, ("m", "a", "b"), 0.0)
+    assert route.move(SPEND, 0.0)
+    assert route.choice == (2, SPEND)
+    assert route.refused == {0: SPEND, 1: SPEND}
+    assert CallRoute(ANY, states, ("m", "a", "b"), 1.0).choice == (2, SPEND)
+    assert not CallRoute(ANY[:2], TargetStates(["ours", "ours"]), ("m", "a"), 0.0).move(SPEND, 0.0)
+    states.worked(1, "a")
+    assert CallRoute(ANY, states, ("m", "a", "b"), 2.0).choice == (0, None)

@@ -195,6 +195,20 @@ def test_anthropics_client():
     play(main)
 
 
+def test_a_model_of_an_account_without_credit_leaves_the_servers_own_error():
+    async def main():
+        async with MockServer(PLENTY, providers=("anthropic",)) as server:
+            client = headgate.async_anthropic_client(
+                base_url=server.base_url("anthropic").removesuffix("/v1"), api_key=UNPAID, fallback=["claude-other"]
+            )
+            OPEN.append(client)
+            with pytest.raises(anthropic.APIStatusError, match="billing_error"):
+                await client.messages.create(model="claude-x", max_tokens=9, messages=MESSAGES)
+            assert asked(server, "anthropic") == 1
+
+    play(main)
+
+
 def test_what_cannot_be_translated_is_refused_when_the_client_is_made():
     with pytest.raises(ConfigError, match="cannot be translated"):
         headgate.openai_client(api_key=GOOD, fallback=["to=anthropic,model=claude-haiku-4-5,keys=env:OTHER_KEY"])

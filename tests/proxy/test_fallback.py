@@ -79,3 +79,14 @@ def test_a_stream_moves_before_its_first_byte_only():
         assert two.truth()["asked"] == 1
 
     play(work)
+
+
+def test_the_account_of_one_program_says_nothing_of_anothers():
+    async def work(create, one, two):
+        other = {"Authorization": "Bearer sk-good-0123456789"}
+        assert (await create()).parse().model == "long-other"
+        assert (await create(extra_headers=other)).parse().model == "m"
+        assert (await create()).parse().model == "long-other"
+        assert one.truth()["asked"] == 2, "it is known to have no credit"
+
+    play(work, key="unpaid-0123456789")

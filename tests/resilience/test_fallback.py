@@ -16,6 +16,7 @@ def test_a_model_a_text_a_mapping_and_the_class_say_the_same() -> None:
     mapping = {"to": "groq", "model": "llama", "keys": ["env:A", "env:B"], "on": ["spend", "too_long"]}
     assert read_fallbacks([spelled, text, mapping]) == (spelled, spelled, spelled)
     assert read_fallbacks("gpt-4o-mini") == (Fallback(model="gpt-4o-mini"),)
+    assert read_fallbacks("m, on=spend") == (Fallback(model="m", on="spend"),)  # type: ignore[arg-type]
     assert Fallback(model="m").on == USUAL_REASONS
     assert read_fallbacks(None) == ()
 
@@ -27,6 +28,8 @@ def test_a_model_a_text_a_mapping_and_the_class_say_the_same() -> None:
         ("to=groq,modell=x", "'modell' is not one of model=..."),
         ("to=groq,model=", "a part is not one of"),
         ("to=a,to=b", "to is given twice"),
+        ("m,model=n", "model is given twice"),
+        ("to=a,m", "a part is not one of"),
         ("model=m,on=money", "'money' is not a reason to move"),
         ("model=m,keys=sk-secret-123", "a key itself is not taken here"),
         ({"model": "m", "reason": "spend"}, "unknown field 'reason'"),

@@ -30,7 +30,7 @@ class Api:
 
     def __call__(self, ctx):
         self.asked.append((ctx.provider, ctx.model, ctx.credential))
-        return self.answers.get(ctx.provider.partition("/")[0], "fine")
+        return self.answers.get(ctx.provider, "fine")
 
     async def call(self, ctx):
         return self(ctx)
@@ -60,7 +60,7 @@ def test_another_target_takes_what_the_first_cannot(world, answer):
         return await execute_with_resilience(api.call, "api", fallback=[OTHER], manager=manager)
 
     assert world(main) == "fine"
-    assert api.asked[-1] == ("other/small", "small", None)
+    assert api.asked[-1] == ("other", "small", None)
     assert set(api.order[:-1]) == {"api"}
 
 
@@ -85,7 +85,7 @@ def test_the_primary_is_asked_again_when_it_may_be_back(world):
 
         await once()
         await once()
-        assert api.order == ["api", "other/small", "other/small"], "it is known to have no credit"
+        assert api.order == ["api", "other", "other"], "it is known to have no credit"
         await clock.sleep_async(AWAY_FOR)
         api.answers.clear()
         await once()
@@ -108,7 +108,7 @@ def test_an_open_circuit_moves_calls_until_it_closes(world):
             assert await once() == "fine"
         del api.asked[:]
         assert await once() == "fine"
-        assert api.order == ["other/small"], "nothing waits for the circuit"
+        assert api.order == ["other"], "nothing waits for the circuit"
         await clock.sleep_async(31.0)
         api.answers.clear()
         await once()
@@ -171,7 +171,16 @@ def test_a_model_of_the_same_provider_uses_its_keys_and_the_sync_form_does_the_s
 
     manager = ProviderResilienceManager()
     assert execute_with_resilience_sync(ask, "api", fallback=["new"], credentials=keys, manager=manager) == "fine"
-    assert api.asked == [("api", "", "ours-0123456789"), ("api/new", "new", "ours-0123456789")]
+    assert api.asked == [("api", "", "ours-0123456789"), ("api", "new", "ours-0123456789")]
+
+
+def test_an_account_without_credit_is_not_asked_for_another_model(caplog):
+    api = Api(api=UNPAID)
+    caplog.set_level("INFO", logger="headgate.resilience")
+    manager = ProviderResilienceManager()
+    assert execute_with_resilience_sync(api, "api", fallback=["new", OTHER], manager=manager) == "fine"
+    assert api.order == ["api", "other"]
+    assert "api: moved to other/small (spend)" in caplog.messages
 
 
 def test_a_function_that_cannot_know_its_target_is_refused():
@@ -198,13 +207,13 @@ def test_a_guarded_function_is_called_for_another_target_in_a_task_and_in_a_thre
 
         return await ask(7)
 
-    assert world(main) == (7, "other/small", "small")
+    assert world(main) == (7, "other", "small")
 
     @guarded("api", fallback="small", manager=ProviderResilienceManager())
     def ask(number, ctx=None):
         return answer(ctx, number)
 
-    assert ask(8) == (8, "api/small", "small")
+    assert ask(8) == (8, "api", "small")
 
 
 def test_a_guard_that_cannot_fall_back_says_so_when_it_decorates():

@@ -134,7 +134,9 @@ class TargetStates:
     ``part`` is what the state is about: None for a whole account, else a model of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, accounts: Sequence[Hashable] = ()) -> None:
+        """``accounts``: the account of each target; targets of one account cannot spend together."""
+        self._accounts = tuple(accounts)
         self._away: dict[tuple[int, Hashable], tuple[MoveReason, float]] = {}
 
     def note(self, target: int, part: Hashable, why: MoveReason, now: float, seconds: float | None = None) -> None:
@@ -143,14 +145,25 @@ class TargetStates:
             return
         if len(self._away) >= MOST_STATES:
             self._away = {key: one for key, one in self._away.items() if one[1] > now}
-        place = (target, None if why is MoveReason.SPEND else part)
-        if len(self._away) < MOST_STATES:
-            self._away[place] = (why, now + (AWAY_FOR if seconds is None else max(seconds, 0.0)))
+        if len(self._away) >= MOST_STATES:
+            return
+        state = why, now + (AWAY_FOR if seconds is None else max(seconds, 0.0))
+        if why is MoveReason.SPEND:
+            self._away |= {(one, None): state for one in self.of_account(target)}
+        else:
+            self._away[target, part] = state
 
     def worked(self, target: int, part: Hashable) -> None:
         if self._away:
-            self._away.pop((target, None), None)
             self._away.pop((target, part), None)
+            for one in self.of_account(target):
+                self._away.pop((one, None), None)
+
+    def of_account(self, target: int) -> list[int]:
+        """The targets of this one's account, itself included."""
+        if not self._accounts:
+            return [target]
+        return [one for one, account in enumerate(self._accounts) if account == self._accounts[target]]
 
     def away(self, parts: Sequence[Hashable], now: float) -> dict[int, MoveReason]:
         """The targets that are away for a call whose part at each target is in ``parts``.
@@ -191,13 +204,13 @@ class CallRoute:
 
     def may_move(self, why: MoveReason) -> bool:
         """Whether a call that ends for this reason would go to another target."""
-        return self._next({**self.refused, self.choice.target: why}) is not None
+        return self._next(self._refused_by(why)) is not None
 
     def move(self, why: MoveReason, now: float, seconds: float | None = None) -> bool:
         """The target has not taken the call: whether another one is asked. ``seconds``: for how long it cannot."""
         target = self.choice.target
         self._states.note(target, self._parts[target], why, now, seconds)
-        self.refused[target] = why
+        self.refused = self._refused_by(why)
         found = self._next(self.refused)
         if found is None:
             return False
@@ -206,6 +219,12 @@ class CallRoute:
 
     def worked(self) -> None:
         self._states.worked(self.choice.target, self._parts[self.choice.target])
+
+    def _refused_by(self, why: MoveReason) -> dict[int, MoveReason]:
+        """The targets that have not taken it, with this one; without credit, nor its whole account."""
+        target = self.choice.target
+        others = self._states.of_account(target) if why is MoveReason.SPEND else ()
+        return {**self.refused, target: why, **dict.fromkeys(others, why)}
 
     def _next(self, refused: Mapping[int, MoveReason]) -> Choice | None:
         return choose(self._accepts, refused, self._away)

@@ -10,7 +10,7 @@ belongs to one origin (its keys, its headers) goes to no other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,9 @@ from ..batch.endpoints import Endpoint, InvalidPathError, TargetConfig
 from ..core.fallback import LONG_QUOTA, CallRoute, MoveReason, TargetStates
 from ..credentials.sources import credentials_from
 from ..errors import ConfigError
+from ..formatting import is_credential
 from ..resilience.context import KEY_GAP, Credentials
+from ..resilience.events import log_move
 from ..resilience.fallback import Fallback, accepted_reasons
 from ..resilience.fallback_call import why_moved
 from ..wire.adapt_body import adapt_bytes
@@ -29,6 +31,9 @@ from .response_reader import unpacked
 
 if TYPE_CHECKING:
     from .gated_request import GatedRequest
+
+MOST_KEYS = 1000
+"""Keys of programs whose accounts are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,11 @@ class FallbackTarget:
     query: str
     credentials: OriginCredentials | None
     is_same_origin: bool
+
+    @property
+    def account(self) -> Hashable:
+        """What it has in common with other targets of its account; None for those of the primary's."""
+        return (self.endpoint.name, self.fallback.keys) if self.fallback.keys or not self.is_same_origin else None
 
     @property
     def label(self) -> str:
@@ -77,7 +87,10 @@ class ClientFallbacks:
         make = coordinator or credentials_for
         self._targets = [self._target(config, one, primary, make) for one in fallbacks]
         self._accepts = accepted_reasons(fallbacks)
-        self._states = TargetStates()
+        self._accounts = [None, *(one.account for one in self._targets)]
+        self._has_keys = primary is not None
+        self._states: dict[int, TargetStates] = {}
+        """By the key that requests come with, where the client has none for them."""
         self.moves_content = any(MoveReason.REFUSED_CONTENT in one for one in self._accepts)
 
     def _target(
@@ -108,7 +121,14 @@ class ClientFallbacks:
         model = body.get("model") if isinstance(body, dict) else None
         model = model if isinstance(model, str) else ""
         parts = (model, *(one.fallback.model or model for one in self._targets))
-        return RequestRoute(self, request, CallRoute(self._accepts, self._states, parts, now))
+        return RequestRoute(self, request, CallRoute(self._accepts, self._states_of(request), parts, now))
+
+    def _states_of(self, request: OutgoingRequest) -> TargetStates:
+        """What is known of the targets: another program's account may have credit, and its quota be whole."""
+        own = () if self._has_keys else tuple(one for name, one in request.headers.items() if is_credential(name))
+        if len(self._states) >= MOST_KEYS:
+            self._states.clear()
+        return self._states.setdefault(hash(own), TargetStates(self._accounts))
 
     def adapted(self, request: OutgoingRequest, target: int) -> MovedRequest | None:
         """The request for a fallback; None if it cannot be made."""
@@ -204,6 +224,7 @@ class RequestRoute:
             return False
         while self._route.move(why, now, seconds):
             if self._route.choice.target == 0 or self.moved is not None:
+                log_move(call, self.label or "the first target", why.value)
                 return True
             why, seconds = MoveReason.FAILING, None  # a request that cannot be made for this target
         return False

@@ -53,7 +53,7 @@ class Call:
     verdict: Verdict | None = None
     """On the last attempt, if it failed."""
     last_error: Exception | None = None
-    has_failed, model = False, ""  # it has ended with an answer that is an error; what a fallback is asked for
+    has_failed, target, model = False, "", ""  # whether its answer is an error; of a fallback: its API and model
     _retry: RetryState | None = None
     """What has happened since the first failure, if there was one."""
     observers: AbstractContextManager[object] | None = None

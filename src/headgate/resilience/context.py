@@ -105,7 +105,8 @@ class CallContext:
 
     @property
     def provider(self) -> str:
-        return cast("Call", self._call).provider.name
+        call = cast("Call", self._call)
+        return call.target or call.provider.name
 
     @property
     def model(self) -> str:

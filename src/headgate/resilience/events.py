@@ -57,6 +57,11 @@ def emit_failure(call: Call, error: BaseException | None = None) -> None:
         _emit(call, event_type, lambda: {"breaker_state": _circuit_state(call), **facts})
 
 
+def log_move(call: Call, target: str, why: str) -> None:
+    """A call goes to another target; its failure was logged at WARNING, as it may be the last."""
+    log.info("%s: moved to %s (%s)", call.provider.name, target, why)
+
+
 def emit_abandoned(call: Call, error: BaseException | None) -> None:
     """The end of an answer that is not read any further: its reader left it, or was cancelled."""
     if call.manager.on_event is None:

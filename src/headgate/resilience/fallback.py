@@ -108,10 +108,13 @@ def accepted_reasons(fallbacks: Sequence[Fallback]) -> tuple[frozenset[MoveReaso
 
 
 def _read(text: str) -> dict[str, Any]:
-    """``model``, or ``name=value`` pairs with commas between them."""
+    """``model``, ``name=value`` pairs with commas between them, or both."""
+    model, comma, pairs = text.partition(",")
     if "=" not in text:
         return {"model": text.strip()}
     found: dict[str, Any] = {}
+    if comma and model.strip() and "=" not in model:
+        found["model"], text = model.strip(), pairs
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in _NAMES or not value:

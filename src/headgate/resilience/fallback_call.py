@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.decision import UNKNOWN, CircuitState
-from ..core.fallback import LONG_QUOTA, CallRoute, MoveReason, reason_of
+from ..core.fallback import LONG_QUOTA, PRIMARY, CallRoute, MoveReason, reason_of
 from ..errors import (
     CircuitOpenError,
     ConfigError,
@@ -24,6 +24,7 @@ from ..errors import (
 from .call import Call
 from .config import CallOptions
 from .context import Credentials, cannot_spend
+from .events import log_move
 from .fallback import Fallback, accepted_reasons
 from .manager import get_resilience_manager
 
@@ -41,7 +42,9 @@ class FallbackCalls:
         self._names = [provider, *(name_of(provider, one) for one in fallbacks)]
         self._credentials = [options.credentials, *(credentials_of(options.credentials, one) for one in fallbacks)]
         self._manager = get_resilience_manager() if options.manager is None else options.manager
-        states = self._manager.fallback_states(tuple(self._names))
+        providers = [provider, *(one.to or provider for one in fallbacks)]
+        accounts = [(name, id(keys)) for name, keys in zip(providers, self._credentials, strict=True)]
+        states = self._manager.fallback_states(tuple(self._names), accounts)
         self._route = CallRoute(accepted_reasons(fallbacks), states, self._names, self._manager.clock.now())
         self._ends_at = UNKNOWN
         self.has_next = True
@@ -65,6 +68,7 @@ class FallbackCalls:
                 told = ", ".join(f"{self._names[n]} ({reason.value})" for n, reason in self._route.refused.items())
                 error.add_note(f"headgate: not taken by {told}")
             return False
+        log_move(self.call, self._names[self._route.choice.target], why.value)
         self.call = self._next_call()
         self.has_next = True
         return True
@@ -77,7 +81,9 @@ class FallbackCalls:
         if self._ends_at != UNKNOWN:
             options = options.replace(time_budget=max(0.001, self._ends_at - self._manager.clock.now()))
         call = Call(self._names[target], options)
-        call.model = self._fallbacks[target - 1].model if target else ""
+        if target:
+            fallback = self._fallbacks[target - 1]
+            call.target, call.model = fallback.to or self._names[PRIMARY], fallback.model
         if self._ends_at == UNKNOWN and call.time_budget != UNKNOWN:
             self._ends_at = call.started_at + call.time_budget
         return call

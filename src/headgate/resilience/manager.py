@@ -19,7 +19,7 @@ import logging
 import os
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -308,12 +308,12 @@ class ProviderResilienceManager:
                 state.per_credential = True
         return state
 
-    def fallback_states(self, names: tuple[str, ...]) -> TargetStates:
+    def fallback_states(self, names: tuple[str, ...], accounts: Sequence[Hashable]) -> TargetStates:
         """What is known of the targets of calls with fallbacks, by the targets' names."""
         with self._lock:
             if len(self._fallbacks) >= MOST_PROVIDERS:
                 self._fallbacks.clear()
-            return self._fallbacks.setdefault(names, TargetStates())
+            return self._fallbacks.setdefault(names, TargetStates(accounts))
 
     def new_id(self) -> str:
         """For a call that was given none."""

@@ -31,7 +31,7 @@ from .language_api import (
 
 CONTEXT = 128_000
 """Tokens that fit into a question ..."""
-LONG, LONG_CONTEXT = "long", 1_000_000
+LONG, LONG_CONTEXT = ("long", "gemini"), 1_000_000
 """... and into one to a model whose name begins so."""
 LEAST_OF_RESPONSE = 16
 MOST_BEST_OF = 20

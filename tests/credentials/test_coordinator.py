@@ -7,6 +7,8 @@ import threading
 
 import pytest
 
+from headgate.core.decision import Outcome
+from headgate.core.signal import Signal
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import ConfigError
 from headgate.lab.virtual_time import VirtualClock
@@ -217,3 +219,18 @@ def test_what_cannot_be_used_is_said(credentials: object, complaint: str) -> Non
 def test_at_once_must_be_a_whole_number(at_once: object) -> None:
     with pytest.raises(ConfigError, match="at_once"):
         CredentialCoordinator(["a"], at_once=at_once)  # type: ignore[arg-type]
+
+
+def test_keys_that_are_refused_together_are_proposed_as_a_group_once(caplog: pytest.LogCaptureFixture) -> None:
+    keys, clock = coordinator("a", "b")
+    refused = Signal(outcome=Outcome.RATE_LIMITED, retry_after=2.0)
+    for _ in range(12):
+        for _ in range(2):
+            clock.advance(0.1)
+            with keys.lease() as lease:
+                lease.report(signal=refused)
+        clock.advance(10.0)
+    told = [record for record in caplog.records if "may share one limit" in record.getMessage()]
+    assert [record.levelno for record in told] == [logging.WARNING]
+    assert "key-1, key-2 are refused together" in told[0].getMessage()
+    assert "--groups auto" in told[0].getMessage()

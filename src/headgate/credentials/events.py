@@ -22,7 +22,8 @@ IN_USE = (
 )
 GROUPED = "%s: %s share one limit (%s): they are used as one group from now on"
 PROPOSED = (
-    "%s: %s are refused together and may share one limit%.0s; give them one group in the key file, or use groups='auto'"
+    "%s: %s are refused together and may share one limit%.0s; give them one group in the key file, or use "
+    "groups='auto' (--groups auto)"
 )
 
 
@@ -85,7 +86,9 @@ class CredentialEvents:
             self._send(kind, reason, None, seconds)
             return
         if others:
-            log.info(GROUPED if kind is ChangeKind.GROUPED else PROPOSED, self._name, ", ".join(others), reason)
+            is_proposed = kind is ChangeKind.PROPOSED  # there is something to decide
+            level, text = (logging.WARNING, PROPOSED) if is_proposed else (logging.INFO, GROUPED)
+            log.log(level, text, self._name, ", ".join(others), reason)
             self._send(kind, ", ".join(others), key.label)
             return
         level = logging.WARNING if kind is ChangeKind.RETIRED else logging.INFO

@@ -4,7 +4,15 @@ from math import inf
 
 import pytest
 
-from headgate.core.decision import CircuitState, Explanation, Refuse, RefuseReason, WaitReason
+from headgate.core.decision import (
+    CircuitState,
+    ControllerNote,
+    Explanation,
+    PaceReason,
+    Refuse,
+    RefuseReason,
+    WaitReason,
+)
 from headgate.reason_text import (
     CircuitChange,
     RateChange,
@@ -36,6 +44,10 @@ def test_every_refusal_has_a_sentence(reason):
     ("why", "text"),
     [
         (Explanation(reason=WaitReason.PACE, rate=40.0), "paced at 40 calls/s"),
+        (
+            Explanation(reason=WaitReason.HOLD, seconds_left=9.0, controller_note=ControllerNote(PaceReason.EMPTY)),
+            "nothing is left by the server's headers, 9.0 s to go",
+        ),
         (
             Explanation(reason=WaitReason.PACE, rate=4.0, is_ramping=True, members=3, controller_note="a note"),
             "paced at 4 calls/s while ramping up after a pause, shared by 3 processes, a note",

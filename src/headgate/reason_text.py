@@ -54,6 +54,7 @@ CONTROLLER_TEXTS = {
     PaceReason.BLOCKED: "waiting for a probe to succeed",
     PaceReason.WINDOW: "waiting for the quota window to reset",
     PaceReason.HEADERS: "following the server's headers",
+    PaceReason.EMPTY: "nothing is left by the server's headers",
     PaceReason.CONCURRENCY: "at most {:.0f} in flight",
     PaceReason.SLOW_ANSWERS: "at most {:.0f} in flight since answers got slower",
     PaceReason.SHARED: "sharing the quota with other clients, last rate limited at {:.{digits}f}/s",
@@ -109,7 +110,9 @@ def _wait(reason: WaitReason, why: Explanation) -> str:
     if reason is WaitReason.CAPACITY:
         return f"the service tier is full{left}"
     if reason is WaitReason.HOLD:
-        return f"rate limited a moment ago, {controller_text(why.controller_note)}{left}"
+        note, told = why.controller_note, controller_text(why.controller_note)
+        is_empty = not isinstance(note, str) and note.reason is PaceReason.EMPTY
+        return f"{told}{left}" if is_empty else f"rate limited a moment ago, {told}{left}"
     if reason is WaitReason.QUOTA:
         return f"waiting for the known limit of {why.subject}{left}"
     together = f", shared by {why.members} processes" if why.members > 1 else ""

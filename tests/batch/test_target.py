@@ -355,7 +355,7 @@ def test_a_server_can_tell_which_row_it_has_done_how_often() -> None:
         ({"to": "openai", "largest_answer": 0}, "largest_answer=0"),
         ({"to": "openai", "headers": {"Host": "x"}}, "'Host' cannot be set"),
         ({"to": "openai", "headers": {"X": "a\nb"}}, "'X' cannot be set"),
-        ({"to": "openai", "headers": {"authorization": "x"}}, "set from the credentials"),
+        ({"to": "openai", "headers": {"authorization": "x"}}, "carries the key"),
         ({"to": "openai", "path": "http://x"}, "path='http://x'"),
     ],
 )

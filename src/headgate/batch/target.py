@@ -113,7 +113,7 @@ class Target:
         self._salt = blake2b(f"{run_id}{label}".encode()).digest()
         if self.endpoint.key_header.lower() in map(str.lower, config.headers):
             raise ConfigError(
-                f"target headers: {self.endpoint.key_header!r} is set from the credentials; pass its value as a key"
+                f"target headers: {self.endpoint.key_header!r} carries the key; name where it is with --keys"
             )
         self._fixed = {**dict(self.endpoint.headers), **config.headers}
         self._with_body = {**self._fixed, "Content-Type": "application/json"}

@@ -194,6 +194,8 @@ class PaceReason(StrEnum):
     WINDOW = "window"
     """Blocked until a window turns."""
     HEADERS = "headers"
+    EMPTY = "empty"
+    """The headers say that nothing is left of a budget that is not paced by: of tokens, or of hours."""
     CONCURRENCY = "concurrency"
     """More calls at once were refused; the number is how many may be in flight."""
     SLOW_ANSWERS = "slow_answers"

@@ -256,3 +256,18 @@ def test_why_names_the_cap_that_slow_answers_made_necessary(lab):
         controller_text(world.controller.why())
         == f"at most {world.controller.cap:.0f} in flight since answers got slower"
     )
+
+
+def test_why_says_that_the_headers_leave_nothing(lab):
+    controller = Adaptive(AdaptiveSettings())
+    gate = lab.Gate(controller, 1)
+    used_up = Signal(
+        outcome=Outcome.OK, limits=(Limit(dimension="requests", limit=20, remaining=0, reset=9e3, window=18e3),)
+    )
+    controller.on_answer(gate.send(0.0), used_up, 0.05, 0.1)
+    assert controller_text(controller.why()) == "nothing is left by the server's headers"
+    left = Signal(
+        outcome=Outcome.OK, limits=(Limit(dimension="requests", limit=20, remaining=9, reset=9e3, window=18e3),)
+    )
+    controller.on_answer(gate.send(70.0), left, 0.05, 70.1)
+    assert controller_text(controller.why()) == "searching for the limit"

@@ -334,6 +334,7 @@ def test_a_subscription_is_told_what_is_used_of_its_five_hours():
     assert [header(answer, f"{unified}-5h-utilization") for answer in answers] == ["0.5000", "1.0000", "1.0000"]
     assert [header(answer, f"{unified}-status") for answer in answers] == ["allowed", "rejected", "rejected"]
     assert header(answers[2], f"{unified}-representative-claim") == "five_hour"
+    assert "per minute" not in str(answers[2])
     signal = heard(answers[2])
     assert (signal.outcome, signal.retry_after) == (Outcome.RATE_LIMITED, 5 * HOUR)
 

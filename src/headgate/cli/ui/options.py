@@ -264,7 +264,7 @@ def target_options(command: F) -> F:
             multiple=True,
             metavar="'NAME: VALUE'",
             help="Sent with every request to --to, and to no other host. A credential is taken from an environment "
-            "variable: 'api-key: env:AZURE_KEY'. Repeatable.",
+            "variable: 'X-Gateway-Key: env:GATEWAY_KEY'. Repeatable.",
         ),
         click.option(
             "--query",

@@ -259,6 +259,8 @@ class LimitModels(Storable):
         search = self.search
         if search.phase is Phase.BLOCK:
             return ControllerNote(PaceReason.WINDOW if search.curve.window else PaceReason.BLOCKED)
+        if self.header_model.empty_until != NEVER:
+            return ControllerNote(PaceReason.EMPTY)
         if self.told.steered:
             return ControllerNote(PaceReason.HEADERS)
         if self.concurrency.on:

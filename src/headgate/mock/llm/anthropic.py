@@ -82,6 +82,8 @@ def _limit_reached(refusal: Refusal, model: str, organization: str) -> Reply:
         f"This request would exceed your organization's rate limit of {limit:,} {counted} per "
         f"{'day' if per == DAY else 'minute'}. Please reduce your usage or try again later."
     )
+    if not limit:  # of hours, as subscriptions have it
+        message = "This request would exceed your account's rate limit. Please try again later."
     body = {"type": "error", "error": {"type": "rate_limit_error", "message": message}}
     return Reply(429, body, {"retry-after": str(whole_seconds(status.retry)), "x-should-retry": "true"})
 

@@ -25,8 +25,6 @@ LEAST_RATE = 1e-9
 ROUNDING = 1e-9
 ESTIMATE_MOVES = 0.1
 """By how much an estimate may have grown since the coordinator was asked: the next call is asked so much more for."""
-SPARE_OVER = 0.25
-"""Seconds over which it is averaged how much of the rate no process asks for."""
 MOST_OWED = 0.5
 """Seconds of this member's share that it owes at most: what left on credit long ago must not silence it now."""
 
@@ -154,7 +152,7 @@ class CreditAccount:
         self.owed = 0
         """Numbers to let go unused."""
         self.spare = 0.0
-        """Which share of the rate no process asked for recently."""
+        """Which share of the rate no process asked for between the last two replies."""
         self._line, self._line_at = 0.0, UNKNOWN
         """How far the line was by the last reply, and when, in the coordinator's time."""
 
@@ -168,7 +166,7 @@ class CreditAccount:
         if elapsed > 0:
             before = self._line if reply.line >= self._line else burst  # it went back: the coordinator is a new one
             used = min(max(0.0, (reply.line - before) / max(reply.rate * elapsed, LEAST_RATE)), 1.0)
-            self.spare += (1.0 - used - self.spare) * min(1.0, elapsed / SPARE_OVER)
+            self.spare = 1.0 - used
         owed = self.owed + max(0, round(used * self.on_credit))
         self.owed = min(owed, ceil(MOST_OWED * reply.rate / max(1, reply.members)))
         self.on_credit = 0.0

@@ -224,7 +224,7 @@ class Lease:
         trip, numbers = self.round_trip, self.numbers
         delayed, late = 0.0, trip.usual
         if trip.is_far and max(trip.usual, now - trip.sent_at) < self.members / self.rate:
-            delayed, late = trip.delayed, min(trip.usual, trip.quickest)
+            delayed, late = trip.delayed, trip.quickest
         line = reply.line + max(0.0, delayed - reply.hold) * self.rate
         self.tokens, self.filled_at = line - numbers.next, now + max(0.0, reply.hold - delayed)
         self.ask_from = NEVER

@@ -294,13 +294,12 @@ class LeasedPacer(Lease):
     def _is_short(self, now: float, *, is_late: bool) -> bool:
         """Whether what the coordinator was short of still counts.
 
-        Until it said to ask again it does. Afterwards a shortage of pace counts until the next answer, unless that is
-        late: the pace is known here. One of a limit counts in any case: only the coordinator knows what is left of it.
-        That another member was solo ends by itself.
+        It does until the next answer. If that is late, and the time to ask again has come, a shortage of pace is over:
+        the pace is known here. So is one because another member was solo. What is left of a limit only the coordinator
+        knows.
         """
-        if now < self.short_until:
-            return bool(self.short_of)
-        return self.short_of not in (("", "solo", "pace") if is_late else ("", "solo"))
+        ends_by_itself = is_late and now >= self.short_until and self.short_of in ("pace", "solo")
+        return bool(self.short_of) and not ends_by_itself
 
     def _accrues_in(self, cost: Cost) -> float:
         """Seconds in which the rate and every known limit allow one more call of this cost."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import closing
 
 import pytest
 
 from headgate import AdaptiveRateLimiter, ConfigError, CostTooLargeError, RateLimitConfig
+from headgate.distributed.backends.memory import MemoryStore
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 
 BOTH = RateLimitConfig(limits={"requests": "500/min", "tokens": "200000/min"})
@@ -103,6 +105,19 @@ def test_keys_that_share_a_limit_are_evicted_when_idle_and_share_it_again() -> N
             clock.advance(1.0)
             passed += pass_through(limiter, key)
         assert passed == 4
+
+
+def test_limits_that_a_store_keeps_are_each_keys_own_and_that_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with closing(AdaptiveRateLimiter(BOTH, store=MemoryStore())) as limiter:
+        for _ in range(2):
+            limiter.share_limits("model/flex", "model")
+    assert [record.getMessage() for record in caplog.records if "--store none" in record.getMessage()] == [
+        "model/flex: has the known limits for itself, as a store keeps them; "
+        "without a store (--store none) it shares those of model"
+    ]
+    with closing(AdaptiveRateLimiter(store=MemoryStore())) as limiter:
+        limiter.share_limits("other/flex", "other")
+    assert "other" not in caplog.text
 
 
 def test_a_key_with_other_limits_keeps_them() -> None:

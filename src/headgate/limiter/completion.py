@@ -52,6 +52,7 @@ class Completion:
         """Answers that ask to be sent again."""
         self.warn_unreported = True
         """Whether to warn, once, that nothing can be learned because nothing is reported."""
+        self._warns_apart = True
         self._lock = admission.lock
         self._now = clock.now
         self._rng = rng
@@ -212,3 +213,14 @@ class Completion:
                 gate.seq,
             )
             self._events.flush()
+
+    def warn_counted_apart(self, key: str, owner: str) -> None:
+        """Once: a store keeps the known limits of a key that should spend of another's."""
+        if self._warns_apart:
+            self._warns_apart = False
+            log.warning(
+                "%s: has the known limits for itself, as a store keeps them; without a store (--store none) it "
+                "shares those of %s",
+                key,
+                owner,
+            )

@@ -264,7 +264,9 @@ class AdaptiveRateLimiter:
     def share_limits(self, key: str, owner: str) -> None:
         """Count calls of ``key`` against the known limits of ``owner``, if both have the same; all else is its own."""
         with self._lock:
-            self._registry.share_limits(key, owner, self._now())
+            is_shared = self._registry.share_limits(key, owner, self._now())
+        if not is_shared:
+            self._completion.warn_counted_apart(key, owner)
 
     def check_circuit(self, key: str) -> None:
         """Raise ``CircuitOpenError`` if this key's circuit would refuse a call now. Takes nothing, not even a probe."""

@@ -281,17 +281,19 @@ class KeyRegistry:
         entry.gate.set_ceiling(ceiling, now)
         return entry
 
-    def share_limits(self, key: str, owner: str, now: float) -> None:
-        """Let a key spend of the known limits of another, where both have the same; not those that a store keeps."""
+    def share_limits(self, key: str, owner: str, now: float) -> bool:
+        """Let a key spend of the known limits of another, where both have the same. False: a store keeps them, so the
+        key has its own."""
         spends, owns = self.open(key, now), self.open(owner, now)
         if spends is owns:
-            return
+            return True
         if spends.key not in self._limit_groups:
             if len(self._limit_groups) >= MOST_CEILINGS:
                 self._limit_groups.clear()
             group = self._limit_groups[spends.key] = self._limit_groups.setdefault(owns.key, {owns.key})
             group.add(spends.key)
         _share_limits(spends, owns)
+        return spends.client is None or not spends.has_quotas
 
     def split_pace(self, key: str, pace_key: str, config: RateLimitConfig, now: float) -> None:
         """Move the gate of a key to ``pace_key``; the key keeps its circuit, in a new gate with these settings."""

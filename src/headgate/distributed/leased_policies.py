@@ -381,7 +381,12 @@ class LeasedPacer(Lease):
         return self.rate if stated is None else stated
 
     def explain(self, wait: Wait, now: float) -> Explanation:
-        return Explanation(reason=wait.reason, rate=self.learned_rate, members=self.members)
+        rate = self.learned_rate
+        for quota in self.config.quotas if wait.reason is PACE else ():  # the pace that is handed out keeps to these
+            slow = (quota.amount - quota.burst) / quota.window <= 1.01 * rate and quota.window < LONG_WINDOW
+            if slow and quota.dimension == "requests":
+                return Explanation(reason=WaitReason.QUOTA, subject=str(quota), dimension="requests")
+        return Explanation(reason=wait.reason, rate=rate, members=self.members)
 
     def may_object(self) -> bool:
         return bool(self.config.quotas)

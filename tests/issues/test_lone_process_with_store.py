@@ -58,10 +58,16 @@ class Process:
     """A limiter with tasks that call a server without a pause."""
 
     def __init__(
-        self, clock: Clock, store: DelayedStore | None, server: Bucket, latency: float, config: RateLimitConfig
+        self,
+        clock: Clock,
+        store: DelayedStore | None,
+        server: Bucket,
+        latency: float,
+        config: RateLimitConfig,
+        seed: int = 1,
     ):
         self.clock, self.server, self.latency = clock, server, latency
-        self.limiter = AdaptiveRateLimiter(config, clock=clock, rng=random.Random(1), store=store)
+        self.limiter = AdaptiveRateLimiter(config, clock=clock, rng=random.Random(seed), store=store)
         self.done: list[float] = []
         tasks = 3 * int(min(server.rate, 104.0) * latency + 4)
         self.tasks = [asyncio.create_task(self.work()) for _ in range(tasks)]
@@ -93,12 +99,13 @@ def done(
     shared: bool,
     reached: bool = True,
     seconds: float = SECONDS,
+    seed: int = 1,
 ) -> int:
     async def main(clock: Clock) -> int:
         store = a_store(clock) if shared else None
         if store is not None:
             store.is_down = not reached
-        process = Process(clock, store, server(clock.now()), latency, config)
+        process = Process(clock, store, server(clock.now()), latency, config, seed)
         await clock.sleep_async(seconds)
         await process.end()
         if store is not None:
@@ -122,9 +129,15 @@ def done(
 def test_a_store_costs_a_lone_process_nothing(
     server: Callable[[float], Bucket], config: RateLimitConfig, latency: float
 ) -> None:
-    seconds = max(SECONDS, 80.0 * latency)  # one refusal more or less while the pace is sought decides half a minute
-    without, beside = (done(server, latency, config, shared=shared, seconds=seconds) for shared in (False, True))
-    assert beside >= 0.98 * without
+    seconds = max(
+        SECONDS, 80.0 * latency
+    )  # one refusal more or less while the pace is sought decides half a minute ...
+    seeds = (1,) if latency < 1.0 else (1, 101, 201, 301, 401, 501)  # ... or how soon a wrong cap is let go
+
+    def total(shared: bool) -> int:
+        return sum(done(server, latency, config, shared=shared, seconds=seconds, seed=seed) for seed in seeds)
+
+    assert total(True) >= 0.98 * total(False)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,9 @@ MOST_REFUSED, TO_JUDGE = 0.012, 10
 SHRINK, SOONER = 0.75, 0.7
 """What is left of a cap that refuses where it was fine, and of the period until more is tried: others may share it."""
 
+SHRUNK, SETTLED = 0.85, 8.0
+"""The share of a cap below which it has shrunk, and the period, in seconds, at which others who shared it are gone."""
+
 TRIAL, TRIAL_CALLS = 2, 32
 """Refusals in the first period at a cap that end it (the first may mean that it is one less); its calls at least."""
 
@@ -155,7 +158,10 @@ class ConcurrencyCap(Storable):
         self.let_in, self.let_in_at = array("f"), 0
 
     def grow(self, dt: float, depth: int, seq: int, trip: float) -> bool:
-        """A call leaves as number ``depth``; after a period at the cap, try a little more. True where a trial ends."""
+        """A call leaves as number ``depth``; after a period at the cap, try a little more.
+
+        True where it is time to ask whether it is one: a trial ends, or it had to shrink and refuses tries alone since.
+        """
         if depth < self.cap - 1 or self.told:
             return False
         self.age += dt
@@ -164,13 +170,14 @@ class ConcurrencyCap(Storable):
             return False
         if self.age <= (max(0.5, 4.0 * trip) if trying and self.step > 1 else self.period):
             return False
-        was_on_trial, self.trial = bool(self.trial), 0
+        shrunk = self.fine < SHRUNK * self.found and not self.misses and self.period > SETTLED
+        doubted, self.trial = shrunk or bool(self.trial), 0
         self.step = 2 * self.step if trying else 1
         self.fine = self.cap
         self.cap += max(self.step, self.cap // 50)
         self.misses = 0 if trying else self.misses
         self.age, self.cut_seq = 0.0, seq
-        return was_on_trial
+        return doubted
 
     def refused(self, seq: int, latest: int, throughput: float, cost: float, now: float, floor: float = 0.0) -> Verdict:
         """A refusal while the cap is on, for ``floor`` seconds."""

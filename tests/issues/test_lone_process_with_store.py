@@ -129,9 +129,7 @@ def done(
 def test_a_store_costs_a_lone_process_nothing(
     server: Callable[[float], Bucket], config: RateLimitConfig, latency: float
 ) -> None:
-    seconds = max(
-        SECONDS, 80.0 * latency
-    )  # one refusal more or less while the pace is sought decides half a minute ...
+    seconds = max(SECONDS, 80.0 * latency)  # one refusal more while the pace is sought decides half a minute ...
     seeds = (1,) if latency < 1.0 else (1, 101, 201, 301, 401, 501)  # ... or how soon a wrong cap is let go
 
     def total(shared: bool) -> int:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.sdks import openai
 
-from headgate.cli.commands.proxy import fallbacks_of, gate_of
+from headgate.cli.commands.proxy import fallbacks_of, gate_of, summarize
 from headgate.cli.ui.shared_state import SharedState
 from headgate.mock.api import MockPlan
 from headgate.mock.providers.provider_api import Fault
@@ -42,8 +42,9 @@ def play(work, key="sk-good-0123456789"):
 
                 await work(create, one.services["openai"], two.services["openai"])
             gate.close()
+            return proxy.counts
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    return asyncio.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,9 @@ def test_another_api_answers_and_the_response_says_so(why):
             back = await create()
             assert (back.parse().model, back.headers.get("headgate-why")) == ("m", None)
 
-    play(work, key="unpaid-0123456789" if why == "spend" else "sk-good-0123456789")
+    counts = play(work, key="unpaid-0123456789" if why == "spend" else "sk-good-0123456789")
+    assert (counts.answered, counts.moved) == (2 if why == "capacity" else 1, 1)
+    assert f"{counts.answered} answered, 1 by a fallback" in summarize(counts, 0).next
 
 
 def test_a_stream_moves_before_its_first_byte_only():

@@ -30,6 +30,8 @@ class Bounds:
 class Counts:
     answered: int = 0
     """The API's response was passed on."""
+    moved: int = 0
+    """Of these, and of those that broke off: the response was a fallback's."""
     refused: int = 0
     """By the gate: 429, 503."""
     failed: int = 0

@@ -314,6 +314,7 @@ class ProxiedRequest:
         headers = response_headers(response.headers, self._mount, f"http://{request.headers['Host']}", self._secret)
         if self._route is not None:
             headers.update(self._route.told())
+            self._context.counts.moved += self._route.is_moved
         reason = response.reason
         if not reason.isascii() or (self._secret and self._secret in reason):
             reason = self._masked(reason.encode(errors="replace")).decode()

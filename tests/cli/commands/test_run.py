@@ -352,11 +352,13 @@ class TestBounds:
         assert said.code == 4
         assert "line 1: no price for model 'gpt-4o-mini'" in said.out
 
-    def test_a_deadline_ends_it(self, headgate, mock, rows, out):
-        server = mock(rate="600/min")
-        stopped = headgate("run", rows, "-o", out, "--limits", "requests=600/min", "--deadline", "500ms", *to(server))
+    def test_a_deadline_ends_it(self, headgate, mock, rows, out, tmp_path):
+        server, report = mock(rate="600/min"), tmp_path / "run.md"
+        ends = ("--limits", "requests=600/min", "--deadline", "500ms", "--report", report)
+        stopped = headgate("run", rows, "-o", out, *ends, *to(server))
         assert stopped.code == 4
         assert "Stopped at the deadline" in stopped.out.splitlines()[-1]
+        assert "Stopped at the deadline" in report.read_text(encoding="utf-8")
         assert len(answers(out)) < 30  # perhaps none, where starting took as long
 
     def test_a_spent_day_says_when_to_come_back(self, headgate, mock, rows, out):

@@ -199,7 +199,7 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
                 with observed(options, lambda: RunMonitor(crawler=crawler), quiet=quiet) as run:
                     work = execute(crawler, output, given["failures"], recorder, as_json=as_json, quiet=quiet)
                     summary = run_async(work)
-                    run.end(summary.code, summary.headline)
+                    run.end(summary)
                 return run.exit_code(summary.code)
             finally:
                 limiter.close()

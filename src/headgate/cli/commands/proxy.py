@@ -181,7 +181,7 @@ def command(targets: tuple[str, ...], sources: tuple[str, ...], as_json: bool, q
     try:
         with observed(options, lambda: monitor, quiet=quiet) as run, monitor:
             summary = run_async(serve(proxy, monitor, as_json=as_json, quiet=quiet))
-            run.end(summary.code, summary.next)
+            run.end(summary)
     finally:
         gate.close()  # returns its share of the quota to the other processes at once
     return run.exit_code(summary.code)
@@ -360,6 +360,7 @@ def announce(proxy: Proxy, *, as_json: bool, quiet: bool) -> None:
 
 _ENDINGS = {
     "answered": "answered",
+    "moved": "by a fallback",
     "refused": "refused by the gate",
     "failed": "failed",
     "turned_away": "rejected as invalid",

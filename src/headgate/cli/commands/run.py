@@ -155,7 +155,7 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
             summary = run_async(
                 execute(job, sampler, recorder, resume="" if ledger else resume, as_json=as_json, quiet=quiet)
             )
-            run.end(summary.code, summary.headline)
+            run.end(summary)
     finally:
         limiter.close()  # returns its share of the quota to the other processes at once
     if folder and summary.code == DONE:

@@ -25,7 +25,7 @@ from ...observe.monitor import RunMonitor
 from ...observe.run_registry import announced
 from ...wire import read
 from ...wire.urls import pair_key
-from .display import sentence
+from .display import Summary, sentence
 from .options import HIGHEST_PORT, ExampleCommand, Notation
 from .session import access_token
 from .terminal import DONE, FAILED, STOPPED, CannotStart, complain
@@ -132,9 +132,11 @@ class ObservedRun:
     was_stopped: bool = False
     report_failed: bool = False
 
-    def end(self, code: int, headline: str) -> None:
-        self.was_stopped = code == STOPPED
-        self.headline = headline + (" It was stopped early." if self.was_stopped else "")
+    def end(self, summary: Summary) -> None:
+        """A report of work that was stopped says why, and how to resume it."""
+        self.was_stopped = summary.code == STOPPED
+        says_all = self.was_stopped or not summary.headline
+        self.headline = f"{summary.headline} {summary.next}".strip() if says_all else summary.headline
 
     def exit_code(self, code: int) -> int:
         """A report that could not be written is a failure where there is no other."""

@@ -11,6 +11,7 @@ from headgate.core.fallback import (
     CallRoute,
     Choice,
     MoveReason,
+    Target,
     TargetStates,
     choose,
     read_reasons,
@@ -21,6 +22,7 @@ from headgate.core.signal import Signal
 NONE: frozenset[MoveReason] = frozenset()
 SPEND, OPEN, LONG = MoveReason.SPEND, MoveReason.CIRCUIT_OPEN, MoveReason.TOO_LONG
 ANY = (NONE, USUAL_REASONS, USUAL_REASONS)
+M, A, B = Target("ours", "m"), Target("theirs", "a"), Target("third", "b")
 
 
 @pytest.mark.parametrize(
@@ -84,30 +86,36 @@ def test_reasons_are_read_by_their_names() -> None:
 class TestStates:
     def test_a_target_without_credit_is_asked_again_after_a_while_by_one_call(self) -> None:
         states = TargetStates()
-        states.note(0, "m", SPEND, 0.0)
-        assert states.away(("m", "x"), 1.0) == {0: SPEND}
-        assert states.away(("other", "x"), 1.0) == {0: SPEND}, "of the whole account"
-        assert states.away(("m", "x"), AWAY_FOR) == {}, "this call finds out"
-        assert states.away(("m", "x"), AWAY_FOR + 1) == {0: SPEND}, "the others wait for it"
-        states.worked(0, "m")
-        assert states.away(("m", "x"), AWAY_FOR + 2) == {}
+        states.note(M, SPEND, 0.0)
+        assert states.away((M, A), 1.0) == {0: SPEND}
+        assert states.away((A, Target("ours", "other")), 1.0) == {1: SPEND}, "of the whole account, in any list"
+        assert states.away((M, A), AWAY_FOR) == {}, "this call finds out"
+        assert states.away((M, A), AWAY_FOR + 1) == {0: SPEND}, "the others wait for it"
+        states.worked(M)
+        assert states.away((M, A), AWAY_FOR + 2) == {}
 
     def test_a_quota_or_a_model_that_is_gone_is_one_models(self) -> None:
         states = TargetStates()
-        states.note(1, "x", MoveReason.QUOTA_UNTIL, 0.0, 700.0)
-        assert states.away(("m", "x"), 699.0) == {1: MoveReason.QUOTA_UNTIL}
-        assert states.away(("m", "y"), 1.0) == {}
+        states.note(A, MoveReason.QUOTA_UNTIL, 0.0, 700.0)
+        assert states.away((M, A), 699.0) == {1: MoveReason.QUOTA_UNTIL}
+        assert states.away((M, Target("theirs", "y")), 1.0) == {}
+
+    def test_another_model_finds_out_about_the_account_of_one_that_is_gone(self) -> None:
+        states = TargetStates()
+        states.note(M, SPEND, 0.0)
+        states.note(M, MoveReason.UNKNOWN_MODEL, 1.0)
+        assert states.away((M, Target("ours", "new")), AWAY_FOR) == {0: MoveReason.UNKNOWN_MODEL}
 
     def test_what_is_about_one_call_and_what_a_circuit_knows_is_not_kept(self) -> None:
         states = TargetStates()
-        states.note(0, "m", LONG, 0.0)
-        states.note(0, "m", OPEN, 0.0, 30.0)
-        assert states.away(("m",), 0.0) == {}
+        states.note(M, LONG, 0.0)
+        states.note(M, OPEN, 0.0, 30.0)
+        assert states.away((M,), 0.0) == {}
 
 
 def test_a_call_goes_from_target_to_target_and_the_next_one_knows() -> None:
     states = TargetStates()
-    route = CallRoute(ANY, states, ("m", "a", "b"), 0.0)
+    route = CallRoute(ANY, states, (M, A, B), 0.0)
     assert route.choice == (0, None)
     assert route.move(SPEND, 0.0)
     assert (route.choice, route.may_move(OPEN)) == ((1, SPEND), True)
@@ -115,16 +123,17 @@ def test_a_call_goes_from_target_to_target_and_the_next_one_knows() -> None:
     assert (route.choice, route.may_move(OPEN)) == ((2, SPEND), False)
     assert not route.move(MoveReason.FAILING, 0.0)
     assert route.refused == {0: SPEND, 1: OPEN, 2: MoveReason.FAILING}
-    assert CallRoute(ANY, states, ("m", "a", "b"), 1.0).choice == (1, SPEND)
+    assert CallRoute(ANY, states, (M, A, B), 1.0).choice == (1, SPEND)
 
 
 def test_targets_of_one_account_cannot_spend_together() -> None:
-    states = TargetStates(["ours", "ours", "theirs"])
-    route = CallRoute(ANY, states, ("m", "a", "b"), 0.0)
+    states, same = TargetStates(), Target("ours", "a")
+    route = CallRoute(ANY, states, (M, same, B), 0.0)
     assert route.move(SPEND, 0.0)
     assert route.choice == (2, SPEND)
-    assert route.refused == {0: SPEND, 1: SPEND}
-    assert CallRoute(ANY, states, ("m", "a", "b"), 1.0).choice == (2, SPEND)
-    assert not CallRoute(ANY[:2], TargetStates(["ours", "ours"]), ("m", "a"), 0.0).move(SPEND, 0.0)
-    states.worked(1, "a")
-    assert CallRoute(ANY, states, ("m", "a", "b"), 2.0).choice == (0, None)
+    assert route.refused == {0: SPEND}, "the other was not asked"
+    assert not route.move(LONG, 0.0)
+    assert CallRoute(ANY, states, (M, same, B), 1.0).choice == (2, SPEND)
+    assert not CallRoute(ANY[:2], TargetStates(), (M, same), 0.0).move(SPEND, 0.0)
+    states.worked(same)
+    assert CallRoute(ANY, states, (M, same, B), 2.0).choice == (0, None)

@@ -209,6 +209,46 @@ def test_a_model_of_an_account_without_credit_leaves_the_servers_own_error():
     play(main)
 
 
+def test_accounts_told_apart_by_a_header_only_are_two(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="headgate.resilience")
+    monkeypatch.setenv("POOR", UNPAID)
+    monkeypatch.setenv("RICH", GOOD)
+
+    async def main():
+        async with pair() as (one, two):
+            service = two.services["openai"]
+            service.api = replace(service.api, key_of=lambda asked: asked.headers["X-Gateway-Key"])
+            to = f"to={two.base_url('openai')},on=spend,header=X-Gateway-Key: env:"
+            fallbacks = [f"{to}RICH,model=missing-model", f"{to}POOR,model=poor", f"{to}POOR,model=same"]
+            client = headgate.async_openai_client(
+                base_url=one.base_url("openai"), api_key=UNPAID, fallback=[*fallbacks, f"{to}RICH,model=rich"]
+            )
+            OPEN.append(client)
+            for _ in range(2):
+                assert (await create(client)).model == "rich"
+            assert (asked(one), asked(two)) == (1, 4)
+            moves = [text.partition("moved to ")[2] for text in caplog.messages if "moved" in text]
+            assert [text.rpartition("/")[2] for text in moves] == [
+                "missing-model (spend)",
+                "poor (spend)",
+                "rich (spend)",
+            ]
+
+    play(main)
+
+
+def test_a_cookie_that_changes_is_no_other_account():
+    async def main():
+        async with pair() as (one, two):
+            client = client_of(one, two)
+            for number in range(3):
+                changing = {"Cookie": f"bm={number}", "X-Csrf-Token": f"token-{number}"}
+                assert (await create(client, model="missing-model", extra_headers=changing)).model == "long-other"
+            assert (asked(one), asked(two)) == (1, 3)
+
+    play(main)
+
+
 def test_what_cannot_be_translated_is_refused_when_the_client_is_made():
     with pytest.raises(ConfigError, match="cannot be translated"):
         headgate.openai_client(api_key=GOOD, fallback=["to=anthropic,model=claude-haiku-4-5,keys=env:OTHER_KEY"])

@@ -183,6 +183,58 @@ def test_an_account_without_credit_is_not_asked_for_another_model(caplog):
     assert "api: moved to other/small (spend)" in caplog.messages
 
 
+def test_call_sites_with_the_same_names_and_other_keys_know_their_own_accounts():
+    asked = []
+
+    def ask(ctx):
+        asked.append((ctx.provider, ctx.model, ctx.credential[:4]))
+        return UNPAID if ctx.credential.startswith("poor") else "fine"
+
+    def call(keys, fallback, manager):
+        manager = manager or ProviderResilienceManager()
+        return execute_with_resilience_sync(ask, "api", fallback=[fallback], credentials=keys, manager=manager)
+
+    poor, rich = (CredentialCoordinator([f"{name}-0123456789"]) for name in ("poor", "rich"))
+    manager = ProviderResilienceManager()
+    for keys in (poor, rich, poor):
+        assert call(keys, Fallback(to="other", keys=rich), manager) == "fine"
+    assert asked == [("api", "", "poor"), ("other", "", "rich"), ("api", "", "rich"), ("other", "", "rich")]
+    asked.clear()
+    poor, manager = CredentialCoordinator(["poor-0123456789"]), ProviderResilienceManager()
+    assert call(rich, "new", manager) == "fine"
+    assert call(poor, Fallback(model="new", keys=rich), manager) == "fine"
+    assert asked == [("api", "", "rich"), ("api", "", "poor"), ("api", "new", "rich")]
+    asked.clear()
+    manager = ProviderResilienceManager()
+    for name in ("poor", "rich") * 3:  # each is freed before the next, which may get its place in memory
+        keys = None
+        keys = CredentialCoordinator([f"{name}-0123456789"])
+        assert call(keys, Fallback(to="other", keys=rich), manager) == "fine"
+    assert [key for provider, _, key in asked if provider == "api"] == ["poor", "rich"] * 3
+
+
+def test_the_reason_of_a_move_is_the_one_that_allows_it_and_only_who_was_asked_is_named(caplog):
+    caplog.set_level("INFO", logger="headgate.resilience")
+    spend_only = [Fallback(to=name, on="spend") for name in ("gone", "third")]
+    api, manager = Api(api=UNPAID, gone=GONE), ProviderResilienceManager()
+    assert execute_with_resilience_sync(api, "api", fallback=spend_only, manager=manager) == "fine"
+    assert [text for text in caplog.messages if "moved" in text] == [
+        "api: moved to gone (spend)",
+        "gone: moved to third (spend)",
+    ]
+
+    class UnpaidError(Exception):
+        status_code = 429
+        body: ClassVar = {"error": {"type": "insufficient_quota", "code": "insufficient_quota"}}
+
+    def refuse(ctx):
+        raise UnpaidError
+
+    with pytest.raises(UnpaidError) as caught:
+        execute_with_resilience_sync(refuse, "api", fallback=["new"], manager=ProviderResilienceManager())
+    assert caught.value.__notes__ == ["headgate: not taken by api (spend)"]
+
+
 def test_a_function_that_cannot_know_its_target_is_refused():
     with pytest.raises(ConfigError, match="must take ctx"):
         execute_with_resilience_sync(lambda: 1, "api", fallback=["new"])

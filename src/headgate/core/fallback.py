@@ -128,60 +128,57 @@ def read_reasons(given: Iterable[str]) -> frozenset[MoveReason]:
     return frozenset(map(MoveReason, names))
 
 
+class Target(NamedTuple):
+    """What is known of targets goes by this: two lists of fallbacks may have one in common."""
+
+    account: Hashable
+    """Targets of one account cannot spend together."""
+    part: Hashable
+    """What is asked of the account, such as a model."""
+
+
 class TargetStates:
-    """Which targets are away, by what calls to them were told. A circuit is not here: its gate knows it.
+    """Which targets are away, by what calls to them were told. A circuit is not here: its gate knows it."""
 
-    ``part`` is what the state is about: None for a whole account, else a model of it.
-    """
+    def __init__(self) -> None:
+        self._away: dict[Target, tuple[MoveReason, float]] = {}
+        """Where the part is None, the whole account is away."""
 
-    def __init__(self, accounts: Sequence[Hashable] = ()) -> None:
-        """``accounts``: the account of each target; targets of one account cannot spend together."""
-        self._accounts = tuple(accounts)
-        self._away: dict[tuple[int, Hashable], tuple[MoveReason, float]] = {}
-
-    def note(self, target: int, part: Hashable, why: MoveReason, now: float, seconds: float | None = None) -> None:
+    def note(self, target: Target, why: MoveReason, now: float, seconds: float | None = None) -> None:
         """A call was told why the target cannot, and for how long, where that is known."""
         if why not in OF_TARGET or why is MoveReason.CIRCUIT_OPEN:
             return
         if len(self._away) >= MOST_STATES:
-            self._away = {key: one for key, one in self._away.items() if one[1] > now}
+            self._away = {key: one for key, one in list(self._away.items()) if one[1] > now}
         if len(self._away) >= MOST_STATES:
             return
-        state = why, now + (AWAY_FOR if seconds is None else max(seconds, 0.0))
-        if why is MoveReason.SPEND:
-            self._away |= {(one, None): state for one in self.of_account(target)}
-        else:
-            self._away[target, part] = state
+        place = target._replace(part=None) if why is MoveReason.SPEND else target
+        self._away[place] = why, now + (AWAY_FOR if seconds is None else max(seconds, 0.0))
 
-    def worked(self, target: int, part: Hashable) -> None:
+    def worked(self, target: Target) -> None:
         if self._away:
-            self._away.pop((target, part), None)
-            for one in self.of_account(target):
-                self._away.pop((one, None), None)
+            self._away.pop(target, None)
+            self._away.pop(target._replace(part=None), None)
 
-    def of_account(self, target: int) -> list[int]:
-        """The targets of this one's account, itself included."""
-        if not self._accounts:
-            return [target]
-        return [one for one, account in enumerate(self._accounts) if account == self._accounts[target]]
-
-    def away(self, parts: Sequence[Hashable], now: float) -> dict[int, MoveReason]:
-        """The targets that are away for a call whose part at each target is in ``parts``.
+    def away(self, targets: Sequence[Target], now: float) -> dict[int, MoveReason]:
+        """Which of a call's targets are away, by their numbers.
 
         A target whose time is over is asked by this call; others leave it to it for a while.
         """
         found: dict[int, MoveReason] = {}
         if not self._away:
             return found
-        for target, part in enumerate(parts):
-            for place in ((target, None), (target, part)):
+        due: dict[Target, tuple[MoveReason, float]] = {}
+        for number, target in enumerate(targets):
+            for place in (target._replace(part=None), target):
                 known = self._away.get(place)
                 if known is None:
                     continue
                 if known[1] > now:
-                    found[target] = known[0]
+                    found[number] = known[0]
                 else:
-                    self._away[place] = (known[0], now + PROBE_WITHIN)
+                    due[place] = known[0], now + PROBE_WITHIN
+        self._away.update(due)
         return found
 
 
@@ -192,25 +189,29 @@ class CallRoute:
         self,
         accepts: Sequence[frozenset[MoveReason]],
         states: TargetStates,
-        parts: Sequence[Hashable],
+        targets: Sequence[Target],
         now: float,
     ) -> None:
-        """``parts``: what is asked of each target, such as a model; ``states`` are shared by all calls."""
-        self._accepts, self._states, self._parts = accepts, states, parts
-        self._away = states.away(parts, now)
+        """``states`` are shared by all calls."""
+        self._accepts, self._states, self._targets = accepts, states, targets
+        self._away = states.away(targets, now)
         self.refused: dict[int, MoveReason] = {}
         """Why each target that was asked has not taken it, in their order."""
         self.choice = choose(accepts, {}, self._away) or Choice(PRIMARY, None)
 
+    @property
+    def target(self) -> Target:
+        """The one that it goes to."""
+        return self._targets[self.choice.target]
+
     def may_move(self, why: MoveReason) -> bool:
         """Whether a call that ends for this reason would go to another target."""
-        return self._next(self._refused_by(why)) is not None
+        return self._next({**self.refused, self.choice.target: why}) is not None
 
     def move(self, why: MoveReason, now: float, seconds: float | None = None) -> bool:
         """The target has not taken the call: whether another one is asked. ``seconds``: for how long it cannot."""
-        target = self.choice.target
-        self._states.note(target, self._parts[target], why, now, seconds)
-        self.refused = self._refused_by(why)
+        self._states.note(self.target, why, now, seconds)
+        self.refused[self.choice.target] = why
         found = self._next(self.refused)
         if found is None:
             return False
@@ -218,13 +219,10 @@ class CallRoute:
         return True
 
     def worked(self) -> None:
-        self._states.worked(self.choice.target, self._parts[self.choice.target])
-
-    def _refused_by(self, why: MoveReason) -> dict[int, MoveReason]:
-        """The targets that have not taken it, with this one; without credit, nor its whole account."""
-        target = self.choice.target
-        others = self._states.of_account(target) if why is MoveReason.SPEND else ()
-        return {**self.refused, target: why, **dict.fromkeys(others, why)}
+        self._states.worked(self.target)
 
     def _next(self, refused: Mapping[int, MoveReason]) -> Choice | None:
-        return choose(self._accepts, refused, self._away)
+        """Other targets of an account without credit are not asked."""
+        unpaid = {self._targets[number].account for number, why in refused.items() if why is MoveReason.SPEND}
+        others = {number: MoveReason.SPEND for number, one in enumerate(self._targets) if one.account in unpaid}
+        return choose(self._accepts, {**others, **refused}, self._away)

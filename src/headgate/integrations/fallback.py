@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..batch.endpoints import Endpoint, InvalidPathError, TargetConfig
-from ..core.fallback import LONG_QUOTA, CallRoute, MoveReason, TargetStates
+from ..core.fallback import LONG_QUOTA, PRIMARY, CallRoute, MoveReason, Target, TargetStates
 from ..credentials.sources import credentials_from
 from ..errors import ConfigError
-from ..formatting import is_credential
 from ..resilience.context import KEY_GAP, Credentials
 from ..resilience.events import log_move
-from ..resilience.fallback import Fallback, accepted_reasons
+from ..resilience.fallback import Fallback, accepted_reasons, account_of
 from ..resilience.fallback_call import why_moved
 from ..wire.adapt_body import adapt_bytes
 from ..wire.refusals import refusal_in
@@ -31,9 +30,6 @@ from .response_reader import unpacked
 
 if TYPE_CHECKING:
     from .gated_request import GatedRequest
-
-MOST_KEYS = 1000
-"""Keys of programs whose accounts are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +45,11 @@ class FallbackTarget:
 
     @property
     def account(self) -> Hashable:
-        """What it has in common with other targets of its account; None for those of the primary's."""
-        return (self.endpoint.name, self.fallback.keys) if self.fallback.keys or not self.is_same_origin else None
+        """None for the primary's."""
+        fallback = self.fallback
+        if self.is_same_origin and not fallback.keys:
+            return None
+        return account_of(self.endpoint.name, fallback.keys, fallback.header)
 
     @property
     def label(self) -> str:
@@ -87,10 +86,8 @@ class ClientFallbacks:
         make = coordinator or credentials_for
         self._targets = [self._target(config, one, primary, make) for one in fallbacks]
         self._accepts = accepted_reasons(fallbacks)
-        self._accounts = [None, *(one.account for one in self._targets)]
         self._has_keys = primary is not None
-        self._states: dict[int, TargetStates] = {}
-        """By the key that requests come with, where the client has none for them."""
+        self._states = TargetStates()
         self.moves_content = any(MoveReason.REFUSED_CONTENT in one for one in self._accepts)
 
     def _target(
@@ -120,15 +117,11 @@ class ClientFallbacks:
         body = request.parsed()
         model = body.get("model") if isinstance(body, dict) else None
         model = model if isinstance(model, str) else ""
-        parts = (model, *(one.fallback.model or model for one in self._targets))
-        return RequestRoute(self, request, CallRoute(self._accepts, self._states_of(request), parts, now))
-
-    def _states_of(self, request: OutgoingRequest) -> TargetStates:
-        """What is known of the targets: another program's account may have credit, and its quota be whole."""
-        own = () if self._has_keys else tuple(one for name, one in request.headers.items() if is_credential(name))
-        if len(self._states) >= MOST_KEYS:
-            self._states.clear()
-        return self._states.setdefault(hash(own), TargetStates(self._accounts))
+        own = None if self._has_keys else request.account  # each program's, where they send their own keys
+        targets = [Target(own, (PRIMARY, model))]
+        for number, one in enumerate(self._targets, 1):  # it may be another tier of the same model
+            targets.append(Target(one.account or own, (number, one.fallback.model or model)))
+        return RequestRoute(self, request, CallRoute(self._accepts, self._states, targets, now))
 
     def adapted(self, request: OutgoingRequest, target: int) -> MovedRequest | None:
         """The request for a fallback; None if it cannot be made."""
@@ -203,6 +196,7 @@ class RequestRoute:
         """It is sent through this gate, and need not wait there for what another target can do now."""
         self._gated = gated
         route = self._route
+        gated.request.payer = route.target.account
         gated.bound_waits(
             refuses_open=route.may_move(MoveReason.CIRCUIT_OPEN),
             max_wait=LONG_QUOTA if route.may_move(MoveReason.QUOTA_UNTIL) else None,
@@ -224,7 +218,7 @@ class RequestRoute:
             return False
         while self._route.move(why, now, seconds):
             if self._route.choice.target == 0 or self.moved is not None:
-                log_move(call, self.label or "the first target", why.value)
+                log_move(call, self.label or "the first target", self._route.choice.why or why)
                 return True
             why, seconds = MoveReason.FAILING, None  # a request that cannot be made for this target
         return False

@@ -11,7 +11,7 @@ A body is parsed where limits on tokens are known, or a limit was met that may b
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,8 @@ class OutgoingRequest:
     """Where it is in memory."""
     can_repeat_body: bool = True
     """Whether the body can be sent a second time; a generator or a file under way cannot."""
+    payer: Hashable = field(default=None, init=False)
+    """The account of the fallback that it goes to, where it is not the one of its headers."""
     vendor: str = field(default="", init=False)
     """Whose way of counting tokens the API has; empty if that is not known."""
     output_limit: int | None = field(default=None, init=False)
@@ -79,8 +81,10 @@ class OutgoingRequest:
         return self.headers.get("x-stainless-retry-count", "0") != "0"
 
     @property
-    def account(self) -> tuple[str, int]:
+    def account(self) -> Hashable:
         """Who pays for it: the host, and the key that it carries, which is not kept."""
+        if self.payer is not None:
+            return self.payer
         keys = [self.headers[name] for name in _KEY_HEADERS if name in self.headers]
         return host_key(self.url), hash(tuple(keys))
 

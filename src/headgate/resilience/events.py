@@ -16,6 +16,7 @@ from ..core.decision import UNKNOWN, Outcome
 from ..errors import Refused, TimeBudgetExceededError
 
 if TYPE_CHECKING:
+    from ..core.fallback import MoveReason
     from .call import Call
 
 log = logging.getLogger("headgate.resilience")
@@ -57,9 +58,9 @@ def emit_failure(call: Call, error: BaseException | None = None) -> None:
         _emit(call, event_type, lambda: {"breaker_state": _circuit_state(call), **facts})
 
 
-def log_move(call: Call, target: str, why: str) -> None:
-    """A call goes to another target; its failure was logged at WARNING, as it may be the last."""
-    log.info("%s: moved to %s (%s)", call.provider.name, target, why)
+def log_move(call: Call, target: str, why: MoveReason) -> None:
+    """A call goes to another target, by the reason that allows it; its failure was logged at WARNING."""
+    log.info("%s: moved to %s (%s)", call.provider.name, target, why.value)
 
 
 def emit_abandoned(call: Call, error: BaseException | None) -> None:

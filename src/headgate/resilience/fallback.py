@@ -9,7 +9,7 @@ The order is that of preference, and a call always starts with the primary. ``co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,11 @@ def read_fallbacks(given: Fallbacks | None) -> tuple[Fallback, ...]:
 def accepted_reasons(fallbacks: Sequence[Fallback]) -> tuple[frozenset[MoveReason], ...]:
     """The reasons that may move a call to each target, for ``core.fallback``: none for the primary."""
     return (frozenset(), *(one.on for one in fallbacks))
+
+
+def account_of(api: str, keys: object, header: tuple[str, ...] = ()) -> Hashable:
+    """Who pays for a call, for ``core.fallback``: the API, and the credentials that are sent there."""
+    return api, keys if isinstance(keys, Hashable) else id(keys), header
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.decision import UNKNOWN, CircuitState
-from ..core.fallback import LONG_QUOTA, PRIMARY, CallRoute, MoveReason, reason_of
+from ..core.fallback import LONG_QUOTA, PRIMARY, CallRoute, MoveReason, Target, reason_of
 from ..errors import (
     CircuitOpenError,
     ConfigError,
@@ -25,7 +25,7 @@ from .call import Call
 from .config import CallOptions
 from .context import Credentials, cannot_spend
 from .events import log_move
-from .fallback import Fallback, accepted_reasons
+from .fallback import Fallback, accepted_reasons, account_of
 from .manager import get_resilience_manager
 
 
@@ -43,9 +43,10 @@ class FallbackCalls:
         self._credentials = [options.credentials, *(credentials_of(options.credentials, one) for one in fallbacks)]
         self._manager = get_resilience_manager() if options.manager is None else options.manager
         providers = [provider, *(one.to or provider for one in fallbacks)]
-        accounts = [(name, id(keys)) for name, keys in zip(providers, self._credentials, strict=True)]
-        states = self._manager.fallback_states(tuple(self._names), accounts)
-        self._route = CallRoute(accepted_reasons(fallbacks), states, self._names, self._manager.clock.now())
+        accounts = map(account_of, providers, self._credentials)
+        targets = [Target(account, name) for account, name in zip(accounts, self._names, strict=True)]
+        states, now = self._manager.fallback_states, self._manager.clock.now()
+        self._route = CallRoute(accepted_reasons(fallbacks), states, targets, now)
         self._ends_at = UNKNOWN
         self.has_next = True
         """Whether ``call`` is still to be made."""
@@ -68,7 +69,7 @@ class FallbackCalls:
                 told = ", ".join(f"{self._names[n]} ({reason.value})" for n, reason in self._route.refused.items())
                 error.add_note(f"headgate: not taken by {told}")
             return False
-        log_move(self.call, self._names[self._route.choice.target], why.value)
+        log_move(self.call, self._names[self._route.choice.target], self._route.choice.why or why)
         self.call = self._next_call()
         self.has_next = True
         return True

@@ -19,7 +19,7 @@ import logging
 import os
 import random
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,7 +247,8 @@ class ProviderResilienceManager:
 
     def _begin(self) -> None:
         """Begin without providers: nothing is learned, no circuit is open, nothing was retried."""
-        self._fallbacks: dict[tuple[str, ...], TargetStates] = {}
+        self.fallback_states = TargetStates()
+        """What is known of the targets of calls with fallbacks."""
         self._providers: dict[str, ProviderState] = {}
         self._by_key: dict[str, ProviderState] = {}
         self.limiter = self._new_limiter()
@@ -307,13 +308,6 @@ class ProviderResilienceManager:
                 self.limiter.split_pace(state.key, state.anonymous_key, state.circuit_config)
                 state.per_credential = True
         return state
-
-    def fallback_states(self, names: tuple[str, ...], accounts: Sequence[Hashable]) -> TargetStates:
-        """What is known of the targets of calls with fallbacks, by the targets' names."""
-        with self._lock:
-            if len(self._fallbacks) >= MOST_PROVIDERS:
-                self._fallbacks.clear()
-            return self._fallbacks.setdefault(names, TargetStates(accounts))
 
     def new_id(self) -> str:
         """For a call that was given none."""

@@ -1,20 +1,13 @@
-"""An API that counts tokens and tells nothing of it: rows and calls of very different size, bare 429s, virtual time."""
+"""An API that counts tokens and tells nothing of it: calls of very different size, bare 429s, virtual time."""
 
 import asyncio
 import json
 import random
 
-import pytest
-
-from headgate import AdaptiveRateLimiter, BatchRunner, RateLimitConfig
-from headgate.batch import target as target_module
-from headgate.batch.input.shapes import Request
-from headgate.batch.pricing import Prices
-from headgate.batch.row_targets import RowTargets
-from headgate.batch.target import TargetConfig
-from headgate.exchange import Answer
 from headgate.integrations.client_gate import ClientGate, OutgoingRequest
+from headgate.integrations.request import with_tokens
 from headgate.lab.virtual_time import run
+from headgate.limiter.permit import check_cost
 from headgate.mock.quota import make_quota
 from headgate.units import Rate
 
@@ -49,7 +42,7 @@ class Api:
         return 200, {"content-type": "application/json"}, json.dumps(usage).encode()
 
 
-async def by_client(clock, api, monkeypatch):
+async def by_client(clock, api):
     gate = ClientGate(clock=clock, rng=random.Random(1), max_wait=None).for_models()
     rng = random.Random(5)
 
@@ -76,39 +69,27 @@ async def by_client(clock, api, monkeypatch):
     await asyncio.gather(*callers, return_exceptions=True)
 
 
-async def by_run(clock, api, monkeypatch):
-    async def exchange(*given, **named):
-        body = next(one for one in (*given, *named.values()) if isinstance(one, bytes))
-        return Answer(*await api.answer(body))
-
-    rng = random.Random(5)
-
-    class Row:
-        def __init__(self, index):
-            self.index, self.digest, self.body = index, b"%d" % index, body_of(rng)
-
-        def request(self):
-            return Request("row", body=self.body, model="m")
-
-    monkeypatch.setattr(target_module, "exchange", exchange)
-    limiter = AdaptiveRateLimiter(RateLimitConfig(), clock=clock, rng=random.Random(1))
-    to = TargetConfig(to="http://llm.example/v1")
-    async with RowTargets(to, prices=Prices(), has_cap=False, counts_tokens=lambda _: False) as targets:
-        runner = BatchRunner(targets.fetch, targets=targets, workers=100, clock=clock, limiter=limiter, key="llm")
-        running = asyncio.create_task(runner.run(Row(index) for index in range(20_000)))
-        await asyncio.sleep(SECONDS)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-@pytest.mark.parametrize("way", [by_client, by_run])
-def test_a_quota_on_tokens_is_learned_in_tokens(monkeypatch, way):
-    """In calls, 1.6 and 3.4 % of the same calls are refused."""
+def test_a_quota_on_tokens_is_learned_in_tokens():
+    """In calls, 1.6 % of the same calls are refused."""
 
     async def scenario(clock):
         api = Api(clock)
-        await way(clock, api, monkeypatch)
+        await by_client(clock, api)
         return api.tokens / (LIMIT * (SECONDS - WARM) / WINDOW), api.refused / api.asked
 
     used, refused = run(scenario)
     assert (used > 0.95, refused < 0.012) == (True, True), (used, refused)
+
+
+def test_a_cost_of_the_callers_own_does_not_begin_with_a_refusal():
+    asked = []
+    gate = ClientGate(limits={"requests": "60/min"}, cost=asked.append, rng=random.Random(1))
+    gate.hosts.note_limited("llm.example")
+    gate.begin(OutgoingRequest("POST", "https://llm.example/v1/chat/completions", {}, b"{}"))
+    assert asked == []
+
+
+def test_no_estimate_is_more_than_a_call_can_cost():
+    body = json.dumps({"max_tokens": 2**38, "n": 10**6, "messages": [{"role": "user", "content": "x"}]}).encode()
+    cost = with_tokens(OutgoingRequest("POST", "https://llm.example/v1/chat/completions", {}, body))
+    check_cost(cost)

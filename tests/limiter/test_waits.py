@@ -452,3 +452,26 @@ def test_a_queue_ends_once_nothing_holds_its_calls_up(monkeypatch: pytest.Monkey
     monkeypatch.setattr(WaitQueue, "join", lambda queue, *call: joined.append(call) or join(queue, *call))
     run(main)
     assert len(joined) == 50
+
+
+def test_a_task_that_finds_no_token_for_itself_takes_its_place_at_once() -> None:
+    async def main(clock: LoopClock) -> list[str]:
+        limiter = limiter_on(clock, fixed(1.0))
+        limiter.pause_all()
+        asked, served = [], []
+
+        async def caller(name: str, cost: Cost = 1) -> None:
+            asked.append(name)
+            await limiter.acquire_async("api", cost)
+            served.append(name)
+
+        tasks = [asyncio.create_task(caller("waits"))]
+        await clock.sleep_async(1.0)
+        tasks += [asyncio.create_task(caller(name, {"requests": 1})) for name in ("later", "last")]
+        limiter.resume_all()  # the first has its turn, and runs after those that join meanwhile
+        await caller("next")
+        await asyncio.gather(*tasks)
+        assert asked == ["waits", "next", "later", "last"]
+        return served
+
+    assert run(main) == ["waits", "next", "later", "last"]

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from ..core.answer_length import TokenCost
 from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..core.fallback import LONG_QUOTA
-from ..core.policy import Cost
 from ..engine.lane import LaneWait, Obstacle
 from ..engine.supervisor import PauseSwitch, StopReason
 from ..engine.worker_pool import WorkerPool
@@ -52,8 +51,7 @@ class RowDispatcher:
     """The driver of all lanes of a run.
 
     A worker goes on with the next row of its lane as long as no other lane wants a worker. ``function`` calls the
-    caller's worker function for one attempt; ``estimate`` finds the tokens of a row at its target, which the limiter is
-    told once a limit was met: it may be one on tokens.
+    caller's worker function for one attempt.
     """
 
     def __init__(
@@ -61,7 +59,6 @@ class RowDispatcher:
         context: RunContext,
         *,
         function: Callable[[Attempt], Awaitable[Any]],
-        estimate: Callable[[Any, int], Cost] | None,
         limiter: AdaptiveRateLimiter,
         pool: WorkerPool[Attempt],
         lanes: LaneSet,
@@ -75,7 +72,7 @@ class RowDispatcher:
     ) -> None:
         self._clock, self._report, self._events = context.clock, context.report, context.events
         self._backlog, self._supervisor = context.backlog, context.supervisor
-        self._function, self._estimate, self._limiter, self._mover = function, estimate, limiter, mover
+        self._function, self._limiter, self._mover = function, limiter, mover
         self._pool, self._lanes, self._cooldowns, self._budget = pool, lanes, cooldowns, budget
         self._outcomes, self._terms, self._pause, self._standstill = outcomes, terms, pause, standstill
         self._regrouped: dict[str, int] = {}
@@ -196,9 +193,7 @@ class RowDispatcher:
         queue = route.group.queue
         first = queue.first(now)
         if first is None and self._mover is not None and not len(queue) and self._mover.refill(route.group, now):
-            first = queue.first(now)
-        if first is not None and first.asks == 1 and route.group.is_limited and self._estimate is not None:
-            first.asks = self._estimate(first.value, first.target)
+            return queue.first(now)
         return first
 
     def _is_affordable(self, row: Item) -> bool:

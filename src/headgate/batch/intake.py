@@ -76,8 +76,6 @@ class RowFunctions:
     row_of: RowOf = row_of
     key: Callable[[Any], str]
     cost: Callable[[Any], Cost]
-    estimate: Callable[[Any, int], Cost] | None = None
-    """The tokens of a row at a target, where ``cost`` leaves them out until a limit is met that may count them."""
     priority: Callable[[Any], float] | None = None
 
 

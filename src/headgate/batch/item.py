@@ -80,9 +80,9 @@ class Item:
         self.cost: Cost = 1
         """What it will use up, as far as can be told."""
         self.asks: Cost = 1
-        """What the limiter is asked for."""
+        """What the limiter is asked for: all of that where limits are known, else only the number of requests."""
         self.size = 1.0
-        """One number to compare rows by that must fit known limits; else the number of requests."""
+        """One number to compare that by."""
         self.attempts, self.rate_limited = claim.attempts, claim.rate_limited
         self.target, self.why = PRIMARY, ""
         """Where it goes, and why not to an earlier target."""
@@ -127,7 +127,7 @@ class Item:
         elif has_limits or not cost.get("requests", 1):
             self.asks, self.size = cost, sum(cost.values())
         else:
-            self.asks, self.size = cost, cost.get("requests", 1)
+            self.asks = self.size = cost.get("requests", 1)
 
     def leave_queue(self, permit_waited: float, now: float) -> None:
         """It is sent. What its lane waited for the permit is the pace's share of its wait; the rest is what it waited

@@ -71,8 +71,6 @@ class KeyGroup:
     queue: KeyQueue[Item]
     has_limits: bool
     """Whether limits are known for this key, so that rows differ in what they ask for."""
-    is_limited: bool = False
-    """Whether a call was refused by a limit."""
     lanes: list[RowLane] = field(default_factory=list)
     failures_in_a_row: int = 0
     """Of all its lanes together: with several credentials each circuit sees only a part of an outage."""

@@ -111,7 +111,6 @@ class Outcomes:
                 route.was_refused = route.group.queue.is_probing = False
                 cooldowns.on_circuit_closed()
         elif outcome is Outcome.RATE_LIMITED:
-            route.group.is_limited = True
             cooldowns.rate_limited(route.gate_key, route.cooldown, attempt.sent_at, signal)
         elif outcome is Outcome.QUOTA_EXHAUSTED and route.credentials is None:
             cooldowns.quota_exhausted(route.gate_key, route.cooldown, signal)

@@ -117,10 +117,6 @@ class RowTargets:
         """What the row is likely to take at this target. Call ``key`` first."""
         return self._validators[target].cost(row)
 
-    def estimate(self, row: InputRow, target: int) -> Cost:
-        """The same with its tokens, whether or not they must fit anything."""
-        return self.targets[target].cost(row)
-
     def limits_of(self, key: str) -> str:
         """The key whose known limits this one shares; most have their own."""
         return self.validator.owners.get(key, key)

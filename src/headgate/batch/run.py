@@ -164,7 +164,6 @@ class Run:
         self._dispatcher = RowDispatcher(
             context,
             function=worker,
-            estimate=settings.functions.estimate,
             limiter=limiter,
             pool=self._pool,
             lanes=self._lanes,

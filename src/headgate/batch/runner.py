@@ -104,7 +104,6 @@ class BatchRunner:
                 row_of=row_of,
                 key=key if callable(key) else lambda _: key,
                 cost=cost if callable(cost) else lambda _: cost,
-                estimate=None if targets is None else targets.estimate,
                 priority=priority,
             ),
             encode=as_line if encode is None and ledger is not None else encode,

@@ -205,7 +205,7 @@ class ClientGate:
         if request.for_model:
             request.vendor = self.hosts.vendor_at(request.url)
         key = self._key(request)
-        cost = self._cost(request) if self.hosts.counts_tokens(key) else 1
+        cost = self._cost(request) if self._counts_tokens(request, key) else 1
         request.drop_parsed()
         origin = origin_of(request.url) if self._bound else ""
         bound = self._bound.get(origin)
@@ -232,6 +232,11 @@ class ClientGate:
         if route is not None:
             route.begun(gated)
         return gated
+
+    def _counts_tokens(self, request: OutgoingRequest, key: str) -> bool:
+        """Whether a limit is on more than requests, or one was met that may be."""
+        may_be = self._cost is with_tokens and request.for_model and self.hosts.is_limited(key)
+        return may_be or self.hosts.has_token_limits(key)
 
     def close(self) -> None:
         """Give back what is held of a shared quota, and close the store; it happens by itself when the program ends.

@@ -63,10 +63,14 @@ class HostManager(ProviderResilienceManager):
         limiter.allow_unreported()
         return limiter
 
-    def counts_tokens(self, key: str) -> bool:
-        """Whether more than requests is limited there, or may be, so that it is worth knowing what a request takes."""
+    def has_token_limits(self, key: str) -> bool:
+        """Whether more than requests is limited there, so that it is worth knowing what a request takes."""
         limits = self._config.for_key(key).limits
-        return len(limits) > ("requests" in limits) or key in self._limited
+        return len(limits) > ("requests" in limits)
+
+    def is_limited(self, key: str) -> bool:
+        """Whether calls were refused by a limit there."""
+        return key in self._limited
 
     def note_limited(self, key: str) -> None:
         """A call was refused by a limit: it may be one on tokens."""

@@ -71,6 +71,13 @@ class KeyEntry:
         """Whether limits are known and kept: else a call's cost is its number of requests alone."""
         return self.learns and bool(self.gate.config.quotas)
 
+    def has_room_for_all(self, now: float) -> bool:
+        """Whether all that queue have their turn, and one more call could start beside them."""
+        queue, gate = self.queue, self.gate
+        if queue is None or queue.waiting or not gate.has_room(len(queue)):
+            return False
+        return gate.check(now, 1, queue.requests, queue.costs) is None
+
     @property
     def members(self) -> int:
         """Members that share its quota; 0 unless it lies in a store."""

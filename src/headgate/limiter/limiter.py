@@ -154,15 +154,16 @@ class AdaptiveRateLimiter:
             for may_yield in (True, True, False):
                 self._take_lock()  # not `with`: no signal handler raises here, and it costs a tenth of the whole way
                 try:
-                    entry = self._find(key)
-                    if entry is not None and entry.gate.try_fast_admit(permit, self._now()):
+                    entry, now = self._find(key), self._now()
+                    if entry is not None and entry.gate.try_fast_admit(permit, now):
                         permit.entry = entry
                         return permit
+                    may_yield = may_yield and entry is not None and entry.has_room_for_all(now)
                 finally:
                     self._free_lock()
-                if not may_yield or entry is None or entry.queue is None or entry.queue.waiting:
+                if not may_yield:
                     break
-                await let_others_run()  # all that queue have their turn: joining them would keep the queue alive
+                await let_others_run()  # joining those that are about to start would keep their queue alive
         others = check_request(cost, max_wait, deadline_at, also, when_open)
         waiter = TaskWaiter(self.clock)
         call = QueuedCall(waiter, cost, when_open)

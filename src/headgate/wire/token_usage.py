@@ -35,7 +35,7 @@ SHORTEST_FILE = 1_000
 """Characters under "data" that are taken for a file rather than for text."""
 USUAL_OUTPUT = 256
 """Tokens that are expected back when a request does not say how many it allows."""
-MOST_TOKENS = 1 << 40
+MOST_TOKENS = 1 << 38
 """A count above this is nonsense and is not believed."""
 
 VENDORS = ("openai", "azure-openai", "groq", "anthropic", "gemini")

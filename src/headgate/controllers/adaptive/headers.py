@@ -62,9 +62,6 @@ TOKEN_TARGET = 0.05
 EVEN = 1.05
 """How many times a bucket's refill the pace is at most where bursts are refused."""
 
-SMALL_BURST = 0.5
-"""The share of its limit below which what a bucket holds is a burst of its own."""
-
 SURELY_LOG, LOG_LEARNING = 0.8, 2.0
 """How surely it must be a log, and how much of what one window says about that is remembered."""
 
@@ -140,8 +137,8 @@ class HeaderModel(Storable):
     """Answers, less twice those that say otherwise, whose limit seems to be on calls in flight."""
     even_after: int = 0
     """The last call before bursts were given up: what is left may be plenty, but is judged over a shorter time too."""
-    most: float = 0.0
-    """What a full bucket has at most, by what is left and when all of it is back: its limit, or a smaller burst."""
+    brim: float = 0.0
+    """What was left where all is back within a call's time: a full bucket's burst, perhaps far below its limit."""
 
     # -- listening ------------------------------------------------------------------------------
 
@@ -213,11 +210,11 @@ class HeaderModel(Storable):
         same = reset_at - self.reset_at < 1.5 and now < self.reset_at
         self.reset_at = min(reset_at, self.reset_at) if same else reset_at
         self.seq, self.heard_at, self.remaining, self.limit = ticket.seq, now, remaining, max(limit, remaining)
-        self.most = min(limit, max(self.most, remaining + reset * limit / window))
+        self.brim = remaining if reset * limit / window <= 1.0 else 0.0
         self.full = self.full + 1 if remaining >= limit - 1.0 > 0.0 else 0
         self.refills = self.refills or self.full >= FULL
         self.wrong *= 0.99
-        if self._is_bucket and not self.even_after and self._size == self.limit:
+        if self._is_bucket and not self.even_after:
             self._tune_bucket(now, usual_latency)
         return True
 
@@ -229,11 +226,6 @@ class HeaderModel(Storable):
     @property
     def _is_bucket(self) -> bool:
         return self.is_log <= SURELY_LOG and self.counts_down <= 0.5 and self.jumps < 2.0
-
-    @property
-    def _size(self) -> float:
-        """What the bucket holds: its limit, unless it says that it is full with much less."""
-        return self.most if 0.0 < self.most < SMALL_BURST * self.limit else self.limit
 
     def _tune_bucket(self, now: float, usual_latency: float) -> None:
         """A window in whole seconds misstates a bucket's rate: correct it by where the fill level settles."""
@@ -295,9 +287,10 @@ class HeaderModel(Storable):
             self._mend(0.97, now)
             return self._at_least(limit / window * self.trim), NEVER
         refilled = limit / window * max(0.0, now - self.heard_at)
-        size = self._size
-        left = max(0.0, min(size, self.remaining + refilled) - (seq - self.seq))
-        gain = self.bucket_gain * min(4.0, (left / size / self.target) ** 2)
+        left = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq))
+        gain = self.bucket_gain * min(4.0, (left / limit / self.target) ** 2)
+        if self.brim and left >= 0.5 * self.brim:
+            gain = max(gain, 1.0)
         return self._at_least(limit / window * (min(gain, EVEN) if self.even_after else gain)), NEVER
 
     def _mend(self, most: float, now: float) -> None:

@@ -209,7 +209,7 @@ class LimitModels(Storable):
                     search.hold(now + floor, now)
                 return SKIP_AFTER_CUT
         elif self._may_be_capped(ticket, floor):
-            if search.phase in STEADY and self._turned_over(ticket):
+            if search.phase is Phase.CRUISE and self._turned_over(ticket):
                 concurrency.weigh(self._crowd(ticket), ticket.depth)
             curve = search.curve
             verdict = concurrency.suspect(

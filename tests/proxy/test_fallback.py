@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.sdks import openai
@@ -22,14 +23,14 @@ MESSAGES = [{"role": "user", "content": "How high is the water?"}]
 GIVEN = {"limits": None, "max_wait": 60.0, "when_open": "wait", "time_budget": None, "retries": 1, "fallback": ("x",)}
 
 
-def play(work, key="sk-good-0123456789"):
+def play(work, key="sk-good-0123456789", more=""):
     """``await work(create, one, two)`` with a proxy before the first of two APIs, and the second to fall back on."""
 
     async def main():
         async with MockServer(PLENTY, providers=("openai",)) as one, MockServer(PLENTY, providers=("openai",)) as two:
             mounts, shared = mounts_of([one.base_url("openai")]), SharedState.open("none")
             gate = gate_of(mounts, {}, shared, GIVEN)
-            fallback = f"to={two.base_url('openai')},model=long-other,keys=env:OTHER_KEY"
+            fallback = f"to={two.base_url('openai')},model=long-other,keys=env:OTHER_KEY{more}"
             gate.fallbacks = fallbacks_of(mounts, {}, shared, [fallback])
             async with (
                 Proxy(mounts, gate) as proxy,
@@ -69,6 +70,25 @@ def test_another_api_answers_and_the_response_says_so(why):
     counts = play(work, key="unpaid-0123456789" if why == "spend" else "sk-good-0123456789")
     assert (counts.answered, counts.moved) == (2 if why == "capacity" else 1, 1)
     assert f"{counts.answered} answered, 1 by a fallback" in summarize(counts, 0).next
+
+
+def test_a_fallback_gets_its_own_header_and_no_other_api(monkeypatch):
+    monkeypatch.setenv("GATEWAY", "sk-gateway-0123456789")
+    seen = {"one": [], "two": []}
+
+    async def work(create, one, two):
+        for name, service in (("one", one), ("two", two)):
+            key_of = service.api.key_of
+            service.api = replace(
+                service.api,
+                key_of=lambda asked, name=name, key_of=key_of: (
+                    seen[name].append(asked.headers.get("X-Gateway-Key")) or key_of(asked)
+                ),
+            )
+        await create()
+
+    play(work, key="unpaid-0123456789", more=",header=X-Gateway-Key: env:GATEWAY")
+    assert seen == {"one": [None], "two": ["sk-gateway-0123456789"]}
 
 
 def test_a_stream_moves_before_its_first_byte_only():

@@ -49,7 +49,7 @@ class Endpoint:
     """Where rows go that do not say."""
     key_header: str = "Authorization"
     key_prefix: str = "Bearer "
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     key_variable: str = ""
     """The environment variable in which people keep its key; nothing here reads it."""
     dialect: str = "openai"

@@ -10,8 +10,8 @@ belongs to one origin (its keys, its headers) goes to no other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..batch.endpoints import Endpoint, InvalidPathError, TargetConfig
@@ -38,7 +38,6 @@ class FallbackTarget:
 
     fallback: Fallback
     endpoint: Endpoint
-    headers: Mapping[str, str] = field(repr=False)
     query: str
     credentials: OriginCredentials | None
     is_same_origin: bool
@@ -106,7 +105,8 @@ class ClientFallbacks:
             origin = origin_of(endpoint.base_url)
             bound = OriginCredentials(origin, keys, endpoint.key_header, endpoint.key_prefix + KEY_GAP)
         query = "&".join(f"{name}={value}" for name, value in other.query.items())
-        return FallbackTarget(fallback, endpoint, other.headers, query, bound, is_same)
+        endpoint = replace(endpoint, headers=(*(() if is_same else endpoint.headers), *other.headers.items()))
+        return FallbackTarget(fallback, endpoint, query, bound, is_same)
 
     def begin(self, request: OutgoingRequest, now: float) -> RequestRoute | None:
         """The way of one request; None for one that never moves."""
@@ -143,8 +143,7 @@ class ClientFallbacks:
             for name, value in request.headers.items()
             if name.lower() not in ("host", "content-length", "cookie") and (one.is_same_origin or not is_secret(name))
         }
-        if not one.is_same_origin:
-            kept |= {name.lower(): value for name, value in (*one.endpoint.headers, *one.headers.items())}
+        kept |= {name.lower(): value for name, value in one.endpoint.headers}
         return MovedRequest(url, kept, body, one.credentials)
 
     @property

@@ -138,6 +138,24 @@ def test_the_limit_is_told_as_the_reason_to_wait_with_a_store_too() -> None:
     assert told.startswith("waiting for the known limit of 120 requests per 60 s")
 
 
+def test_a_pace_below_the_limit_is_told_with_a_store_too() -> None:
+    config = RateLimitConfig(limits={"requests": "50/s"}, max_rps=3.0)
+
+    async def main() -> str:
+        with closing(AdaptiveRateLimiter(config, store=MemoryStore())) as limiter:
+            callers = [asyncio.create_task(limiter.acquire_async("api")) for _ in range(20)]
+            reason = ""
+            while "paced at" not in reason:
+                await asyncio.sleep(0.01)
+                reason = "".join(key.reason for key in limiter.snapshot().keys)
+                assert "known limit" not in reason
+            for caller in callers:
+                caller.cancel()
+            return reason
+
+    assert asyncio.run(asyncio.wait_for(main(), 20.0)).startswith("paced at 3 calls/s")
+
+
 def test_a_key_with_other_limits_keeps_them() -> None:
     config = RateLimitConfig(
         limits={"requests": "1/day"}, overrides={"own": RateLimitConfig(limits={"requests": "9/day"})}

@@ -383,8 +383,7 @@ class LeasedPacer(Lease):
     def explain(self, wait: Wait, now: float) -> Explanation:
         rate = self.learned_rate
         for quota in self.config.quotas if wait.reason is PACE else ():  # the pace that is handed out keeps to these
-            slow = (quota.amount - quota.burst) / quota.window <= 1.01 * rate and quota.window < LONG_WINDOW
-            if slow and quota.dimension == "requests":
+            if quota.dimension == "requests" and quota.paces and quota.refill <= 1.01 * rate:
                 return Explanation(reason=WaitReason.QUOTA, subject=str(quota), dimension="requests")
         return Explanation(reason=wait.reason, rate=rate, members=self.members)
 

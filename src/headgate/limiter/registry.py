@@ -293,7 +293,8 @@ class KeyRegistry:
             group = self._limit_groups[spends.key] = self._limit_groups.setdefault(owns.key, {owns.key})
             group.add(spends.key)
         _share_limits(spends, owns)
-        return spends.client is None or not spends.has_quotas
+        is_same = spends.gate.config.quotas == owns.gate.config.quotas
+        return spends.client is None or not (spends.has_quotas and is_same)
 
     def split_pace(self, key: str, pace_key: str, config: RateLimitConfig, now: float) -> None:
         """Move the gate of a key to ``pace_key``; the key keeps its circuit, in a new gate with these settings."""

@@ -188,7 +188,7 @@ class Adaptive(Controller):
             self.models.search.trace.listener = listener
 
     def why(self) -> ControllerNote:
-        return ControllerNote(PaceReason.SEARCHING) if self.models is None else self.models.why()
+        return ControllerNote(PaceReason.SEARCHING) if self.models is None else self.models.why(self.updated_at)
 
     def why_cap(self) -> ControllerNote | str:
         return super().why_cap() if self.models is None else self.models.why_cap()

@@ -254,12 +254,12 @@ class LimitModels(Storable):
             return ControllerNote(PaceReason.CONCURRENCY, self.concurrency.cap)
         return ControllerNote(PaceReason.SLOW_ANSWERS, self.latency_model.cap)
 
-    def why(self) -> ControllerNote:
+    def why(self, now: float) -> ControllerNote:
         """What the pace goes by."""
         search = self.search
         if search.phase is Phase.BLOCK:
             return ControllerNote(PaceReason.WINDOW if search.curve.window else PaceReason.BLOCKED)
-        if self.header_model.empty_until != NEVER:
+        if self.header_model.empty_until > now:
             return ControllerNote(PaceReason.EMPTY)
         if self.told.steered:
             return ControllerNote(PaceReason.HEADERS)

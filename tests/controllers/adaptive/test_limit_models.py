@@ -141,6 +141,15 @@ def test_a_cohort_that_does_not_come_back_is_slow_and_a_first_one_is_given_up():
     assert watch.sample(18, 32, 0.1, 4, 40.5) == pytest.approx(0.5)
 
 
+def test_a_cohort_whose_samples_are_missing_while_answers_come_is_begun_again():
+    """Calls that left before a cut was known count as earlier ones where several processes share a quota."""
+    watch = LatencyModel(usual=0.1)
+    watch.begin(0, 0, 0.0)
+    watch.sample(1, 16, 0.1, 1, 1.0)
+    assert watch.sample(2, 40, 0.1, 36, 1.5) is None
+    assert watch.first == 41
+
+
 def test_a_cohort_mostly_refused_is_begun_again():
     watch = LatencyModel()
     watch.begin(0, 0, 0.0)

@@ -335,7 +335,9 @@ class LatencyModel(Storable):
             if waited >= median or len(self.samples) >= self.wanted:
                 return median
         elif self.usual and waited > OVERDUE * self.usual:
-            return waited
+            if done - self.done < 0.5 * (latest - self.first):
+                return waited
+            self.begin(latest, done, now)  # as many came back as left: samples are missing, not answers
         elif waited > LOST:
             self.begin(latest, done, now)
         return None

@@ -56,7 +56,7 @@ def test_a_header_may_hold_the_credential_of_an_environment_variable(headgate, m
         (("--header", "Authorization: Bearer abc"), "name the environment variable that holds it"),
         (("--header", "x-api-key: env:NOT_SET"), "the environment variable NOT_SET for header x-api-key is not set"),
         (("--header", "nonsense"), "expected 'NAME: VALUE'"),
-        (("--header", "Authorization: env:MOCK_KEY"), "pass its value as a key"),
+        (("--header", "Authorization: env:MOCK_KEY"), "name where it is with --keys"),
         (("--query", "api-version"), "expected NAME=VALUE"),
         (("--query", "api_key=abc"), "may be a credential"),
         (("--to", "openai", "--keys", "env:MOCK_KEY", "--dialect", "anthropic"), "is for a base URL"),

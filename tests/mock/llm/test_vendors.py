@@ -324,19 +324,20 @@ def test_mistral_takes_max_tokens_only():
 # -- subscriptions, and Google's own requests ----------------------------------------------------------------------
 
 
-def test_a_subscription_is_told_what_is_used_of_its_five_hours():
+@pytest.mark.parametrize(("window", "name", "claim"), [(5 * HOUR, "5h", "five_hour"), (7 * DAY, "7d", "seven_day")])
+def test_a_subscription_is_told_what_is_used_of_its_windows(window, name, claim):
     async def conversation(call, server):
         return [await call(key="sk-ant-oat01-x") for _ in range(3)]
 
-    answers = talk("anthropic", conversation, rate=Rate(2.0, 5 * HOUR), algorithm="window")
+    answers = talk("anthropic", conversation, rate=Rate(2.0, window), algorithm="window")
     unified = "anthropic-ratelimit-unified"
     assert statuses(answers) == [200, 200, 429]
-    assert [header(answer, f"{unified}-5h-utilization") for answer in answers] == ["0.5000", "1.0000", "1.0000"]
+    assert [header(answer, f"{unified}-{name}-utilization") for answer in answers] == ["0.5000", "1.0000", "1.0000"]
     assert [header(answer, f"{unified}-status") for answer in answers] == ["allowed", "rejected", "rejected"]
-    assert header(answers[2], f"{unified}-representative-claim") == "five_hour"
+    assert header(answers[2], f"{unified}-representative-claim") == claim
     assert "per minute" not in str(answers[2])
     signal = heard(answers[2])
-    assert (signal.outcome, signal.retry_after) == (Outcome.RATE_LIMITED, 5 * HOUR)
+    assert (signal.outcome, signal.retry_after) == (Outcome.RATE_LIMITED, window)
 
 
 def test_gemini_takes_googles_own_requests_whole_and_streamed():

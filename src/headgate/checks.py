@@ -43,7 +43,7 @@ def check(name: str, value: object, fine: bool, range_: str) -> None:
 
 
 def check_field(
-    config: object, name: str, holds: Callable[[Any], object], range_: str, say: Callable[[object], str] = repr
+    config: object, name: str, holds: Callable[[Any], object], range_: str, say: Callable[[object], str] | None = None
 ) -> None:
     """Check a field of a configuration. A value that ``holds`` cannot look at is out of range, too."""
     value = getattr(config, name)
@@ -52,7 +52,7 @@ def check_field(
     except (TypeError, AttributeError, ArithmeticError):
         fine = False
     if not fine:
-        raise ConfigError(f"{name}={say(value)[:LONGEST_VALUE]} must be {range_}")
+        raise ConfigError(f"{name}={(say or shown)(value)[:LONGEST_VALUE]} must be {range_}")
 
 
 def check_whole(name: str, value: object, least: int = 1) -> None:

@@ -11,7 +11,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
-from typing import Any
 
 from .checks import FINITE, LONGEST_VALUE, WHOLE, check_field, shown
 from .controllers import CONTROLLERS, ControllerFactory, controller_factory, is_controller
@@ -103,33 +102,35 @@ class RateLimitConfig:
 
     def __post_init__(self) -> None:
         for name in ("enabled", "group_subdomains"):
-            _check(self, name, lambda value: isinstance(value, bool), "True or False")
+            check_field(self, name, lambda value: isinstance(value, bool), "True or False")
         for name in ("limits", "burst", "overrides"):
-            _check(self, name, lambda value: isinstance(value, Mapping), "a mapping, such as a dict")
+            check_field(self, name, lambda value: isinstance(value, Mapping), "a mapping, such as a dict")
             object.__setattr__(self, name, dict(getattr(self, name)))  # the caller's own may change
         lists = {name: tuple(given) for name, given in self.limits.items() if isinstance(given, list)}
         object.__setattr__(self, "limits", {**self.limits, **lists})
-        _check(self, "without_store", lambda value: value in ("share", "refuse"), "'share' or 'refuse'")
+        check_field(self, "without_store", lambda value: value in ("share", "refuse"), "'share' or 'refuse'")
         for name in _POSITIVE:
-            _check(self, name, lambda value: 0 < value + 0.0 < inf, FINITE)
+            check_field(self, name, lambda value: 0 < value + 0.0 < inf, FINITE)
         for name in _COUNTS:
-            _check(self, name, lambda value: isinstance(value, int) and 1 <= value < MOST_COUNT, WHOLE)
+            check_field(self, name, lambda value: isinstance(value, int) and 1 <= value < MOST_COUNT, WHOLE)
         for name in ("open_state_duration", "retry_base_delay", "retry_max_delay"):
-            _check(self, name, lambda seconds: seconds <= LONGEST_WAIT, "at most 31 days")
+            check_field(self, name, lambda seconds: seconds <= LONGEST_WAIT, "at most 31 days")
         least, base, window = self.min_rps, self.retry_base_delay, self.stats_window
-        _check(self, "max_rps", lambda top: top is None or top + 0.0 >= least, f"None or at least min_rps ({least:g})")
-        _check(self, "token_bucket_capacity", lambda size: size >= 1, "1 or more, or no call would ever fit")
-        _check(self, "aimd_decrease", lambda factor: 0 < factor < 1, "between 0 and 1")
-        _check(self, "latency_degrade_factor", lambda factor: 1 <= factor < inf, "a finite number, 1 or more")
-        _check(self, "error_rate_threshold", lambda share: 0 < share <= 1, "above 0 and at most 1")
-        _check(
+        check_field(
+            self, "max_rps", lambda top: top is None or top + 0.0 >= least, f"None or at least min_rps ({least:g})"
+        )
+        check_field(self, "token_bucket_capacity", lambda size: size >= 1, "1 or more, or no call would ever fit")
+        check_field(self, "aimd_decrease", lambda factor: 0 < factor < 1, "between 0 and 1")
+        check_field(self, "latency_degrade_factor", lambda factor: 1 <= factor < inf, "a finite number, 1 or more")
+        check_field(self, "error_rate_threshold", lambda share: 0 < share <= 1, "above 0 and at most 1")
+        check_field(
             self,
             "stats_bucket",
             lambda width: window / MOST_BUCKETS <= width <= window,
             f"at most stats_window ({window:g}) and at least stats_window / {MOST_BUCKETS}",
         )
-        _check(self, "retry_max_delay", lambda most: base <= most < inf, f"at least retry_base_delay ({base:g})")
-        _check(
+        check_field(self, "retry_max_delay", lambda most: base <= most < inf, f"at least retry_base_delay ({base:g})")
+        check_field(
             self, "overrides", lambda patterns: len(patterns) <= MOST_OVERRIDES, f"at most {MOST_OVERRIDES} patterns"
         )
         for key, override in self.overrides.items():
@@ -137,7 +138,7 @@ class RateLimitConfig:
                 name = redact(repr(host_key(key)))
                 raise ConfigError(f"overrides[{name}]={type(override).__name__} must be a RateLimitConfig")
         object.__setattr__(self, "overrides", {host_key(key): override for key, override in self.overrides.items()})
-        _check(
+        check_field(
             self,
             "strategy",
             lambda strategy: callable(strategy) or isinstance(strategy, Controller) or is_controller(strategy),
@@ -303,17 +304,3 @@ def _misspelt(value: object) -> str:
         close = nearest_name(value[:LONGEST_VALUE], CONTROLLERS)
         return f"{value!r} (did you mean {close!r}?)" if close else f"<text of {len(value)} characters>"
     return shown(value)
-
-
-def _shown(value: object) -> str:
-    return shown(value) if isinstance(value, int) else repr(value)
-
-
-def _check(
-    config: RateLimitConfig,
-    name: str,
-    holds: Callable[[Any], bool],
-    range_: str,
-    say: Callable[[object], str] = _shown,
-) -> None:
-    check_field(config, name, holds, range_, lambda value: redact(say(value)))

@@ -836,6 +836,9 @@ def test_settings_out_of_range_are_named():
         BatchConfig(max_attempts=0)
     with pytest.raises(ConfigError, match="fail_fast=\\('weather',\\) must be a tuple with any of"):
         BatchConfig(fail_fast=("weather",))
+    with pytest.raises(ConfigError, match="max_attempts=str must be a whole number") as refused:
+        BatchConfig(max_attempts="Correct-Horse")  # a secret in the wrong place
+    assert "Horse" not in str(refused.value)
     with pytest.raises(ConfigError, match="workers=0 must be a whole number from 1"):
         BatchRunner(lambda *_: None, workers=0)
 

@@ -723,7 +723,7 @@ def test_a_crawler_is_for_one_crawl_at_a_time(tmp_path):
         ({"rate": 0}, "rate=0 must be"),
         ({"workers": 0}, "workers=0 must be a whole number from 1 to 10,000"),
         ({"max_depth": -1}, "max_depth=-1 must be None or a whole number, 0 or more"),
-        ({"hosts": "example.org"}, "hosts='example.org' must be a list of non-empty strings"),
+        ({"hosts": "example.org"}, "hosts=str must be a list of non-empty strings"),
         ({"agent": "two\nlines"}, "agent="),
         ({"base_delay": 100.0, "max_delay": 60.0}, "base_delay=100.0 must be in (0, max_delay=60]"),
         ({"timeout": float("nan")}, "timeout=nan must be"),

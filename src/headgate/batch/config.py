@@ -116,6 +116,7 @@ class BatchConfig:
             "fail_fast",
             lambda kinds: set(kinds) <= set(CATEGORIES),
             f"a tuple with any of {', '.join(CATEGORIES)}",
+            repr,
         )
         most = MOST_ROWS_IN_MEMORY
         check_field(self, "window", lambda rows: is_whole(rows) and rows <= most, f"a whole number from 1 to {most:,}")

@@ -22,8 +22,8 @@ from ..errors import ConfigError
 from ..formatting import for_display, is_credential, nearest_name
 from ..plugins import VENDORS, PluginError, load_plugin
 from ..resilience.fallback import Fallback
-from ..wire.adapt_body import can_translate
 from ..wire.dialect import Dialect
+from ..wire.fallback import can_translate
 
 LONGEST_PATH = 2_048
 LONGEST_URL = 2_048

@@ -32,9 +32,8 @@ from ..exchange import (
 )
 from ..formatting import is_credential
 from ..resilience.fallback import Fallback
-from ..wire.adapt_body import adapt_bytes
+from ..wire.fallback import adapt_bytes, refusal_in
 from ..wire.parse import has_own_tiers, vendor_in, vendor_of
-from ..wire.refusals import refusal_in
 from ..wire.token_usage import COUNTED_AT_ADMISSION, TokenCounts, Usage, admitted, is_silent, settled, usage_of
 from .endpoints import InvalidPathError, endpoint_of, is_header
 from .endpoints import TargetConfig as TargetConfig

@@ -22,8 +22,7 @@ from ..resilience.context import KEY_GAP, Credentials
 from ..resilience.events import log_move
 from ..resilience.fallback import Fallback, accepted_reasons, account_of
 from ..resilience.fallback_call import why_moved
-from ..wire.adapt_body import adapt_bytes
-from ..wire.refusals import refusal_in
+from ..wire.fallback import adapt_bytes, refusal_in
 from .origins import OriginCredentials, is_secret, origin_of
 from .request import OutgoingRequest
 from .response_reader import unpacked

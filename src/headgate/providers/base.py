@@ -46,7 +46,7 @@ from ..resilience import (
     execute_with_resilience,
 )
 from ..resilience.context import check_credentials
-from .results import Json, Page, SearchResult, inner, text
+from .results import Json, Page, SearchResult
 
 if TYPE_CHECKING:
     import aiohttp
@@ -63,9 +63,6 @@ LARGEST_ANSWER = 8 << 20
 """Bytes, decompressed; a page of search results is a thousandth of it, extracted pages a tenth."""
 LONGEST_MESSAGE = 200
 """Characters of a server's error message that are repeated."""
-
-_MESSAGE_FIELDS = (("detail", "error"), ("error", "message"), ("error",), ("detail",), ("message",))
-"""Where APIs put the error message."""
 
 _RAISED: dict[Outcome, type[Failed]] = {
     Outcome.RATE_LIMITED: RateLimitError,
@@ -335,8 +332,6 @@ def json_of(answer: Answer) -> Json | None:
 
 def read_error(answer: Answer, secret: str) -> str:
     """The server's error message: short, printable and without the secret."""
-    body = json_of(answer)
-    message = next((found for names in _MESSAGE_FIELDS if (found := text(inner(body, *names)))), "")
-    hidden = message.replace(secret, HIDDEN) if secret else message
-    shown = redact("".join(character if character.isprintable() else " " for character in hidden))
+    message = wire.error_sentence(answer.content)
+    shown = redact(message.replace(secret, HIDDEN) if secret else message)
     return shown if len(shown) <= LONGEST_MESSAGE else f"{shown[: LONGEST_MESSAGE - 3]}..."

@@ -8,14 +8,15 @@ from outside, however hostile, raises or costs more than a bounded amount of wor
     retry_after(value, wall=...)            one Retry-After value in seconds
     outcome_of_status, outcome_of_exception how a call ended
     facts_of, response_of, body_behind      what httpx, aiohttp, requests and the vendors' clients hand over
-    error_message(response, ...)            what a server tells people of an error
-    urls, redact, explain                   keys for hosts, secrets out of text, words for people
+    error_message, error_sentence           what a server tells people of an error
+    urls, explain                           keys for hosts, words for people
 """
 
 from .parse import Headers, outcome_of_exception, outcome_of_status, read, signal_of
 from .responses import (
     body_behind,
     error_message,
+    error_sentence,
     facts_of,
     response_behind,
     response_of,
@@ -26,6 +27,7 @@ __all__ = [
     "Headers",
     "body_behind",
     "error_message",
+    "error_sentence",
     "facts_of",
     "outcome_of_exception",
     "outcome_of_status",

@@ -58,7 +58,7 @@ def _limit(budget: Budget, headers: RateLimitHeaders, dialect: Dialect, arrival:
         dimension=budget.meaning.dimension,
         limit=limit,
         remaining=remaining,
-        reset=_renewal(budget) if dialect.reset_when_free and remaining == 0 and not reset else reset,
+        reset=_span(parts.get("renewal", "")) if dialect.reset_when_free and remaining == 0 and not reset else reset,
         window=_window(budget, headers, dialect, limit, remaining, reset),
         name=_name(budget, headers),
     )
@@ -121,10 +121,9 @@ def _window(
 ) -> float | None:
     if budget.meaning.window is not None:
         return budget.meaning.window
-    if "renewal" in budget.parts:
-        return _renewal(budget)
-    if "interval" in budget.parts:
-        return _interval(budget.parts["interval"])
+    for part in ("renewal", "interval"):
+        if part in budget.parts:
+            return _span(budget.parts[part])
     what = budget.meaning.budget
     if what == "requests" and dialect.implies_window:
         implied = implied_window(limit, remaining, reset)
@@ -152,12 +151,7 @@ def implied_window(limit: float | None, remaining: float | None, reset: float | 
     return next((span for span in (_MINUTE, _DAY) if span / 2 <= window <= span * 2), None)
 
 
-def _renewal(budget: Budget) -> float | None:
-    seconds = number(budget.parts.get("renewal", ""))
-    return min(seconds, LONGEST_WAIT) if seconds else None
-
-
-def _interval(text: str) -> float | None:
+def _span(text: str) -> float | None:
     """``1s``, or a number of seconds."""
     seconds = number(text)
     if seconds is None:

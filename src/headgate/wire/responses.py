@@ -160,16 +160,17 @@ def error_message(response: object, otherwise: str) -> str:
         status, _, body = facts_of(response)
     except TypeError:
         return otherwise
-    words = _sentence(open_body(body)) or otherwise
+    words = error_sentence(body) or otherwise
     return f"{status} {words}".strip() if status >= 400 else words
 
 
-def _sentence(body: Mapping[str, Any] | None) -> str:
-    if body is None:
+def error_sentence(body: object) -> str:
+    """The sentence in the body of an error, on one line; empty if there is none."""
+    opened = open_body(body)
+    if opened is None:
         return ""
-    inner = body.get("error")
-    error = inner if isinstance(inner, Mapping) else first_object(body.get("errors")) or body
-    for place in (error, body):
+    inner = next((opened[name] for name in ("error", "detail") if isinstance(opened.get(name), Mapping)), None)
+    for place in (inner or first_object(opened.get("errors")) or opened, opened):
         for name in _SENTENCES:
             text = place.get(name)
             if isinstance(text, str) and text.strip():

@@ -19,6 +19,7 @@ anything. Every result lies within [0, 31 days]; longer hints are cut there, nev
 from __future__ import annotations
 
 import re
+import time
 from itertools import pairwise
 
 from ..core.decision import LONGEST_WAIT
@@ -120,23 +121,15 @@ def longest_of(text: str, *, now: float, milliseconds: bool = False) -> float | 
     return max((hint for hint in hints if hint is not None), default=None)
 
 
-def server_now(date: object, *, wall: float) -> float:
-    """What the server's clock showed: its ``Date`` (text or Unix seconds), else our own."""
-    if isinstance(date, str):
-        instant = http_date(date.strip(), near=wall) if len(date) <= LONGEST_TIME_TEXT else None
-        return wall if instant is None else instant
-    return sane_wall(date) or wall
-
-
 def retry_after(value: object, *, wall: float, date: object = None) -> float | None:
     """Seconds that one ``Retry-After`` value asks for, within [0, 31 days], or None where it says nothing.
 
     ``date`` is the answer's own ``Date`` header. Nothing that may be passed raises.
     """
-    now = server_now(date, wall=sane_wall(wall))
+    arrival = Arrival(wall, date)
     if isinstance(value, bytes):
         value = value[: LONGEST_TIME_TEXT + 1].decode("latin-1")
-    return longest_of(value, now=now) if isinstance(value, str) else seconds_of(value, now=now)
+    return arrival.until(value) if isinstance(value, str) else seconds_of(value, now=arrival.now)
 
 
 class Arrival:
@@ -147,15 +140,21 @@ class Arrival:
 
     __slots__ = ("_date", "_now", "_wall")
 
-    def __init__(self, wall: object, date: str | None = None) -> None:
+    def __init__(self, wall: object, date: object = None) -> None:
         self._wall = wall
         self._date = date
         self._now: float | None = None
 
     @property
     def now(self) -> float:
+        """What the server's clock showed: its ``Date`` (text or Unix seconds), else our own."""
         if self._now is None:
-            self._now = server_now(self._date, wall=sane_wall(self._wall))
+            wall, date = sane_wall(self._wall), self._date
+            if isinstance(date, str):
+                instant = http_date(date.strip(), near=wall) if len(date) <= LONGEST_TIME_TEXT else None
+                self._now = wall if instant is None else instant
+            else:
+                self._now = sane_wall(date) or wall
         return self._now
 
     def until(self, text: str, *, milliseconds: bool = False) -> float | None:
@@ -227,7 +226,7 @@ def http_date(text: str, *, near: float) -> float | None:
         day, month, year, *clock = found.groups()
     elif found := re.fullmatch(_RFC850, text):
         day, month, short_year, *clock = found.groups()
-        this_year = civil_year(near)
+        this_year = time.gmtime(near).tm_year
         year_number = this_year - this_year % 100 + int(short_year)
         year = str(year_number - 100 if year_number > this_year + 50 else year_number)
     elif found := re.fullmatch(_ASCTIME, text):
@@ -246,18 +245,9 @@ def next_midnight_pacific(now: float) -> float:
     return at - _HOUR if _is_pacific_summer(at) else at
 
 
-def civil_year(instant: float) -> int:
-    """The UTC year an instant falls into."""
-    days = int(instant // DAY)
-    year = 1970 + days * 400 // 146097
-    while _days(year, 1, 1) > days:
-        year -= 1
-    return year + 1 if _days(year + 1, 1, 1) <= days else year
-
-
 def _is_pacific_summer(at: float) -> bool:
     """US rule since 2007: from 2:00 on March's second Sunday to 2:00 on November's first, local time."""
-    year = civil_year(at)
+    year = time.gmtime(at).tm_year
     begins = _sunday_on_or_after(year, 3, 8) * DAY + 2 * _HOUR - _PACIFIC_WINTER
     ends = _sunday_on_or_after(year, 11, 1) * DAY + 2 * _HOUR - _PACIFIC_SUMMER
     return begins <= at < ends

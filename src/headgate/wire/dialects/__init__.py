@@ -21,10 +21,12 @@ it to ``mock/dialects``, which says how.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...core.signal import Limit
-from ..dialect import IETF, RFC_9110, UNKNOWN, X_RATELIMIT, Dialect
+from ..dialect import IETF, RFC_9110, UNKNOWN, X_RATELIMIT, Dialect, ErrorReader
 from ..error_body import ErrorDetails, Json, first_object
-from ..headers import RateLimitHeaders, meaning
+from ..headers import Budget, RateLimitHeaders, meaning
 from ..retry_after import Arrival
 from . import chat, google, platforms
 
@@ -57,44 +59,47 @@ DIALECTS: tuple[Dialect, ...] = (
 MOST_LABELS = 5
 """Labels of a host that are compared, from its end."""
 
-BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
-BY_HOST = {host: dialect for dialect in DIALECTS for host in dialect.hosts}
-MARKS = {mark: says for dialect in DIALECTS for mark, says in {**dialect.marks, **dialect.reads}.items()}
+BY_NAME: dict[str, Dialect] = {}
+BY_HOST: dict[str, Dialect] = {}
+MARKS: dict[str, bool] = {}
 """Headers to keep; True where one alone says something about limits."""
 
-_OWNER_OF_MARK = {mark: dialect for dialect in DIALECTS for mark in dialect.marks}
-_OWNERS_OF_BUDGETS = [(dialect.owns_budget, dialect) for dialect in DIALECTS if dialect.owns_budget]
-_OWNER_OF_STATUS = {status: dialect for dialect in DIALECTS for status in dialect.statuses}
-_OWNERS_OF_PAGES = [(dialect.page_mark, dialect) for dialect in DIALECTS if dialect.page_mark]
-_READERS = list(dict.fromkeys(dialect.read_error for dialect in DIALECTS if dialect.read_error))
-_READERS_OF_GOOD_ANSWERS = list(
-    dict.fromkeys(dialect.read_error for dialect in DIALECTS if dialect.read_error and dialect.hides_errors)
-)
+_OWNER_OF_MARK: dict[str, Dialect] = {}
+_OWNER_OF_STATUS: dict[int, Dialect] = {}
+_OWNERS_OF_BUDGETS: list[tuple[Callable[[Budget], bool], Dialect]] = []
+_OWNERS_OF_PAGES: list[tuple[str, Dialect]] = []
+_READERS: dict[ErrorReader, None] = {}
+_READERS_OF_GOOD_ANSWERS: dict[ErrorReader, None] = {}
 
 
 def register(dialect: Dialect) -> None:
-    """Understand one more vendor in this process from now on; those above go before it where both claim an answer."""
+    """Understand one more vendor in this process from now on; those before it get an answer that both claim."""
     if dialect.name in BY_NAME:
         if BY_NAME[dialect.name] is dialect:
             return
         raise ValueError(f"dialect {dialect.name!r} is already registered")
     BY_NAME[dialect.name] = dialect
-    for table, names in ((BY_HOST, dialect.hosts), (_OWNER_OF_MARK, dialect.marks)):
-        for name in names:
-            table.setdefault(name, dialect)
-    for status in dialect.statuses:
-        _OWNER_OF_STATUS.setdefault(status, dialect)
+    for host in dialect.hosts:
+        BY_HOST.setdefault(host, dialect)
+    for mark in dialect.marks:
+        _OWNER_OF_MARK.setdefault(mark, dialect)
     for mark, says in {**dialect.marks, **dialect.reads}.items():
         MARKS.setdefault(mark, says)
+    for status in dialect.statuses:
+        _OWNER_OF_STATUS.setdefault(status, dialect)
     if dialect.owns_budget:
         _OWNERS_OF_BUDGETS.append((dialect.owns_budget, dialect))
     if dialect.page_mark:
         _OWNERS_OF_PAGES.append((dialect.page_mark, dialect))
-    if dialect.read_error and dialect.read_error not in _READERS:
-        _READERS.append(dialect.read_error)
+    if dialect.read_error:
+        _READERS.setdefault(dialect.read_error)
         if dialect.hides_errors:
-            _READERS_OF_GOOD_ANSWERS.append(dialect.read_error)
-    meaning.cache_clear()  # it has seen these headers when they meant nothing
+            _READERS_OF_GOOD_ANSWERS.setdefault(dialect.read_error)
+    meaning.cache_clear()  # it may have seen these headers when they meant nothing
+
+
+for _dialect in DIALECTS:
+    register(_dialect)
 
 
 def by_host(host: str) -> Dialect | None:

@@ -28,7 +28,7 @@ from ...core.decision import LONGEST_WAIT, Outcome
 from ...core.signal import SUBSCRIPTION, Limit
 from ..dialect import Dialect, read_flat_error
 from ..error_body import UNKNOWN_MODEL, ErrorDetails, Json, code_text, outcome_of_codes, status_in
-from ..headers import scan_headers
+from ..headers import WINDOWS, scan_headers
 from ..limits import limits_of
 from ..retry_after import EPOCH_MILLISECONDS_FROM, Arrival, duration, number, within_bounds
 
@@ -40,7 +40,6 @@ _TRY_AGAIN = (
     r"(?a)Please (?:try again in|retry after) "
     r"(?:((?:\d{1,12}(?:\.\d{1,12})?(?:ms|h|m|s))+)|(\d{1,12}(?:\.\d{1,12})?) (second|minute|hour|day)s?)\b"
 )
-_UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 _COUNTED = {"T": "tokens", "R": "requests", "I": "input_tokens", "O": "output_tokens"}
 _WINDOWS = {"S": 1.0, "M": 60.0, "H": 3600.0, "D": 86400.0}
 _LIMIT_CODES = ("rate_limit_exceeded", "tokens", "requests", "429")
@@ -93,7 +92,7 @@ def _read_message(message: str, details: ErrorDetails) -> None:
     if found := re.search(_MODEL, message):
         details.scope = code_text(found[1]) or None
     if again := re.search(_TRY_AGAIN, message):
-        seconds = duration(again[1]) if again[1] else float(again[2]) * _UNITS[again[3]]
+        seconds = duration(again[1]) if again[1] else float(again[2]) * WINDOWS[again[3]]
         details.floor = None if seconds is None else within_bounds(seconds)
     if not (numbers := re.search(_NUMBERS, message)):
         return

@@ -1,4 +1,4 @@
-"""A request's body for another model or vendor, where they differ in names only.
+"""What fallbacks need of bodies: a request for another model or vendor, and which good answers ask for one.
 
     model                   the other model
     max_tokens              ``max_completion_tokens`` at OpenAI, whose newer models take nothing else; the other way
@@ -7,6 +7,13 @@
 
 Everything else goes along as it is. Requests of another shape (Anthropic's messages for OpenAI's chat) are not made
 here, nor anywhere: ``can_translate`` says so before anything is sent.
+
+An answer that is no error may refuse all the same: a filter ended it, or it ran out of context.
+
+    {"choices": [{"finish_reason": "content_filter"}]}                      OpenAI and compatible, Azure
+    {"status": "incomplete", "incomplete_details": {"reason": ...}}         OpenAI's Responses
+    {"type": "message", "stop_reason": "refusal"}                           Anthropic
+    {"type": "message", "stop_reason": "model_context_window_exceeded"}     Anthropic: too long
 """
 
 from __future__ import annotations
@@ -15,11 +22,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.fallback import MoveReason
+
 _CHAT = "/chat/completions"
 _NEW, _OLD = "max_completion_tokens", "max_tokens"
 _OUTPUT_LIMIT = {"openai": _NEW, "deepseek": _OLD, "fireworks": _OLD, "mistral": _OLD, "together": _OLD}
 """What vendors of chat completions call it, of those that do not take both."""
 _SHAPE_OF = {"azure": "openai"}
+_FILTERED = "content_filter"
+_STOPS = {"refusal": MoveReason.REFUSED_CONTENT, "model_context_window_exceeded": MoveReason.TOO_LONG}
 
 
 def can_translate(dialect: str, other: str) -> bool:
@@ -50,3 +61,18 @@ def adapt_bytes(body: bytes, *, model: str, vendor: str, path: str) -> bytes | N
     if not isinstance(parsed, dict):
         return None
     return json.dumps(adapt_body(parsed, model=model, vendor=vendor, path=path), ensure_ascii=False).encode()
+
+
+def refusal_in(body: object) -> MoveReason | None:
+    """Why another model may be asked, by the parsed body of a good answer."""
+    if not isinstance(body, Mapping):
+        return None
+    choices, details, stop = body.get("choices"), body.get("incomplete_details"), body.get("stop_reason")
+    if isinstance(stop, str) and stop in _STOPS:
+        return _STOPS[stop]
+    if isinstance(details, Mapping) and details.get("reason") == _FILTERED:
+        return MoveReason.REFUSED_CONTENT
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if isinstance(first, Mapping) and first.get("finish_reason") == _FILTERED:
+        return MoveReason.REFUSED_CONTENT
+    return None

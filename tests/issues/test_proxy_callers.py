@@ -30,7 +30,7 @@ async def until(so):
 
 
 def waiting(proxy):
-    return sum(one.waiters for one in proxy.passing.limiter.snapshot().keys)
+    return sum(one.waiters for one in proxy.gate.limiter.snapshot().keys)
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ def test_a_caller_who_is_found_gone_when_its_turn_comes_costs_no_permit(monkeypa
             writer.transport.get_extra_info("socket").shutdown(socket.SHUT_RD)
             writer.transport.abort()
             await until(lambda: not proxy.requests)
-            tokens = proxy.passing.limiter.snapshot().keys[0].tokens
+            tokens = proxy.gate.limiter.snapshot().keys[0].tokens
             return [one.line.split()[1] for one in api.asked], proxy.counts.left, tokens > 0.9
 
     assert run(work()) == (["/first"], 1, True)

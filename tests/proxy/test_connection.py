@@ -13,7 +13,7 @@ def run(work):
 
 
 def in_flight(proxy):
-    return sum(one.in_flight for one in proxy.passing.limiter.snapshot().keys)
+    return sum(one.in_flight for one in proxy.gate.limiter.snapshot().keys)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

@@ -21,7 +21,7 @@ def run(work):
 
 
 def in_flight(proxy):
-    return sum(one.in_flight for one in proxy.passing.limiter.snapshot().keys)
+    return sum(one.in_flight for one in proxy.gate.limiter.snapshot().keys)
 
 
 async def hang_up(asked, reader, writer):
@@ -202,9 +202,7 @@ def test_an_answer_that_breaks_off_breaks_off_here_too(tools, head, version):
             except ConnectionResetError:
                 reset = True
             writer.close()
-            failed = sum(
-                one.failed for one in proxy.passing.limiter.key_statuses(proxy.passing.limiter.recent_keys(10))
-            )
+            failed = sum(one.failed for one in proxy.gate.limiter.key_statuses(proxy.gate.limiter.recent_keys(10)))
             return said, reset, in_flight(proxy), failed, len(api.asked)
 
     said, reset, held, failed, asked = run(work())
@@ -243,12 +241,12 @@ def test_a_caller_who_hangs_up_in_line_leaves_it(tools):
             await tools.raw(proxy, tools.request("GET", "/x"))
             _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(tools.request("GET", "/x"))
-            while not any(one.waiters for one in proxy.passing.limiter.snapshot().keys):
+            while not any(one.waiters for one in proxy.gate.limiter.snapshot().keys):
                 await asyncio.sleep(0.01)
             writer.close()
             while proxy.requests:
                 await asyncio.sleep(0.01)
-            return sum(one.waiters for one in proxy.passing.limiter.snapshot().keys), len(api.asked)
+            return sum(one.waiters for one in proxy.gate.limiter.snapshot().keys), len(api.asked)
 
     assert run(work()) == (0, 1)
 
@@ -289,9 +287,7 @@ def test_a_body_that_stops_coming_is_not_waited_for(tools, size):
             writer.close()
             while proxy.requests:
                 await asyncio.sleep(0.01)
-            failed = sum(
-                one.failed for one in proxy.passing.limiter.key_statuses(proxy.passing.limiter.recent_keys(10))
-            )
+            failed = sum(one.failed for one in proxy.gate.limiter.key_statuses(proxy.gate.limiter.recent_keys(10)))
             return tools.status_of(head), failed, in_flight(proxy)
 
     assert run(work()) == (408, 0, 0), "and the API is not to blame"
@@ -305,7 +301,7 @@ def test_tokens_are_settled_from_what_passes_by(tools):
         async with tools.upstream(head + answer) as api, tools.proxied(api.url, config=config) as proxy:
             body = json.dumps({"model": "small", "max_tokens": 500, "messages": []}).encode()
             await tools.raw(proxy, tools.request("POST", "/v1/chat/completions", body=body))
-            limiter = proxy.passing.limiter
+            limiter = proxy.gate.limiter
             (key,) = (seen.key for seen in limiter.snapshot().keys)
             return key, quota_spent(limiter, key), api.port
 

@@ -135,7 +135,7 @@ async def never_reads(asked, reader, writer):
 
 
 def in_flight(proxy):
-    return sum(one.in_flight for one in proxy.passing.limiter.snapshot().keys)
+    return sum(one.in_flight for one in proxy.gate.limiter.snapshot().keys)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_client_that_stops_sending_is_cut_off_though_the_response_has_begun(to
                 proxy, b"PUT /x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000\r\n\r\n" + b"x" * 5000
             )
             await until(lambda: api.lost or not proxy.requests)
-            failed = proxy.passing.limiter.key_statuses(proxy.passing.limiter.recent_keys(10))
+            failed = proxy.gate.limiter.key_statuses(proxy.gate.limiter.recent_keys(10))
             return tools.body_of(said), in_flight(proxy), sum(one.failed for one in failed)
 
     assert run(work()) == (b"5\r\nbegun\r\n", 0, 0), "and the API is not to blame"

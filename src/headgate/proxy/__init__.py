@@ -4,13 +4,14 @@
                                                   │
     server          listens, drains, stops        ├── admission         which requests are allowed
     connection      the clients' side             ├── mounts            paths and headers, both ways
-    proxied_request one request and its response  ├── upstream          the API's side
+    proxied_request one request and its response  ├── upload            the request's body
+                                                  ├── upstream          the API's side
                                                   └── error_response    errors of the proxy itself, as JSON
 
 Nothing is sent to another origin than those it was started for, and no credential is in anything that it returns.
 """
 
-from .bounds import Bounds
+from .connection import Bounds
 from .mounts import Mount, lines_of, mounts_of
 from .server import Proxy
 

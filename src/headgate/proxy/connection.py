@@ -13,6 +13,7 @@ import struct
 import sys
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import dataclass
 from types import CoroutineType
 from typing import Any, cast
 
@@ -22,12 +23,33 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import LineTooLong
 from multidict import CIMultiDict
 
-from .bounds import Bounds
+from ..checks import check
 from .disconnect_monitor import FIRST_PROBE, DisconnectMonitor, StartedTransport
 from .error_response import RejectedRequestError, error_response, log_fault
 
 RESET_WITHIN = 0.02
 """Seconds that an admitted call waits for the reset of a client that is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What clients may take of the proxy."""
+
+    kept: int = 1 << 20
+    """Bytes of a body that is kept, so that it can be sent again."""
+    kept_in_all: int = 128 << 20
+    """Beside them are ``UNREAD`` bytes of each body that is streamed: 125 MiB with all connections."""
+    connections: int = 2_000
+    """Of clients, at once."""
+    stalled: float = 60.0
+    """Seconds for which a client may neither send nor read what it should."""
+    idle: float = 75.0
+    """Seconds until a connection without a whole request is closed."""
+
+    def __post_init__(self) -> None:
+        check("kept", self.kept, 0 <= self.kept <= 1 << 20, "0 to 1,048,576 bytes")
+        for name in ("kept_in_all", "connections", "stalled", "idle"):
+            check(name, getattr(self, name), getattr(self, name) > 0, "more than 0")
 
 
 class TruncatedResponseError(ConnectionResetError):

@@ -54,11 +54,6 @@ def error_response(
     return response
 
 
-def rejection(error: RejectedRequestError) -> web.Response:
-    """Closes the connection: what follows on it may not be what it looks like."""
-    return error_response(error.status, error.code, error.message, error.retry_after, close=True)
-
-
 def gate_refusal(error: Refused) -> web.Response:
     """With the error's own code; a cost that no limit allows is the client's fault, and has another here."""
     if isinstance(error, CostTooLargeError):

@@ -24,11 +24,11 @@ from ..integrations.client_gate import ClientGate
 from ..observe.snapshot import ProgressLine
 from ..observe.sources import RecentRate
 from .admission import Admission
-from .bounds import Bounds, Counts, MemoryBudget
-from .connection import LARGEST_FIELD, MOST_FIELDS, Connection, Listener
-from .error_response import TYPE, RejectedRequestError, error_response, rejection
+from .connection import LARGEST_FIELD, MOST_FIELDS, Bounds, Connection, Listener
+from .error_response import TYPE, RejectedRequestError, error_response
 from .mounts import Mount
-from .proxied_request import ProxiedRequest, ProxyContext
+from .proxied_request import Counts, ProxiedRequest, ProxyContext
+from .upload import MemoryBudget
 from .upstream import Upstream, new_connector
 
 BACKLOG = 1024
@@ -39,12 +39,12 @@ ALL_INTERFACES = ("0.0.0.0", "::", "")  # noqa: S104  # where the user asks for 
 
 
 class Proxy:
-    """``async with Proxy(mounts, passing) as proxy:`` serves until the block ends; ``proxy.url`` is its address."""
+    """``async with Proxy(mounts, gate) as proxy:`` serves until the block ends; ``proxy.url`` is its address."""
 
     def __init__(
         self,
         mounts: Sequence[Mount],
-        passing: ClientGate,
+        gate: ClientGate,
         *,
         keyed: Collection[str] = (),
         host: str = "127.0.0.1",
@@ -54,18 +54,26 @@ class Proxy:
         timeout: float = 600.0,
         bounds: Bounds | None = None,
     ) -> None:
-        """``keyed``: names of the mounts whose credentials ``passing`` has. ``timeout``: seconds of an API's silence.
+        """``keyed``: names of the mounts whose credentials ``gate`` has. ``timeout``: seconds of an API's silence.
 
         Any ``host`` but loopback needs a ``token``, which clients then send as their API key, or beside it.
         """
         check("timeout", timeout, timeout > 0, "more than 0 seconds")
-        self.mounts, self.passing, self.keyed = list(mounts), passing, frozenset(keyed)
-        self.bounds = Bounds() if bounds is None else bounds
-        self.host, self.port, self.timeout = host, port, timeout
+        self.mounts, self.gate, self.keyed = list(mounts), gate, frozenset(keyed)
+        self.host, self.port = host, port
         self.requests: set[ProxiedRequest] = set()
         self.counts = Counts()
-        self.memory = MemoryBudget(self.bounds.kept_in_all)
-        self._context: ProxyContext
+        bounds = Bounds() if bounds is None else bounds
+        self.memory = MemoryBudget(bounds.kept_in_all)
+        self._context = ProxyContext(
+            gate=gate,
+            upstreams={},
+            keyed=self.keyed,
+            bounds=bounds,
+            timeout=timeout,
+            memory=self.memory,
+            counts=self.counts,
+        )
         self._connector: aiohttp.TCPConnector
         self._admission = Admission(mounts, host=host, token=token, allow_hosts=allow_hosts, keyed=self.keyed)
         self._listener: Listener
@@ -93,27 +101,20 @@ class Proxy:
 
     async def __aenter__(self) -> Self:
         """Raises ``OSError`` if it cannot listen there."""
+        context = self._context
         self._listener = Listener(
             self._handle,
-            self.bounds,
+            context.bounds,
             access_log=None,
             auto_decompress=False,
-            keepalive_timeout=self.bounds.idle,
+            keepalive_timeout=context.bounds.idle,
             lingering_time=LINGER,
             max_line_size=LARGEST_FIELD,
             max_field_size=LARGEST_FIELD,
             max_headers=MOST_FIELDS,
         )
         self._connector = new_connector()
-        self._context = ProxyContext(
-            gate=self.passing,
-            upstreams={one: Upstream(self._connector, one, self.timeout) for one in self._origins()},
-            keyed=self.keyed,
-            bounds=self.bounds,
-            timeout=self.timeout,
-            memory=self.memory,
-            counts=self.counts,
-        )
+        context.upstreams = {one: Upstream(self._connector, one, context.timeout) for one in self._origins()}
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._listener, self.host, self.port, backlog=BACKLOG)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -122,7 +123,7 @@ class Proxy:
 
     def _origins(self) -> set[str]:
         """Of the APIs, and of their fallbacks."""
-        others = [] if self.passing.fallbacks is None else self.passing.fallbacks.endpoints
+        others = [] if self.gate.fallbacks is None else self.gate.fallbacks.endpoints
         return {mount.origin for mount in self.mounts} | {"/".join(one.base_url.split("/")[:3]) for one in others}
 
     async def __aexit__(self, *_: object) -> None:
@@ -183,7 +184,8 @@ class Proxy:
                     self._has_ended.set()
         except RejectedRequestError as error:
             context.counts.turned_away += 1
-            return rejection(error)
+            # What follows on the connection may not be what it looks like, so it is closed.
+            return error_response(error.status, error.code, error.message, error.retry_after, close=True)
         except Exception as error:
             context.counts.failed += not isinstance(error, ConnectionError)  # the client's, and counted already
             raise

@@ -24,7 +24,7 @@ from ...observe.event_buffer import is_routine
 from ...observe.monitor import RunMonitor
 from ...observe.snapshot import plain
 from ...proxy import Mount, Proxy, lines_of, mounts_of
-from ...proxy.bounds import Counts
+from ...proxy.proxied_request import Counts
 from ...resilience.config import REMEMBERED
 from ...resilience.fallback import read_fallbacks
 from ...wire.urls import host_key

@@ -14,7 +14,7 @@ from headgate.controllers.aimd import Aimd, AimdSettings
 from headgate.controllers.fixed import Fixed
 from headgate.controllers.gradient import Gradient, GradientSettings
 from headgate.core.circuit_breaker import BreakerSettings
-from headgate.core.concurrency import LOST_AFTER
+from headgate.core.concurrency import LOST_AFTER, record_unmatched
 from headgate.core.controller import Controller
 from headgate.core.decision import (
     INSTANT,
@@ -33,7 +33,6 @@ from headgate.core.gate_config import GateConfig
 from headgate.core.policy import Ticket
 from headgate.core.quota import Quota, QuotaPolicy
 from headgate.core.signal import SILENT, Limit, Signal
-from headgate.core.unmatched import record_unmatched
 
 OK, REFUSED, FAILED = SILENT[Outcome.OK], SILENT[Outcome.RATE_LIMITED], SILENT[Outcome.TRANSIENT]
 HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)

@@ -17,6 +17,7 @@ from headgate.controllers.aimd import Aimd, AimdSettings
 from headgate.controllers.fixed import Fixed
 from headgate.controllers.gradient import Gradient, GradientSettings
 from headgate.core.circuit_breaker import BreakerSettings
+from headgate.core.concurrency import record_unmatched
 from headgate.core.controller import Controller
 from headgate.core.decision import INSTANT, CircuitState, Outcome, Refuse, Wait, blocked_by, explain
 from headgate.core.gate import Gate
@@ -25,7 +26,6 @@ from headgate.core.pacer import NO_RAMP
 from headgate.core.policy import Ticket
 from headgate.core.quota import CATCH_UP, Quota
 from headgate.core.signal import SILENT, Limit, Signal
-from headgate.core.unmatched import record_unmatched
 from headgate.reason_text import reason_text
 
 pytestmark = pytest.mark.no_cover

@@ -52,7 +52,7 @@ def at_once(pacer, now):
 def test_a_fast_pace_starts_a_batch_at_once(rate: float, burst: float, most: int) -> None:
     pacer = pacer_of(rate, burst)
     assert at_once(pacer, NOW + 1.0) == most
-    pacer.limits.rate = 100.0
+    pacer.controller.rate = 100.0
     pacer.apply(NOW, NOW + 1.0)
     assert at_once(pacer, NOW + 9.0) == burst
 
@@ -182,7 +182,7 @@ class TestQueue:
 
     def test_a_cost_that_is_worth_less_than_a_call_is_no_way_past_the_most(self):
         pacer = pacer_of(10.0, 4.0, most=20.0)
-        pacer.limits = CountsTokens(10.0)
+        pacer.controller = CountsTokens(10.0)
         assert [pacer.worth({"tokens": tokens}) for tokens in (1.0, 70.0, 300.0)] == [0.5, 0.7, 3.0]
         now, starts = NOW + 9.0, []
         while len(starts) < 60:

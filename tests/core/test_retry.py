@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate.core.cooldown import MOST_FLOOR_JITTER, above
 from headgate.core.decision import LONGEST_WAIT
-from headgate.core.retry import Deadline, RetryBudget, delay
+from headgate.core.retry import RetryBudget, delay
 
 ALMOST_ONE = 1.0 - 2**-53
 modest = settings(max_examples=50, deadline=None, derandomize=True)
@@ -77,34 +77,6 @@ def test_without_a_floor_no_delay_exceeds_the_maximum(attempt: int, draw: float,
 @given(st.integers(1, 10**6), draws, st.floats(0.0, LONGEST_WAIT))
 def test_no_delay_undercuts_its_floor(attempt: int, draw: float, floor: float) -> None:
     assert floor <= delay(attempt, draw, floor=floor) <= LONGEST_WAIT
-
-
-def test_what_remains_of_a_deadline_is_never_negative() -> None:
-    deadline = Deadline(10.0)
-    assert [deadline.remaining(now) for now in (4.0, 10.0, 12.0)] == [6.0, 0.0, 0.0]
-
-
-def test_a_deadline_is_spent_at_its_instant() -> None:
-    assert [Deadline(10.0).spent(now) for now in (9.99, 10.0, 11.0)] == [False, True, True]
-
-
-def test_a_wait_fits_only_if_time_is_left_after_it() -> None:
-    assert [Deadline(10.0).fits(wait, 4.0) for wait in (0.0, 5.9, 6.0, 7.0)] == [True, True, False, False]
-
-
-def test_nothing_fits_a_spent_deadline() -> None:
-    assert not Deadline(10.0).fits(0.0, 10.0)
-
-
-def test_without_an_instant_there_is_always_time() -> None:
-    deadline = Deadline()
-    assert deadline.fits(1e9, 0.0)
-    assert deadline.remaining(5.0) == inf
-
-
-def test_nan_is_no_instant() -> None:
-    with pytest.raises(ValueError, match="at=nan must be a number"):
-        Deadline(nan)
 
 
 def test_a_few_retries_are_always_allowed() -> None:

@@ -12,7 +12,7 @@ from bench.redis_server import RedisServer
 
 from headgate import Outcome, Signal
 from headgate.clock import SystemClock
-from headgate.core import credential_pool, spend_rest
+from headgate.core import cooldown, credential_pool
 from headgate.credentials import Credential, CredentialCoordinator, Identities, Record, record, redis_store
 from headgate.credentials.redis_store import CREDENTIALS, RedisCredentialStore
 from headgate.distributed.protocol import QuotaTerms, SyncRequest
@@ -119,7 +119,7 @@ class TestOthers:
 
 class TestSpendingStops:
     def test_one_process_asks_for_all_and_tells_the_others(self, share, monkeypatch):
-        for module in (spend_rest, credential_pool):
+        for module in (cooldown, credential_pool):
             monkeypatch.setattr(module, "SPEND_REST", 1.0)
         monkeypatch.setattr(record, "SAME_STOP", 0.1)
         everyone = []

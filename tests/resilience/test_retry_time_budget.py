@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate import CircuitBreaker, CircuitState, TimeBudgetExceededError, async_retry_with_backoff, retry_with_backoff
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
+from headgate.resilience.retry import RetryState
 
 ROUNDING = 1e-6
 modest = settings(max_examples=60, deadline=None, derandomize=True)
@@ -312,3 +313,24 @@ class TestInnocence:
             return breaker.state
 
         assert run(main) is CircuitState.CLOSED
+
+
+def test_a_wait_fits_only_if_time_is_left_after_it() -> None:
+    state = RetryState("call", 3, 0.2, 5.0, started_at=4.0, time_budget=6.0)
+    state.check_fits(5.9, 4.0, None)
+    for wait, now in ((6.0, 4.0), (0.0, 10.0)):
+        with pytest.raises(TimeBudgetExceededError):
+            state.check_fits(wait, now, None)
+
+
+def test_a_budget_is_spent_at_its_instant() -> None:
+    state = RetryState("call", 3, 0.2, 5.0, started_at=4.0, time_budget=6.0)
+    state.check_deadline(9.99)
+    with pytest.raises(TimeBudgetExceededError):
+        state.check_deadline(10.0)
+
+
+def test_without_a_budget_there_is_always_time() -> None:
+    state = RetryState("call", 3, 0.2, 5.0, started_at=4.0, time_budget=None)
+    state.check_fits(1e9, 4.0, None)
+    state.check_deadline(1e9)

@@ -18,10 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..clock import Clock
-from ..core.cooldown import SPEND_REST, UNTOLD_RESET, Cooldown, above
+from ..core.cooldown import SPEND_REST, UNTOLD_RESET, Cooldown, SpendRests, above
 from ..core.decision import NEVER, UNKNOWN
 from ..core.signal import Signal
-from ..core.spend_rest import SpendRests
 from ..events import EventDispatcher
 from ..limiter import AdaptiveRateLimiter
 from .config import BatchConfig

@@ -214,7 +214,7 @@ class Breaker:
 class CircuitPolicy:
     """Refuse calls while the circuit is open, and all but a few probes while it is half open.
 
-    An answer that belongs to no known call may be a probe's (``unmatched.py``). It is kept, and counts as the
+    An answer that belongs to no known call may be a probe's (``record_unmatched``). It is kept, and counts as the
     probe's if the probe ends, or is lost, without one.
     """
 

@@ -10,19 +10,23 @@ an *era* with its pause, and the rest, which were sent before that was known, jo
 
 A success that was sent after the pause proves it long enough and ends the escalation;
 one that was sent earlier proves nothing.
+
+An account that cannot spend rests too: one call now and then finds out whether it can again (``SpendRests``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..checks import check, number
 from .decision import INSTANT, LONGEST_WAIT, NEVER, Outcome, Wait, WaitReason
-from .policy import Demand, Limits
+from .policy import Demand
 
 if TYPE_CHECKING:
+    from .controller import Controller
     from .pacer import Pacer
     from .policy import Ticket
     from .signal import Signal
@@ -159,8 +163,6 @@ class Cooldown:
 
 CAPACITY_REST = ExponentialCooldown(base=1.0, factor=2.0, max=60.0)
 """How long a key rests whose tier has no capacity, where the server does not say."""
-SPEND_REST = 900.0
-"""An account that may not spend is probed once in so many seconds."""
 RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Outcome.CAPACITY)
 """Outcomes whose Retry-After is for every call of a key; that of a failure in passing is for its own call alone."""
 
@@ -168,10 +170,10 @@ RESTING = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED, Ou
 class HoldPolicy:
     """Start nothing while a pause lasts: the server's, our own cooldown's, an operator's or the controller's."""
 
-    __slots__ = ("asked_for", "cooldown", "learns_from_success", "limits", "pacer", "settings")
+    __slots__ = ("asked_for", "controller", "cooldown", "learns_from_success", "pacer", "settings")
 
-    def __init__(self, limits: Limits, settings: CooldownSettings | None, pacer: Pacer) -> None:
-        self.limits = limits
+    def __init__(self, controller: Controller, settings: CooldownSettings | None, pacer: Pacer) -> None:
+        self.controller = controller
         self.settings = settings
         self.pacer = pacer
         """Resumes gently when the pause is over."""
@@ -190,13 +192,13 @@ class HoldPolicy:
     @property
     def opens_at(self) -> float:
         """Nothing starts before this instant, by any pause or hold."""
-        hold_until, cooldown = self.limits.hold_until, self.cooldown
+        hold_until, cooldown = self.controller.hold_until, self.cooldown
         return hold_until if cooldown is None or cooldown.until <= hold_until else cooldown.until
 
     @property
     def reason(self) -> WaitReason:
         """What ends last: the pause that was asked for, or the controller's hold."""
-        asked = self.cooldown is not None and self.cooldown.until >= self.limits.hold_until
+        asked = self.cooldown is not None and self.cooldown.until >= self.controller.hold_until
         return self.asked_for if asked else WaitReason.HOLD
 
     def check(self, now: float, demand: Demand) -> Wait | None:
@@ -255,3 +257,86 @@ class HoldPolicy:
             counts, why = state[:5], state[5:]  # states of earlier versions do not say why
             self.asked_for = WaitReason(why[0]) if why else WaitReason.FLOOR
             self.cooldown, self.learns_from_success = Cooldown(self.settings, *counts), True
+
+
+SPEND_REST = 900.0
+"""An account that may not spend is probed once in so many seconds."""
+MOST_ACCOUNTS = 10_000
+
+
+class SpendRests:
+    """Accounts that cannot spend: which, since when, and until when each is not asked.
+
+        SPEND ──> rests for SPEND_REST ──> one call leaves ─┬─ SPEND: rests again
+                        ^                                   ├─ OK: known no more
+                        └── others wait meanwhile ──────────┘
+
+    An account is a key of a client, a target of a batch, or a group of credentials (``credential_pool.py``).
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[float, float]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any account is known to rest."""
+        return bool(self._known)
+
+    def __contains__(self, account: Hashable) -> bool:
+        return account in self._known
+
+    @property
+    def accounts(self) -> tuple[Hashable, ...]:
+        return tuple(self._known)
+
+    def until(self, account: Hashable) -> float:
+        """NEVER if the account can spend, as far as is known."""
+        known = self._known.get(account)
+        return NEVER if known is None else known[1]
+
+    def stopped(self, account: Hashable, sent_at: float, now: float) -> bool:
+        """A call was told that the account may not spend. False if it left before that was known: nothing changes."""
+        known = self._known.get(account)
+        if known is not None and sent_at < known[0]:
+            return False
+        if known is None and len(self._known) >= MOST_ACCOUNTS:
+            self._known.pop(next(iter(self._known)))
+        self._known[account] = now, now + SPEND_REST
+        return True
+
+    def on_send(self, account: Hashable, now: float) -> None:
+        """A call leaves. If it is to find out, no other does before its answer, or before the next is due."""
+        if account in self._known:
+            self.rests(account, now, now + SPEND_REST)
+
+    def begin(self, account: Hashable, now: float) -> float:
+        """Seconds until a call may leave; 0: it does now."""
+        wait = self.until(account) - now
+        if wait > 0.0:
+            return wait
+        self.on_send(account, now)
+        return 0.0
+
+    def worked(self, account: Hashable, sent_at: float) -> bool:
+        """A call has succeeded. Returns whether that frees the account: it does if it was sent after the last stop."""
+        known = self._known.get(account)
+        if known is None or sent_at < known[0]:
+            return False
+        del self._known[account]
+        return True
+
+    def forget(self, account: Hashable) -> None:
+        """The account is free, by an operator or another process."""
+        self._known.pop(account, None)
+
+    def rests(self, account: Hashable, now: float, until: float) -> None:
+        """The account is not asked before ``until``: others know so, or a call leaves to find out."""
+        since, known_until = self._known.get(account, (now, NEVER))
+        self._known[account] = since, max(until, known_until)
+
+    def join(self, account: Hashable, other: Hashable) -> None:
+        """``other`` turns out to be the same account."""
+        known = self._known.pop(other, None)
+        if known is not None:
+            self.rests(account, *known)

@@ -11,7 +11,7 @@
 
 A rest ends by time or by an operator: the longest wins. Answers to calls from before an operator's word are void.
 
-An account that may not spend (``spend_rest.py``) is a group: its rest over, one call goes out with one of its
+An account that may not spend (``SpendRests``) is a group: its rest over, one call goes out with one of its
 credentials, and all of them rest meanwhile, but for that call (``LimitGroup.probe``). A success ends that, in a new
 era, of which other processes hear. A call that is given back without an answer has not asked: the next one may.
 
@@ -26,10 +26,9 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from .cooldown import MOST_ESCALATIONS, SPEND_REST, UNTOLD_RESET, ExponentialCooldown, FixedCooldown
+from .cooldown import MOST_ESCALATIONS, SPEND_REST, UNTOLD_RESET, ExponentialCooldown, FixedCooldown, SpendRests
 from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Outcome
 from .signal import Limit, Signal
-from .spend_rest import SpendRests
 
 
 class LimitGroup:

@@ -25,11 +25,14 @@ length, since a server that was down for ten seconds is more fragile than one th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .decision import INSTANT, LONGEST_WAIT, NEVER, UNKNOWN, Explanation, Wait, WaitReason
-from .policy import NUMBER, Cost, Demand, Limits, QueueDemand, Ticket, requests_of
+from .policy import NUMBER, Cost, Demand, QueueDemand, Ticket, requests_of
 from .quota import CATCH_UP
+
+if TYPE_CHECKING:
+    from .controller import Controller
 
 
 class TokenBucket:
@@ -168,15 +171,15 @@ batches, and a queue for a batch of thirty at 6,000 calls a second costs more th
 
 
 class Pacer(TokenBucket):
-    __slots__ = ("calls", "ceiling", "configured_burst", "configured_most", "least", "limits", "most", "ramp")
+    __slots__ = ("calls", "ceiling", "configured_burst", "configured_most", "controller", "least", "most", "ramp")
 
     lost_store = ""
     """The store that cannot be reached, where this pacer replaces it."""
 
-    def __init__(self, limits: Limits, burst: float, least: float, most: float) -> None:
+    def __init__(self, controller: Controller, burst: float, least: float, most: float) -> None:
         super().__init__(burst, least)
         self.configured_burst = burst
-        self.limits = limits
+        self.controller = controller
         self.least = least
         self.most = self.configured_most = most
         self.ceiling: float | None = None
@@ -197,7 +200,7 @@ class Pacer(TokenBucket):
         if paced_at <= now + INSTANT:
             return None
         known_until = UNKNOWN
-        if self.limits.is_guess and self.rate < self.most:
+        if self.controller.is_guess and self.rate < self.most:
             known_until = now + (paced_at - now) * self.rate / self.most
         return Wait(WaitReason.PACE, paced_at, None, known_until)
 
@@ -209,7 +212,7 @@ class Pacer(TokenBucket):
             self.tokens -= cost
             return
         calls = requests_of(cost)
-        taken = max(self.limits.take(cost), self._least_worth(calls))
+        taken = max(self.controller.take(cost), self._least_worth(calls))
         self.tokens -= taken
         if taken < calls and self.calls is None:
             self.calls = TokenBucket(self._burst_at(self.most), self.most)
@@ -219,7 +222,7 @@ class Pacer(TokenBucket):
 
     def worth(self, cost: Cost) -> float:
         """How much of the pace a cost takes: never so little that calls could start faster than is allowed."""
-        return max(self.limits.worth(cost), self._least_worth(requests_of(cost)))
+        return max(self.controller.worth(cost), self._least_worth(requests_of(cost)))
 
     def _least_worth(self, calls: float) -> float:
         return calls * min(1.0, self.rate / self.most)
@@ -244,12 +247,12 @@ class Pacer(TokenBucket):
 
     @property
     def is_at_ceiling(self) -> bool:
-        return self.ceiling is not None and self.limits.rate >= self.ceiling
+        return self.ceiling is not None and self.controller.rate >= self.ceiling
 
     def apply(self, opens_at: float, now: float) -> None:
         """Follow the controller's rate, the hold that ends at ``opens_at`` and the ramp as they are now."""
-        rate = self.limits.rate
-        if not rate >= self.least and not (rate > 0.0 and self.limits.is_told):  # below it only by the server
+        rate = self.controller.rate
+        if not rate >= self.least and not (rate > 0.0 and self.controller.is_told):  # below it only by the server
             rate = self.least
         if rate > self.most:
             rate = self.most
@@ -276,7 +279,7 @@ class Pacer(TokenBucket):
     @property
     def learned_rate(self) -> float:
         """The pace as it was learned, without the ramp after a pause."""
-        rate = self.limits.learned
+        rate = self.controller.learned
         if rate < self.least:
             return self.least
         return self.most if rate > self.most else rate
@@ -288,9 +291,9 @@ class Pacer(TokenBucket):
         return Explanation(
             reason=wait.reason,
             seconds_left=left,
-            rate=self.learned_rate * self.ramp.share(now) if self.limits.is_told else self.rate,
+            rate=self.learned_rate * self.ramp.share(now) if self.controller.is_told else self.rate,
             is_ramping=self.ramp is not NO_RAMP,
-            controller_note=self.limits.why(),
+            controller_note=self.controller.why(),
         )
 
     def resume_after_outage(self, down: float, now: float) -> None:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from .decision import NEVER, ControllerNote, Refuse, Wait
+from .decision import NEVER, Refuse, Wait
 
 if TYPE_CHECKING:
     from .circuit_breaker import Breaker
@@ -89,52 +89,6 @@ class LongTicket(Ticket):
         super().__init__(gate, seq, sent_at, depth)
         self.cost = cost
         self.waited = waited
-
-
-class Limits(Protocol):
-    """What a controller has concluded; its policies enforce it."""
-
-    @property
-    def rate(self) -> float:
-        """Calls a second that may start."""
-        ...
-
-    @property
-    def hold_until(self) -> float:
-        """Nothing starts before this instant."""
-        ...
-
-    @property
-    def cap(self) -> float:
-        """Calls that may be in flight at once."""
-        ...
-
-    @property
-    def is_told(self) -> bool:
-        """Whether the server states ``rate`` itself: then it may be below the least that is learned."""
-        ...
-
-    @property
-    def is_guess(self) -> bool:
-        """Whether ``rate`` is only a beginning, neither told nor measured: nothing is refused because of it."""
-        ...
-
-    @property
-    def learned(self) -> float:
-        """Calls a second that the server takes, as far as is known."""
-        ...
-
-    def why(self) -> ControllerNote | str:
-        """What the controller is doing, for people."""
-        ...
-
-    def worth(self, cost: Cost) -> float:
-        """How many calls' worth of pace a cost takes."""
-        ...
-
-    def take(self, cost: Cost) -> float:
-        """The same of a call that leaves now."""
-        ...
 
 
 class QueuedDemand(Protocol):

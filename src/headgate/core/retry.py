@@ -1,4 +1,4 @@
-"""Sending again: how long to wait first, and how much time and how many retries may go into it.
+"""Sending again: how long to wait first, and how many retries there may be.
 
     retry          1      2      3      4 ...         with Retry-After 30
     wait within  0..0.2  0..0.4  0..0.8  0..1.6 s      30..33 s
@@ -6,18 +6,17 @@
 Full jitter (anything between nothing and the ceiling) spreads many callers best. What the server asks for is a floor:
 it is applied last, jitter may only add to it, and no ceiling of ours cuts it short.
 
-A ``Deadline`` bounds one call: waiting, attempts and backoff all come out of it. A ``RetryBudget`` bounds all retries
-of failures together, because retries that each look reasonable make an outage worse when every client makes them.
+A ``RetryBudget`` bounds all retries of failures together, because retries that each look reasonable make an outage
+worse when every client makes them.
 Sending again after a 429 is paced by the gate and is no part of this budget.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 
 from .cooldown import above
-from .decision import LONGEST_WAIT, UNKNOWN
+from .decision import LONGEST_WAIT
 from .rolling_stats import SlidingCounts
 
 _MOST_DOUBLINGS = 1023
@@ -30,28 +29,6 @@ def delay(attempt: int, draw: float, *, base: float = 0.2, max_delay: float = 5.
     """
     ceiling = min(max_delay, base * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS), LONGEST_WAIT)
     return max(draw * ceiling, above(floor, draw))
-
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """The instant at which a call must have ended. Without an instant there is always time."""
-
-    at: float = UNKNOWN
-
-    def __post_init__(self) -> None:
-        if self.at != self.at:
-            raise ValueError(f"at={self.at!r} must be a number")
-
-    def remaining(self, now: float) -> float:
-        """Seconds left, never negative."""
-        return max(0.0, self.at - now)
-
-    def spent(self, now: float) -> bool:
-        return now >= self.at
-
-    def fits(self, wait: float, now: float) -> bool:
-        """Whether anything is left after waiting: a wait that ends with the deadline leaves no time for the call."""
-        return now + wait < self.at
 
 
 class RetryBudget:

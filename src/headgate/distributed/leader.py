@@ -18,14 +18,13 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
-from ..core.concurrency import InFlight
+from ..core.concurrency import InFlight, record_unmatched
 from ..core.controller import Controller
 from ..core.decision import LONGEST_WAIT, NEVER, CircuitState
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
 from ..core.policy import PolicyList, Ticket
 from ..core.signal import Signal
-from ..core.unmatched import record_unmatched
 from .observation_log import ABANDONED, Observation, ObservationLog, read, request_of
 from .protocol import NO_CAP, Note, Publication
 

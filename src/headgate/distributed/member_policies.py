@@ -36,7 +36,7 @@ from ..core.decision import (
 from ..core.gate import Gate
 from ..core.gate_config import GateConfig
 from ..core.pacer import NO_RAMP, Pacer, ResumeRamp
-from ..core.policy import Cost, Demand, Limits, PolicyList, QueueDemand, Ticket
+from ..core.policy import Cost, Demand, PolicyList, QueueDemand, Ticket
 from ..core.quota import Quota, QuotaPolicy
 from ..core.signal import Signal
 from .holdings import LEAST_RATE
@@ -92,7 +92,7 @@ class MemberPacer(Pacer):
 
     def __init__(
         self,
-        limits: Limits,
+        controller: Controller,
         config: GateConfig,
         queue_changed: Callable[[QueueDemand | None, float], None],
         count: Callable[[Cost], None],
@@ -100,8 +100,8 @@ class MemberPacer(Pacer):
         *,
         is_share: bool,
     ) -> None:
-        super().__init__(limits, config.burst, config.least, config.most)
-        self.rate, self.tokens, self.filled_at = limits.rate, 0.0, now
+        super().__init__(controller, config.burst, config.least, config.most)
+        self.rate, self.tokens, self.filled_at = controller.rate, 0.0, now
         self._count, self._queue_changed = count, queue_changed
         self.is_share = is_share
         """Whether its rate is this member's share of the last that was known."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..config import RateLimitConfig
-from ..core.spend_rest import SpendRests
+from ..core.cooldown import SpendRests
 from ..events import ResilienceEvent
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.config import NEVER_TRIPS, ProviderResilienceConfig

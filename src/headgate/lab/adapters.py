@@ -22,12 +22,11 @@ from math import isfinite
 from typing import TypeAlias
 
 from ..config import RateLimitConfig, Strategy
-from ..core.concurrency import LOST_AFTER
+from ..core.concurrency import LOST_AFTER, record_unmatched
 from ..core.controller import Controller
 from ..core.decision import NEVER, Refuse, Wait, WaitReason
 from ..core.gate import Gate
 from ..core.policy import Ticket
-from ..core.unmatched import record_unmatched
 from ..wire.parse import read
 
 LAB_CONFIG = RateLimitConfig(open_state_duration=0.5)

@@ -15,10 +15,10 @@ import re
 from collections.abc import Mapping
 
 from ..clock import Clock
+from ..core.concurrency import record_unmatched
 from ..core.decision import LONGEST_WAIT, Outcome
 from ..core.gate import FIRST_CHECK
 from ..core.signal import SILENT, Signal
-from ..core.unmatched import record_unmatched
 from ..wire import signal_of
 from .admission import Admission
 from .events import LimiterEvents

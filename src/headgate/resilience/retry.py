@@ -18,7 +18,7 @@ from typing import TypeVar
 from ..checks import check, check_finite, check_time, check_whole
 from ..clock import Clock, SystemClock
 from ..core.decision import UNKNOWN, Outcome
-from ..core.retry import Deadline, delay
+from ..core.retry import delay
 from ..core.signal import Signal
 from ..errors import TimeBudgetExceededError
 from ..events import call_hook
@@ -75,12 +75,12 @@ class RetryState:
 
     def check_fits(self, wait: float, now: float, error: Exception | None) -> None:
         """Raise if a wait leaves no time for the attempt after it."""
-        if not self._deadline.fits(wait, now):
+        if now + wait >= self._ends_at:
             raise self.out_of_time("the next attempt would not fit into the time budget", wait, now) from error
 
     def check_deadline(self, now: float) -> None:
         """Raise if the time is up: a wait may take longer than asked for, and no attempt starts past the budget."""
-        if self._deadline.spent(now):
+        if now >= self._ends_at:
             raise self.out_of_time("the time budget is spent", None, now)
 
     def out_of_time(self, reason: str, retry_after: float | None, now: float) -> TimeBudgetExceededError:
@@ -88,8 +88,8 @@ class RetryState:
         return TimeBudgetExceededError(self.name, reason, retry_after, elapsed=elapsed, attempts=self.calls)
 
     @property
-    def _deadline(self) -> Deadline:
-        return Deadline(UNKNOWN if self.time_budget is None else self.started_at + self.time_budget)
+    def _ends_at(self) -> float:
+        return UNKNOWN if self.time_budget is None else self.started_at + self.time_budget
 
 
 def retry_with_backoff(

@@ -24,7 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -133,6 +134,19 @@ def serve(port: Any) -> None:
     asyncio.run(main())
 
 
+@contextmanager
+def chat_api() -> Iterator[str]:
+    """The address of a server without limits, in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    told: Any = context.Queue()
+    server = context.Process(target=serve, args=(told,), daemon=True)
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{told.get(timeout=60)}/v1"
+    finally:
+        server.kill()
+
+
 async def bare_loop(folder: Path, url: str) -> None:
     """What one would write by hand: 50 workers, a request for each line, its answer as a line; nothing is kept safe."""
     import aiohttp
@@ -159,17 +173,12 @@ async def whole_job(folder: Path, url: str) -> None:
 def http(folder: Path, rows: int) -> Figures:
     """Rows a second."""
     make_rows(folder / "rows.jsonl", rows)
-    context = multiprocessing.get_context("spawn")
-    told: Any = context.Queue()
-    server = context.Process(target=serve, args=(told,), daemon=True)
-    server.start()
-    url = f"http://127.0.0.1:{told.get(timeout=60)}/v1"
     ways = {"bare": bare_loop, "headgate": whole_job}
     best = dict.fromkeys(ways, 0.0)
-    for _ in range(ROUNDS):
-        for name, way in ways.items():
-            best[name] = max(best[name], rows / seconds_of(way(folder, url)))
-    server.kill()
+    with chat_api() as url:
+        for _ in range(ROUNDS):
+            for name, way in ways.items():
+                best[name] = max(best[name], rows / seconds_of(way(folder, url)))
     return best
 
 

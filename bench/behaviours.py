@@ -10,17 +10,151 @@ without waiting for its threads.
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from bench import circuits, loopback, memory, pacing
-from bench.contenders import ours
-from bench.pacing import Figures
+from bench import loopback, pacing
+from bench.contenders import limiters, ours
+from bench.contenders.breakers import ASYNC_BREAKERS, SYNC_BREAKERS
+from bench.pacing import FOREVER, Figures
+
+# ---------------------------------------------------------------------- what one more key costs in memory
+
+KEYS = 1000
+CALLS_PER_KEY = 50
+IDLE = 11.0
+"""Ten seconds, and one in which to put a thousand keys away."""
+
+
+def _limits(keys: Sequence[str]) -> object:
+    from limits import RateLimitItemPerHour
+
+    limiter, limit = limiters.limits_fixed_window(), RateLimitItemPerHour(limiters.NEVER_BINDS)
+    for key in keys:
+        limiter.hit(limit, key)
+    return limiter
+
+
+def _pyrate(keys: Sequence[str]) -> object:
+    limiter = limiters.pyrate_per_key(1, 1)
+    for key in keys:
+        limiter.try_acquire(key)
+    return limiter
+
+
+def _steindamm(keys: Sequence[str]) -> object:
+    buckets = [limiters.steindamm_sync(key, 1, 1) for key in keys]
+    for bucket in buckets:
+        with bucket:
+            pass
+    return buckets
+
+
+HOLDERS: dict[str, Callable[[Sequence[str]], object]] = {
+    ours.NAME: lambda keys: ours.used_keys(keys, "adaptive", CALLS_PER_KEY, idle=IDLE),
+    f"{ours.NAME} aimd": lambda keys: ours.used_keys(keys, "aimd", CALLS_PER_KEY),
+    f"{ours.NAME} adaptive": lambda keys: ours.used_keys(keys, "adaptive", CALLS_PER_KEY),
+    "limits": _limits,
+    "pyrate": _pyrate,
+    "steindamm": _steindamm,
+}
+
+
+def bytes_per_key(contender: str, quick: bool) -> Figures:
+    """Bytes held per key, the key's own string not counted."""
+    hold = HOLDERS[contender]
+    hold(["warm-up.example"])  # imports, caches and other costs that come once
+    keys = [f"host-{number}.example" for number in range(KEYS)]
+    tracemalloc.start()
+    held = hold(keys)
+    gc.collect()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del held
+    return {"bytes": size / KEYS}
+
+
+# ---------------------------------------------------------------------- what a breaker does
+
+FAILURES_TO_TRIP = 5
+
+
+class TargetDownError(Exception):
+    pass
+
+
+def crowd_at_half_open(contender: str, quick: bool) -> Figures:
+    """A hundred tasks call at once when the circuit half-opens: how many calls reach the target?"""
+    callers, recovery, call_lasts = 100, 0.2, 0.05
+    reached = 0
+
+    async def fail() -> None:
+        raise TargetDownError
+
+    async def answer() -> None:
+        nonlocal reached
+        reached += 1
+        await asyncio.sleep(call_lasts)
+
+    async def run() -> Figures:
+        call = await ASYNC_BREAKERS[contender](FAILURES_TO_TRIP, recovery)
+        for _ in range(FAILURES_TO_TRIP):
+            with suppress(Exception):
+                await call(fail)
+        await asyncio.sleep(recovery + 0.05)
+        await asyncio.gather(*(call(answer) for _ in range(callers)), return_exceptions=True)
+        return {"calls": reached}
+
+    return asyncio.run(run())
+
+
+def eight_threads_through(contender: str, quick: bool) -> Figures:
+    """Eight threads each make a call of 50 ms through one closed breaker: how long do they take together?"""
+    threads, call_lasts = 8, 0.05
+    call = SYNC_BREAKERS[contender](FAILURES_TO_TRIP, 30.0)
+    workers = [
+        threading.Thread(target=call, args=(lambda: time.sleep(call_lasts),), daemon=True) for _ in range(threads)
+    ]
+    started_at = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return {"took": time.perf_counter() - started_at}
+
+
+def polled_while_open(contender: str, quick: bool) -> Figures:
+    """The circuit rests 0.3 s and is called every 50 ms meanwhile: when does a call get through again?"""
+    recovery, poll, patience = 0.3, 0.05, 3.0
+    call = SYNC_BREAKERS[contender](FAILURES_TO_TRIP, recovery)
+
+    def fail() -> None:
+        raise TargetDownError
+
+    for _ in range(FAILURES_TO_TRIP):
+        with suppress(Exception):
+            call(fail)
+    opened_at = time.perf_counter()
+    while (passed := time.perf_counter() - opened_at) < patience:
+        with suppress(Exception):
+            call(lambda: None)
+            return {"recovered": passed}
+        time.sleep(poll)
+    return {"recovered": FOREVER}
+
+
+# ---------------------------------------------------------------------- the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +176,7 @@ class Behaviour:
 
 
 def _milliseconds(wait: float) -> str:
-    return "never, in the time given" if wait == pacing.FOREVER else f"{wait * 1e3:,.0f} ms"
+    return "never, in the time given" if wait == FOREVER else f"{wait * 1e3:,.0f} ms"
 
 
 def _holds_within(most: float, figures: Figures) -> bool:
@@ -50,8 +184,8 @@ def _holds_within(most: float, figures: Figures) -> bool:
 
 
 MEMORY_NOTES = (
-    f"traced bytes for {memory.KEYS:,} keys, the key's string not counted; Headgate's keys have made "
-    f"{memory.CALLS_PER_KEY} calls each, a peer's one; no peer learns anything about its keys.",
+    f"traced bytes for {KEYS:,} keys, the key's string not counted; Headgate's keys have made "
+    f"{CALLS_PER_KEY} calls each, a peer's one; no peer learns anything about its keys.",
 )
 BEHAVIOUR_NOTES = (
     "every test on every contender ran in a process of its own, under a time limit.",
@@ -63,7 +197,7 @@ MEMORY = tuple(
     Behaviour(
         name=name,
         title=title,
-        measure=memory.bytes_per_key,
+        measure=bytes_per_key,
         peers=peers,
         contender=contender,
         mark=f"<= {most:,} B",
@@ -138,7 +272,7 @@ BEHAVIOURS = (
     Behaviour(
         name="half-open",
         title="100 callers at half-open",
-        measure=circuits.crowd_at_half_open,
+        measure=crowd_at_half_open,
         peers=("aiobreaker", "hyx", "purgatory"),
         mark="1 call",
         holds=lambda it: it["calls"] == 1,
@@ -147,7 +281,7 @@ BEHAVIOURS = (
     Behaviour(
         name="breaker-threads",
         title="8 threads through a breaker, 50 ms a call",
-        measure=circuits.eight_threads_through,
+        measure=eight_threads_through,
         peers=("aiobreaker", "purgatory", "pybreaker"),
         mark="< 100 ms together: no lock held over user code",
         holds=lambda it: it["took"] < 0.1,
@@ -183,7 +317,7 @@ BEHAVIOURS = (
     Behaviour(
         name="polled",
         title="breaker called every 50 ms while open for 0.3 s",
-        measure=circuits.polled_while_open,
+        measure=polled_while_open,
         peers=("aiobreaker", "purgatory", "pybreaker"),
         mark="recovers within 0.3 to 0.4 s",
         holds=lambda it: 0.3 <= it["recovered"] <= 0.4,

@@ -15,6 +15,7 @@ writes every page durably before it counts; Scrapy keeps its queue in a folder (
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform
@@ -25,7 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.crawl_hosts import ROOT, log_of, site
+from bench.crawl_site import ROOT, log_of, site
+from headgate import AdaptiveRateLimiter, RateLimitConfig
+from headgate.crawl.config import CrawlConfig
+from headgate.crawl.crawler import Crawler
 
 RESULTS = Path(__file__).with_name("CRAWL.md")
 WORKERS = 64
@@ -104,12 +108,27 @@ FIGURES = (
 )
 
 
+def crawl(given: dict[str, Any]) -> None:
+    """Ours; ``crawl_scrapy.py`` is Scrapy's."""
+    limits = given["settings"].pop("limits", None)
+    config = CrawlConfig(
+        allow_private=True,
+        deadline=given["seconds"],
+        workers=given["workers"],
+        max_per_shape=1_000_000,
+        **given["settings"],
+    )
+    limiter = None if limits is None else AdaptiveRateLimiter(RateLimitConfig(**limits))
+    crawler = Crawler(given["seeds"], output=f"{given['folder']}/pages.jsonl", config=config, limiter=limiter)
+    asyncio.run(crawler.run())
+
+
 def run(figure: Figure, name: str, settings: dict[str, Any], scrapy: str) -> dict[str, float]:
     with site(*figure.site) as port, tempfile.TemporaryDirectory() as folder:
         seeds = [f"http://127.0.0.{number}:{port}/" for number in range(1, figure.hosts + 1)]
         given = {"seeds": seeds, "folder": folder, "seconds": figure.seconds, "workers": WORKERS, "settings": settings}
         rival = name.startswith("Scrapy")
-        command = [scrapy, "bench/crawl_scrapy.py"] if rival else [sys.executable, "-m", "bench.crawl_ours"]
+        command = [scrapy, "bench/crawl_scrapy.py"] if rival else [sys.executable, "-m", "bench.crawl", "--ours"]
         process = subprocess.Popen([*command, json.dumps(given)], cwd=ROOT, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -156,7 +175,11 @@ def main() -> None:
     parser.add_argument("figures", nargs="*", choices=[[], *(figure.name for figure in FIGURES)], help="all by default")
     parser.add_argument("--scrapy", default=sys.executable, metavar="PYTHON")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--ours", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.ours:
+        crawl(given.ours)
+        return
     version = subprocess.run(
         [given.scrapy, "-c", "import scrapy; print(scrapy.__version__)"], capture_output=True, text=True, check=True
     ).stdout.strip()

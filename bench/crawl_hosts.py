@@ -10,26 +10,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import socket
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from aiohttp.abc import AbstractResolver
 
+from bench.crawl_site import log_of, site
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
 
-ROOT = Path(__file__).parents[1]
 SICK = ("slow", "fail", "throttle", "lie", "slow")
 SICK_PAGES = 60
 """Addresses that are known of each sick host from the start, so that there is always something to ask it."""
@@ -44,26 +37,6 @@ class Here(AbstractResolver):
 
     async def close(self) -> None:
         pass
-
-
-@contextmanager
-def site(*arguments: str) -> Iterator[int]:
-    """The port of a site that is up."""
-    command = [sys.executable, "-m", "bench.crawl_site", *arguments]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield json.loads(process.stdout.readline())["port"]
-    finally:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
-
-
-def log_of(port: int) -> list[tuple[float, str, str, int]]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/_log", timeout=60) as answer:
-        return [tuple(line) for line in json.load(answer)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

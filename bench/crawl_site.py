@@ -23,12 +23,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from bench.ports import free_port
 
+ROOT = Path(__file__).parents[1]
 WORDS = ("water", "gate", "lock", "canal", "keeper", "level", "paddle", "boat", "tide", "sluice", "weir", "chamber")
 LARGEST_HEAD = 65_536
 
@@ -162,6 +168,29 @@ def settings_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quota", type=float, default=20.0)
     parser.add_argument("--delay", type=float, default=1.0)
     return parser.parse_args(arguments)
+
+
+# ---------------------------------------------------------------------- for measurements
+
+
+@contextmanager
+def site(*arguments: str) -> Iterator[int]:
+    """The port of a site that runs in a process of its own."""
+    command = [sys.executable, "-m", "bench.crawl_site", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["port"]
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+def log_of(port: int) -> list[tuple[float, str, str, int]]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/_log", timeout=60) as answer:
+        return [tuple(line) for line in json.load(answer)]
 
 
 if __name__ == "__main__":

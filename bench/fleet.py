@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import os
 import resource
 import subprocess
@@ -25,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.batch import serve
+from bench.batch import chat_api
 from bench.clusters import TEMPLATE, PlainRows, environment
 from bench.redis_server import RedisServer
 from bench.report import put_between
@@ -174,18 +173,13 @@ def row_table() -> str:
     import ray
 
     os.environ |= environment() | {"RAY_worker_niceness": "0"}
-    context = multiprocessing.get_context("spawn")
-    told: Any = context.Queue()
-    api = context.Process(target=serve, args=(told,), daemon=True)
-    api.start()
-    url = f"http://127.0.0.1:{told.get(timeout=60)}/v1"
     lines = [
         "| way | processor | time | rows/s | commands | scripts | bytes on the wire | bytes kept |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    with tempfile.TemporaryDirectory() as place, RedisServer() as started:
+    with tempfile.TemporaryDirectory() as place, RedisServer() as started, chat_api() as url:
         folder = Path(place)
         ours = {"to": url, "template": TEMPLATE, "id_column": "id", "keys": "env:HEADGATE_BENCH_KEY"}
         in_redis = {**ours, "store": started.url}
@@ -212,7 +206,6 @@ def row_table() -> str:
             lines.append(f"| {way} | {each} | {store if cost.scripts else ' | | |'} |")
             print(lines[-1], flush=True)
     ray.shutdown()
-    api.kill()
     return "\n".join(lines)
 
 

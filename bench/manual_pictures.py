@@ -22,6 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.ports import free_port
+
 DOCS = Path(__file__).parent.parent / "docs"
 LAB = {
     "quota-found": ("step", "adaptive"),
@@ -128,12 +130,6 @@ def photograph(link: str) -> None:
 def is_free(port: int) -> bool:
     with socket.socket() as asking:
         return asking.connect_ex(("127.0.0.1", port)) != 0
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def wait_for(port: int) -> None:

@@ -21,7 +21,6 @@ import ast
 import asyncio
 import inspect
 import logging
-import multiprocessing
 import os
 import platform
 import subprocess
@@ -39,7 +38,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.batch import job_of, make_rows, serve
+from bench.batch import chat_api, job_of, make_rows
 from bench.contenders import ours
 from bench.measure import Contender, interleave
 from headgate import AdaptiveRateLimiter
@@ -247,21 +246,6 @@ def logged(watched: RunMonitor, folder: Path) -> Iterator[None]:
         handler.close()
 
 
-@contextmanager
-def loopback(rows: int) -> Iterator[tuple[Path, str]]:
-    """A folder with so many rows, and the address of a server for them."""
-    context = multiprocessing.get_context("spawn")
-    told: Any = context.Queue()
-    server = context.Process(target=serve, args=(told,), daemon=True)
-    server.start()
-    try:
-        with tempfile.TemporaryDirectory(prefix="bench-overhead-") as folder:
-            make_rows(Path(folder) / "rows.jsonl", rows)
-            yield Path(folder), f"http://127.0.0.1:{told.get(timeout=60)}/v1"
-    finally:
-        server.kill()
-
-
 WHO = {"the page and a reader": page_on, "log, metrics, the page, a reader, scrapes": all_on}
 MARKS = dict(zip(WHO, (PAGE_MARK, ALL_MARK), strict=True))
 
@@ -280,7 +264,9 @@ class Looked:
 
 def looked_on(rounds: int) -> dict[str, Looked]:
     found = {name: Looked() for name in WHO}
-    with loopback(int((rounds + 1) * len(WHO) * (WINDOW + 2) * 10_000)) as (folder, url):
+    with tempfile.TemporaryDirectory(prefix="bench-overhead-") as name, chat_api() as url:
+        folder = Path(name)
+        make_rows(folder / "rows.jsonl", int((rounds + 1) * len(WHO) * (WINDOW + 2) * 10_000))
         job = job_of(folder, url)
         own = time.pthread_getcpuclockid(threading.get_ident())
 

@@ -11,12 +11,11 @@ import json
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import crawl_site
+from bench.crawl_site import log_of, site
 
 CRAWL = Path(__file__).with_name("crawl_scrapy.py")
 CONTENDERS: dict[str, dict[str, object]] = {
@@ -42,21 +41,13 @@ class Figures(NamedTuple):
 
 
 def measure(kind: str, settings: dict[str, object], pages: int) -> Figures:
-    words = ["-m", crawl_site.__name__, "--kind", kind, "--quota", str(QUOTA), "--pages", str(pages)]
-    site = subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert site.stdin is not None
-    assert site.stdout is not None
-    try:
-        home = f"http://127.0.0.1:{json.loads(site.stdout.readline())['port']}"
+    with site("--kind", kind, "--quota", str(QUOTA), "--pages", str(pages)) as port:
         with tempfile.TemporaryDirectory() as folder:
-            given = {"seeds": [f"{home}/"], "folder": folder, "seconds": SECONDS, "workers": 16, "settings": settings}
+            seeds = [f"http://127.0.0.1:{port}/"]
+            given = {"seeds": seeds, "folder": folder, "seconds": SECONDS, "workers": 16, "settings": settings}
             subprocess.run([sys.executable, str(CRAWL), json.dumps(given)], check=True, stderr=subprocess.DEVNULL)
             found = len(Path(folder, "pages.jsonl").read_text().splitlines())
-        with urllib.request.urlopen(f"{home}/_log") as answer:
-            return _figures(json.load(answer), found)
-    finally:
-        site.stdin.close()
-        site.wait(10)
+        return _figures(log_of(port), found)
 
 
 def _figures(log: list[tuple[float, str, str, int]], found: int) -> Figures:

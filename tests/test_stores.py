@@ -1,4 +1,4 @@
-"""Stores by their names, and the names of keys and members."""
+"""Stores by their names."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from headgate import stores
 from headgate.distributed.backends.memory import MemoryStore
 from headgate.distributed.backends.redis import RedisStore
 from headgate.distributed.backends.sqlite import SqliteStore
-from headgate.distributed.store import LONGEST_MEMBER, QuotaView, member_name
+from headgate.distributed.store import QuotaView
 from headgate.errors import ConfigError
 from headgate.stores import open_store
 
@@ -58,17 +58,3 @@ class TestOpening:
         with pytest.raises(ConfigError, match="'memory', 'machine', 'ray', 'redis://") as caught:
             open_store(where)
         assert "hunter2" not in str(caught.value)
-
-
-class TestNames:
-    def test_no_two_members_have_the_same(self):
-        assert len({member_name() for _ in range(100)}) == 100
-
-    def test_they_end_in_what_a_person_can_look_for(self, monkeypatch):
-        monkeypatch.setattr("os.getpid", lambda: 4321)
-        monkeypatch.setattr("socket.gethostname", lambda: "höst\n1")
-        assert member_name()[16:] == "-4321@hst1"
-
-    def test_they_are_bounded(self, monkeypatch):
-        monkeypatch.setattr("socket.gethostname", lambda: "h" * 300)
-        assert len(member_name()) == LONGEST_MEMBER

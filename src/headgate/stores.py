@@ -8,9 +8,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ..distributed.store import FormerStore, MemberView, QuotaView, Store, StoreDown
-from ..errors import ConfigError
-from ..plugins import STORES, PluginError, load_plugin
+from .distributed.store import FormerStore, MemberView, QuotaView, Store, StoreDown
+from .errors import ConfigError
+from .plugins import STORES, PluginError, load_plugin
 
 __all__ = ["MemberView", "QuotaView", "Store", "StoreDown", "open_store"]
 
@@ -32,20 +32,20 @@ def open_store(where: str | Store, *, timeout: float | None = None) -> Store:
             return FormerStore(where)
         raise ConfigError(f"store={type(where).__name__} must be {_KNOWN}, or a store")
     if where == "memory":
-        from ..distributed.backends.memory import MemoryStore
+        from .distributed.backends.memory import MemoryStore
 
         return MemoryStore()
     if where == "machine":
-        from ..distributed.backends.sqlite import SqliteStore
+        from .distributed.backends.sqlite import SqliteStore
 
         return SqliteStore() if timeout is None else SqliteStore(timeout=timeout)
     if where == "ray":
-        from ..distributed.backends.ray_actor import RayStore
+        from .distributed.backends.ray_actor import RayStore
 
         return RayStore() if timeout is None else RayStore(timeout=timeout)
     kind, mark, _ = where.partition("://")
     if mark and kind in ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"):
-        from ..distributed.backends.redis import RedisStore
+        from .distributed.backends.redis import RedisStore
 
         return RedisStore(where, timeout=timeout)
     try:

@@ -1,8 +1,15 @@
-"""How long a request may take: more where the way is long, and after one that failed."""
+"""How long a request may take: more where the way is long, and after one that failed; and what members are called."""
 
 import pytest
 
-from headgate.distributed.store import FIRST_PATIENCE, PATIENCE, SHORTEST_TIMEOUT, AdaptiveTimeout
+from headgate.distributed.store import (
+    FIRST_PATIENCE,
+    LONGEST_MEMBER,
+    PATIENCE,
+    SHORTEST_TIMEOUT,
+    AdaptiveTimeout,
+    member_name,
+)
 
 
 def test_what_is_not_known_yet_gets_time_to_start():
@@ -35,3 +42,17 @@ def test_less_than_the_least_may_be_asked_for():
     patience = AdaptiveTimeout(0.02)
     patience.answered(0.001)
     assert patience.seconds == 0.02
+
+
+class TestMemberNames:
+    def test_no_two_members_have_the_same(self):
+        assert len({member_name() for _ in range(100)}) == 100
+
+    def test_they_end_in_what_a_person_can_look_for(self, monkeypatch):
+        monkeypatch.setattr("os.getpid", lambda: 4321)
+        monkeypatch.setattr("socket.gethostname", lambda: "höst\n1")
+        assert member_name()[16:] == "-4321@hst1"
+
+    def test_they_are_bounded(self, monkeypatch):
+        monkeypatch.setattr("socket.gethostname", lambda: "h" * 300)
+        assert len(member_name()) == LONGEST_MEMBER

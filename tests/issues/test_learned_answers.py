@@ -14,8 +14,7 @@ from headgate.exchange import Answer
 from headgate.integrations.client_gate import ClientGate, OutgoingRequest
 from headgate.lab.virtual_time import run
 from headgate.mock.dialects import DIALECTS
-from headgate.mock.limit_status import LimitStatus
-from headgate.mock.quota import make_quota
+from headgate.mock.quota import LimitStatus, make_quota
 from headgate.units import Rate
 
 LIMIT, WINDOW = 60_000.0, 60.0

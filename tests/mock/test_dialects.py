@@ -8,8 +8,7 @@ import pytest
 
 from headgate.core.decision import Outcome
 from headgate.mock.dialects import DIALECTS
-from headgate.mock.limit_status import LimitStatus
-from headgate.mock.quota import Concurrency, FixedWindow, SlidingLog, TokenBucket
+from headgate.mock.quota import Concurrency, FixedWindow, LimitStatus, SlidingLog, TokenBucket
 from headgate.units import Rate
 from headgate.wire import read
 

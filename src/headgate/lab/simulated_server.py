@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 from ..mock.dialects import DIALECTS, LimitStatuses
 from ..mock.dialects.dialect import says_nothing
-from ..mock.limit_status import LimitStatus
-from ..mock.quota import Concurrency
+from ..mock.quota import Concurrency, LimitStatus
 from ..units import Outage, Rate
 from .scenario import Budget, Queue, Scenario, lognormal
 

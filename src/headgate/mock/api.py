@@ -19,8 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..units import LONGEST_DURATION, MOST_PER_WINDOW, Outage, Rate, Step
-from .limit_status import LimitStatus
-from .quota import Quota, make_quota
+from .quota import LimitStatus, Quota, make_quota
 
 MOST_IDS = 1_000_000
 """How many ``Idempotency-Key`` values are remembered; later ones are answered but not counted."""

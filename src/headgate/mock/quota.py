@@ -9,9 +9,8 @@
 | strict-log  | the same, but refused calls are counted too: hammering keeps out               |
 | concurrency | fewer than N are being answered right now                                      |
 
-They are pure: ``now`` is an argument and nothing here waits. Except for the strict log a refused
-call costs nothing. ``amount`` is 1 for a quota of calls and more for one of tokens. ``scale``
-changes the quota to a multiple of what was first configured.
+They are pure: ``now`` is an argument and nothing here waits. Except for the strict log a refused call costs nothing.
+``amount`` is 1 for a quota of calls and more for one of tokens.
 """
 
 from __future__ import annotations
@@ -22,55 +21,60 @@ from math import ceil
 from typing import Protocol
 
 from ..units import MOST_PER_WINDOW, Rate
-from .limit_status import LimitStatus
-
-# -- what every way of counting can be asked, and what it says of itself
 
 ROUNDING = 1e-6
 """What is missing by this much is missing by rounding only: of an amount, and of an interval."""
 
 
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """The state of a quota at one instant. Times are seconds from then; ``None`` is for what cannot be known."""
+
+    limit: float
+    window: float | None
+    used: float
+    remaining: float
+    reset: float | None
+    """Until nothing of it is used."""
+    retry: float | None
+    """Until the next call would be let through; 0 when it would be now."""
+    burst: float
+    """What it lets through at once when nothing of it is used."""
+    relief: float | None
+    """As ``reset``, but of a log only until its oldest call leaves."""
+
+
 class Quota(Protocol):
+    """A way of counting. What it does not override does not matter to it."""
+
+    __slots__ = ()
+
     def take(self, now: float, amount: float = 1.0) -> bool:
         """Let one call through, or not."""
 
     def wait(self, now: float, amount: float = 1.0) -> float | None:
         """Seconds until ``take`` would let it through, 0 for now, ``None`` if only the end of another call can tell."""
 
-    def refuse(self, now: float, amount: float = 1.0) -> None:
-        """The call was refused, here or by another limit that holds beside this one."""
-
-    def yield_to(self, now: float, amount: float = 1.0) -> None:
-        """A client with priority takes from the quota too, whatever is left."""
-
-    def give_back(self, now: float, amount: float) -> None:
-        """A call that was let through has taken so much less."""
-
-    def end(self, now: float) -> None:
-        """The answer to a call that was let through has gone out."""
-
     def scale(self, factor: float, now: float) -> None:
         """From ``now`` on allow ``factor`` times the configured amount."""
 
     def status(self, now: float) -> LimitStatus: ...
 
-
-class QuotaDefaults:
-    """Takes no notice of anything but calls that ask; each way of counting says what else matters to it."""
-
-    __slots__ = ()
-
     def refuse(self, now: float, amount: float = 1.0) -> None:
-        pass
+        """The call was refused, here or by another limit that holds beside this one."""
+        return
 
     def yield_to(self, now: float, amount: float = 1.0) -> None:
-        pass
+        """A client with priority takes from the quota too, whatever is left."""
+        return
 
     def give_back(self, now: float, amount: float) -> None:
-        pass
+        """A call that was let through has taken so much less."""
+        return
 
     def end(self, now: float) -> None:
-        pass
+        """The answer to a call that was let through has gone out."""
+        return
 
 
 def scaled_count(amount: float, factor: float) -> float:
@@ -79,7 +83,7 @@ def scaled_count(amount: float, factor: float) -> float:
 
 
 @dataclass(slots=True)
-class TokenBucket(QuotaDefaults):
+class TokenBucket(Quota):
     """Quotas that come back evenly: the token bucket, and GCRA, which keeps the same promise with a single number."""
 
     rate: Rate
@@ -146,7 +150,7 @@ class TokenBucket(QuotaDefaults):
 
 
 @dataclass(slots=True)
-class Gcra(QuotaDefaults):
+class Gcra(Quota):
     """Keeps one number: when the procession of calls let through so far would end, were it even."""
 
     rate: Rate
@@ -201,14 +205,12 @@ def _check_burst(burst: float) -> None:
         raise ValueError(f"burst must be within 1 and {MOST_PER_WINDOW:,}, not {burst:g}")
 
 
-# -- windows: one that jumps, and one that slides along
-
 STRICT_MEMORY = 8
 """A strict log remembers at most so many times its limit of refused calls."""
 
 
 @dataclass(slots=True)
-class FixedWindow(QuotaDefaults):
+class FixedWindow(Quota):
     """Windows follow one another from ``phase`` on and were there before; one that is not full is lost."""
 
     rate: Rate
@@ -262,7 +264,7 @@ class FixedWindow(QuotaDefaults):
 
 
 @dataclass(slots=True)
-class SlidingLog(QuotaDefaults):
+class SlidingLog(Quota):
     rate: Rate
     strict: bool = False
     used: float = 0.0
@@ -347,7 +349,7 @@ def _check_whole(algorithm: str, rate: Rate) -> None:
 
 
 @dataclass(slots=True)
-class Concurrency(QuotaDefaults):
+class Concurrency(Quota):
     at_once: int
     in_flight: int = 0
     limit: float = field(init=False)

@@ -16,7 +16,7 @@ import math
 from datetime import UTC, datetime
 
 from ..api import Reply
-from ..limit_status import LimitStatus
+from ..quota import LimitStatus
 from .dialect import (
     DAY,
     HOUR,

@@ -21,7 +21,7 @@ from email.utils import formatdate
 from typing import TypeAlias
 
 from ..api import Reply
-from ..limit_status import LimitStatus
+from ..quota import LimitStatus
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 ROUNDING = 1e-9

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from ..api import Reply
-from ..limit_status import LimitStatus
 from ..providers.papers import SemanticScholar
 from ..providers.provider_api import ProviderApi
 from ..providers.search_engines import Google, Perplexity, Tavily
+from ..quota import LimitStatus
 from .dialect import (
     DAY,
     HOUR,

@@ -9,8 +9,7 @@ from ...units import Rate
 from ..api import MockPlan
 from ..dialects import LimitStatuses
 from ..dialects.dialect import DAY, RETRY_WHEN_UNKNOWN
-from ..limit_status import LimitStatus
-from ..quota import Quota, make_quota
+from ..quota import LimitStatus, Quota, make_quota
 from .language_api import Answer, Counting, Refusal
 
 TOKENS = ("tokens", "input_tokens", "output_tokens")

@@ -21,8 +21,8 @@ from typing import Any
 from ..api import Reply
 from ..dialects import Dialect
 from ..dialects.dialect import DAY, HOUR, MINUTE
-from ..limit_status import LimitStatus
 from ..providers.provider_api import MockRequest
+from ..quota import LimitStatus
 
 MISSING = "missing"
 """Models whose name begins like this do not exist; all others do."""

@@ -29,8 +29,8 @@ from ..api import Reply
 from ..dialects import DIALECTS
 from ..dialects.chat import refuse_as_azure, refuse_as_mistral
 from ..dialects.dialect import DAY, HOUR, MINUTE, ROUNDING, go_duration, wait_of, whole_seconds
-from ..limit_status import LimitStatus
 from ..providers.provider_api import MockRequest
+from ..quota import LimitStatus
 from .language_api import (
     ApiError,
     Counting,

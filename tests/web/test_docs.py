@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.observe import snapshot
-from headgate.web import app, event_stream, guard, query, server, view_cache
+from headgate.web import app, event_stream, guard, server, view_cache
 from headgate.web import guard as bodies
 
 TEXT = (Path(__file__).parents[2] / "docs" / "page.md").read_text(encoding="utf-8")
@@ -56,14 +56,14 @@ def test_every_way_in_is_described():
 
 
 def test_every_action_is_described():
-    assert [one for one in query.ACTIONS if f"`{one}`" not in TEXT] == []
+    assert [one for one in app.ACTIONS if f"`{one}`" not in TEXT] == []
 
 
 def test_the_bounds_are_as_described():
     assert (guard.LARGEST_HEAD, bodies.LARGEST_BODY) == (16 * 1024, 4096)
     assert (server.HEAD_TIME, bodies.BODY_TIME, event_stream.WRITE_TIME, event_stream.HEARTBEAT) == (5.0, 5.0, 5.0, 5.0)
     assert (server.MOST_CONNECTIONS, app.MOST_STREAMS) == (100, 32)
-    assert (view_cache.SHORTEST_INTERVAL, view_cache.MOST_RUNS, query.MOST_CHOSEN_KEYS, query.MOST_EVENTS) == (
+    assert (view_cache.SHORTEST_INTERVAL, view_cache.MOST_RUNS, app.MOST_CHOSEN_KEYS, app.MOST_EVENTS) == (
         0.5,
         20,
         20,

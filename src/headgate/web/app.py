@@ -11,13 +11,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NoReturn, Protocol
+from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,11 +32,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..errors import HeadgateError
 from ..formatting import redact
 from ..observe.monitor import RunMonitor
-from ..observe.snapshot import ActionRefusedError, MonitoredRun, MonitoredRuns, to_json
+from ..observe.snapshot import Action, ActionRefusedError, MonitoredRun, MonitoredRuns, to_json
 from ..wire.urls import LOOPBACK
 from .event_stream import EventStream, Place
 from .guard import Guard, refuse
-from .query import BadRequestError, Query, read_action, read_query
 from .view_cache import SHORTEST_INTERVAL, NoAnswerError, View, ViewCache
 
 MOST_STREAMS = 32
@@ -50,6 +52,10 @@ class Metrics(Protocol):
     def text(self) -> bytes: ...
 
 
+class BadRequestError(Exception):
+    """The request is not valid; the message says why."""
+
+
 class NoMetricsError(HeadgateError):
     """Metrics were asked for where their library is not installed."""
 
@@ -58,18 +64,22 @@ HANDLED = (BadRequestError, NoAnswerError, NoMetricsError, HTTPException, Except
 
 
 class WebApp:
-    """An ASGI app. ``close`` ends the open streams, which a server would otherwise wait for when it shuts down, and the
-    monitor that was started for the page."""
+    """An ASGI app, to be mounted into a service of your own: ``Mount("/headgate", create_app(...))``."""
 
     def __init__(
         self,
         sources: MonitoredRuns,
         *,
         token: str | None,
-        allow_hosts: Sequence[str],
-        read_only: bool,
-        metrics: Metrics | None,
+        allow_hosts: Sequence[str] = LOOPBACK,
+        read_only: bool = False,
+        metrics: Metrics | None = None,
     ) -> None:
+        """``token=None`` lets in every client that reaches it, so it must be written, and is for services that
+        authenticate clients themselves. ``allow_hosts`` are the names it answers to: names, addresses, networks, or
+        ``*``. ``metrics`` has been counting for Prometheus, if given; else ``/metrics`` only describes the runs. A
+        ``RunMonitor`` that has not been started is started now, and closed with the page.
+        """
         self._views = ViewCache(sources)
         self._metrics_cache = MetricsCache(sources, metrics)
         self._read_only = read_only
@@ -77,7 +87,7 @@ class WebApp:
         self._streams: set[EventStream] = set()
         routes = [
             Route("/", self._page),
-            Route("/static/{name:path}", self._file),
+            Route("/static/{name:path}", self._page),
             Route("/api/snapshot", self._snapshot),
             Route("/api/events", self._events),
             Route("/api/timelines", self._timelines),
@@ -102,7 +112,8 @@ class WebApp:
             await self._live(receive, send)
 
     def close(self) -> None:
-        """From any thread, any number of times."""
+        """End the open streams, which a server would otherwise wait for when it shuts down, and the monitor that was
+        started for the page. From any thread, any number of times."""
         for stream in list(self._streams):
             with suppress(RuntimeError):  # its event loop has ended, and it with it
                 stream.loop.call_soon_threadsafe(stream.close)
@@ -117,16 +128,11 @@ class WebApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _page(self, request: Request) -> Response:
-        return self._answer_file("index.html")
-
-    async def _file(self, request: Request) -> Response:
-        return self._answer_file(request.path_params["name"])
-
-    def _answer_file(self, name: str) -> Response:
-        file = self._files.get(name)
+        file = self._files.get(request.path_params.get("name", "index.html"))
         if file is None:
             raise HTTPException(404)
-        return Response(file.body, media_type=file.kind)
+        body, kind = file
+        return Response(body, media_type=kind)
 
     async def _snapshot(self, request: Request) -> Response:
         asked = read_query(request.scope["query_string"], "run")
@@ -138,7 +144,7 @@ class WebApp:
     async def _events(self, request: Request) -> Response:
         asked = read_query(request.scope["query_string"], "run", "after", "most")
         run, source = _find(await self._views.view(), asked.run)
-        lines = await self._views.events(source, asked.after, asked.most)
+        lines = await self._views.ask(lambda: to_json(list(source.events(asked.after, asked.most))))
         return _json(b'{"run":%b,"events":%b}' % (to_json(run), lines))
 
     async def _timelines(self, request: Request) -> Response:
@@ -150,7 +156,7 @@ class WebApp:
     async def _stream(self, request: Request) -> ASGIApp:
         if request.method != "GET":
             raise HTTPException(405)
-        asked: Query = read_query(request.scope["query_string"], "run", "keys", "after", "since")
+        asked = read_query(request.scope["query_string"], "run", "keys", "after", "since")
         await self._views.view()
         if len(self._streams) >= MOST_STREAMS:
             return refuse(503, f"Too many open streams (limit {MOST_STREAMS})")
@@ -185,22 +191,8 @@ class WebApp:
         return PlainTextResponse("ok\n") if view.all_answer else refuse(503, "A run does not respond")
 
 
-def create_app(
-    sources: MonitoredRuns,
-    *,
-    token: str | None,
-    allow_hosts: Sequence[str] = LOOPBACK,
-    read_only: bool = False,
-    metrics: Metrics | None = None,
-) -> WebApp:
-    """The page, to be mounted into a service of your own: ``Mount("/headgate", create_app(...))``.
-
-    ``token=None`` lets in every client that reaches it, so it must be written, and is for services that authenticate
-    clients themselves. ``allow_hosts`` are the names it answers to: names, addresses, networks, or ``*``. ``metrics``
-    has been counting for Prometheus, if given; else ``/metrics`` only describes the runs. A ``RunMonitor`` that has not
-    been started is started now, and closed with the page.
-    """
-    return WebApp(sources, token=token, allow_hosts=allow_hosts, read_only=read_only, metrics=metrics)
+create_app = WebApp
+"""The name for services that mount it."""
 
 
 def _find(view: View, run: str | None, *, only: bool = False) -> tuple[str, MonitoredRun]:
@@ -229,6 +221,105 @@ async def _failed(request: Request, error: Exception) -> Response:
         return refuse(error.status_code, "Method not allowed" if error.status_code == 405 else "Not found")
     log.warning("a request failed: %s", type(error).__name__)
     return refuse(500, "Internal error")
+
+
+# ---------------------------------------------------------------------- parameters and bodies
+# Checked on arrival: known names, bounded values, each given once. An error names the rule that was broken and repeats
+# nothing of what was sent.
+
+LONGEST_NAME = 500
+MOST_CHOSEN_KEYS = 20
+MOST_EVENTS = 200
+MOST_PARAMETERS = 32
+LATEST = 1e11
+"""Unix time; anything later is in other units."""
+LARGEST_NUMBER = 10**15
+ACTIONS = ("pause", "resume", "stop", "park", "free", "limit")
+_FIELDS = {"run", "kind", "target", "value"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    run: str | None = None
+    keys: tuple[str, ...] = ()
+    after: int = 0
+    most: int = MOST_EVENTS
+    since: float = 0.0
+
+
+def read_query(query: bytes, *known: str) -> Query:
+    """The parameters of these names; ``keys`` may be given several times, any other name once."""
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(query),
+            errors="strict",
+            max_num_fields=MOST_PARAMETERS,
+        )
+    except ValueError:
+        raise BadRequestError("Malformed query string") from None
+    found: dict[str, Any] = {}
+    keys: list[str] = []
+    for name, value in pairs:
+        if name not in known:
+            raise BadRequestError(f"Unknown parameter; expected one of {', '.join(known)}")
+        if len(value) > LONGEST_NAME:
+            raise BadRequestError(f"Parameter too long (limit {LONGEST_NAME} characters)")
+        if name == "keys":
+            keys.append(value)
+        elif name in found:
+            raise BadRequestError(f"{name} is given twice")
+        else:
+            found[name] = _value(name, value)
+    if len(keys) > MOST_CHOSEN_KEYS:
+        raise BadRequestError(f"Too many keys (limit {MOST_CHOSEN_KEYS})")
+    return Query(keys=tuple(dict.fromkeys(keys)), **found)
+
+
+def _value(name: str, value: str) -> object:
+    if name == "run":
+        return value or None
+    most = {"after": LARGEST_NUMBER, "most": MOST_EVENTS, "since": LATEST}[name]
+    try:
+        number = float(value) if name == "since" else int(value)
+    except ValueError:
+        number = -1
+    if not (value.isascii() and 0 <= number <= most):
+        raise BadRequestError(f"{name} must be a number from 0 to {most:g}")
+    return number
+
+
+def read_action(body: bytes) -> tuple[str | None, Action]:
+    """The name of the run (None: the only one), and what to do."""
+    try:
+        asked = json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise BadRequestError("Body must be JSON") from None
+    if not isinstance(asked, dict) or not asked.keys() <= _FIELDS:
+        raise BadRequestError(f"Body must be an object with {', '.join(sorted(_FIELDS))}")
+    if not (isinstance(kind := asked.get("kind"), str) and kind in ACTIONS):
+        raise BadRequestError(f"kind must be one of {', '.join(ACTIONS)}")
+    run, target, value = asked.get("run"), asked.get("target", ""), asked.get("value")
+    if not (run is None or _is_name(run)) or not _is_name(target):
+        raise BadRequestError(f"run and target must be strings of up to {LONGEST_NAME} characters")
+    if not (value is None or _is_number(value)):
+        raise BadRequestError("value must be a number, 0 or more, or null")
+    return run, Action(kind=kind, target=target, value=None if value is None else float(value))
+
+
+def _no_number(_: str) -> NoReturn:
+    raise ValueError
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_NAME
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value <= LARGEST_NUMBER and math.isfinite(value)
 
 
 # ---------------------------------------------------------------------- metrics
@@ -267,28 +358,13 @@ FOLDER = Path(__file__).parent / "static"
 KINDS = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
-    ".ico": "image/x-icon",
     ".js": "text/javascript; charset=utf-8",
-    ".png": "image/png",
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
-    ".woff2": "font/woff2",
 }
-MOST_FILES = 100
-LARGEST_FILE = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class PageFile:
-    body: bytes
-    kind: str
-
-
-def page_files(folder: Path = FOLDER) -> dict[str, PageFile]:
-    """The page's files, read once and found by their exact names below the folder, so no path leads anywhere else."""
-    found: dict[str, PageFile] = {}
-    for path in sorted(folder.rglob("*"))[:MOST_FILES]:
-        kind = KINDS.get(path.suffix)
-        if kind is not None and path.is_file() and path.stat().st_size <= LARGEST_FILE:
-            found[path.relative_to(folder).as_posix()] = PageFile(path.read_bytes(), kind)
-    return found
+def page_files() -> dict[str, tuple[bytes, str]]:
+    """The page's files and their types, read once and found by their exact names, so no path leads anywhere else."""
+    files = [path for path in FOLDER.rglob("*") if path.suffix in KINDS]
+    return {path.relative_to(FOLDER).as_posix(): (path.read_bytes(), KINDS[path.suffix]) for path in files}

@@ -17,7 +17,6 @@ import socket
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
@@ -27,7 +26,7 @@ from ..checks import check
 from ..errors import ConfigError, HeadgateError
 from ..observe.snapshot import MonitoredRuns
 from ..wire.urls import LOOPBACK, is_loopback
-from .app import Metrics, WebApp, create_app
+from .app import Metrics, WebApp
 from .event_stream import WRITE_TIME
 from .guard import LARGEST_HEAD, new_token
 
@@ -171,9 +170,7 @@ class Served:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _cut_off(self) -> None:
@@ -217,7 +214,7 @@ def serve(
     names = (*LOOPBACK, *_own_names(host), *allow_hosts)
     listening = _listen(host, port)
     try:
-        app = create_app(sources, token=token, allow_hosts=names, read_only=read_only, metrics=metrics)
+        app = WebApp(sources, token=token, allow_hosts=names, read_only=read_only, metrics=metrics)
     except BaseException:
         listening.close()
         raise
@@ -230,9 +227,7 @@ def _listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
         try:
-            if socket.SO_REUSEADDR and hasattr(
-                socket, "AF_UNIX"
-            ):  # on Windows it would share the port with other programs
+            if hasattr(socket, "AF_UNIX"):  # on Windows it would share the port with other programs
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
             listening.listen(BACKLOG)

@@ -35,10 +35,18 @@ SHOWN_AFTER_END = 60.0
 """Seconds for which a run that has ended is shown, where it can still be asked how it ended."""
 TIMELINES_EVERY = 1.0
 MOST_TIMELINES_SHARED = 64
+MOST_AT_ONCE = 8
+"""Questions under way; those that hang count for as long as they do."""
+TIMEOUT = 2.0
+"""Seconds after which a run counts as one that does not answer."""
 HEAD = ("run", "title", "kind", "pid", "host", "started_at", "state", "silent", "ending", "progress")
 
 T = TypeVar("T")
 log = logging.getLogger("headgate.web")
+
+
+class NoAnswerError(Exception):
+    """The run has not answered in time, or too many questions are under way already."""
 
 
 class EventView(NamedTuple):
@@ -102,7 +110,8 @@ class ViewCache:
 
     def __init__(self, runs: MonitoredRuns) -> None:
         self._runs = runs
-        self._offload = Offload()
+        self._pending = 0
+        """Questions under way."""
         self._view: View | None = None
         self._reading: asyncio.Task[View] | None = None
         self._last_reading: asyncio.Task[View] | None = None
@@ -131,7 +140,7 @@ class ViewCache:
     async def _read(self) -> View:
         try:
             spent, self._spent = self._spent, 0.0
-            self._view = await self._offload.run(partial(read_view, self._runs, self._view, spent))
+            self._view = await self.ask(partial(read_view, self._runs, self._view, spent))
         except Exception as error:
             self._refused_until = time.monotonic() + SHORTEST_INTERVAL
             if not self._has_complained:
@@ -142,7 +151,7 @@ class ViewCache:
         return self._view
 
     def add_cost(self, seconds: float) -> None:
-        """Sending took so much of this thread's time: the next view but one comes later for it."""
+        """Count the seconds of this thread that sending took: views come less often the more it takes."""
         self._spent += seconds
 
     async def timelines(self, run: str, source: MonitoredRun, keys: tuple[str, ...], since: float) -> Lines:
@@ -154,16 +163,46 @@ class ViewCache:
             if len(self._timelines) >= MOST_TIMELINES_SHARED:
                 self._timelines.clear()
             question = partial(read_timelines, source, keys, since)
-            kept = (now + TIMELINES_EVERY, asyncio.create_task(self._offload.run(question)))
+            kept = (now + TIMELINES_EVERY, asyncio.create_task(self.ask(question)))
             self._timelines[wanted] = kept
         return await asyncio.shield(kept[1])
 
-    async def events(self, source: MonitoredRun, after: int, most: int) -> bytes:
-        return await self.ask(lambda: to_json(list(source.events(after, most))))
-
     async def ask(self, question: Callable[[], T], within: float | None = None) -> T:
-        """Anything else, in a thread of its own; as ``Offload.run``."""
-        return await self._offload.run(question, within)
+        """What the question returns or raises, asked in a thread of its own: a run that hangs must not take the page
+        with it. ``NoAnswerError`` if that takes longer than ``within``, or ``TIMEOUT``."""
+        if self._pending >= MOST_AT_ONCE:
+            raise NoAnswerError
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            self._pending -= 1
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(result)  # type: ignore[arg-type]
+            else:
+                answer.set_exception(error)
+
+        def work() -> None:
+            result: T | None = None
+            failed: BaseException | None = None
+            try:
+                result = question()
+            except Exception as error:
+                failed = error
+            with suppress(RuntimeError):  # the loop has ended, and no task waits
+                loop.call_soon_threadsafe(settle, result, failed)
+
+        self._pending += 1
+        threading.Thread(target=work, name="headgate-web-question", daemon=True).start()
+        try:
+            async with asyncio.timeout(TIMEOUT if within is None else within):
+                return await answer
+        except TimeoutError:
+            if answer.done() and not answer.cancelled():  # the question itself ended so
+                raise
+            raise NoAnswerError from None
 
 
 def read_view(sources: MonitoredRuns, before: View | None, spent: float = 0.0) -> View:
@@ -227,58 +266,3 @@ def read_timelines(source: MonitoredRun, keys: Sequence[str], since: float) -> L
     found = [one.after(since) for one in islice(source.timelines(keys, since), len(keys))]
     found = [one for one in found if one.at]
     return Lines(to_json(found) if found else b"", max((one.at[-1] for one in found), default=since))
-
-
-# ---------------------------------------------------------------------- questions that may hang
-# Run a blocking question off the event loop: a run that hangs must not take the page with it.
-
-
-MOST_AT_ONCE = 8
-"""Questions under way; those that hang count for as long as they do."""
-TIMEOUT = 2.0
-"""Seconds after which a run counts as one that does not answer."""
-
-
-class NoAnswerError(Exception):
-    """The run has not answered in time, or too many questions are under way already."""
-
-
-class Offload:
-    def __init__(self) -> None:
-        self._pending = 0
-
-    async def run(self, question: Callable[[], T], within: float | None = None) -> T:
-        """What it returns or raises; ``NoAnswerError`` if that takes longer than ``within``, or ``TIMEOUT``."""
-        if self._pending >= MOST_AT_ONCE:
-            raise NoAnswerError
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-
-        def settle(result: T | None, error: BaseException | None) -> None:
-            self._pending -= 1
-            if answer.done():
-                return
-            if error is None:
-                answer.set_result(result)  # type: ignore[arg-type]
-            else:
-                answer.set_exception(error)
-
-        def work() -> None:
-            result: T | None = None
-            failed: BaseException | None = None
-            try:
-                result = question()
-            except Exception as error:
-                failed = error
-            with suppress(RuntimeError):  # the loop has ended, and no task waits
-                loop.call_soon_threadsafe(settle, result, failed)
-
-        self._pending += 1
-        threading.Thread(target=work, name="headgate-web-question", daemon=True).start()
-        try:
-            async with asyncio.timeout(TIMEOUT if within is None else within):
-                return await answer
-        except TimeoutError:
-            if answer.done() and not answer.cancelled():  # the question itself ended so
-                raise
-            raise NoAnswerError from None

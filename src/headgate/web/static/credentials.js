@@ -1,7 +1,7 @@
-// Credentials by their labels, those in trouble first, with the time until each is back.
+// Credentials by their labels, those in trouble first, with the time until each is back; of a fleet, its workers instead.
 
-import { byId, listed, make, mark, show, write } from "./dom.js";
-import { count, countdown, span } from "./formatting.js";
+import { byId, listed, make, mark, numbered, show, write } from "./dom.js";
+import { count, countdown, pace, plural, span } from "./formatting.js";
 
 const MOST_SHOWN = 60;
 const ORDER = { resting: 0, retired: 1, held: 2, free: 3 };
@@ -64,4 +64,38 @@ function createLine(ask) {
   const element = make("li", {}, make("div", { class: "label" }, make("strong"), make("small")), make("span", { class: "pill" }), make("p"), button);
   button.addEventListener("click", () => ask(button.textContent === "Enable" ? "free" : "park", element.line));
   return element;
+}
+
+// ------------------------------------------------------------------ the workers of a run on several machines, lost ones first
+
+const memberPanel = byId("members");
+const memberList = byId("members-list");
+const memberSum = byId("members-sum");
+
+/** A fleet has workers instead of credentials: those are known on their machines only. */
+export function drawMembers(run) {
+  const members = run.members ?? [];
+  show(memberPanel, members.length > 0);
+  show(byId("credentials"), members.length === 0);
+  if (!members.length) return;
+  const machines = new Set(members.map((line) => line.host)).size;
+  const more = run.more_members ?? 0;
+  const words = [plural(members.length + more, "worker"), `on ${plural(machines, "machine")}`];
+  write(memberSum, more ? `${words.join(" ")} · ${count(more)} not shown` : words.join(" "));
+  const lines = numbered(members, (line) => line.name);
+  listed(memberList, lines, (line) => line.id, createMember, (element, line) => {
+    const [label, state, facts] = element.children;
+    write(label.firstChild, line.name);
+    const lost = line.state === "lost";
+    write(state, lost ? `lost, seen ${span(line.seen_ago)} ago` : pace(line.rate));
+    mark(state, "data-tone", lost ? "bad" : "good");
+    const parts = [`${count(line.done)} done`, `${count(line.in_flight)} in flight`];
+    if (line.failed) parts.push(`${count(line.failed)} failed`);
+    if (line.refused) parts.push(`${count(line.refused)} × 429`);
+    write(facts, parts.join(" · "));
+  });
+}
+
+function createMember() {
+  return make("li", {}, make("div", { class: "label" }, make("strong")), make("span", { class: "pill" }), make("p"));
 }

@@ -65,6 +65,17 @@ export function listed(parent, items, nameOf, create, update) {
   }
 }
 
+/** The items, each with an `id` that no other has, also where several have the same name. */
+export function numbered(items, nameOf) {
+  const seen = new Map();
+  return items.map((item) => {
+    const name = nameOf(item);
+    const nth = (seen.get(name) ?? 0) + 1;
+    seen.set(name, nth);
+    return { ...item, id: `${name} ${nth}` };
+  });
+}
+
 const spoken = byId("spoken");
 /** Announce it to screen readers. */
 export const speak = (sentence) => write(spoken, sentence);

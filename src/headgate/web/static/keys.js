@@ -25,10 +25,10 @@ const COLUMNS = [
 const away = (line) => (line.away === "retired" ? "disabled" : line.away);
 const valueOf = (column) => column.value ?? ((line) => line[column.name]);
 
-/** What a key is doing: a word, its tone, and a place in the order of trouble. */
 /** A countdown that fits into its column. */
 const shortly = (seconds) => (seconds < 36_000 ? countdown(seconds) : `${Math.ceil(seconds / 3600)} h`);
 
+/** What a key is doing: a word, its tone, and a place in the order of trouble. */
 export function stateOf(line, passed = 0) {
   if (line.away) return { word: away(line), tone: line.away === "retired" ? "bad" : "warn", order: 3 };
   if (line.waits_for === "paused") return { word: "paused", tone: "warn", order: 3 };

@@ -1,11 +1,10 @@
 // The page: takes snapshots and events from the connection, and draws what changed, at most a few times a second.
 
 import { askCredential, askKey, askPause, askStop } from "./operator_actions.js";
-import { drawCredentials, tellKeys } from "./credentials.js";
+import { drawCredentials, drawMembers, tellKeys } from "./credentials.js";
 import { byId, mark, show, speak, typing, write } from "./dom.js";
 import { drawEvents, forgetEvents, addEvents, lastEvent, toggleHold } from "./events.js";
 import { KeyTable } from "./keys.js";
-import { drawMembers } from "./members.js";
 import { drawHead, drawRuns } from "./progress.js";
 import { Timelines } from "./timelines.js";
 import { drawDead, drawWaits } from "./waits.js";

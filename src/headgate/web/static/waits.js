@@ -1,6 +1,6 @@
 // Why it waits: one sentence for each thing that holds rows back, the largest crowd first; and the rows that died.
 
-import { byId, listed, make, mark, show, wide, write } from "./dom.js";
+import { byId, listed, make, mark, numbered, show, wide, write } from "./dom.js";
 import { count, countdown, plural, short, spaced, unitOf } from "./formatting.js";
 
 const list = byId("waits-list");
@@ -9,17 +9,12 @@ const sum = byId("waits-sum");
 export function drawWaits(run, passed, live, openKey) {
   const keys = new Map(run.keys.map((line) => [line.key, line]));
   const crowd = Math.max(1, ...run.waits.map((line) => line.behind));
-  const seen = new Map();
-  const lines = run.waits.map((line) => {
-    const nth = (seen.get(line.scope) ?? 0) + 1;
-    seen.set(line.scope, nth);
-    return { ...line, name: `${line.scope} ${nth}` };
-  });
+  const lines = numbered(run.waits, (line) => line.scope);
   const unit = unitOf(run);
   const causes = lines.filter((line) => line.behind).length;
   write(sum, causes ? `${plural(run.blocked, unit)} behind ${plural(causes, "cause")}` : "");
   mark(list, "data-empty", lines.length ? null : emptySentence(run, live));
-  listed(list, lines, (line) => line.name, () => createWait(openKey), (element, line) => {
+  listed(list, lines, (line) => line.id, () => createWait(openKey), (element, line) => {
     const [number, words, left] = element.children;
     wide(number.lastChild, line.behind / crowd);
     write(number.firstChild, line.behind ? short(line.behind) : "–");

@@ -141,15 +141,13 @@ class History:
     def timelines(self, keys: Sequence[str], since: float, most: int = MOST_SHOWN) -> list[Timeline]:
         """Those of these keys that have one, with what came after ``since`` (Unix time)."""
         with self._lock:
-            chosen = self._samples_after(since, keys)
-        return [timeline(key, thinned(samples, -(-len(samples) // most))) for key, samples in chosen.items()]
+            chosen = {key: self._histories[key].samples for key in keys if key in self._histories}
+            new = {key: samples[bisect_right(samples, since, key=_instant) :] for key, samples in chosen.items()}
+        return [timeline(key, thinned(samples, -(-len(samples) // most))) for key, samples in new.items()]
 
-    def _samples_after(self, since: float, keys: Sequence[str]) -> dict[str, list[Sample]]:
-        chosen = {key: self._histories[key].samples for key in keys if key in self._histories}
-        return {
-            key: samples[bisect_right(samples, since, key=lambda instant: instant.at) :]
-            for key, samples in chosen.items()
-        }
+
+def _instant(sample: Sample) -> float:
+    return sample.at
 
 
 def state_of(line: KeyLine) -> str:

@@ -61,6 +61,10 @@ SHARE = 100.0
 """... or so many times as long as it took to make."""
 LONGEST_STALE = 5.0
 MOST_COMPLAINTS = 20
+MOST_RPS = 1e6
+LONGEST_TARGET = 1_100
+ACTIONS = ("pause", "resume", "stop", "park", "free", "retire", "limit")
+"""What an operator may do to a run, to a credential and to a key."""
 
 
 class RunMonitor:
@@ -86,8 +90,20 @@ class RunMonitor:
         ``on_event``, such as a manager; ``rows`` returns how many rows a job has, where that is known; ``kind`` and
         ``title`` are for people.
         """
-        self._source = _source_of(job, crawler, limiter, credentials, emitters, progress, rows, clock)
-        source = self._source
+        source: RunSource
+        if job is not None:
+            from .sources.job import JobSource
+
+            source = JobSource(job, rows)
+        elif crawler is not None:
+            from .sources.crawl import CrawlSource
+
+            source = CrawlSource(crawler)
+        else:
+            given = {} if credentials is None else credentials
+            coordinators = given if isinstance(given, Mapping) else {"": given}
+            source = ProgramSource(limiter, coordinators, progress, clock, emitters)
+        self._source = source
         self.clock = source.clock
         self.kind, self.title = kind or source.kind, title or source.title or kind or source.kind
         self.run = f"{self.kind}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -200,16 +216,77 @@ class RunMonitor:
         self.history.want(keys)
         return self.history.timelines(keys, since)
 
+    def runs(self) -> Sequence[RunMonitor]:
+        """As ``MonitoredRuns`` of one."""
+        return (self,)
+
+    # ------------------------------------------------------------------ what an operator may do
+
     def act(self, action: Action) -> str:
-        said = act(action, self._source, self.keys, self.credentials, is_over=self._is_over.is_set())
+        if action.kind not in ACTIONS:
+            raise ActionRefusedError(f"Unknown action; expected one of {', '.join(ACTIONS)}")
+        if self._is_over.is_set():
+            raise ActionRefusedError("This run has ended")
+        if len(action.target) > LONGEST_TARGET:
+            raise ActionRefusedError(f"target has {len(action.target):,} characters; the limit is {LONGEST_TARGET:,}")
+        try:
+            said = self._act(action)
+        except ConfigError as error:
+            raise ActionRefusedError(str(error)) from None
         self.buffer.add("operator", redact(action.target) if action.kind == "limit" else "", said)
         with self._lock:
             self._fresh_until = float("-inf")
         return said
 
-    def runs(self) -> Sequence[RunMonitor]:
-        """As ``MonitoredRuns`` of one."""
-        return (self,)
+    def _act(self, action: Action) -> str:
+        source, state = self._source, self._source.state()
+        match action.kind:
+            case "pause" | "resume" if state == "stopping":
+                raise ActionRefusedError("This run is stopping; it cannot be paused or resumed")
+            case "pause" if state == "paused":
+                return "already paused"
+            case "pause":
+                source.pause()
+                return "paused: calls in flight finish, no new call starts"
+            case "resume" if state != "paused":
+                return "not paused"
+            case "resume":
+                source.resume()
+                return "resumed"
+            case "stop" if state == "stopping":
+                return "already stopping"
+            case "stop":
+                source.stop()
+                return "stopping: calls in flight finish, no new call starts"
+            case "limit":
+                return self._limit(action)
+        return self._change_credential(action)
+
+    def _change_credential(self, action: Action) -> str:
+        coordinator, label = self.credentials.find(action.target)
+        if action.kind == "free":
+            coordinator.free(label)
+            return f"{label} is enabled again"
+        if action.kind == "retire":
+            coordinator.retire(label)
+            return f"{label} is disabled until it is enabled again"
+        seconds = _number(action, "seconds to park for", LONGEST_WAIT)
+        coordinator.park(label, seconds)
+        return f"{label} rests for {format_seconds(seconds)}, or longer if it was resting already"
+
+    def _limit(self, action: Action) -> str:
+        keys, limiter = self.keys, self._source.limiter
+        if keys is None or limiter is None:
+            raise ActionRefusedError("This run has no limiter, so its keys cannot be limited")
+        key = keys.key_of(action.target)
+        if not key or limiter.key_status(key) is None:
+            raise ActionRefusedError("This key is not in use in this run")
+        if action.value is None:
+            limiter.limit(key, None)
+            return f"{keys.name_of(key)}: limit removed"
+        rps = _number(action, "calls/s", MOST_RPS)
+        limiter.limit(key, rps)
+        return f"{keys.name_of(key)}: limited to {rps:g} calls/s"
 
     # ------------------------------------------------------------------ making a snapshot
 
@@ -273,105 +350,6 @@ class RunMonitor:
 def _store_of(limiter: AdaptiveRateLimiter) -> str:
     sharing = limiter.look_at_sharing()
     return "" if sharing is None else store_text(for_display(sharing.where), sharing.members, sharing.is_lost)
-
-
-def _source_of(
-    job: Job | BatchRunner | None,
-    crawler: Crawler | None,
-    limiter: AdaptiveRateLimiter | None,
-    credentials: CredentialCoordinator | Mapping[str, CredentialCoordinator] | None,
-    emitters: Sequence[EventEmitter],
-    progress: Callable[[], ProgressLine] | None,
-    rows: Callable[[], int | None] | None,
-    clock: Clock | None,
-) -> RunSource:
-    if job is not None:
-        from .sources.job import JobSource
-
-        return JobSource(job, rows)
-    if crawler is not None:
-        from .sources.crawl import CrawlSource
-
-        return CrawlSource(crawler)
-    given = {} if credentials is None else {"": credentials} if not isinstance(credentials, Mapping) else credentials
-    return ProgramSource(limiter, given, progress, clock, emitters)
-
-
-# ---------------------------------------------------------------------- what an operator may do
-# What an operator may do to a run: pause, resume and stop it; park, free or retire a credential; limit a key.
-
-
-MOST_RPS = 1e6
-LONGEST_TARGET = 1_100
-KINDS = ("pause", "resume", "stop", "park", "free", "retire", "limit")
-
-
-def act(
-    action: Action, source: RunSource, keys: KeySource | None, credentials: CredentialSource, *, is_over: bool
-) -> str:
-    if action.kind not in KINDS:
-        raise ActionRefusedError(f"Unknown action; expected one of {', '.join(KINDS)}")
-    if is_over:
-        raise ActionRefusedError("This run has ended")
-    if len(action.target) > LONGEST_TARGET:
-        raise ActionRefusedError(f"target has {len(action.target):,} characters; the limit is {LONGEST_TARGET:,}")
-    try:
-        if action.kind in ("pause", "resume"):
-            return _pause(source, action.kind == "pause")
-        if action.kind == "stop":
-            return _stop(source)
-        if action.kind == "limit":
-            return _limit(action, source, keys)
-        return _credential(action, credentials)
-    except ConfigError as error:
-        raise ActionRefusedError(str(error)) from None
-
-
-def _pause(source: RunSource, is_pause: bool) -> str:
-    state = source.state()
-    if state == "stopping":
-        raise ActionRefusedError("This run is stopping; it cannot be paused or resumed")
-    if is_pause == (state == "paused"):
-        return "already paused" if is_pause else "not paused"
-    if is_pause:
-        source.pause()
-        return "paused: calls in flight finish, no new call starts"
-    source.resume()
-    return "resumed"
-
-
-def _stop(source: RunSource) -> str:
-    if source.state() == "stopping":
-        return "already stopping"
-    source.stop()
-    return "stopping: calls in flight finish, no new call starts"
-
-
-def _credential(action: Action, credentials: CredentialSource) -> str:
-    coordinator, label = credentials.find(action.target)
-    if action.kind == "free":
-        coordinator.free(label)
-        return f"{label} is enabled again"
-    if action.kind == "retire":
-        coordinator.retire(label)
-        return f"{label} is disabled until it is enabled again"
-    seconds = _number(action, "seconds to park for", LONGEST_WAIT)
-    coordinator.park(label, seconds)
-    return f"{label} rests for {format_seconds(seconds)}, or longer if it was resting already"
-
-
-def _limit(action: Action, source: RunSource, keys: KeySource | None) -> str:
-    if keys is None or source.limiter is None:
-        raise ActionRefusedError("This run has no limiter, so its keys cannot be limited")
-    key = keys.key_of(action.target)
-    if not key or source.limiter.key_status(key) is None:
-        raise ActionRefusedError("This key is not in use in this run")
-    if action.value is None:
-        source.limiter.limit(key, None)
-        return f"{keys.name_of(key)}: limit removed"
-    rps = _number(action, "calls/s", MOST_RPS)
-    source.limiter.limit(key, rps)
-    return f"{keys.name_of(key)}: limited to {rps:g} calls/s"
 
 
 def _number(action: Action, what: str, most: float) -> float:

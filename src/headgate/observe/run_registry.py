@@ -123,17 +123,14 @@ class RunAnnouncement:
         self._life.close()
 
     def _write(self) -> None:
-        write_private(f"{self._base}.json", self._content())
-
-    def _content(self) -> bytes:
         monitor = self._monitor
         keys = monitor.history.keys()[:MOST_TIMELINES]
-        told = {
+        content = {
             "snapshot": replace(monitor.snapshot(), charted=tuple(keys)),
             "events": monitor.events(0, MOST_EVENTS),
             "timelines": monitor.history.timelines(keys, float("-inf"), MOST_SHOWN),
         }
-        return to_json(told)
+        write_private(f"{self._base}.json", to_json(content))
 
     # ------------------------------------------------------------------ actions of other processes
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
@@ -98,6 +98,16 @@ METRICS = (
     ),
 )
 BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+class Number(NamedTuple):
+    """What is exported of a metric."""
+
+    metric: str
+    labels: tuple[str, ...]
+    """The values of its labels, in the order of ``METRICS``."""
+    value: float
+
 
 # ---------------------------------------------------------------------- names of labels
 
@@ -318,10 +328,10 @@ class Counters:
                 for place in [place for place in counts if place[0] == name]:
                     del counts[place]
 
-    def read(self) -> Iterator[tuple[str, Mapping[str, str], float]]:
-        """Every counter but those of calls: its name, its labels, its value."""
+    def read(self) -> Iterator[Number]:
+        """Every counter but those of calls."""
         with self.lock:
             copies = {metric: dict(counts) for metric, counts in self.counts.items()}
         for metric, counts in copies.items():
             for place, value in counts.items():
-                yield metric, dict(zip(BY_NAME[metric].labels, map(readable, place), strict=True)), value
+                yield Number(metric, tuple(map(readable, place)), value)

@@ -13,11 +13,27 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ... import fork_safety
+from ...events import EventRecord, PublicEvent
+from ...limiter.events import CallObserver, EndedCall
+from ..hub import EventEmitter, add_listener, limiter_of
 from ..snapshot import KeyLine, MonitoredRun, MonitoredRuns, RunSnapshot
-from .metrics import OTHER, LabelNames, readable
+from .metrics import (
+    BOUNDS,
+    METRICS,
+    OTHER,
+    Counters,
+    Histogram,
+    LabelNames,
+    MetricInfo,
+    Number,
+    count_event,
+    is_counted,
+    readable,
+)
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -26,12 +42,6 @@ try:
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise ImportError("metrics for Prometheus need prometheus-client: pip install 'headgate[metrics]'") from error
-
-from ... import fork_safety
-from ...events import EventRecord, PublicEvent
-from ...limiter.events import CallObserver, EndedCall
-from ..hub import EventEmitter, add_listener, limiter_of
-from .metrics import BOUNDS, BY_NAME, METRICS, Counters, Histogram, MetricInfo, count_event, is_counted
 
 if TYPE_CHECKING:
     from ...limiter import AdaptiveRateLimiter
@@ -108,12 +118,12 @@ class Prometheus(CallObserver, Collector):
                 limiter.watch(self)
         families = {info.name: _family(info) for info in METRICS}
         self._add_calls(families)
-        for name, labels, value in self._counters.read():
-            families[name].add_metric(_values(name, labels), value)
+        numbers = list(self._counters.read())
         if self._runs is not None:
             with self._lock:  # two scrapes may come at once
-                for name, labels, value in self._runs.read():
-                    families[name].add_metric(_values(name, labels), value)
+                numbers += self._runs.read()
+        for metric, labels, value in numbers:
+            families[metric].add_metric(labels, value)
         return (family for family in families.values() if family.samples or self._listens)
 
     def _add_calls(self, families: dict[str, Any]) -> None:
@@ -129,10 +139,6 @@ class Prometheus(CallObserver, Collector):
 
 def _family(info: MetricInfo) -> Any:
     return _FAMILIES[info.kind](info.name, info.says, labels=info.labels)
-
-
-def _values(name: str, labels: Mapping[str, str]) -> list[str]:
-    return [labels[label] for label in BY_NAME[name].labels]
 
 
 def _add_spread(family: Any, key: str, spread: Histogram) -> None:
@@ -171,12 +177,6 @@ WORST = {
 }
 
 
-class Number(NamedTuple):
-    metric: str
-    labels: Mapping[str, str]
-    value: float
-
-
 class RunMetrics:
     """Follows runs from scrape to scrape. Not safe for threads: its owner has a lock."""
 
@@ -207,27 +207,27 @@ def _snapshot_of(source: MonitoredRun) -> RunSnapshot | None:
 
 
 def _run(snapshot: RunSnapshot) -> Iterator[Number]:
-    run, progress = {"run": readable(snapshot.run)}, snapshot.progress
-    yield Number("headgate_run_info", run | {"title": readable(snapshot.title), "kind": readable(snapshot.kind)}, 1)
+    run, progress = readable(snapshot.run), snapshot.progress
+    yield Number("headgate_run_info", (run, readable(snapshot.title), readable(snapshot.kind)), 1)
     for state in STATES:
-        yield Number("headgate_run_state", run | {"state": state}, snapshot.state == state)
-    yield Number("headgate_run_started_timestamp_seconds", run, snapshot.started_at)
+        yield Number("headgate_run_state", (run, state), snapshot.state == state)
+    yield Number("headgate_run_started_timestamp_seconds", (run,), snapshot.started_at)
     for state in ("done", "dead", "open", "in_flight", "parked"):
-        yield Number("headgate_run_rows", run | {"state": state}, getattr(progress, state))
+        yield Number("headgate_run_rows", (run, state), getattr(progress, state))
     if progress.total is not None:
-        yield Number("headgate_run_rows_expected", run, progress.total)
-    yield Number("headgate_run_rows_per_second", run, progress.rate)
+        yield Number("headgate_run_rows_expected", (run,), progress.total)
+    yield Number("headgate_run_rows_per_second", (run,), progress.rate)
     if progress.eta is not None:
-        yield Number("headgate_run_eta_seconds", run, progress.eta)
-    yield Number("headgate_run_tokens", run, progress.tokens)
-    yield Number("headgate_run_cost", run, progress.cost)
-    yield Number("headgate_run_blocked_rows", run, snapshot.blocked)
-    yield Number("headgate_run_keys", run, len(snapshot.keys) + snapshot.more_keys)
+        yield Number("headgate_run_eta_seconds", (run,), progress.eta)
+    yield Number("headgate_run_tokens", (run,), progress.tokens)
+    yield Number("headgate_run_cost", (run,), progress.cost)
+    yield Number("headgate_run_blocked_rows", (run,), snapshot.blocked)
+    yield Number("headgate_run_keys", (run,), len(snapshot.keys) + snapshot.more_keys)
     held = Counter(one.state for one in snapshot.credentials)
     for state in CREDENTIALS if snapshot.credentials else ():
-        yield Number("headgate_run_credentials", run | {"state": state}, held[state])
+        yield Number("headgate_run_credentials", (run, state), held[state])
     for name in list(snapshot.counters)[:MOST_COUNTERS]:
-        yield Number("headgate_run_counter", run | {"name": readable(name)}, snapshot.counters[name])
+        yield Number("headgate_run_counter", (run, readable(name)), snapshot.counters[name])
 
 
 class _Following:
@@ -254,11 +254,11 @@ class _Following:
         self._names.lost.clear()
         if len(self._seen) > MOST_FOLLOWED:
             self._seen = {line.key: self._seen[line.key] for line in lines}
-        run = {"run": readable(snapshot.run)}
+        run = readable(snapshot.run)
         for name, group in named.items():
-            yield from _key(run | {"key": readable(name)}, group)
+            yield from _key((run, readable(name)), group)
         for (name, metric), total in self._totals.items():
-            yield Number(metric, run | {"key": readable(name)}, total)
+            yield Number(metric, (run, readable(name)), total)
 
     def _count(self, name: str, line: KeyLine) -> None:
         """Add what was counted since the last scrape; a key that was evicted meanwhile starts at zero."""
@@ -271,7 +271,7 @@ class _Following:
             self._totals[place] = self._totals.get(place, 0) + (now - then if now >= then else now)
 
 
-def _key(labels: dict[str, str], lines: list[KeyLine]) -> Iterator[Number]:
+def _key(labels: tuple[str, str], lines: list[KeyLine]) -> Iterator[Number]:
     """One key, or all the others together."""
     for metric, field in ADDED.items():
         known = [value for line in lines if (value := getattr(line, field)) is not None]
@@ -281,5 +281,5 @@ def _key(labels: dict[str, str], lines: list[KeyLine]) -> Iterator[Number]:
         yield Number(metric, labels, max(getattr(line, field) for line in lines))
     states = Counter(line.circuit for line in lines)
     for state in CIRCUITS:
-        yield Number("headgate_key_circuits", labels | {"state": state}, states[state])
+        yield Number("headgate_key_circuits", (*labels, state), states[state])
     yield Number("headgate_key_ramp_ratio", labels, min(line.returning for line in lines))

@@ -78,7 +78,7 @@ class FleetRun:
         """Its name in the store."""
         self.name = printable(view.run)
         self._store, self._clock = store, clock
-        self._buffer = EventBuffer(clock, lambda _: None)
+        self._buffer = EventBuffer(clock)
         self._history = History()
         self._view = view
         self._snapshot = self._make(view)

@@ -1,7 +1,5 @@
 """House rules that no linter knows, read from the syntax trees of src.
 
-pytestmark = pytest.mark.no_cover
-
 Reasons are data: nothing decides by the words of a sentence. Code has no people. Parts are composed: no long chains of
 classes. A file is a room, not a hall.
 """
